@@ -1,0 +1,101 @@
+# `make` lists the commands. Each sets up what it needs by itself, in .venv, once.
+#
+#   make test PYTHON=python3.12     another Python to set up with
+#   make test ARGS="-k wal -x"      arguments for the tool behind a command
+
+PYTHON ?=
+VENV   ?= .venv
+ARGS   ?=
+
+BIN    := $(VENV)/bin
+# The stamp's name holds a checksum: set-up runs again when, and only when, these files change.
+STAMP  := $(VENV)/.set-up-$(shell cat setup.cfg pyproject.toml | cksum | tr ' ' '-')
+# Spark's Python workers must be the Python that the driver is.
+export PYSPARK_PYTHON := $(abspath $(BIN)/python)
+
+SHELL  := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup java test test-fast lint demo bench wheel package-check docs clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) java ## make .venv with everything that the commands below need
+
+$(STAMP):
+	@fits='import sys, venv; sys.exit(sys.version_info < (3, 10))'; \
+	python='$(PYTHON)'; \
+	for candidate in $${python:-python3 python3.14 python3.13 python3.12 python3.11 python3.10}; do \
+	    if "$$candidate" -c "$$fits" 2>/dev/null; then found=$$candidate; break; fi; \
+	done; \
+	if [ -z "$${found:-}" ]; then \
+	    echo "No Python 3.10 or later found (tried: $${python:-python3, python3.14 to python3.10})." >&2; \
+	    echo "Install one, or name it: make setup PYTHON=/path/to/python3" >&2; exit 1; \
+	fi; \
+	if ! "$$found" -c 'import ensurepip' 2>/dev/null; then \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	        echo "Installing python3-venv"; \
+	        apt-get -qq update && apt-get -qq install -y --no-install-recommends python3-venv >/dev/null; \
+	    else \
+	        echo "$$found cannot make environments (no ensurepip). Install its venv package," >&2; \
+	        echo "on Debian and Ubuntu: sudo apt-get install python3-venv" >&2; exit 1; \
+	    fi; \
+	fi; \
+	echo "Setting up $(VENV) with $$("$$found" --version), this downloads PySpark the first time"; \
+	rm -f $(VENV)/.set-up-*; \
+	"$$found" -m venv --clear $(VENV); \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]'; \
+	touch $@
+
+java:
+	@version() { "$$1" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1; }; \
+	for candidate in "$${JAVA_HOME:+$$JAVA_HOME/bin/java}" java; do \
+	    if [ -n "$$candidate" ] && command -v "$$candidate" >/dev/null; then \
+	        found=$$(version "$$candidate"); \
+	        if [ "$${found:-0}" -ge 17 ]; then exit 0; fi; \
+	        echo "Java $${found:-of unknown version} at $$(command -v "$$candidate") is too old for Spark 4." >&2; \
+	        if [ "$$candidate" != java ]; then break; fi; \
+	    fi; \
+	done; \
+	if [ "$$(id -u)" = 0 ] && [ -z "$${JAVA_HOME:-}" ] && command -v apt-get >/dev/null; then \
+	    echo "Installing a Java 17 runtime"; \
+	    apt-get -qq update; \
+	    for package in openjdk-17-jre-headless openjdk-21-jre-headless default-jre-headless; do \
+	        if apt-get -qq install -y --no-install-recommends "$$package" >/dev/null 2>&1; then exit 0; fi; \
+	    done; \
+	fi; \
+	echo "Spark 4 needs Java 17 or later. Install it and put it on the PATH or set JAVA_HOME," >&2; \
+	echo "on Debian and Ubuntu: sudo apt-get install openjdk-17-jre-headless" >&2; exit 1
+
+test: setup ## run the whole test suite
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-fast: setup ## run the part of the suite that takes less than two minutes
+	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+lint: $(STAMP) ## check style, format and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+demo: setup ## run the main job on real input for half a minute (ARGS=--help)
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+bench: setup ## run the benchmarks beside pyspark.streaming (ARGS=--help)
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+wheel: $(STAMP) ## build the wheel into dist/
+	@rm -rf build/lib build/bdist.*
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+package-check: setup ## build the wheel and run a receiver from it in an empty environment
+	@$(BIN)/python .ci/package_check.py
+
+docs: $(STAMP) ## write docs/settings.md anew from the table of settings
+	@$(BIN)/python -m penstock.settings > docs/settings.md.new
+	@mv docs/settings.md.new docs/settings.md
+
+clean: ## remove what set-up, builds and tests left
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

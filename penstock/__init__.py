@@ -1,0 +1,45 @@
+"""Spark Streaming's receiver and block pipeline, in Python.
+
+Records that a source *pushes* pass a gate (the rate limiter) into sealed Arrow blocks that
+survive a crash, and come out as RDDs and DataFrames::
+
+    source -> Receiver.store -> rate limiter -> block generator -> segment log
+           -> AddBlock -> tracker -> batch -> RDD partition -> the user's function
+
+What must hold for every record:
+
+* A source is acknowledged only after its block is stored to the durability policy in force and
+  its metadata is in the driver's log.
+* A block goes to exactly one batch, and that is written down before any job of the batch runs.
+* Memory is bounded: a full queue makes `store` wait.
+
+The rooms, in the order in which they may import each other (never back):
+
+* `penstock.wal`: the segment log, an append-only log of records in numbered files.
+* `penstock.wire`: the control protocol between driver, receivers and block servers.
+* `penstock.blockstore`: storing, serving, finding and reading sealed blocks.
+* `penstock.receiver`: `Receiver`, its supervisor, the block generator, the rate limiter.
+* `penstock.tracker`: the driver's ledger of received blocks, the receivers' states and placement.
+* `penstock.streaming`: `StreamingContext`, the DStream graph, batches and their jobs.
+* `penstock.sources`: receivers and streams that come with the project.
+
+Beside them stand `penstock.settings` (every configuration key), `penstock.clock`,
+`penstock.errors` and `penstock.progress`.
+
+Importing this package is cheap: it starts nothing and does not import PySpark. It raises
+`ImportError` when Python or PySpark does not fit, naming both versions. Logging goes to the
+standard logger ``penstock`` and those below it, and is silent until the program asks for it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from penstock._versions import check_versions
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0.dev0"
+
+check_versions()
+logging.getLogger(__name__).addHandler(logging.NullHandler())
