@@ -1,0 +1,72 @@
+"""The control protocol: how the processes of one application talk to each other.
+
+What must hold:
+
+- *Nobody unknown* (I9). Both ends of every connection prove that they know the application's
+  secret before a byte of it is read as anything else. What a peer sends is MessagePack of known
+  types; nothing is unpickled. Frames have a size limit.
+- *One peer's misdeeds are its own.* What cannot be decoded, stalls, is silent, floods or does not
+  read ends that connection, with one log line, and changes nothing for the others. Memory per
+  connection is bounded, and so is the number of connections that have proved nothing.
+- *An answer or an error.* An ask ends with its answer, or with a named error after a bounded
+  time. Until then it survives any number of broken connections: it is sent again, in its order.
+  So it may be seen twice, and handlers are idempotent (I2).
+
+On the wire: the handshake (`_authentication`: three messages of fixed size), then frames
+(`_frames`: length, id, kind, MessagePack of a `messages.Message`). ``docs/protocol.md`` has it
+byte by byte.
+
+The life of a connection: NEW, AUTHENTICATING (bounded in number and time), OPEN (a heartbeat when
+nothing else is sent; silence ends it), CLOSING (what was queued goes out, bounded), CLOSED. A
+`Server` and a `Client` each own one thread ``penstock-…`` with an event loop, on which all
+callbacks run; all their public methods may be called from any thread.
+"""
+
+from __future__ import annotations
+
+from penstock.wire import messages
+from penstock.wire._authentication import (
+    PROTOCOL_VERSION,
+    ClientHandshake,
+    HandshakeState,
+    ServerHandshake,
+)
+from penstock.wire.client import Client, ClientState, ClientStatistics
+from penstock.wire.errors import (
+    AskTimeoutError,
+    AuthenticationError,
+    ClientClosedError,
+    ConnectionLostError,
+    FrameTooLargeError,
+    ProtocolError,
+    ServerStartError,
+    WireError,
+)
+from penstock.wire.options import WireOptions
+from penstock.wire.server import Handler, Peer, PendingReply, Reply, Server, ServerStatistics
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "AskTimeoutError",
+    "AuthenticationError",
+    "Client",
+    "ClientClosedError",
+    "ClientHandshake",
+    "ClientState",
+    "ClientStatistics",
+    "ConnectionLostError",
+    "FrameTooLargeError",
+    "Handler",
+    "HandshakeState",
+    "Peer",
+    "PendingReply",
+    "ProtocolError",
+    "Reply",
+    "Server",
+    "ServerHandshake",
+    "ServerStartError",
+    "ServerStatistics",
+    "WireError",
+    "WireOptions",
+    "messages",
+]

@@ -1,0 +1,181 @@
+"""The mutual challenge: both ends prove that they know the secret, before anything else is read.
+
+Three messages of fixed size, little-endian:
+
+1. server to client, *greeting*: magic 8 bytes, version u16, server nonce 32 bytes;
+2. client to server, *hello*: magic, version, client nonce, client proof 32 bytes;
+3. server to client, *verdict*: u8 (1 accepted, 0 refused), server proof 32 bytes (zeros when
+   refused).
+
+A proof is HMAC-SHA256 with the secret as key (RFC 2104, FIPS 198-1) over the role of the one who
+proves, the service, the version and both nonces. A recorded proof is worthless, since the other
+end's nonce is new each time. A reflected one is worthless, since the role differs. One made for
+one service (the tracker) is worthless at another (a block server). Proofs are compared in
+constant time.
+
+The two classes here only turn bytes into bytes; who reads and writes the socket is not their
+matter. So the asyncio ends and the blocking reader of blocks share them.
+"""
+
+from __future__ import annotations
+
+import enum
+import hmac
+import secrets
+import struct
+
+from penstock.wire.errors import AuthenticationError
+
+__all__ = ["PROTOCOL_VERSION", "ClientHandshake", "HandshakeState", "ServerHandshake"]
+
+PROTOCOL_VERSION = 1
+MIN_SECRET_BYTES = 16
+
+_MAGIC = b"PENSTOCK"
+_NONCE_BYTES = 32
+_PROOF_BYTES = 32
+_GREETING = struct.Struct(f"<{len(_MAGIC)}sH{_NONCE_BYTES}s")
+_HELLO = struct.Struct(f"<{len(_MAGIC)}sH{_NONCE_BYTES}s{_PROOF_BYTES}s")
+_VERDICT = struct.Struct(f"<B{_PROOF_BYTES}s")
+_ACCEPTED = 1
+_REFUSED = 0
+
+
+class HandshakeState(enum.Enum):
+    """Where a handshake stands."""
+
+    WAITING = "waiting for the peer"
+    ACCEPTED = "the peer knows the secret"
+    REFUSED = "the peer does not know the secret"
+
+
+def _proof(
+    secret: bytes, role: bytes, service: bytes, server_nonce: bytes, client_nonce: bytes
+) -> bytes:
+    label = b"penstock %s %s" % (service, role)
+    text = b"".join(
+        (
+            struct.pack("<HH", PROTOCOL_VERSION, len(label)),
+            label,
+            server_nonce,
+            client_nonce,
+        )
+    )
+    return hmac.digest(secret, text, "sha256")
+
+
+def _checked_secret(secret: bytes) -> bytes:
+    if len(secret) < MIN_SECRET_BYTES:
+        raise ValueError(
+            f"a secret has at least {MIN_SECRET_BYTES} bytes; make one with os.urandom"
+        )
+    return secret
+
+
+class ServerHandshake:
+    """The server's half. Send `opening`, then give `receive` exactly `expects` bytes."""
+
+    def __init__(self, secret: bytes, service: str) -> None:
+        self._secret = _checked_secret(secret)
+        self._service = service.encode()
+        self._nonce = secrets.token_bytes(_NONCE_BYTES)
+        self.state = HandshakeState.WAITING
+        self.reason = ""
+        """Why the peer was refused."""
+
+    @property
+    def expects(self) -> int:
+        """How many bytes `receive` needs next; 0 when it is over."""
+        return _HELLO.size if self.state is HandshakeState.WAITING else 0
+
+    def opening(self) -> bytes:
+        """Return what goes out as soon as the connection stands."""
+        return _GREETING.pack(_MAGIC, PROTOCOL_VERSION, self._nonce)
+
+    def receive(self, data: bytes) -> bytes:
+        """Judge the client's hello.
+
+        Returns:
+            What to send next. When `state` is `REFUSED` then, the connection is to be closed
+            after it.
+        """
+        magic, version, client_nonce, proof = _HELLO.unpack(data)
+        expected = _proof(self._secret, b"client", self._service, self._nonce, client_nonce)
+        # The proof is compared in any case, so that timing tells nothing about which check failed.
+        proved = hmac.compare_digest(expected, proof)
+        if magic != _MAGIC:
+            return self._refuse("it does not speak this protocol")
+        if version != PROTOCOL_VERSION:
+            return self._refuse(f"it speaks version {version}, this end {PROTOCOL_VERSION}")
+        if client_nonce == self._nonce or not proved:
+            return self._refuse("it does not know the secret of this application")
+        self.state = HandshakeState.ACCEPTED
+        answer = _proof(self._secret, b"server", self._service, self._nonce, client_nonce)
+        return _VERDICT.pack(_ACCEPTED, answer)
+
+    def _refuse(self, reason: str) -> bytes:
+        self.state = HandshakeState.REFUSED
+        self.reason = reason
+        return _VERDICT.pack(_REFUSED, bytes(_PROOF_BYTES))
+
+
+class ClientHandshake:
+    """The client's half. Send `opening` (nothing), then give `receive` exactly `expects` bytes."""
+
+    def __init__(self, secret: bytes, service: str, peer: str) -> None:
+        self._secret = _checked_secret(secret)
+        self._service = service.encode()
+        self._peer = peer
+        self._nonce = secrets.token_bytes(_NONCE_BYTES)
+        self._server_nonce: bytes | None = None
+        self.state = HandshakeState.WAITING
+        self.reason = ""
+
+    @property
+    def expects(self) -> int:
+        """How many bytes `receive` needs next; 0 when it is over."""
+        if self.state is not HandshakeState.WAITING:
+            return 0
+        return _GREETING.size if self._server_nonce is None else _VERDICT.size
+
+    def opening(self) -> bytes:
+        """Return what goes out as soon as the connection stands: nothing, the server begins."""
+        return b""
+
+    def receive(self, data: bytes) -> bytes:
+        """Take the server's greeting, then its verdict.
+
+        Returns:
+            What to send next.
+
+        Raises:
+            AuthenticationError: The server refused, or could not prove itself.
+        """
+        if self._server_nonce is None:
+            return self._answer_greeting(data)
+        verdict, proof = _VERDICT.unpack(data)
+        if verdict != _ACCEPTED:
+            raise self._failed("it does not accept the secret of this process")
+        expected = _proof(self._secret, b"server", self._service, self._server_nonce, self._nonce)
+        if not hmac.compare_digest(expected, proof):
+            raise self._failed("it could not prove that it knows the secret")
+        self.state = HandshakeState.ACCEPTED
+        return b""
+
+    def _answer_greeting(self, data: bytes) -> bytes:
+        magic, version, server_nonce = _GREETING.unpack(data)
+        if magic != _MAGIC:
+            raise self._failed("what listens there does not speak this protocol")
+        if version != PROTOCOL_VERSION:
+            raise self._failed(
+                f"it speaks version {version} of the protocol and this process {PROTOCOL_VERSION}: "
+                "install the same Penstock on all hosts"
+            )
+        self._server_nonce = server_nonce
+        proof = _proof(self._secret, b"client", self._service, server_nonce, self._nonce)
+        return _HELLO.pack(_MAGIC, PROTOCOL_VERSION, self._nonce, proof)
+
+    def _failed(self, reason: str) -> AuthenticationError:
+        self.state = HandshakeState.REFUSED
+        self.reason = reason
+        return AuthenticationError(self._peer, reason)

@@ -1,0 +1,592 @@
+"""The connecting end: one thread that keeps a connection alive, usable from any thread.
+
+When the connection breaks it is made again, with growing, jittered delays; then the hello
+messages of `on_reconnect` are asked, and when they are answered, every ask that has no answer
+yet is sent again, in its old order. So a server may see an ask twice, and must take it once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import enum
+import itertools
+import logging
+import random
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+
+from penstock.errors import IllegalStateError
+from penstock.wire._authentication import ClientHandshake
+from penstock.wire._connection import Connection, peer_text
+from penstock.wire._frames import Kind, encode_frame
+from penstock.wire.errors import (
+    AskTimeoutError,
+    AuthenticationError,
+    ClientClosedError,
+    ConnectionLostError,
+    WireError,
+)
+from penstock.wire.messages import Message
+from penstock.wire.options import WireOptions
+
+__all__ = ["Client", "ClientState", "ClientStatistics"]
+
+_logger = logging.getLogger("penstock.wire")
+
+_FIRST_DELAY_S = 0.05
+_MAX_DELAY_S = 5.0
+_SETTLED_S = 1.0
+"""A connection that lived this long makes the next delay the first one again."""
+_GRACE_S = 5.0
+"""How long a blocking ask outlives its time-out before it takes the client's thread for stuck."""
+_CLOSE_TIMEOUT_S = 5.0
+
+
+class ClientState(enum.Enum):
+    """The life of a client."""
+
+    NEW = "not connected yet"
+    CONNECTING = "not connected, trying"
+    GREETING = "connected, saying hello again"
+    READY = "connected"
+    CLOSED = "closed"
+
+
+_NEXT = {
+    ClientState.NEW: {ClientState.CONNECTING, ClientState.CLOSED},
+    ClientState.CONNECTING: {ClientState.GREETING, ClientState.READY, ClientState.CLOSED},
+    ClientState.GREETING: {ClientState.READY, ClientState.CONNECTING, ClientState.CLOSED},
+    ClientState.READY: {ClientState.CONNECTING, ClientState.CLOSED},
+    ClientState.CLOSED: set[ClientState](),
+}
+
+
+@dataclass(frozen=True)
+class ClientStatistics:
+    """How a client does.
+
+    Attributes:
+        state: Where it stands.
+        connections: How often it was connected and authenticated.
+        unanswered: Asks that wait for their answer now.
+    """
+
+    state: ClientState
+    connections: int
+    unanswered: int
+
+
+class _Ask:
+    """An ask that has no answer yet."""
+
+    __slots__ = ("ask_id", "deadline_s", "frame", "future", "message", "timeout_s")
+
+    def __init__(
+        self, ask_id: int, message: Message, frame: bytes, timeout_s: float, deadline_s: float
+    ) -> None:
+        self.ask_id = ask_id
+        self.message = message
+        self.frame = frame
+        self.timeout_s = timeout_s
+        self.deadline_s = deadline_s
+        self.future: Future[Message] = Future()
+
+
+class Client:
+    """A connection to a `Server` that mends itself.
+
+    One lock guards what callers and the client's thread share: the list of new frames and the
+    flag that says that no more are taken. All else belongs to the thread ``penstock-<name>``,
+    on which every callback is called; a callback must not block and must not call `ask`.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        secret: bytes,
+        *,
+        on_message: Callable[[Message], None] | None = None,
+        on_reconnect: Callable[[], Sequence[Message]] | None = None,
+        on_hello_answer: Callable[[Message, Message], None] | None = None,
+        on_closed: Callable[[WireError], None] | None = None,
+        ask_timeout_s: float = 30.0,
+        give_up_after_s: float | None = None,
+        name: str = "wire-client",
+        service: str = "tracker",
+        options: WireOptions | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        max_unsent: int = 1024,
+    ) -> None:
+        """Make a client that is not connected yet.
+
+        Args:
+            address: Host and port of the server.
+            secret: The application's secret, 16 bytes or more.
+            on_message: Gets what the server sends.
+            on_reconnect: Returns the messages that are asked first on every connection but the
+                first one. Nothing else goes out before they are answered.
+            on_hello_answer: Gets each of those messages with its answer.
+            on_closed: Called once when the client ends for good by an error: it was refused, or
+                `give_up_after_s` passed. Not called by `close`.
+            ask_timeout_s: How long an ask waits for its answer unless it says otherwise.
+            give_up_after_s: End for good after this long without a connection; None for never.
+            name: The thread is called ``penstock-<name>``.
+            service: Part of what is proved; must be that of the server.
+            options: Limits and time-outs.
+            ssl_context: Makes the connection a TLS connection, below the authentication.
+            max_unsent: How many sends wait for a connection at most; then the oldest are dropped.
+        """
+        self._address = address
+        self._peer = peer_text(address)
+        self._secret = secret
+        self._on_message = on_message
+        self._on_reconnect = on_reconnect
+        self._on_hello_answer = on_hello_answer
+        self._on_closed = on_closed
+        self._ask_timeout_s = ask_timeout_s
+        self._give_up_after_s = give_up_after_s
+        self._name = name
+        self._service = service
+        self._options = options or WireOptions()
+        self._ssl_context = ssl_context
+        self._ids = itertools.count(1)
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        # Guarded by the lock.
+        self._submitted: deque[_Ask | bytes] = deque()
+        self._woken = False
+        self._end: WireError | None = None
+        # Of the client's thread.
+        self._state = ClientState.NEW
+        self._unanswered: dict[int, _Ask] = {}
+        self._unsent: deque[bytes] = deque(maxlen=max_unsent)
+        self._greetings: dict[int, _Ask] = {}
+        self._connection: Connection | None = None
+        self._connections = 0
+        self._last_error: BaseException | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._sweep_due_s = 0.0
+        self._stop: asyncio.Event | None = None
+        self._connection_over: asyncio.Event | None = None
+        self._first_connected: Future[None] = Future()
+        ClientHandshake(secret, service, self._peer)  # refuses a secret that is too short
+
+    # -- for any thread ------------------------------------------------------------------------
+
+    def connect(self, timeout_s: float | None = None) -> None:
+        """Start the thread and wait for the first authenticated connection.
+
+        A server that does not listen yet is tried again until the time is over.
+
+        Args:
+            timeout_s: How long to try; the client's ask time-out when None.
+
+        Raises:
+            AuthenticationError: The server refused, or could not prove itself.
+            ConnectionLostError: There was no connection in time.
+            IllegalStateError: It was called before.
+        """
+        if self._thread is not None:
+            raise IllegalStateError("a Client is connected once; it mends itself after that")
+        timeout_s = self._ask_timeout_s if timeout_s is None else timeout_s
+        self._thread = threading.Thread(
+            target=self._run, name=f"penstock-{self._name}", daemon=True
+        )
+        self._thread.start()
+        try:
+            self._first_connected.result(timeout_s)
+        except FutureTimeoutError:
+            self.close()
+            raise ConnectionLostError(
+                self._peer,
+                f"no connection to {self._peer} within {timeout_s:g} s (last: "
+                f"{self._last_error or 'no answer'}); check that it runs and can be reached",
+            ) from self._last_error
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, message: Message, timeout_s: float | None = None) -> Message:
+        """Ask, and wait for the answer. A `Failure` or `Refused` is an answer too.
+
+        Raises:
+            AskTimeoutError: No answer came in time.
+            ClientClosedError: The client was closed, or closes meanwhile; or AuthenticationError
+                when that is what ended it.
+            FrameTooLargeError: The message is larger than a frame may be; nothing was sent.
+            IllegalStateError: It was called on the client's own thread.
+        """
+        if threading.current_thread() is self._thread:
+            raise IllegalStateError(
+                "Client.ask was called by a callback of this client and would wait for itself; "
+                "use ask_async there"
+            )
+        timeout_s = self._ask_timeout_s if timeout_s is None else timeout_s
+        future = self.ask_async(message, timeout_s)
+        try:
+            return future.result(timeout_s + _GRACE_S)
+        except AskTimeoutError:
+            raise
+        except FutureTimeoutError:
+            raise AskTimeoutError(
+                self._peer, type(message).__name__, timeout_s, "the client's thread is stuck"
+            ) from None
+
+    def ask_async(self, message: Message, timeout_s: float | None = None) -> Future[Message]:
+        """Ask, and return at once. Asks of one thread go out in their order.
+
+        The future's callbacks run on the client's thread. It cannot be cancelled once returned;
+        an answer to an ask that timed out is dropped.
+
+        Raises:
+            ClientClosedError: The client was closed (AuthenticationError when that ended it).
+            FrameTooLargeError: The message is larger than a frame may be; nothing was sent.
+        """
+        timeout_s = self._ask_timeout_s if timeout_s is None else timeout_s
+        ask = self._new_ask(message, timeout_s)
+        self._submit(ask)
+        return ask.future
+
+    def send(self, message: Message) -> None:
+        """Send a message that is not answered. It is lost when the connection breaks meanwhile.
+
+        Without a connection it waits for the next one (the oldest are dropped over `max_unsent`).
+
+        Raises:
+            ClientClosedError: The client was closed (AuthenticationError when that ended it).
+            FrameTooLargeError: The message is larger than a frame may be; nothing was sent.
+        """
+        limit_bytes = self._options.max_frame_bytes
+        self._submit(encode_frame(message, Kind.SEND, limit_bytes=limit_bytes, peer=self._peer))
+
+    def give_up_after(self, seconds: float | None) -> None:
+        """Change `give_up_after_s`; it counts from the moment when the connection was lost."""
+        self._give_up_after_s = seconds
+
+    def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
+        """Send what is queued if it can go out at once, fail every unanswered ask, join the thread.
+
+        May be called twice. On the client's own thread it does not wait for the end.
+
+        Raises:
+            WireError: The thread did not end within `timeout_s` (a callback blocks it).
+        """
+        with self._lock:
+            if self._end is None:
+                self._end = ClientClosedError(
+                    self._peer, f"the connection to {self._peer} was closed by this process"
+                )
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._request_stop)
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        thread.join(timeout_s)
+        if thread.is_alive():
+            raise WireError(
+                self._peer,
+                f"the thread {thread.name} did not end within {timeout_s:g} s: a callback blocks",
+            )
+
+    @property
+    def is_connected(self) -> bool:
+        """True while asks go out at once."""
+        return self._state is ClientState.READY
+
+    def statistics(self) -> ClientStatistics:
+        """Return how the client does; from any thread."""
+        return ClientStatistics(self._state, self._connections, len(self._unanswered))
+
+    # -- handing over to the thread ------------------------------------------------------------
+
+    def _new_ask(self, message: Message, timeout_s: float) -> _Ask:
+        ask_id = next(self._ids)
+        limit_bytes = self._options.max_frame_bytes
+        frame = encode_frame(message, Kind.ASK, ask_id, limit_bytes=limit_bytes, peer=self._peer)
+        loop = self._loop
+        now = loop.time() if loop is not None else 0.0
+        ask = _Ask(ask_id, message, frame, timeout_s, now + timeout_s)
+        ask.future.set_running_or_notify_cancel()
+        return ask
+
+    def _submit(self, item: _Ask | bytes) -> None:
+        with self._lock:
+            if self._end is not None:
+                raise copy.copy(self._end)
+            if self._loop is None:
+                raise IllegalStateError("the Client is not connected: call connect() first")
+            self._submitted.append(item)
+            if self._woken:
+                return
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._take_submitted)
+
+    def _take_submitted(self) -> None:
+        with self._lock:
+            self._woken = False
+            items = list(self._submitted)
+            self._submitted.clear()
+        connection = self._connection if self._state is ClientState.READY else None
+        for item in items:
+            if isinstance(item, _Ask):
+                self._unanswered[item.ask_id] = item
+                self._watch(item)
+                if connection is not None:
+                    connection.queue(item.frame)
+            elif connection is not None:
+                connection.queue(item)
+            else:
+                self._unsent.append(item)
+
+    # -- the thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        end: BaseException
+        try:
+            asyncio.run(self._live())
+            end = self._end or ClientClosedError(self._peer, "the client ended")
+        except WireError as error:
+            end = error
+        except BaseException as error:
+            _logger.exception("the thread of the client of %s died", self._peer)
+            end = ClientClosedError(self._peer, f"the client of {self._peer} died: {error!r}")
+            end.__cause__ = error
+        self._finish(end)
+
+    def _finish(self, end: BaseException) -> None:
+        """Nothing is taken any more; what has no answer fails; the owner hears of an error."""
+        with self._lock:
+            by_itself = self._end is None
+            if self._end is None:
+                self._end = (
+                    end if isinstance(end, WireError) else ClientClosedError(self._peer, str(end))
+                )
+            left = [item for item in self._submitted if isinstance(item, _Ask)]
+            self._submitted.clear()
+            self._loop = None
+            final = self._end
+        self._become(ClientState.CLOSED)
+        left += self._unanswered.values()
+        self._unanswered.clear()
+        for ask in left:
+            ask.future.set_exception(copy.copy(final))
+        if not self._first_connected.done():
+            self._first_connected.set_exception(final)
+        elif by_itself and self._on_closed is not None:
+            try:
+                self._on_closed(final)
+            except Exception:
+                _logger.exception("on_closed of the client of %s failed", self._peer)
+
+    async def _live(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        with self._lock:
+            if self._end is not None:
+                return
+            self._loop = loop
+        lost_s = loop.time()
+        failures = 0
+        self._become(ClientState.CONNECTING)
+        while not self._stop.is_set():
+            connected_s = loop.time()
+            try:
+                await self._live_connected(loop)
+                lost_s = loop.time()
+                failures = 0 if lost_s - connected_s >= _SETTLED_S else failures + 1
+            except AuthenticationError:
+                raise
+            except (OSError, WireError, asyncio.TimeoutError) as error:
+                self._last_error = error
+                failures += 1
+            if self._stop.is_set():
+                return
+            if self._state is not ClientState.CONNECTING:
+                self._become(ClientState.CONNECTING)
+            delay_s = min(_MAX_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(failures, 10))
+            delay_s *= random.uniform(0.5, 1.0)
+            await self._pause(delay_s, lost_s)
+
+    async def _pause(self, delay_s: float, lost_s: float) -> None:
+        """Wait until the next try, or until the client is stopped or gives up."""
+        assert self._stop is not None
+        give_up_s = self._give_up_after_s
+        if give_up_s is not None:
+            left_s = lost_s + give_up_s - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                raise ConnectionLostError(
+                    self._peer,
+                    f"no connection to {self._peer} for {give_up_s:g} s (last: "
+                    f"{self._last_error or 'the connection ended'})",
+                )
+            delay_s = min(delay_s, left_s)
+        try:
+            await asyncio.wait_for(self._stop.wait(), delay_s)
+        except asyncio.TimeoutError:
+            return
+
+    async def _live_connected(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Make one connection and stay until it is over. Raises what ended it."""
+        assert self._stop is not None
+        self._connection_over = asyncio.Event()
+        self._end_of_connection: WireError | None = None
+        connection = Connection(
+            loop,
+            ClientHandshake(self._secret, self._service, self._peer),
+            self,
+            self._options,
+            None,  # what is unread is unanswered too, and the asker's to bound
+        )
+        host, port = self._address
+        making = asyncio.ensure_future(
+            loop.create_connection(lambda: connection, host, port, ssl=self._ssl_context)
+        )
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait(
+                {making, stopping},
+                timeout=self._options.authentication_timeout_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if not making.done():
+                making.cancel()
+                raise ConnectionLostError(self._peer, f"{self._peer} does not take connections")
+            making.result()
+            over = asyncio.ensure_future(self._connection_over.wait())
+            await asyncio.wait({over, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not over.done():
+                self._take_submitted()
+                connection.close()
+                await over
+        finally:
+            stopping.cancel()
+            self._connection = None
+        if self._end_of_connection is not None:
+            raise self._end_of_connection
+
+    def _request_stop(self) -> None:
+        if self._stop is not None:
+            self._stop.set()
+
+    def _become(self, state: ClientState) -> None:
+        if state is not self._state and state not in _NEXT[self._state]:
+            raise IllegalStateError(f"a client cannot go from {self._state} to {state}")
+        self._state = state
+
+    # -- ConnectionOwner -----------------------------------------------------------------------
+
+    def connection_made(self, connection: Connection) -> None:
+        """Nothing to do: the handshake is the connection's matter."""
+
+    def connection_authenticated(self, connection: Connection) -> None:
+        self._connection = connection
+        self._connections += 1
+        if not self._first_connected.done():
+            self._ready()
+            self._first_connected.set_result(None)
+            return
+        _logger.info("connected to %s again", self._peer)
+        self._become(ClientState.GREETING)
+        hellos = self._on_reconnect() if self._on_reconnect is not None else ()
+        self._greetings = {}
+        for message in hellos:
+            ask = self._new_ask(message, self._ask_timeout_s)
+            self._greetings[ask.ask_id] = ask
+            self._watch(ask)
+            connection.queue(ask.frame)
+        if not self._greetings:
+            self._ready()
+
+    def frame_received(
+        self, connection: Connection, ask_id: int, kind: Kind, message: Message
+    ) -> None:
+        if kind is Kind.REPLY:
+            ask = self._unanswered.pop(ask_id, None)
+            if ask is not None:
+                ask.future.set_result(message)
+            elif ask_id in self._greetings:
+                self._greeted(self._greetings.pop(ask_id), message)
+        elif self._on_message is not None and kind is Kind.SEND:
+            try:
+                self._on_message(message)
+            except Exception:
+                _logger.exception("on_message failed for %s", type(message).__name__)
+
+    def connection_closed(self, connection: Connection, error: WireError | None) -> None:
+        self._connection = None
+        self._greetings.clear()
+        self._end_of_connection = error
+        if self._state in (ClientState.READY, ClientState.GREETING):
+            self._become(ClientState.CONNECTING)
+            if error is not None:
+                self._last_error = error
+                _logger.info("%s; connecting again", error)
+        if self._connection_over is not None:
+            self._connection_over.set()
+
+    def _greeted(self, ask: _Ask, answer: Message) -> None:
+        if self._on_hello_answer is not None:
+            try:
+                self._on_hello_answer(ask.message, answer)
+            except Exception:
+                _logger.exception("on_hello_answer failed for %s", type(answer).__name__)
+        if not self._greetings:
+            self._ready()
+
+    def _ready(self) -> None:
+        """Send again what has no answer, in its order, then what waited."""
+        connection = self._connection
+        if connection is None or self._state is ClientState.CLOSED:
+            return
+        self._become(ClientState.READY)
+        for ask in self._unanswered.values():
+            connection.queue(ask.frame)
+        for frame in self._unsent:
+            connection.queue(frame)
+        self._unsent.clear()
+
+    # -- time-outs -----------------------------------------------------------------------------
+
+    def _watch(self, ask: _Ask) -> None:
+        """See to it that the ask times out. One timer serves all: mostly none ever fires."""
+        if self._sweep_timer is not None and self._sweep_due_s <= ask.deadline_s:
+            return
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        self._sweep_due_s = ask.deadline_s
+        loop = asyncio.get_running_loop()
+        self._sweep_timer = loop.call_at(ask.deadline_s, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweep_timer = None
+        now = asyncio.get_running_loop().time() + 0.001  # the loop's timers are that coarse
+        for ask in [ask for ask in self._unanswered.values() if ask.deadline_s <= now]:
+            del self._unanswered[ask.ask_id]
+            ask.future.set_exception(
+                AskTimeoutError(
+                    self._peer, type(ask.message).__name__, ask.timeout_s, self._describe()
+                )
+            )
+        late = [ask for ask in self._greetings.values() if ask.deadline_s <= now]
+        if late and self._connection is not None:
+            name = type(late[0].message).__name__
+            self._connection.fail(
+                ConnectionLostError(self._peer, f"{name} was not answered by {self._peer} in time")
+            )
+        waiting = [*self._unanswered.values()]
+        if not late:
+            waiting += self._greetings.values()
+        if waiting:
+            self._watch(min(waiting, key=lambda ask: ask.deadline_s))
+
+    def _describe(self) -> str:
+        if self._state is ClientState.READY or self._last_error is None:
+            return self._state.value
+        return f"{self._state.value}; last: {self._last_error}"

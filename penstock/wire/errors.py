@@ -1,0 +1,118 @@
+"""The errors of the control protocol. Each names the peer and what to do about it."""
+
+from __future__ import annotations
+
+from penstock.errors import PenstockError
+
+__all__ = [
+    "AskTimeoutError",
+    "AuthenticationError",
+    "ClientClosedError",
+    "ConnectionLostError",
+    "FrameTooLargeError",
+    "ProtocolError",
+    "ServerStartError",
+    "WireError",
+]
+
+
+class WireError(PenstockError):
+    """Base class of the errors of the control protocol.
+
+    Attributes:
+        peer: The other end, as ``host:port``.
+    """
+
+    def __init__(self, peer: str, message: str) -> None:
+        super().__init__(message)
+        self.peer = peer
+        self._arguments: tuple[object, ...] = (peer, message)
+
+    def __reduce__(self) -> tuple[type[WireError], tuple[object, ...]]:
+        return type(self), self._arguments
+
+
+class ServerStartError(WireError):
+    """The server could not listen at its address; the cause is the system's error."""
+
+
+class ConnectionLostError(WireError):
+    """The connection broke, could not be made in time, or the peer fell silent."""
+
+
+class ClientClosedError(WireError):
+    """The client was closed, by its owner or for good by an error, before an answer came."""
+
+
+class AuthenticationError(WireError):
+    """The two ends do not share the application's secret, or speak different versions.
+
+    It is permanent: the same two processes will never agree, so nothing is tried again.
+
+    Attributes:
+        reason: What did not fit.
+    """
+
+    def __init__(self, peer: str, reason: str) -> None:
+        super().__init__(
+            peer,
+            f"authentication with {peer} failed: {reason}. The secret is made by the driver of one "
+            "application and travels with its tasks; check that the address belongs to the same "
+            "application, and that no process of an ended application listens there",
+        )
+        self.reason = reason
+        self._arguments = (peer, reason)
+
+
+class ProtocolError(WireError):
+    """The peer sent something that is not the protocol; its connection is closed.
+
+    Attributes:
+        reason: What was wrong with it.
+    """
+
+    def __init__(self, peer: str, reason: str) -> None:
+        super().__init__(peer, f"{peer} broke the protocol: {reason}")
+        self.reason = reason
+        self._arguments = (peer, reason)
+
+
+class FrameTooLargeError(WireError):
+    """A frame is larger than the limit. On the sending side nothing was sent.
+
+    Attributes:
+        size_bytes: What the frame says or has.
+        limit_bytes: What is allowed (``spark.penstock.maxFrameBytes``).
+    """
+
+    def __init__(self, peer: str, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            peer,
+            f"a frame of {size_bytes} bytes to or from {peer} is larger than the limit of "
+            f"{limit_bytes} bytes; send fewer blocks in one message, or raise the limit on both "
+            "ends",
+        )
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+        self._arguments = (peer, size_bytes, limit_bytes)
+
+
+class AskTimeoutError(WireError, TimeoutError):
+    """No answer came in time. The message may have been acted on all the same.
+
+    Attributes:
+        message_type: The name of the message that was asked.
+        timeout_s: How long an answer was waited for, in seconds.
+        connection: The state of the connection when the wait ended, in words.
+    """
+
+    def __init__(self, peer: str, message_type: str, timeout_s: float, connection: str) -> None:
+        super().__init__(
+            peer,
+            f"{message_type} was not answered by {peer} within {timeout_s:g} s ({connection}); "
+            "it may have been acted on all the same, so ask again only what may be asked twice",
+        )
+        self.message_type = message_type
+        self.timeout_s = timeout_s
+        self.connection = connection
+        self._arguments = (peer, message_type, timeout_s, connection)

@@ -1,0 +1,248 @@
+"""The messages of the control protocol, as frozen `msgspec` types.
+
+They are the messages of Spark's `ReceiverTracker` and `ReceiverSupervisor`
+(`ReceiverTracker.scala`, `ReceiverMessage.scala`), under the same names, and those of the block
+servers. Each travels as MessagePack inside one frame. An *ask* is answered by exactly one reply
+with the same `id`; a *send* is not answered.
+
+`AddBlock` may be asked again after a lost answer: the tracker takes a block id once (I2).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = [
+    "AddBlock",
+    "BlockServerRegistered",
+    "CleanupOldBlocks",
+    "DeregisterReceiver",
+    "EnsureBlockServer",
+    "Failure",
+    "Heartbeat",
+    "MemoryPlace",
+    "Message",
+    "Ok",
+    "ReceivedBlockInfo",
+    "Refused",
+    "RegisterBlockServer",
+    "RegisterReceiver",
+    "Registered",
+    "ReleaseBlocks",
+    "ReportError",
+    "SegmentPlace",
+    "StopBlockServer",
+    "StopReceiver",
+    "UpdateRateLimit",
+]
+
+
+class MemoryPlace(msgspec.Struct, frozen=True, array_like=True):
+    """Where a block's hot copy lies: a byte range of a shared-memory file of its host."""
+
+    path: str
+    offset: int
+    length: int
+    """Bytes of the whole log record (header and payload), from `offset` on."""
+
+
+class SegmentPlace(msgspec.Struct, frozen=True, array_like=True):
+    """Where a block lies in a segment log: `offset` is that of the record's header."""
+
+    folder: str
+    segment: int
+    offset: int
+    length: int
+    """Bytes of the whole log record (header and payload), without padding."""
+
+
+class ReceivedBlockInfo(msgspec.Struct, frozen=True, array_like=True):
+    """What the tracker knows of a block: enough to find, check and read it."""
+
+    stream_id: int
+    block_id: str
+    """``input-<streamId>-<n>``, as Spark names it; never used twice for a stream."""
+    num_records: int
+    num_bytes: int
+    """Bytes of the Arrow payload."""
+    attempt: str
+    """The receiver attempt that stored it: 32 hex digits, also part of its folder's names."""
+    host: str
+    sequence: int
+    """The sequence number in the record's header: a reader refuses a slot that holds another."""
+    memory: MemoryPlace | None
+    segment: SegmentPlace | None
+    position: bytes | None = None
+    """MessagePack of the source position after this block's last record, if the source has one."""
+    kind: str = "binary"
+    """How its records lie: ``binary``, ``string``, ``pickled`` or ``arrow``."""
+    schema: bytes | None = None
+    """The serialised Arrow schema of an ``arrow`` block."""
+
+
+# -- receiver to tracker -----------------------------------------------------------------------
+
+
+class RegisterReceiver(msgspec.Struct, frozen=True, tag=True):
+    """Ask to be the receiver of a stream. Answered by `Registered` or `Refused`."""
+
+    stream_id: int
+    attempt: str
+    receiver_type: str
+    """Class name; the tracker calls the receiver ``<Class>-<streamId>``."""
+    host: str
+    executor_id: str
+    pid: int
+
+
+class AddBlock(msgspec.Struct, frozen=True, tag=True):
+    """Ask that blocks be written to the driver log, in this order. Answered by `Ok`/`Refused`.
+
+    One message carries all the blocks that were waiting, so that they share a round trip.
+    """
+
+    stream_id: int
+    attempt: str
+    blocks: tuple[ReceivedBlockInfo, ...]
+
+
+class ReportError(msgspec.Struct, frozen=True, tag=True):
+    """Tell of an error in a receiver (send)."""
+
+    stream_id: int
+    attempt: str
+    message: str
+    error: str
+    """The traceback as text, or empty."""
+    permanent: bool = False
+    """True when starting the receiver again cannot help (bad setting, cannot be unpickled)."""
+
+
+class DeregisterReceiver(msgspec.Struct, frozen=True, tag=True):
+    """Ask to be counted as stopped; the receiver will add no more blocks. Answered by `Ok`."""
+
+    stream_id: int
+    attempt: str
+    message: str
+    error: str
+
+
+# -- tracker to receiver -----------------------------------------------------------------------
+
+
+class StopReceiver(msgspec.Struct, frozen=True, tag=True):
+    """Stop for good: ``Stopped by driver`` (send)."""
+
+    reason: str = "Stopped by driver"
+
+
+class CleanupOldBlocks(msgspec.Struct, frozen=True, tag=True):
+    """The clean-up of these blocks is in the driver log: their bytes may go (I4) (send).
+
+    `block_ids` frees their hot copies. `segments` are (folder, segment number) of segments whose
+    blocks are all released and to which nothing will be appended: delete those files.
+    """
+
+    block_ids: tuple[str, ...]
+    segments: tuple[tuple[str, int], ...]
+
+
+class UpdateRateLimit(msgspec.Struct, frozen=True, tag=True):
+    """Use a new rate at once, also for the open block (I8) (send)."""
+
+    stream_id: int
+    records_per_second: float
+
+
+class EnsureBlockServer(msgspec.Struct, frozen=True, tag=True):
+    """This host's block server is gone: start another (send)."""
+
+
+# -- block server and tracker ------------------------------------------------------------------
+
+
+class RegisterBlockServer(msgspec.Struct, frozen=True, tag=True):
+    """A block server offers the blocks of its host. Answered by `BlockServerRegistered`."""
+
+    host: str
+    address: tuple[str, int]
+    pid: int
+
+
+class BlockServerRegistered(msgspec.Struct, frozen=True, tag=True):
+    """The tracker's answer: the lease is held while the connection lives, and this long after."""
+
+    lease_s: float
+
+
+class ReleaseBlocks(msgspec.Struct, frozen=True, tag=True):
+    """Delete what ended receiver attempts left on this host (send to a block server).
+
+    `attempts` are wholly released: their memory files and log folders go. `segments` are single
+    released segments of attempts that ended but still have live blocks.
+    """
+
+    attempts: tuple[str, ...]
+    segments: tuple[tuple[str, int], ...]
+
+
+class StopBlockServer(msgspec.Struct, frozen=True, tag=True):
+    """The application ends: remove its scratch files, if it may, and exit (send)."""
+
+    remove_files: bool
+
+
+# -- replies and both ways ---------------------------------------------------------------------
+
+
+class Ok(msgspec.Struct, frozen=True, tag=True):
+    """Done."""
+
+
+class Registered(msgspec.Struct, frozen=True, tag=True):
+    """The receiver is accepted."""
+
+    first_block_number: int
+    """The attempt numbers its blocks from here; no other attempt of the stream ever does."""
+    last_position: bytes | None
+    """The last durable position of the stream (MessagePack), or None."""
+    records_per_second: float | None
+    """The rate in force, or None when no rate was set yet."""
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """A clear no: asking again does not help."""
+
+    reason: str
+
+
+class Failure(msgspec.Struct, frozen=True, tag=True):
+    """The handler failed; the same ask may succeed later."""
+
+    reason: str
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag=True):
+    """Nothing happened; the connection lives (send)."""
+
+
+Message = (
+    RegisterReceiver
+    | AddBlock
+    | ReportError
+    | DeregisterReceiver
+    | StopReceiver
+    | CleanupOldBlocks
+    | UpdateRateLimit
+    | EnsureBlockServer
+    | RegisterBlockServer
+    | BlockServerRegistered
+    | ReleaseBlocks
+    | StopBlockServer
+    | Ok
+    | Registered
+    | Refused
+    | Failure
+    | Heartbeat
+)
+"""Every message: what a decoder accepts; anything else is a protocol error."""

@@ -1,0 +1,475 @@
+"""The listening end: a thread with its own event loop that answers authenticated peers.
+
+The thread is named ``penstock-<name>``; `Server.start` makes it, `Server.stop` joins it. The
+handler is called on it and must not block it; what takes time returns a `PendingReply` or an
+awaitable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from penstock.clock import Clock, SystemClock
+from penstock.errors import IllegalStateError
+from penstock.wire._authentication import ServerHandshake
+from penstock.wire._complaints import Complaints
+from penstock.wire._connection import Connection, ConnectionState
+from penstock.wire._frames import Kind, encode_frame
+from penstock.wire.errors import (
+    AuthenticationError,
+    ConnectionLostError,
+    ServerStartError,
+    WireError,
+)
+from penstock.wire.messages import Failure, Message
+from penstock.wire.options import WireOptions
+
+__all__ = ["Handler", "Peer", "PendingReply", "Reply", "Server", "ServerStatistics"]
+
+_logger = logging.getLogger("penstock.wire")
+
+_STOP_TIMEOUT_S = 5.0
+
+
+class PendingReply:
+    """The promise of an answer: a handler returns it, `Server.resolve` keeps it, from any thread.
+
+    It is far cheaper than a coroutine: many of them are resolved by one wake-up of the loop.
+    """
+
+    __slots__ = ("_ask_id", "_connection")
+
+    def __init__(self) -> None:
+        # Both are set on the loop's thread right after the handler returned, and read there.
+        self._connection: Connection | None = None
+        self._ask_id = 0
+
+
+Reply = Message | PendingReply | Awaitable[Message | None] | None
+"""What a handler may return. None and what it awaits to None: only for a send."""
+
+
+class Handler(Protocol):
+    """What a server does with messages. All methods are called on the server's thread."""
+
+    def on_message(self, peer: Peer, message: Message) -> Reply:
+        """Act on one message; must not block. Messages of one peer come in their order.
+
+        May be an ``async def``. An ask must be answered with a message; whatever is raised
+        becomes a `Failure` reply and a log line with its traceback, and the server lives on.
+        """
+
+    def on_disconnect(self, peer: Peer) -> None:
+        """The peer is gone; called once for each peer from which a message may have come."""
+
+
+class Peer:
+    """An authenticated connection, as a handler sees it. Compared by identity."""
+
+    def __init__(self, server: Server, connection: Connection) -> None:
+        self._server = server
+        self._connection = connection
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The other end's host and port."""
+        return self._connection.address
+
+    @property
+    def is_connected(self) -> bool:
+        """False once it has gone (or is about to)."""
+        return self._connection.state is ConnectionState.OPEN
+
+    def send(self, message: Message) -> None:
+        """Send a message that is not answered. From any thread; in order; never blocks.
+
+        It is lost without an error when the peer is gone or goes before it read it; the handler
+        hears of that by `Handler.on_disconnect`.
+
+        Raises:
+            FrameTooLargeError: It is larger than a frame may be.
+        """
+        frame = encode_frame(
+            message,
+            Kind.SEND,
+            limit_bytes=self._server.options.max_frame_bytes,
+            peer=self._connection.peer,
+        )
+        connection = self._connection
+        self._server.call(lambda: connection.queue(frame))
+
+    def close(self) -> None:
+        """End the connection once what was sent has gone out (bounded). From any thread."""
+        self._server.call(self._connection.close)
+
+    def __repr__(self) -> str:
+        return f"<Peer {self._connection.peer}>"
+
+
+@dataclass(frozen=True)
+class ServerStatistics:
+    """Counts since the start, and how many there are now.
+
+    Attributes:
+        connections: Authenticated connections now.
+        unauthenticated: Connections now that have not proved themselves yet.
+        accepted: Connections that were authenticated.
+        refused: Connections that failed to authenticate, for whatever reason.
+        asks: Asks received.
+        sends: Sends received.
+    """
+
+    connections: int
+    unauthenticated: int
+    accepted: int
+    refused: int
+    asks: int
+    sends: int
+
+
+class Server:
+    """Listens, authenticates, hands messages to a `Handler` and sends its answers."""
+
+    def __init__(
+        self,
+        secret: bytes,
+        handler: Handler,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        name: str = "wire-server",
+        service: str = "tracker",
+        options: WireOptions | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Make a server that does not listen yet.
+
+        Args:
+            secret: The application's secret, 16 bytes or more.
+            handler: Acts on messages.
+            host: The address to listen at.
+            port: The port, or 0 for any free one.
+            name: The thread is called ``penstock-<name>``.
+            service: Part of what is proved; a client must name the same.
+            options: Limits and time-outs.
+            ssl_context: Makes each connection a TLS connection, below the authentication.
+            clock: For the rate of log lines.
+        """
+        self.options = options or WireOptions()
+        self._secret = secret
+        self._handler = handler
+        self._host = host
+        self._port = port
+        self._name = name
+        self._service = service
+        self._ssl_context = ssl_context
+        self._complaints = Complaints(_logger, clock or SystemClock())
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stop_requested: asyncio.Event | None = None
+        # Filled by any thread, emptied on the loop's. See `call`.
+        self._calls: deque[Callable[[], None]] = deque()
+        self._wake_lock = threading.Lock()
+        self._woken = False
+        self._accepting_calls = False
+        # The rest belongs to the loop's thread.
+        self._unauthenticated: OrderedDict[Connection, None] = OrderedDict()
+        self._peers: dict[Connection, Peer] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accepted = 0
+        self._refused = 0
+        self._asks = 0
+        self._sends = 0
+        ServerHandshake(secret, service)  # refuses a secret that is too short, here and not later
+
+    # -- for the owner -------------------------------------------------------------------------
+
+    def start(self) -> tuple[str, int]:
+        """Listen, and return the address that was bound.
+
+        Raises:
+            ServerStartError: The address cannot be bound.
+            IllegalStateError: It was started before.
+        """
+        if self._thread is not None:
+            raise IllegalStateError("a Server is started once; make another")
+        started: Future[tuple[str, int]] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(started,), name=f"penstock-{self._name}", daemon=True
+        )
+        self._thread.start()
+        try:
+            return started.result()
+        except BaseException:
+            self._thread.join(_STOP_TIMEOUT_S)
+            raise
+
+    def stop(self, timeout_s: float = _STOP_TIMEOUT_S) -> None:
+        """Stop listening, let what was sent go out for a moment, close all, join the thread.
+
+        May be called twice, and before `start`.
+
+        Raises:
+            WireError: The thread did not end within `timeout_s` (a handler blocks it).
+            IllegalStateError: It was called on the server's own thread.
+        """
+        thread = self._thread
+        if thread is None:
+            return
+        if thread is threading.current_thread():
+            raise IllegalStateError(
+                "Server.stop was called by its own handler: it would wait for itself"
+            )
+        self.call(self._request_stop)
+        thread.join(timeout_s)
+        if thread.is_alive():
+            raise WireError(
+                f"{self._host}:{self._port}",
+                f"the thread {thread.name} did not end within {timeout_s:g} s: its handler blocks",
+            )
+
+    def resolve(self, replies: Iterable[tuple[PendingReply, Message]]) -> None:
+        """Answer many asks at once, in this order. From any thread; wakes the loop once.
+
+        Answers to peers that are gone are dropped.
+        """
+        batch = list(replies)
+        self.call(lambda: self._resolve(batch))
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Run `function` on the server's thread, soon and in order. From any thread.
+
+        Without effect when the server does not run. Many calls share one wake-up.
+        """
+        with self._wake_lock:
+            if not self._accepting_calls or self._loop is None:
+                return
+            self._calls.append(function)
+            if self._woken:
+                return
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._run_calls)
+
+    def statistics(self) -> ServerStatistics:
+        """Return the counts; from any thread, each by itself up to date."""
+        return ServerStatistics(
+            connections=len(self._peers),
+            unauthenticated=len(self._unauthenticated),
+            accepted=self._accepted,
+            refused=self._refused,
+            asks=self._asks,
+            sends=self._sends,
+        )
+
+    # -- the thread ----------------------------------------------------------------------------
+
+    def _run(self, started: Future[tuple[str, int]]) -> None:
+        try:
+            asyncio.run(self._serve(started))
+        except BaseException as error:
+            with self._wake_lock:
+                self._accepting_calls = False
+            if not started.done():
+                started.set_exception(error)
+            else:
+                _logger.exception("the thread of the server %s died", self._name)
+
+    async def _serve(self, started: Future[tuple[str, int]]) -> None:
+        loop = asyncio.get_running_loop()
+        self._stop_requested = asyncio.Event()
+
+        def connection() -> Connection:
+            handshake = ServerHandshake(self._secret, self._service)
+            return Connection(loop, handshake, self, self.options, self.options.write_limit_bytes)
+
+        try:
+            listener = await loop.create_server(
+                connection, self._host, self._port, ssl=self._ssl_context, backlog=1024
+            )
+        except OSError as error:
+            raise ServerStartError(
+                f"{self._host}:{self._port}",
+                f"cannot listen at {self._host}:{self._port} ({error}); choose another address or "
+                "port (0 takes any free port)",
+            ) from error
+        host, port = listener.sockets[0].getsockname()[:2]
+        self._port = port
+        self._loop = loop
+        with self._wake_lock:
+            self._accepting_calls = True
+        started.set_result((host, port))
+        await self._stop_requested.wait()
+        listener.close()
+        await self._close_all()
+
+    async def _close_all(self) -> None:
+        with self._wake_lock:
+            self._accepting_calls = False
+        self._run_calls()
+        for task in list(self._tasks):
+            task.cancel()
+        for connection in list(self._unauthenticated):
+            connection.close()
+        for connection in list(self._peers):
+            connection.close()
+        # Bounded: each connection lingers for so long at most and is aborted then.
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=1.0)
+        while self._peers or self._unauthenticated:
+            await asyncio.sleep(0.005)
+
+    def _request_stop(self) -> None:
+        if self._stop_requested is not None:
+            self._stop_requested.set()
+
+    def _run_calls(self) -> None:
+        # The flag goes down before the queue is emptied: who finds it up knows that its call is
+        # going to be seen.
+        with self._wake_lock:
+            self._woken = False
+            calls = list(self._calls)
+            self._calls.clear()
+        for function in calls:
+            try:
+                function()
+            except Exception:
+                _logger.exception("a call on the thread of the server %s failed", self._name)
+
+    # -- ConnectionOwner -----------------------------------------------------------------------
+
+    def connection_made(self, connection: Connection) -> None:
+        self._unauthenticated[connection] = None
+        if len(self._unauthenticated) > self.options.max_unauthenticated:
+            oldest, _ = self._unauthenticated.popitem(last=False)
+            oldest.fail(WireError(oldest.peer, f"{oldest.peer} made way for newer connections"))
+
+    def connection_authenticated(self, connection: Connection) -> None:
+        del self._unauthenticated[connection]
+        self._accepted += 1
+        self._peers[connection] = connection.context = Peer(self, connection)
+
+    def connection_closed(self, connection: Connection, error: WireError | None) -> None:
+        peer = self._peers.pop(connection, None)
+        if peer is None:
+            self._unauthenticated.pop(connection, None)
+            if error is not None:
+                self._refused += 1
+                reason = error.reason if isinstance(error, AuthenticationError) else str(error)
+                self._complaints.log(f"refused a connection from {connection.peer}: {reason}")
+            return
+        if error is not None:
+            # A connection that just broke is not worth a warning; one that misbehaved is.
+            level = logging.INFO if isinstance(error, ConnectionLostError) else logging.WARNING
+            _logger.log(level, "the connection of a peer ended: %s", error)
+        try:
+            self._handler.on_disconnect(peer)
+        except Exception:
+            _logger.exception(
+                "the handler failed at the end of the connection of %s", connection.peer
+            )
+
+    def frame_received(
+        self, connection: Connection, ask_id: int, kind: Kind, message: Message
+    ) -> None:
+        if kind is Kind.REPLY:
+            return  # this end never asks; an answer to nothing changes nothing
+        is_ask = kind is Kind.ASK
+        if is_ask:
+            self._asks += 1
+            connection.pending_asks += 1
+            if connection.pending_asks >= self.options.max_pending_asks:
+                connection.pause_reading()
+        else:
+            self._sends += 1
+        try:
+            reply = self._handler.on_message(connection.context, message)
+        except Exception as error:  # noqa: BLE001 - it becomes a Failure and a log line
+            self._failed(connection, ask_id if is_ask else None, message, error)
+            return
+        if isinstance(reply, PendingReply):
+            if is_ask:
+                reply._ask_id = ask_id
+                reply._connection = connection
+        elif reply is None or isinstance(reply, msgspec.Struct):
+            if is_ask:
+                self._answer(connection, ask_id, message, reply)
+        else:
+            task = asyncio.ensure_future(
+                self._finish(connection, ask_id if is_ask else None, message, reply)
+            )
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    # -- answers -------------------------------------------------------------------------------
+
+    async def _finish(
+        self,
+        connection: Connection,
+        ask_id: int | None,
+        message: Message,
+        awaited: Awaitable[Message | None],
+    ) -> None:
+        try:
+            reply = await awaited
+        except Exception as error:  # noqa: BLE001 - it becomes a Failure and a log line
+            self._failed(connection, ask_id, message, error)
+            return
+        if ask_id is not None:
+            self._answer(connection, ask_id, message, reply)
+
+    def _answer(
+        self, connection: Connection, ask_id: int, message: Message, reply: Message | None
+    ) -> None:
+        if reply is None:
+            name = type(message).__name__
+            _logger.error("the handler of %s gave no answer to %s", self._name, name)
+            reply = Failure(f"{name} has no answer here: it is to be sent, not asked")
+        self._reply(connection, ask_id, reply)
+
+    def _failed(
+        self, connection: Connection, ask_id: int | None, message: Message, error: Exception
+    ) -> None:
+        name = type(message).__name__
+        _logger.error("handling %s of %s failed", name, connection.peer, exc_info=error)
+        if ask_id is not None:
+            self._reply(connection, ask_id, Failure(f"{type(error).__name__}: {error}"))
+
+    def _resolve(self, batch: list[tuple[PendingReply, Message]]) -> None:
+        for pending, message in batch:
+            connection = pending._connection
+            if connection is not None:
+                pending._connection = None  # a second answer to the same ask changes nothing
+                self._reply(connection, pending._ask_id, message)
+
+    def _reply(self, connection: Connection, ask_id: int, message: Message) -> None:
+        try:
+            frame = encode_frame(
+                message,
+                Kind.REPLY,
+                ask_id,
+                limit_bytes=self.options.max_frame_bytes,
+                peer=connection.peer,
+            )
+        except Exception as error:
+            _logger.error("an answer to %s cannot be sent", connection.peer, exc_info=error)
+            frame = encode_frame(
+                Failure(f"the answer cannot be sent ({error})"[:1000]),
+                Kind.REPLY,
+                ask_id,
+                limit_bytes=self.options.max_frame_bytes,
+            )
+        connection.queue(frame)
+        connection.pending_asks -= 1
+        if connection.pending_asks == self.options.max_pending_asks // 2:
+            connection.resume_reading()
