@@ -1,0 +1,101 @@
+"""The segment log: an append-only log of records in numbered segments.
+
+What must hold
+
+- An append that returned is committed to the log's sync policy, and no crash that the policy
+  covers takes it away (I1).
+- A half-written last record is a torn tail: it is cut off in reading and said in one log line.
+  A record that had been committed and does not read back is an error that names segment and
+  offset. It never yields wrong bytes, and never stops the reading of what else is there (I6).
+- Records of one writer come back in the order of their sequences, nothing between them invented,
+  nothing of a failed append once a later one succeeded.
+- A record never crosses a segment. A segment's name is never used twice.
+- One writer per folder, held by a lock that ends with its process.
+
+Layout of a folder::
+
+    LOCK                            locked by the writer; names it
+    segment-000000000001.log        a closed segment
+    segment-000000000002.log        the open one: preallocated, zeros behind the last record
+    segment-000000000003.log.new    being made; no segment before it is renamed
+    segment-000000000001.log.damaged  put aside by `repair`
+
+Layout of a segment, all at multiples of the log's alignment::
+
+    header record | record | record | … | index record … trailer     (closed)
+    header record | record | record | zeros                          (open, or left by a crash)
+
+The trailer is the last 64 bytes; it lets a reader know a closed segment without reading it.
+Bytes of the headers: `penstock.wal._layout` and ``docs/segment-log.md``.
+
+The life of a segment: made under a temporary name, preallocated, its header forced, renamed,
+the folder forced; only then records. When it is full or old: index and trailer, cut to size,
+forced, closed. When a write or a sync fails it is abandoned behind its last good record, and the
+next segment's header says with which sequence it goes on. When its owner needs nothing of it any
+more it is removed.
+
+*Torn tail or damage?* Each record carries the highest sequence that was committed when it was
+written. A bad place where sequence s should be is damage if any valid record behind it, in this
+segment or a later one, knows s as committed; else it was never acknowledged and is a torn tail.
+This needs no order among unforced writes.
+
+Usage::
+
+    with LogWriter.create(folder) as log:
+        place = log.append(1, b"payload")
+    with LogReader.open(folder) as reader:
+        for record in reader.records():
+            ...
+"""
+
+from __future__ import annotations
+
+from penstock.wal._errors import (
+    CorruptRecordError,
+    LogClosedError,
+    LogFolderInUseError,
+    LogFullError,
+    LogStalledError,
+    LogWriteError,
+    RecordTooLargeError,
+    SegmentNotFoundError,
+    UnwritableFolderError,
+    WalError,
+)
+from penstock.wal._filesystem import AppendFile, FileSystem, FolderLock, ReadFile
+from penstock.wal._layout import RECORD_HEADER_SIZE, Record, RecordPlace, parse_record
+from penstock.wal._local_filesystem import LocalFileSystem
+from penstock.wal._names import segment_path
+from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
+from penstock.wal._reader import LogReader, SegmentInfo, read_record
+from penstock.wal._writer import LogWriter
+
+__all__ = [
+    "RECORD_HEADER_SIZE",
+    "AppendFile",
+    "CorruptRecordError",
+    "FileSystem",
+    "FolderLock",
+    "LocalFileSystem",
+    "LogClosedError",
+    "LogFolderInUseError",
+    "LogFullError",
+    "LogOptions",
+    "LogReader",
+    "LogStalledError",
+    "LogStatistics",
+    "LogWriteError",
+    "LogWriter",
+    "ReadFile",
+    "Record",
+    "RecordPlace",
+    "RecordTooLargeError",
+    "SegmentInfo",
+    "SegmentNotFoundError",
+    "SyncPolicy",
+    "UnwritableFolderError",
+    "WalError",
+    "parse_record",
+    "read_record",
+    "segment_path",
+]

@@ -1,0 +1,207 @@
+"""The errors of the segment log. Facts stand in attributes and in the message."""
+
+from __future__ import annotations
+
+from penstock.errors import PenstockError
+
+__all__ = [
+    "CorruptRecordError",
+    "LogClosedError",
+    "LogFolderInUseError",
+    "LogFullError",
+    "LogStalledError",
+    "LogWriteError",
+    "RecordTooLargeError",
+    "SegmentNotFoundError",
+    "UnwritableFolderError",
+    "WalError",
+]
+
+
+class WalError(PenstockError):
+    """Base class of the segment log's errors."""
+
+
+class CorruptRecordError(WalError):
+    """A record that had been committed is not readable, or is not what it claims to be.
+
+    Attributes:
+        segment: Number of the segment, None when the bytes came from elsewhere (a mapped slot).
+        offset: Byte offset of the record in its segment.
+        reason: What is wrong with it.
+        damages: All damaged places that the same pass over the log found, this one first.
+    """
+
+    def __init__(
+        self,
+        segment: int | None,
+        offset: int,
+        reason: str,
+        damages: tuple[CorruptRecordError, ...] = (),
+    ) -> None:
+        where = "in memory" if segment is None else f"in segment {segment}"
+        message = f"corrupt record {where} at offset {offset}: {reason}"
+        if len(damages) > 1:
+            message += f" (and {len(damages) - 1} more damaged places)"
+        super().__init__(message)
+        self.segment = segment
+        self.offset = offset
+        self.reason = reason
+        self.damages = damages or (self,)
+
+    def __reduce__(self) -> tuple[type[CorruptRecordError], tuple[int | None, int, str]]:
+        return type(self), (self.segment, self.offset, self.reason)
+
+
+class SegmentNotFoundError(WalError):
+    """A segment is asked for that is not there (never written, or already released).
+
+    Attributes:
+        path: The path that was looked for.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"no segment at {path}: it was never written or is already released")
+        self.path = path
+
+    def __reduce__(self) -> tuple[type[SegmentNotFoundError], tuple[str]]:
+        return type(self), (self.path,)
+
+
+class LogFolderInUseError(WalError):
+    """Another living writer holds the folder.
+
+    Attributes:
+        folder: The log's folder.
+        owner: What the other writer wrote into the lock: process, host, application.
+    """
+
+    def __init__(self, folder: str, owner: str) -> None:
+        super().__init__(
+            f"log folder {folder} is in use by {owner}; "
+            "give each application its own folder, or end the other one first"
+        )
+        self.folder = folder
+        self.owner = owner
+
+    def __reduce__(self) -> tuple[type[LogFolderInUseError], tuple[str, str]]:
+        return type(self), (self.folder, self.owner)
+
+
+class LogClosedError(WalError):
+    """The writer is closed.
+
+    Attributes:
+        folder: The log's folder.
+    """
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(f"the writer of the log in {folder} is closed")
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[type[LogClosedError], tuple[str]]:
+        return type(self), (self.folder,)
+
+
+class LogWriteError(WalError):
+    """Writing or syncing failed; the records of this call are not committed.
+
+    The writer stays usable: its next append begins a new segment.
+
+    Attributes:
+        folder: The log's folder.
+        reason: What the system said.
+    """
+
+    def __init__(self, folder: str, reason: str) -> None:
+        super().__init__(f"the log in {folder} could not be written: {reason}")
+        self.folder = folder
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[LogWriteError], tuple[str, str]]:
+        return type(self), (self.folder, self.reason)
+
+
+class LogFullError(WalError):
+    """No space is left for the log; the records of this call are not committed.
+
+    The writer stays usable: appends succeed again when there is space.
+
+    Attributes:
+        folder: The log's folder.
+        free_bytes: Free bytes on its file system when the write failed, -1 when not known.
+    """
+
+    def __init__(self, folder: str, free_bytes: int) -> None:
+        free = "unknown" if free_bytes < 0 else f"{free_bytes} bytes"
+        super().__init__(
+            f"no space left for the log in {folder} (free: {free}); "
+            "free some space or point the log to another folder"
+        )
+        self.folder = folder
+        self.free_bytes = free_bytes
+
+    def __reduce__(self) -> tuple[type[LogFullError], tuple[str, int]]:
+        return type(self), (self.folder, self.free_bytes)
+
+
+class LogStalledError(WalError):
+    """The disk did not answer in time; whether the records are committed is not known.
+
+    Attributes:
+        folder: The log's folder.
+        waited_s: How long the call waited, in seconds.
+        waiting_for: What it waited for.
+    """
+
+    def __init__(self, folder: str, waited_s: float, waiting_for: str) -> None:
+        super().__init__(
+            f"the log in {folder} stalls: waited {waited_s:.1f} s for {waiting_for}; "
+            "look at the disk below it"
+        )
+        self.folder = folder
+        self.waited_s = waited_s
+        self.waiting_for = waiting_for
+
+    def __reduce__(self) -> tuple[type[LogStalledError], tuple[str, float, str]]:
+        return type(self), (self.folder, self.waited_s, self.waiting_for)
+
+
+class RecordTooLargeError(WalError, ValueError):
+    """One append is larger than the log accepts; nothing was written.
+
+    Attributes:
+        size: Bytes it would take in the segment, headers and padding included.
+        limit: `LogOptions.max_append_size`.
+    """
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            f"an append of {size} bytes is larger than the limit of {limit} bytes; "
+            "store smaller records or raise LogOptions.max_append_size"
+        )
+        self.size = size
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[type[RecordTooLargeError], tuple[int, int]]:
+        return type(self), (self.size, self.limit)
+
+
+class UnwritableFolderError(WalError):
+    """The folder cannot be created or written.
+
+    Attributes:
+        folder: The log's folder.
+        reason: What the system said.
+    """
+
+    def __init__(self, folder: str, reason: str) -> None:
+        super().__init__(
+            f"log folder {folder} cannot be written: {reason}; "
+            "choose a folder that this user may write"
+        )
+        self.folder = folder
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[UnwritableFolderError], tuple[str, str]]:
+        return type(self), (self.folder, self.reason)

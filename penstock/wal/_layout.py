@@ -1,0 +1,283 @@
+"""The bytes of a segment: record headers, the segment header, index and trailer.
+
+All integers are little-endian, checksums are CRC-32C (Castagnoli, RFC 3720 appendix B.4).
+
+Record header, 64 bytes::
+
+    0  magic u32          "PSR1"
+    4  header_crc u32     over bytes 8..64
+    8  payload_crc u32    over the payload
+    12 kind u16           0xFF00 and above are the log's own
+    14 flags u16          0
+    16 length u64         payload bytes, no padding
+    24 sequence u64       1, 2, 3, … per writer
+    32 committed u64      highest sequence committed to the policy when this was written
+    40 log id 16 bytes    random, one per writer
+    56 reserved u64       0
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import msgspec
+from crc32c import crc32c
+
+from penstock.wal._errors import CorruptRecordError
+
+__all__ = [
+    "FORMAT_VERSION",
+    "HEADER",
+    "INDEX_ENTRY",
+    "KIND_INDEX",
+    "KIND_SEGMENT",
+    "MAGIC",
+    "MAX_KIND",
+    "RECORD_HEADER_SIZE",
+    "TRAILER_SIZE",
+    "Record",
+    "RecordPlace",
+    "SegmentHeader",
+    "Trailer",
+    "pack_header",
+    "pack_segment_header",
+    "pack_trailer",
+    "parse_record",
+    "parse_segment_header",
+    "parse_trailer",
+    "round_up",
+]
+
+FORMAT_VERSION = 1
+RECORD_HEADER_SIZE = 64
+TRAILER_SIZE = 64
+MAGIC = 0x31525350  # b"PSR1" read as a little-endian integer
+_TRAILER_MAGIC = 0x31545350  # b"PST1"
+
+MAX_KIND = 0xFEFF
+KIND_SEGMENT = 0xFFFF
+KIND_INDEX = 0xFFFE
+
+HEADER = struct.Struct("<IIIHHQQQ16sQ")
+_HEADER_BODY = struct.Struct("<IHHQQQ16sQ")
+_HEADER_FRONT = struct.Struct("<II")
+_SEGMENT = struct.Struct("<HHIQQQI")
+_TRAILER = struct.Struct("<IIQQQQ16sQ")
+_TRAILER_BODY = struct.Struct("<QQQQ16sQ")
+
+INDEX_ENTRY = struct.Struct("<IHHQ")
+"""One record in a closed segment's index: offset in units of the alignment u32, kind u16,
+flags u16, payload length u64. Sequences are consecutive, so entry i has first sequence + i."""
+
+
+class RecordPlace(msgspec.Struct, frozen=True, gc=False):
+    """Where a record lies.
+
+    Attributes:
+        segment: Number of the segment.
+        offset: Byte offset of the record's header in it.
+        length: Bytes of header and payload, padding not counted.
+        sequence: The record's sequence in its log.
+    """
+
+    segment: int
+    offset: int
+    length: int
+    sequence: int
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One record as read back.
+
+    Attributes:
+        kind: What the writer gave as kind.
+        sequence: Its place in the order of its writer, from 1.
+        payload: Its bytes. The view may keep a larger buffer alive: copy what is kept for long.
+        place: Where it lies.
+    """
+
+    kind: int
+    sequence: int
+    payload: memoryview
+    place: RecordPlace
+
+
+@dataclass(frozen=True)
+class SegmentHeader:
+    """What stands at the beginning of a segment.
+
+    Attributes:
+        number: The segment's number.
+        alignment: Records begin at multiples of it.
+        first_sequence: Sequence of its first record. A record of an earlier segment of the same
+            log with this sequence or a higher one belongs to a failed append and is void.
+        committed: Highest committed sequence when the segment was begun.
+        created_ms: Wall time of creation in milliseconds, for people only.
+        log_id: The writer's random id.
+        user_header: Bytes that the log's owner put there.
+        size: Bytes of the header in the segment, padding included.
+    """
+
+    number: int
+    alignment: int
+    first_sequence: int
+    committed: int
+    created_ms: int
+    log_id: bytes
+    user_header: bytes
+    size: int
+
+
+@dataclass(frozen=True)
+class Trailer:
+    """The last 64 bytes of a closed segment.
+
+    Attributes:
+        index_offset: Where the index record lies.
+        record_count: Records in the segment.
+        first_sequence: Sequence of the first.
+        committed: Highest committed sequence when the segment was closed.
+        log_id: The writer's random id.
+    """
+
+    index_offset: int
+    record_count: int
+    first_sequence: int
+    committed: int
+    log_id: bytes
+
+
+def round_up(size: int, alignment: int) -> int:
+    """Return the next multiple of `alignment`, a power of two."""
+    return (size + alignment - 1) & -alignment
+
+
+def pack_header(
+    payload_crc: int, kind: int, length: int, sequence: int, committed: int, log_id: bytes
+) -> bytes:
+    """Return the 64 bytes that stand before a payload."""
+    body = _HEADER_BODY.pack(payload_crc, kind, 0, length, sequence, committed, log_id, 0)
+    return _HEADER_FRONT.pack(MAGIC, crc32c(body)) + body
+
+
+def parse_record(
+    buffer: memoryview, *, expected_sequence: int | None = None, verify: bool = True
+) -> memoryview:
+    """Return the payload of the record that lies at the beginning of `buffer`.
+
+    Args:
+        buffer: A mapped slot or segment from the record's header on; it may be longer.
+        expected_sequence: The sequence that the record must have.
+        verify: Check the payload's CRC too. The header's is always checked.
+
+    Returns:
+        A view into `buffer`: nothing is copied.
+
+    Raises:
+        CorruptRecordError: The bytes are not that record.
+    """
+    reason, _ = check_header(buffer, expected_sequence)
+    if reason is not None:
+        raise CorruptRecordError(None, 0, reason)
+    fields = HEADER.unpack_from(buffer)
+    payload = buffer[RECORD_HEADER_SIZE : RECORD_HEADER_SIZE + fields[5]]
+    if len(payload) != fields[5]:
+        raise CorruptRecordError(None, 0, f"payload of {fields[5]} bytes is cut short")
+    if verify and crc32c(payload) != fields[2]:
+        raise CorruptRecordError(None, 0, "payload checksum does not match")
+    return payload
+
+
+def check_header(
+    buffer: memoryview, expected_sequence: int | None = None
+) -> tuple[str | None, int]:
+    """Look at the record header at the beginning of `buffer`.
+
+    Returns:
+        What is wrong with it (None: nothing), and the payload's length when nothing is.
+    """
+    if len(buffer) < RECORD_HEADER_SIZE:
+        return f"only {len(buffer)} bytes where a header should be", 0
+    magic, header_crc, _, _, _, length, sequence, _, _, _ = HEADER.unpack_from(buffer)
+    if magic != MAGIC:
+        return "no record begins here", 0
+    if crc32c(buffer[8:RECORD_HEADER_SIZE]) != header_crc:
+        return "header checksum does not match", 0
+    if expected_sequence is not None and sequence != expected_sequence:
+        return f"sequence {sequence} where {expected_sequence} was expected", 0
+    return None, length
+
+
+def pack_segment_header(
+    *,
+    number: int,
+    alignment: int,
+    first_sequence: int,
+    committed: int,
+    created_ms: int,
+    log_id: bytes,
+    user_header: bytes,
+) -> bytes:
+    """Return a segment's first record, padded to the alignment."""
+    payload = (
+        _SEGMENT.pack(
+            FORMAT_VERSION, 0, alignment, number, first_sequence, created_ms, len(user_header)
+        )
+        + user_header
+    )
+    header = pack_header(crc32c(payload), KIND_SEGMENT, len(payload), 0, committed, log_id)
+    size = round_up(RECORD_HEADER_SIZE + len(payload), alignment)
+    return (header + payload).ljust(size, b"\0")
+
+
+def parse_segment_header(buffer: memoryview) -> SegmentHeader:
+    """Return the segment header that lies at the beginning of `buffer`.
+
+    Raises:
+        CorruptRecordError: It is not one, or of a format that this version does not read.
+    """
+    payload = parse_record(buffer, expected_sequence=0)
+    _, _, _, kind, _, length, _, committed, log_id, _ = HEADER.unpack_from(buffer)
+    if kind != KIND_SEGMENT or length < _SEGMENT.size:
+        raise CorruptRecordError(None, 0, "no segment header at the beginning")
+    version, _, alignment, number, first_sequence, created_ms, user_size = _SEGMENT.unpack_from(
+        payload
+    )
+    if version != FORMAT_VERSION:
+        raise CorruptRecordError(
+            None, 0, f"format version {version}; this version reads {FORMAT_VERSION}"
+        )
+    return SegmentHeader(
+        number=number,
+        alignment=alignment,
+        first_sequence=first_sequence,
+        committed=committed,
+        created_ms=created_ms,
+        log_id=log_id,
+        user_header=bytes(payload[_SEGMENT.size : _SEGMENT.size + user_size]),
+        size=round_up(RECORD_HEADER_SIZE + length, alignment),
+    )
+
+
+def pack_trailer(trailer: Trailer) -> bytes:
+    """Return the last 64 bytes of a closed segment."""
+    body = _TRAILER_BODY.pack(
+        trailer.index_offset,
+        trailer.record_count,
+        trailer.first_sequence,
+        trailer.committed,
+        trailer.log_id,
+        0,
+    )
+    return _HEADER_FRONT.pack(_TRAILER_MAGIC, crc32c(body)) + body
+
+
+def parse_trailer(buffer: bytes) -> Trailer | None:
+    """Return the trailer in these 64 bytes, None when they are none."""
+    if len(buffer) != TRAILER_SIZE:
+        return None
+    magic, crc, index_offset, count, first_sequence, committed, log_id, _ = _TRAILER.unpack(buffer)
+    if magic != _TRAILER_MAGIC or crc32c(buffer[8:]) != crc:
+        return None
+    return Trailer(index_offset, count, first_sequence, committed, log_id)

@@ -1,0 +1,109 @@
+"""Names in a log's folder, and the making of the folder itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+
+from penstock.wal._errors import UnwritableFolderError
+from penstock.wal._filesystem import FileSystem
+
+__all__ = [
+    "DAMAGED_SUFFIX",
+    "LOCK_NAME",
+    "NEW_SUFFIX",
+    "is_unwritable",
+    "list_names",
+    "make_folders",
+    "segment_number",
+    "segment_path",
+]
+
+LOCK_NAME = "LOCK"
+NEW_SUFFIX = ".new"
+DAMAGED_SUFFIX = ".damaged"
+_NAME = re.compile(r"segment-(\d{12})\.log(\.new|\.damaged)?")
+
+
+def segment_path(folder: str, number: int) -> str:
+    """Return the path of a segment: ``<folder>/segment-000000000001.log``."""
+    return os.path.join(folder, f"segment-{number:012d}.log")
+
+
+def segment_number(path: str) -> int | None:
+    """Return the number in a segment's path, None when it is not the path of one."""
+    match = _NAME.fullmatch(os.path.basename(path))
+    return int(match[1]) if match and match[2] is None else None
+
+
+def list_names(fs: FileSystem, folder: str) -> tuple[list[int], list[str], int]:
+    """Look into a log's folder.
+
+    Returns:
+        Numbers of its segments in order; names of unfinished files; the highest number that any
+        name in it ever used (quarantined and unfinished ones count), 0 when there is none.
+    """
+    numbers: list[int] = []
+    unfinished: list[str] = []
+    highest = 0
+    for name in fs.list_folder(folder):
+        match = _NAME.fullmatch(name)
+        if match is None:
+            continue
+        highest = max(highest, int(match[1]))
+        if match[2] is None:
+            numbers.append(int(match[1]))
+        elif match[2] == NEW_SUFFIX:
+            unfinished.append(name)
+    return sorted(numbers), sorted(unfinished), highest
+
+
+def is_unwritable(error: OSError) -> bool:
+    """Return whether the system refuses this user to write there."""
+    return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def make_folders(fs: FileSystem, folder: str) -> None:
+    """Create a folder and its missing parents, and force each new name to the disk.
+
+    Without the sync of every parent a power loss can take a whole new folder away, with
+    acknowledged records in it.
+
+    Raises:
+        UnwritableFolderError: It cannot be created.
+    """
+    missing: list[str] = []
+    path = os.path.abspath(folder)
+    while not fs.is_folder(path):
+        missing.append(path)
+        parent = os.path.dirname(path)
+        if parent == path:
+            break
+        path = parent
+    try:
+        for path in reversed(missing):
+            try:
+                fs.make_folder(path)
+            except FileExistsError:
+                # Another process makes the same parents. If this is a file, not a folder, there
+                # is nothing to be done about it here.
+                if not fs.is_folder(path):
+                    raise
+            fs.sync_folder(os.path.dirname(path))
+        if not missing:
+            _sync_parent(fs, path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UnwritableFolderError(folder, str(error)) from error
+
+
+def _sync_parent(fs: FileSystem, folder: str) -> None:
+    # Whoever made the folder may have been killed before it could sync the name.
+    try:
+        fs.sync_folder(os.path.dirname(folder))
+    except OSError as error:
+        # A parent that this user may pass but not read (0711) was not made by this user either.
+        if not is_unwritable(error):
+            raise

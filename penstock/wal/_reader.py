@@ -1,0 +1,301 @@
+"""The reading end of a log."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+
+from penstock.wal._errors import CorruptRecordError, SegmentNotFoundError
+from penstock.wal._filesystem import FileSystem
+from penstock.wal._layout import (
+    HEADER,
+    RECORD_HEADER_SIZE,
+    Record,
+    RecordPlace,
+    check_header,
+    parse_record,
+)
+from penstock.wal._local_filesystem import LocalFileSystem
+from penstock.wal._names import list_names, segment_number, segment_path
+from penstock.wal._segment_reader import SegmentEnd, SegmentReader
+
+__all__ = ["LogReader", "SegmentInfo", "read_record"]
+
+_logger = logging.getLogger("penstock.wal")
+
+_LOCAL = LocalFileSystem()
+
+
+@dataclass(frozen=True)
+class SegmentInfo:
+    """What is known of a segment without reading its records.
+
+    Attributes:
+        number: Its number.
+        path: Its path.
+        size: Bytes of the file.
+        closed: It ends with an index.
+        first_sequence: Sequence of its first record, None when its header is unreadable.
+        last_sequence: Sequence of its last record; None when it has none or has no index.
+        record_count: Records in it, None when it has no index.
+        log_id: The random id of the writer that made it.
+        created_ms: Wall time of its creation in milliseconds, for people only.
+        user_header: What the writer was given as `user_header`.
+        alignment: Records begin at multiples of this many bytes.
+        damage: Why its header is unreadable, None when it is not.
+    """
+
+    number: int
+    path: str
+    size: int
+    closed: bool
+    first_sequence: int | None
+    last_sequence: int | None
+    record_count: int | None
+    log_id: bytes
+    created_ms: int
+    user_header: bytes
+    alignment: int
+    damage: CorruptRecordError | None
+
+
+class LogReader:
+    """A log as it was when it was opened. Built by `open`; for one thread.
+
+    Opening reads the header and the trailer of each segment, no records. Reading a log that a
+    living writer appends to is allowed: what it appends meanwhile may look like a torn tail.
+    """
+
+    def __init__(self, fs: FileSystem, folder: str) -> None:
+        self._fs = fs
+        self._folder = folder
+        self._readers: dict[int, SegmentReader] = {}
+        self._ends: dict[int, SegmentEnd] = {}
+        infos = []
+        for number in list_names(fs, folder)[0]:
+            path = segment_path(folder, number)
+            try:
+                reader = SegmentReader(fs, path, number)
+            except CorruptRecordError as error:
+                infos.append(_unreadable(path, number, error))
+            except FileNotFoundError:
+                # Released since the folder was listed.
+                continue
+            else:
+                self._readers[number] = reader
+                infos.append(_info(reader))
+        self._segments = tuple(infos)
+
+    @classmethod
+    def open(cls, folder: str, *, fs: FileSystem = _LOCAL) -> LogReader:
+        """Open a log for reading.
+
+        Args:
+            folder: The log's folder.
+            fs: Where it lives.
+
+        Raises:
+            FileNotFoundError: There is no such folder.
+        """
+        return cls(fs, os.path.abspath(folder))
+
+    def __enter__(self) -> LogReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Do nothing: files are open only while records are read. Here for symmetry."""
+
+    @property
+    def folder(self) -> str:
+        """The log's folder, as an absolute path."""
+        return self._folder
+
+    @property
+    def segments(self) -> tuple[SegmentInfo, ...]:
+        """The segments in order, those with an unreadable header too."""
+        return self._segments
+
+    def records(
+        self, *, on_damage: Callable[[CorruptRecordError], None] | None = None
+    ) -> Iterator[Record]:
+        """Yield the records of all segments in order.
+
+        A payload is a view into a buffer of some MiB: copy what is kept for long.
+
+        Args:
+            on_damage: Told of each damaged place; reading goes on behind it. Without it the
+                damage is raised, after every readable record has been yielded.
+
+        Raises:
+            CorruptRecordError: A committed record is not readable. `damages` has all of them.
+        """
+        damages: list[CorruptRecordError] = []
+        for info in self._segments:
+            yield from self._segment_records(info, on_damage or damages.append)
+        _raise_first(damages)
+
+    def segment_records(
+        self, number: int, *, on_damage: Callable[[CorruptRecordError], None] | None = None
+    ) -> Iterator[Record]:
+        """Yield the records of one segment; as `records` otherwise.
+
+        Raises:
+            SegmentNotFoundError: It was not there when the log was opened.
+            CorruptRecordError: A committed record in it is not readable.
+        """
+        damages: list[CorruptRecordError] = []
+        for info in self._segments:
+            if info.number == number:
+                yield from self._segment_records(info, on_damage or damages.append)
+                break
+        else:
+            raise SegmentNotFoundError(segment_path(self._folder, number))
+        _raise_first(damages)
+
+    def index(self, number: int) -> list[tuple[int, RecordPlace]] | None:
+        """Return kind and place of each record of a closed segment, without reading the records.
+
+        Returns:
+            None when the segment has no readable index.
+
+        Raises:
+            SegmentNotFoundError: There is no such segment.
+        """
+        reader = self._readers.get(number)
+        if reader is None:
+            raise SegmentNotFoundError(segment_path(self._folder, number))
+        return reader.index()
+
+    def segment_end(self, number: int) -> SegmentEnd | None:
+        """Return how the last complete reading of a segment ended, None before any."""
+        return self._ends.get(number)
+
+    def _segment_records(
+        self, info: SegmentInfo, on_damage: Callable[[CorruptRecordError], None]
+    ) -> Iterator[Record]:
+        if info.damage is not None:
+            on_damage(info.damage)
+            return
+        reader = self._readers[info.number]
+        later = [
+            other
+            for other in self._readers.values()
+            if other.number > info.number and other.header.log_id == info.log_id
+        ]
+
+        def ended(end: SegmentEnd) -> None:
+            if end.torn and info.number not in self._ends:
+                _logger.warning(
+                    "torn tail in segment %d at offset %d of %s: a record that was never "
+                    "acknowledged is left out",
+                    info.number,
+                    end.offset,
+                    self._folder,
+                )
+            self._ends[info.number] = end
+            for damage in end.damages:
+                on_damage(damage)
+
+        yield from reader.records(
+            void_from=min((other.header.first_sequence for other in later), default=None),
+            committed_later=lambda: max((other.committed() for other in later), default=0),
+            ended=ended,
+        )
+
+
+def read_record(
+    path: str,
+    offset: int,
+    *,
+    expected_sequence: int | None = None,
+    fs: FileSystem = _LOCAL,
+) -> Record:
+    """Read one record from a segment, also from one that is still being written.
+
+    Args:
+        path: The segment's path.
+        offset: `RecordPlace.offset`.
+        expected_sequence: `RecordPlace.sequence`: makes sure that it is that record.
+        fs: Where the segment lives.
+
+    Raises:
+        SegmentNotFoundError: There is no such file.
+        CorruptRecordError: No such record is there, or its bytes are damaged.
+    """
+    number = segment_number(path)
+    try:
+        file = fs.open(path)
+    except FileNotFoundError as error:
+        raise SegmentNotFoundError(path) from error
+    try:
+        header = memoryview(file.read(offset, RECORD_HEADER_SIZE))
+        reason, length = check_header(header, expected_sequence)
+        if reason is None and offset + RECORD_HEADER_SIZE + length > file.size:
+            reason = "the payload goes beyond the end of the file"
+        if reason is not None:
+            raise CorruptRecordError(number, offset, reason)
+        whole = memoryview(file.read(offset, RECORD_HEADER_SIZE + length))
+    except OSError as error:
+        raise CorruptRecordError(number, offset, f"the disk cannot read it: {error}") from error
+    finally:
+        file.close()
+    try:
+        payload = parse_record(whole, expected_sequence=expected_sequence)
+    except CorruptRecordError as error:
+        raise CorruptRecordError(number, offset, error.reason) from error
+    _, _, _, kind, _, length, sequence, _, _, _ = HEADER.unpack_from(whole)
+    place = RecordPlace(number or 0, offset, RECORD_HEADER_SIZE + length, sequence)
+    return Record(kind, sequence, payload, place)
+
+
+def _raise_first(damages: list[CorruptRecordError]) -> None:
+    if damages:
+        first = damages[0]
+        raise CorruptRecordError(first.segment, first.offset, first.reason, tuple(damages))
+
+
+def _info(reader: SegmentReader) -> SegmentInfo:
+    header, trailer = reader.header, reader.trailer
+    count = None if trailer is None else trailer.record_count
+    return SegmentInfo(
+        number=reader.number,
+        path=reader.path,
+        size=reader.size,
+        closed=trailer is not None,
+        first_sequence=header.first_sequence,
+        last_sequence=header.first_sequence + count - 1 if count else None,
+        record_count=count,
+        log_id=header.log_id,
+        created_ms=header.created_ms,
+        user_header=header.user_header,
+        alignment=header.alignment,
+        damage=None,
+    )
+
+
+def _unreadable(path: str, number: int, error: CorruptRecordError) -> SegmentInfo:
+    return SegmentInfo(
+        number=number,
+        path=path,
+        size=0,
+        closed=False,
+        first_sequence=None,
+        last_sequence=None,
+        record_count=None,
+        log_id=b"",
+        created_ms=0,
+        user_header=b"",
+        alignment=0,
+        damage=error,
+    )

@@ -1,0 +1,367 @@
+"""Reading one segment: its header, its trailer, its records, and what is wrong with it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from penstock.wal._errors import CorruptRecordError
+from penstock.wal._filesystem import FileSystem, ReadFile
+from penstock.wal._layout import (
+    HEADER,
+    INDEX_ENTRY,
+    KIND_INDEX,
+    MAGIC,
+    MAX_KIND,
+    RECORD_HEADER_SIZE,
+    TRAILER_SIZE,
+    Record,
+    RecordPlace,
+    SegmentHeader,
+    Trailer,
+    check_header,
+    parse_segment_header,
+    parse_trailer,
+)
+
+__all__ = ["SegmentEnd", "SegmentReader"]
+
+_logger = logging.getLogger("penstock.wal")
+
+_CHUNK = 4 << 20
+_FIRST_READ = 4096
+_MAGIC_BYTES = MAGIC.to_bytes(4, "little")
+
+
+@dataclass(frozen=True)
+class SegmentEnd:
+    """How the reading of a segment ended.
+
+    Attributes:
+        offset: Where the records end.
+        torn: Bytes of a record that was never acknowledged lie there.
+        closed: An index stands there.
+        records: Records that were readable.
+        next_sequence: The sequence after the last record.
+        damages: Damaged places that were found on the way.
+    """
+
+    offset: int
+    torn: bool
+    closed: bool
+    records: int
+    next_sequence: int
+    damages: tuple[CorruptRecordError, ...]
+
+
+class SegmentReader:
+    """One segment that is being read. Opens its file for each pass and closes it after."""
+
+    def __init__(self, fs: FileSystem, path: str, number: int) -> None:
+        self._fs = fs
+        self.path = path
+        self.number = number
+        file = fs.open(path)
+        try:
+            self.size = file.size
+            self.header = self._read_header(file)
+            self.trailer = self._read_trailer(file)
+        finally:
+            file.close()
+
+    def _read_header(self, file: ReadFile) -> SegmentHeader:
+        data = file.read(0, _FIRST_READ)
+        try:
+            _, length = check_header(memoryview(data), 0)
+            if RECORD_HEADER_SIZE + length > len(data):
+                data = file.read(0, RECORD_HEADER_SIZE + min(length, self.size))
+            header = parse_segment_header(memoryview(data))
+        except CorruptRecordError as error:
+            raise CorruptRecordError(self.number, 0, f"segment header: {error.reason}") from error
+        if header.number != self.number:
+            raise CorruptRecordError(
+                self.number, 0, f"segment header: it says that it is segment {header.number}"
+            )
+        return header
+
+    def _read_trailer(self, file: ReadFile) -> Trailer | None:
+        if self.size < self.header.size + TRAILER_SIZE:
+            return None
+        trailer = parse_trailer(file.read(self.size - TRAILER_SIZE, TRAILER_SIZE))
+        # A trailer that another log left in recycled space is none of ours.
+        return trailer if trailer and trailer.log_id == self.header.log_id else None
+
+    def index(self) -> list[tuple[int, RecordPlace]] | None:
+        """Return kind and place of each record from the index, None when there is none."""
+        trailer = self.trailer
+        if trailer is None:
+            return None
+        file = self._fs.open(self.path)
+        try:
+            data = memoryview(
+                file.read(trailer.index_offset, self.size - trailer.index_offset - TRAILER_SIZE)
+            )
+        finally:
+            file.close()
+        reason, length = check_header(data, trailer.first_sequence + trailer.record_count)
+        entries = data[RECORD_HEADER_SIZE : RECORD_HEADER_SIZE + length]
+        if reason is not None or len(entries) != trailer.record_count * INDEX_ENTRY.size:
+            return None
+        if crc32c(entries) != HEADER.unpack_from(data)[2]:
+            return None
+        alignment = self.header.alignment
+        return [
+            (
+                kind,
+                RecordPlace(self.number, units * alignment, RECORD_HEADER_SIZE + length, sequence),
+            )
+            for sequence, (units, kind, _, length) in enumerate(
+                INDEX_ENTRY.iter_unpack(entries), trailer.first_sequence
+            )
+        ]
+
+    def records(
+        self,
+        *,
+        void_from: int | None,
+        committed_later: Callable[[], int],
+        ended: Callable[[SegmentEnd], None],
+    ) -> Iterator[Record]:
+        """Yield all readable records, then tell `ended` what was found.
+
+        Args:
+            void_from: Records from this sequence on are void: a later segment has them anew.
+            committed_later: Gives the highest sequence that later segments of the same log know
+                as committed. Asked only when something is wrong here.
+            ended: Called once, when the records are at their end.
+        """
+        file = self._fs.open(self.path)
+        try:
+            yield from self._walk(file, void_from, committed_later, ended)
+        finally:
+            file.close()
+
+    def _walk(
+        self,
+        file: ReadFile,
+        void_from: int | None,
+        committed_later: Callable[[], int],
+        ended: Callable[[SegmentEnd], None],
+    ) -> Iterator[Record]:
+        # The loop over small records is the hot path of recovery: everything is a local name,
+        # and nothing is called per record that can be avoided.
+        number = self.number
+        log_id = self.header.log_id
+        mask = self.header.alignment - 1
+        file_size = file.size
+        stop = void_from if void_from is not None else 1 << 64
+        unpack, crc = HEADER.unpack_from, crc32c
+        damages: list[CorruptRecordError] = []
+        sequence = self.header.first_sequence
+        position = self.header.size
+        count = 0
+        wanted = _CHUNK
+        while True:
+            data = self._read(file, position, wanted)
+            wanted = _CHUNK
+            view = memoryview(data)
+            size = len(data)
+            at = 0
+            reason = ""
+            while True:
+                body = at + RECORD_HEADER_SIZE
+                if body > size:
+                    if position + body > file_size:
+                        reason = "the file ends"
+                    break
+                magic, header_crc, payload_crc, kind, _, length, found, _, owner, _ = unpack(
+                    data, at
+                )
+                if (
+                    magic != MAGIC
+                    or found != sequence
+                    or owner != log_id
+                    or crc(view[at + 8 : body]) != header_crc
+                ):
+                    reason = "no readable record header"
+                    break
+                end = body + length
+                if end > size:
+                    if position + end > file_size:
+                        reason = "the payload goes beyond the end of the file"
+                    else:
+                        wanted = max(_CHUNK, RECORD_HEADER_SIZE + length)
+                    break
+                payload = view[body:end]
+                if crc(payload) != payload_crc:
+                    reason = "payload checksum does not match"
+                    break
+                if sequence >= stop or kind > MAX_KIND:
+                    break
+                yield Record(
+                    kind,
+                    sequence,
+                    payload,
+                    RecordPlace(number, position + at, RECORD_HEADER_SIZE + length, sequence),
+                )
+                count += 1
+                sequence += 1
+                at = (end + mask) & ~mask
+            position += at
+            if not reason and body <= size and end <= size:
+                closed = kind == KIND_INDEX and sequence < stop
+                ended(SegmentEnd(position, False, closed, count, sequence, tuple(damages)))
+                return
+            if not reason:
+                continue
+            judged = self._judge(file, position, sequence, stop, reason, committed_later)
+            if isinstance(judged, bool):
+                ended(SegmentEnd(position, judged, False, count, sequence, tuple(damages)))
+                return
+            damage, position, sequence = judged
+            damages.append(damage)
+            if position >= file_size:
+                ended(SegmentEnd(position, False, False, count, sequence, tuple(damages)))
+                return
+
+    def _judge(
+        self,
+        file: ReadFile,
+        position: int,
+        sequence: int,
+        stop: int,
+        reason: str,
+        committed_later: Callable[[], int],
+    ) -> bool | tuple[CorruptRecordError, int, int]:
+        """Decide what a bad place is.
+
+        Returns:
+            False: the clean end of the records. True: a torn tail. Else the damage, with place
+            and sequence of the next readable record (or the end of the file).
+        """
+        if sequence >= stop:
+            return False
+        found = self._following(file, position, sequence)
+        committed = max((place[2] for place in found), default=0)
+        if self.trailer is not None:
+            committed = max(committed, self.trailer.committed)
+        if committed < sequence:
+            committed = max(committed, committed_later())
+        if committed < sequence:
+            return bool(found) or not self._is_zero(file, position)
+        damage = CorruptRecordError(self.number, position, f"{reason} (sequence {sequence})")
+        if not found:
+            return damage, file.size, sequence
+        return damage, found[0][0], found[0][1]
+
+    def _following(
+        self, file: ReadFile, position: int, sequence: int
+    ) -> list[tuple[int, int, int]]:
+        """Look for valid records behind a bad place.
+
+        Returns:
+            Offset, sequence and committed of the first and of the last one; one or none if there
+            are not two.
+        """
+        first: tuple[int, int, int] | None = None
+        last: tuple[int, int, int] | None = None
+        for offset, found, committed in self._scan(file, position + self.header.alignment):
+            if found > (last[1] if last else sequence):
+                last = offset, found, committed
+                first = first or last
+        if first is None or last is None:
+            return []
+        return [first] if first is last else [first, last]
+
+    def _scan(self, file: ReadFile, position: int) -> Iterator[tuple[int, int, int]]:
+        """Yield offset, sequence and committed of each valid record from an aligned place on."""
+        alignment = self.header.alignment
+        size = file.size
+        while position < size:
+            data = self._read(file, position, _CHUNK)
+            at = data.find(_MAGIC_BYTES)
+            skip_to = len(data) if len(data) < _CHUNK else len(data) - RECORD_HEADER_SIZE
+            skip_to = max(alignment, skip_to & -alignment)
+            while at >= 0:
+                end = 0
+                if at % alignment == 0:
+                    if at + RECORD_HEADER_SIZE > len(data) and position + len(data) < size:
+                        skip_to = at
+                        break
+                    end = self._valid_record(file, position + at, memoryview(data)[at:])
+                if end:
+                    fields = HEADER.unpack_from(data, at)
+                    yield position + at, fields[6], fields[7]
+                    if end >= position + len(data):
+                        skip_to = end - position
+                        break
+                    at = data.find(_MAGIC_BYTES, end - position)
+                else:
+                    at = data.find(_MAGIC_BYTES, at + 1)
+            if skip_to <= 0:
+                return
+            position += (skip_to + alignment - 1) & -alignment
+
+    def _valid_record(self, file: ReadFile, position: int, view: memoryview) -> int:
+        """Return where the record at `position` ends, 0 when there is no valid one of this log."""
+        reason, length = check_header(view)
+        if reason is not None:
+            return 0
+        fields = HEADER.unpack_from(view)
+        if fields[8] != self.header.log_id:
+            return 0
+        end = RECORD_HEADER_SIZE + length
+        if position + end > file.size:
+            return 0
+        payload = view[RECORD_HEADER_SIZE:end]
+        if end > len(view):
+            payload = memoryview(self._read(file, position + RECORD_HEADER_SIZE, length))
+        if crc32c(payload) != fields[2]:
+            return 0
+        return position + end
+
+    def committed(self) -> int:
+        """Return the highest sequence that this segment knows as committed."""
+        highest = self.header.committed
+        if self.trailer is not None:
+            return max(highest, self.trailer.committed)
+        file = self._fs.open(self.path)
+        try:
+            for _, _, committed in self._scan(file, self.header.size):
+                highest = max(highest, committed)
+        finally:
+            file.close()
+        return highest
+
+    def _is_zero(self, file: ReadFile, position: int) -> bool:
+        zeros = bytes(_CHUNK)
+        while data := self._read(file, position, _CHUNK):
+            if data != zeros[: len(data)]:
+                return False
+            position += len(data)
+        return True
+
+    def _read(self, file: ReadFile, position: int, length: int) -> bytes:
+        try:
+            return file.read(position, length)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            # A place that the disk cannot read is damage like any other: zeros stand for it.
+            _logger.warning("segment %s is not readable at %d: %s", self.path, position, error)
+            return self._read_around(file, position, length)
+
+    def _read_around(self, file: ReadFile, position: int, length: int) -> bytes:
+        data = bytearray(max(0, min(length, file.size - position)))
+        for at in range(0, len(data), 4096):
+            part = min(4096, len(data) - at)
+            try:
+                data[at : at + part] = file.read(position + at, part)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+        return bytes(data)

@@ -1,0 +1,459 @@
+"""One segment that is being written: its creation, its records, its end.
+
+Not thread-safe: the writer's leader owns it, only `sync` may come from another thread. After a
+call has raised, a segment takes no more records; see `LogWriter` for what happens then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import logging
+import mmap
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from penstock.wal._filesystem import AppendFile, FileSystem
+from penstock.wal._layout import (
+    INDEX_ENTRY,
+    KIND_INDEX,
+    RECORD_HEADER_SIZE,
+    TRAILER_SIZE,
+    RecordPlace,
+    Trailer,
+    pack_header,
+    pack_segment_header,
+    pack_trailer,
+    round_up,
+)
+from penstock.wal._names import NEW_SUFFIX, segment_path
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["MAX_RECORDS", "AppendUnit", "SegmentWriter", "UnitRecord", "new_scratch"]
+
+_logger = logging.getLogger("penstock.wal")
+
+MAX_RECORDS = 1 << 20
+"""Records per segment: bounds the index that is kept in memory to 16 MiB."""
+
+_PAGE = 4096
+_SCRATCH_SIZE = 1 << 20
+_JOIN_BELOW = 32 << 10
+_SMALLEST_SEGMENT = 1 << 20
+_SLOW_SYNC_S = 1.0
+_CLOSE_TIMEOUT_S = 120.0
+_ZEROS = bytes(_PAGE)
+
+
+@dataclass(frozen=True)
+class UnitRecord:
+    """One record of an append, before it has a place."""
+
+    kind: int
+    buffers: tuple[Buffer, ...]
+    length: int
+    crc: int
+
+
+@dataclass(eq=False)
+class AppendUnit:
+    """What one call appends: written in one segment, committed or failed as a whole.
+
+    Attributes:
+        records: Its records in order.
+        size: Bytes it takes in the segment.
+        slot: The slot it lies in, for an append without a copy.
+        places: Filled in when it is written.
+        error: Filled in when it failed.
+        done: True when either has happened. Guarded by the writer's lock.
+    """
+
+    records: Sequence[UnitRecord]
+    size: int
+    slot: memoryview | None = None
+    places: list[RecordPlace] = field(default_factory=list)
+    error: BaseException | None = None
+    done: bool = False
+
+
+class SegmentWriter:
+    """The open segment of a log. Built by `create` only."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        file: AppendFile,
+        path: str,
+        *,
+        number: int,
+        alignment: int,
+        capacity: int,
+        log_id: bytes,
+        first_sequence: int,
+        end: int,
+        begun_s: float,
+        scratch: mmap.mmap,
+    ) -> None:
+        self._fs = fs
+        self._file = file
+        self._alignment = alignment
+        self._capacity = capacity
+        self._log_id = log_id
+        self._scratch = scratch
+        self._index = bytearray()
+        self._file_lock = threading.Lock()
+        self._closed = False
+        self.path = path
+        self.number = number
+        self.first_sequence = first_sequence
+        self.next_sequence = first_sequence
+        self.end = end
+        self.begun_s = begun_s
+        self.record_count = 0
+        self.syncs = 0
+        self.sync_seconds_total = 0.0
+        self.sync_seconds_max = 0.0
+
+    @classmethod
+    def create(
+        cls,
+        fs: FileSystem,
+        folder: str,
+        *,
+        number: int,
+        alignment: int,
+        segment_size: int,
+        needed: int,
+        direct: bool,
+        log_id: bytes,
+        first_sequence: int,
+        committed: int,
+        created_ms: int,
+        begun_s: float,
+        user_header: bytes,
+        scratch: mmap.mmap,
+    ) -> SegmentWriter:
+        """Begin a segment: temporary name, header forced, renamed, folder forced.
+
+        Only then a record may go into it: a record in a file whose name or header a power loss
+        can take is not durable.
+
+        Raises:
+            OSError: The segment is not begun; what was left of it is removed if possible.
+        """
+        path = segment_path(folder, number)
+        header = pack_segment_header(
+            number=number,
+            alignment=alignment,
+            first_sequence=first_sequence,
+            committed=committed,
+            created_ms=created_ms,
+            log_id=log_id,
+            user_header=user_header,
+        )
+        needed = len(header) + needed + _index_size(1, alignment)
+        file = fs.create(path + NEW_SUFFIX, direct=direct)
+        present = path + NEW_SUFFIX
+        try:
+            capacity = _preallocate(file, max(segment_size, needed), needed)
+            segment = cls(
+                fs,
+                file,
+                path,
+                number=number,
+                alignment=alignment,
+                capacity=capacity,
+                log_id=log_id,
+                first_sequence=first_sequence,
+                end=len(header),
+                begun_s=begun_s,
+                scratch=scratch,
+            )
+            segment._put(0, [header], sync=False)
+            segment.sync()
+            fs.rename(present, path)
+            present = path
+            fs.sync_folder(folder)
+        except BaseException:
+            file.close()
+            try:
+                fs.remove(present)
+            except OSError as error:
+                _logger.warning("could not remove the unfinished segment %s: %s", present, error)
+            raise
+        return segment
+
+    @property
+    def direct(self) -> bool:
+        """Whether its records go past the page cache."""
+        return self._file.direct
+
+    def fits(self, size: int, records: int) -> bool:
+        """Return whether an append of that size leaves room for the index."""
+        count = self.record_count + records
+        if self.record_count and count > MAX_RECORDS:
+            return False
+        return self.end + size + _index_size(count, self._alignment) <= self._capacity
+
+    def write(self, units: Sequence[AppendUnit], *, committed: int, sync: bool) -> None:
+        """Write units behind the last record and fill in their places.
+
+        Args:
+            units: What to write; together they must fit.
+            committed: Highest committed sequence, for the record headers.
+            sync: Return only when all that was written so far is on the disk.
+
+        Raises:
+            OSError: Nothing of it may be taken as written.
+        """
+        pieces, end, sequence = self._place(units, committed)
+        if len(pieces) == 1:
+            offset, buffers = pieces[0]
+            self._put(offset, buffers, sync=sync)
+        else:
+            for offset, buffers in pieces:
+                self._put(offset, buffers, sync=False)
+            if sync:
+                self.sync()
+        for unit in units:
+            for record, place in zip(unit.records, unit.places, strict=True):
+                self._index += INDEX_ENTRY.pack(
+                    place.offset // self._alignment, record.kind, 0, record.length
+                )
+        self.record_count += sequence - self.next_sequence
+        self.end = end
+        self.next_sequence = sequence
+
+    def _place(
+        self, units: Sequence[AppendUnit], committed: int
+    ) -> tuple[list[tuple[int, list[Buffer]]], int, int]:
+        """Give each record its place and header.
+
+        Returns:
+            What to write where, the offset behind it, and the sequence after the last.
+        """
+        pieces: list[tuple[int, list[Buffer]]] = []
+        run: list[Buffer] | None = None
+        number, log_id, mask = self.number, self._log_id, self._alignment - 1
+        offset = self.end
+        sequence = self.next_sequence
+        for unit in units:
+            if unit.slot is not None:
+                record = unit.records[0]
+                length = RECORD_HEADER_SIZE + record.length
+                unit.slot[:RECORD_HEADER_SIZE] = pack_header(
+                    record.crc, record.kind, record.length, sequence, committed, log_id
+                )
+                # The padding goes to the disk too: it must not carry what an earlier block left.
+                unit.slot[length : unit.size] = bytes(unit.size - length)
+                unit.places = [RecordPlace(number, offset, length, sequence)]
+                pieces.append((offset, [unit.slot[: unit.size]]))
+                run = None
+                offset += unit.size
+                sequence += 1
+                continue
+            if run is None:
+                run = []
+                pieces.append((offset, run))
+            places = []
+            for record in unit.records:
+                length = RECORD_HEADER_SIZE + record.length
+                run.append(
+                    pack_header(record.crc, record.kind, record.length, sequence, committed, log_id)
+                )
+                run.extend(record.buffers)
+                padding = -length & mask
+                if padding:
+                    run.append(_ZEROS[:padding] if padding < _PAGE else bytes(padding))
+                places.append(RecordPlace(number, offset, length, sequence))
+                offset += length + padding
+                sequence += 1
+            unit.places = places
+        return pieces, offset, sequence
+
+    def _put(self, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
+        """Write buffers at an aligned offset; with `sync`, force them."""
+        begun = time.perf_counter()
+        if not self._file.direct:
+            self._file.write(offset, _joined(buffers), sync=sync)
+            forced = sync
+        elif len(buffers) == 1 and _is_page_aligned(buffers[0]):
+            self._file.write(offset, buffers, sync=sync)
+            forced = sync
+        else:
+            forced = self._put_through_scratch(offset, buffers, sync)
+        if forced:
+            self._account_sync(time.perf_counter() - begun)
+        elif sync:
+            self.sync()
+
+    def _put_through_scratch(self, offset: int, buffers: list[Buffer], sync: bool) -> bool:
+        """Copy buffers of any address and length into the aligned scratch and write that.
+
+        Returns:
+            Whether all of it was forced: so when it fits in one write.
+        """
+        scratch = memoryview(self._scratch)
+        filled = 0
+        in_one = True
+        for buffer in buffers:
+            view = memoryview(buffer).cast("B")
+            while len(view):
+                room = len(scratch) - filled
+                part = view[:room]
+                scratch[filled : filled + len(part)] = part
+                filled += len(part)
+                view = view[room:]
+                if filled == len(scratch):
+                    self._file.write(offset, [scratch], sync=False)
+                    in_one = False
+                    offset += filled
+                    filled = 0
+        if not filled:
+            return False
+        size = round_up(filled, _PAGE)
+        scratch[filled:size] = bytes(size - filled)
+        self._file.write(offset, [scratch[:size]], sync=sync and in_one)
+        return sync and in_one
+
+    def sync(self) -> bool:
+        """Return when all that was written is on the disk.
+
+        Returns:
+            False when the segment was closed meanwhile: then its end decided about the records.
+
+        Raises:
+            OSError: What was not forced before may be lost.
+        """
+        begun = time.perf_counter()
+        with self._file_in_use():
+            if self._closed:
+                return False
+            self._file.sync()
+        self._account_sync(time.perf_counter() - begun)
+        return True
+
+    @contextlib.contextmanager
+    def _file_in_use(self) -> Iterator[None]:
+        # A sync in the background must not meet a file that is being closed.
+        if not self._file_lock.acquire(timeout=_CLOSE_TIMEOUT_S):
+            raise OSError(errno.ETIMEDOUT, "a sync under way does not end", self.path)
+        try:
+            yield
+        finally:
+            self._file_lock.release()
+
+    def _close(self) -> None:
+        with self._file_in_use():
+            self._closed = True
+            self._file.close()
+
+    def _account_sync(self, seconds: float) -> None:
+        self.syncs += 1
+        self.sync_seconds_total += seconds
+        self.sync_seconds_max = max(self.sync_seconds_max, seconds)
+        if seconds > _SLOW_SYNC_S:
+            _logger.warning("slow disk: forcing a write to %s took %.2f s", self.path, seconds)
+
+    def finish(self, *, committed: int, sync: bool) -> None:
+        """Write index and trailer, cut the file behind them, and close it.
+
+        Whatever a crash leaves of this, the records are still found by reading the segment.
+        """
+        index = bytes(self._index)
+        header = pack_header(
+            crc32c(index), KIND_INDEX, len(index), self.next_sequence, committed, self._log_id
+        )
+        trailer = pack_trailer(
+            Trailer(self.end, self.record_count, self.first_sequence, committed, self._log_id)
+        )
+        size = _index_size(self.record_count, self._alignment)
+        gap = bytes(size - RECORD_HEADER_SIZE - len(index) - TRAILER_SIZE)
+        try:
+            self._put(self.end, [header, index, gap, trailer], sync=False)
+            self._file.truncate(self.end + size)
+            if sync:
+                self.sync()
+        finally:
+            self._close()
+
+    def abandon(self) -> bool:
+        """Give the segment up behind its last good record.
+
+        What a failed write left behind it is cut off if the disk still lets us; if not, the next
+        segment's header says where this one ends.
+
+        Returns:
+            Whether it is cut off for good.
+        """
+        try:
+            self._close()
+            self._fs.truncate(self.path, self.end)
+        except OSError as error:
+            _logger.warning(
+                "could not cut the abandoned segment %s at %d: %s", self.path, self.end, error
+            )
+            return False
+        return True
+
+
+def _index_size(records: int, alignment: int) -> int:
+    return round_up(RECORD_HEADER_SIZE + records * INDEX_ENTRY.size + TRAILER_SIZE, alignment)
+
+
+def _preallocate(file: AppendFile, size: int, needed: int) -> int:
+    """Reserve a segment; on a nearly full disk a smaller one, down to what is needed.
+
+    Returns:
+        The bytes reserved.
+    """
+    while True:
+        try:
+            file.preallocate(size)
+        except OSError as error:
+            smaller = round_up(max(size // 4, needed, min(_SMALLEST_SEGMENT, size)), _PAGE)
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or smaller >= size:
+                raise
+            size = smaller
+        else:
+            return size
+
+
+def _joined(buffers: list[Buffer]) -> list[Buffer]:
+    """Join neighbours that are small: one system call takes few buffers quickly, not many."""
+    views = [memoryview(buffer).cast("B") for buffer in buffers]
+    if sum(map(len, views)) <= _SCRATCH_SIZE:
+        return [b"".join(views)]
+    joined: list[Buffer] = []
+    small: list[memoryview] = []
+    for view in views:
+        if len(view) < _JOIN_BELOW:
+            small.append(view)
+            continue
+        if small:
+            joined.append(b"".join(small))
+            small = []
+        joined.append(view)
+    if small:
+        joined.append(b"".join(small))
+    return joined
+
+
+def _is_page_aligned(buffer: Buffer) -> bool:
+    view = memoryview(buffer)
+    if view.readonly or len(view) % _PAGE or not len(view):
+        return False
+    return ctypes.addressof(ctypes.c_char.from_buffer(view)) % _PAGE == 0
+
+
+def new_scratch() -> mmap.mmap:
+    """Return page-aligned memory through which a log with direct I/O writes small records."""
+    return mmap.mmap(-1, _SCRATCH_SIZE)
