@@ -1,0 +1,261 @@
+"""What a peer does to its own connection changes nothing for the others.
+
+In each test a good client asks all the time on one connection; the fixture fails the test when
+one of its asks is not answered or its connection is ever cut.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+
+import msgspec
+import pytest
+
+from penstock.wire import ClientClosedError, ServerHandshake, WireOptions
+from penstock.wire.messages import Failure, Ok, Refused, RegisterReceiver
+
+OK = msgspec.msgpack.encode(Ok())
+
+
+def lines(caplog, text: str) -> list[str]:
+    return [r.getMessage() for r in caplog.records if text in r.getMessage()]
+
+
+@pytest.fixture(autouse=True)
+def _logs(caplog):
+    caplog.set_level(logging.INFO, "penstock.wire")
+
+
+def name_of(peer) -> str:
+    host, port = peer.socket.getsockname()
+    return f"{host}:{port}"
+
+
+def test_a_peer_without_the_secret_that_sends_a_message_is_not_heard(
+    make_server, raw_peer, recorder, good_client, raw_frame
+):
+    address = make_server().start()
+    with good_client(address):
+        peer = raw_peer(address)
+        peer.send(raw_frame(msgspec.msgpack.encode(RegisterReceiver(0, "a", "", "", "", 1))) * 9)
+        assert peer.rest()[:8] == b"PENSTOCK"  # the greeting; a verdict at most follows
+    assert not any(isinstance(message, RegisterReceiver) for message in recorder.messages())
+
+
+@pytest.mark.parametrize("size", [1, 73, 74, 75, 100_000])
+def test_garbage_instead_of_the_handshake(make_server, raw_peer, good_client, size):
+    server = make_server(options=WireOptions(authentication_timeout_s=0.2))
+    address = server.start()
+    with good_client(address):
+        peer = raw_peer(address)
+        peer.send(os.urandom(size))
+        peer.rest()
+        assert server.statistics().connections == 1
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"\xc1", "cannot be read"),
+        (b"\x81\xa4type\xa7Unknown", "cannot be read"),
+        (b"\x81\xa4type\xa2Ok" + b"\x00", "cannot be read"),
+        (msgspec.msgpack.encode({"type": "Refused", "reason": 5}), "cannot be read"),
+        (b"\x82\xa4type\xa7Refused\xa6reason\xa2\xff\xfe", "cannot be read"),
+        (b"\x82\xa4type\xa2Ok\xa1x" + b"\x91" * 200_000 + b"\xc0", "cannot be read"),
+        (b"\xdd\xff\xff\xff\xff", "cannot be read"),
+        (os.urandom(5000), "cannot be read"),
+        (b"", "too short"),
+    ],
+)
+def test_a_message_that_cannot_be_read_ends_that_connection_with_one_line_naming_the_peer(
+    make_server, raw_peer, recorder, good_client, raw_frame, secret, caplog, payload, reason
+):
+    address = make_server().start()
+    with good_client(address):
+        peer = raw_peer(address).authenticate(secret)
+        peer.send(raw_frame(OK))
+        peer.receive(4)
+        peer.send(raw_frame(payload))
+        peer.rest()
+        recorder.wait_for(lambda: len(recorder.gone) == 1)
+    complaints = lines(caplog, name_of(peer))
+    assert len(complaints) == 1
+    assert reason in complaints[0]
+
+
+def test_an_unknown_kind_of_frame(make_server, raw_peer, good_client, raw_frame, secret, caplog):
+    address = make_server().start()
+    with good_client(address):
+        peer = raw_peer(address).authenticate(secret)
+        peer.send(raw_frame(OK, kind=3))
+        assert peer.rest() == b""
+    assert "unknown kind 3" in lines(caplog, name_of(peer))[0]
+
+
+def test_a_reply_to_nothing_changes_nothing(make_server, raw_peer, raw_frame, secret, good_client):
+    address = make_server().start()
+    with good_client(address):
+        peer = raw_peer(address).authenticate(secret)
+        peer.send(raw_frame(OK, kind=2, ask_id=77) + raw_frame(OK))
+        assert peer.receive(13)[4:13] == (1).to_bytes(8, "little") + b"\x02"
+
+
+@pytest.mark.parametrize("length", [0xFFFFFFFF, (8 << 20) + 1])
+def test_a_huge_length_is_refused_from_its_four_bytes_alone(
+    make_server, raw_peer, good_client, secret, caplog, length
+):
+    address = make_server().start()
+    with good_client(address):
+        peer = raw_peer(address).authenticate(secret)
+        peer.send(length.to_bytes(4, "little"))
+        assert peer.rest() == b""
+    assert str(length) in lines(caplog, name_of(peer))[0]
+
+
+def test_a_stall_in_the_handshake_is_bounded(make_server, raw_peer, good_client, caplog):
+    server = make_server(options=WireOptions(authentication_timeout_s=0.2))
+    address = server.start()
+    with good_client(address):
+        silent, halfway = raw_peer(address), raw_peer(address)
+        halfway.receive(42)
+        halfway.send(b"PENSTOCK\x01")
+        silent.rest()
+        halfway.rest()
+        assert server.statistics().refused == 2
+    assert len(lines(caplog, "did not finish the authentication")) == 1  # the rate is limited
+
+
+def test_a_stall_in_a_frame_is_bounded_by_the_silence_it_causes(
+    make_server, raw_peer, good_client, raw_frame, secret, caplog
+):
+    options = WireOptions(heartbeat_interval_s=0.1, dead_after_s=0.4)
+    address = make_server(options=options).start()
+    with good_client(address):
+        peer = raw_peer(address).authenticate(secret)
+        peer.send(raw_frame(b"x" * 1000)[:500])
+        peer.rest()
+    assert "nothing came" in lines(caplog, name_of(peer))[0]
+
+
+def test_a_peer_that_dies_in_the_middle_of_a_frame(
+    make_server, raw_peer, recorder, good_client, raw_frame, secret
+):
+    address = make_server().start()
+    with good_client(address):
+        for ends_with_reset in (False, True):
+            peer = raw_peer(address).authenticate(secret)
+            peer.send(raw_frame(OK) + raw_frame(b"x" * 1000)[:500])
+            peer.receive(13)
+            if ends_with_reset:
+                linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"
+                peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            peer.close()
+        recorder.wait_for(lambda: len(recorder.gone) == 2)
+
+
+def test_a_slow_reader_is_cut_off_and_memory_does_not_grow(
+    make_server, raw_peer, recorder, good_client, raw_frame, secret, caplog
+):
+    options = WireOptions(write_limit_bytes=1 << 20)
+    address = make_server(options=options).start()
+    with good_client(address):
+        slow = raw_peer(address, receive_buffer=4096).authenticate(secret)
+        slow.send(raw_frame(msgspec.msgpack.encode(Refused("slow"))))
+        recorder.wait_for(lambda: Refused("slow") in recorder.messages())
+        slow_peer = next(p for p, m in recorder.seen if m == Refused("slow"))
+        news = Failure("x" * 100_000)
+        for _ in range(1000):  # 100 MB, of which it reads nothing
+            if not slow_peer.is_connected:
+                break
+            slow_peer.send(news)
+        recorder.wait_for(lambda: recorder.gone == [slow_peer])
+        slow_peer.send(news)  # to a peer that is gone: no error
+    assert "unread" in lines(caplog, name_of(slow))[0]
+
+
+def test_ten_thousand_connections_that_prove_nothing(make_server, good_client):
+    server = make_server(options=WireOptions(max_unauthenticated=32))
+    address = server.start()
+    most = 0
+    with good_client(address) as good:
+        for _ in range(50):
+            wave: list[socket.socket] = []
+            for _ in range(200):
+                connection = socket.socket()
+                connection.settimeout(20)
+                connection.connect(address)
+                wave.append(connection)
+            most = max(most, server.statistics().unauthenticated)
+            good.check()
+            for connection in wave:
+                connection.close()
+        assert most <= 32
+        assert server.statistics().connections == 1
+
+
+def test_a_flood_of_connections_does_not_keep_a_new_client_out(make_server, make_client):
+    server = make_server(options=WireOptions(max_unauthenticated=16))
+    address = server.start()
+    over = threading.Event()
+    held: list[socket.socket] = []
+
+    def flood() -> None:
+        while not over.is_set():
+            held.append(socket.create_connection(address))
+            if len(held) > 100:
+                held.pop(0).close()
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    try:
+        client = make_client(address)
+        client.connect()
+        assert client.ask(Ok()) == Ok()
+    finally:
+        over.set()
+        thread.join(20)
+        for connection in held:
+            connection.close()
+
+
+def test_a_server_that_falls_silent_is_noticed_by_the_client(make_client, secret):
+    """The other end is a process that was stopped: its sockets stand and nothing comes."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(20)
+    connections: list[socket.socket] = []
+
+    def authenticate_and_stop() -> None:
+        for _ in range(2):
+            connection, _address = listener.accept()
+            connections.append(connection)
+            handshake = ServerHandshake(secret, "tracker")
+            connection.sendall(handshake.opening())
+            connection.sendall(handshake.receive(connection.recv(74, socket.MSG_WAITALL)))
+
+    thread = threading.Thread(target=authenticate_and_stop)
+    thread.start()
+    options = WireOptions(heartbeat_interval_s=0.1, dead_after_s=0.3)
+    client = make_client(listener.getsockname(), options=options)
+    client.connect()
+    future = client.ask_async(Ok(), 2.0)
+    thread.join(20)
+    assert len(connections) == 2  # it hung up and came again
+    client.close()
+    with pytest.raises(ClientClosedError, match="closed by this process"):
+        future.result(20)
+    listener.close()
+    for connection in connections:
+        connection.close()
+
+
+def test_a_quiet_connection_lives_by_its_heartbeats(make_server, make_client):
+    options = WireOptions(heartbeat_interval_s=0.05, dead_after_s=1.0)
+    client = make_client(make_server(options=options).start(), options=options)
+    client.connect()
+    quiet = threading.Event()
+    quiet.wait(2.2)  # the time itself is what is tried here: twice what a dead peer gets
+    assert client.ask(Ok()) == Ok()
+    assert client.statistics().connections == 1

@@ -1,0 +1,320 @@
+"""Messages, asks and answers over real connections."""
+
+from __future__ import annotations
+
+import threading
+from typing import get_args
+
+import pytest
+
+from penstock.errors import IllegalStateError
+from penstock.wire import (
+    AskTimeoutError,
+    Client,
+    FrameTooLargeError,
+    Peer,
+    PendingReply,
+    Reply,
+    Server,
+    WireOptions,
+)
+from penstock.wire.messages import (
+    AddBlock,
+    BlockServerRegistered,
+    CleanupOldBlocks,
+    DeregisterReceiver,
+    EnsureBlockServer,
+    Failure,
+    Heartbeat,
+    MemoryPlace,
+    Message,
+    Ok,
+    ReceivedBlockInfo,
+    Refused,
+    RegisterBlockServer,
+    Registered,
+    RegisterReceiver,
+    ReleaseBlocks,
+    ReportError,
+    SegmentPlace,
+    StopBlockServer,
+    StopReceiver,
+    UpdateRateLimit,
+)
+
+ATTEMPT = "0123456789abcdef" * 2
+BLOCK = ReceivedBlockInfo(
+    stream_id=3,
+    block_id="input-3-4294967296",
+    num_records=1_000_000,
+    num_bytes=(1 << 40) + 1,
+    attempt=ATTEMPT,
+    host="zürich",
+    sequence=(1 << 63) + 5,
+    memory=MemoryPlace("/dev/shm/penstock-a-b", 4096, 8192),
+    segment=SegmentPlace("/var/log/3-b", 7, 4096, 8192),
+    position=b"\x00\xff",
+)
+EXAMPLES: list[Message] = [
+    RegisterReceiver(0, ATTEMPT, "SocketReceiver", "host", "driver", 77),
+    AddBlock(0, ATTEMPT, ()),
+    AddBlock(3, ATTEMPT, (BLOCK, ReceivedBlockInfo(3, "i", 0, 0, ATTEMPT, "h", 0, None, None))),
+    ReportError(1, ATTEMPT, "what", "Traceback …\n  line", permanent=True),
+    DeregisterReceiver(1, ATTEMPT, "", ""),
+    StopReceiver(),
+    CleanupOldBlocks(("input-3-1", "input-3-2"), (("/var/log/3-b", 7),)),
+    UpdateRateLimit(1, 12345.678),
+    EnsureBlockServer(),
+    RegisterBlockServer("host", ("10.0.0.1", 4711), 78),
+    BlockServerRegistered(60.0),
+    ReleaseBlocks((ATTEMPT,), (("/var/log/3-b", 7),)),
+    StopBlockServer(remove_files=True),
+    Ok(),
+    Registered(5 << 32, b"\x93\x01\x02\x03", 1e6),
+    Registered(0, None, None),
+    Refused("no"),
+    Failure("not now"),
+    Heartbeat(),
+]
+
+
+def test_there_is_an_example_of_every_message() -> None:
+    assert {type(message) for message in EXAMPLES} == set(get_args(Message))
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
+def test_every_message_arrives_as_it_was_both_ways(message, make_server, make_client, recorder):
+    server = make_server()
+    recorder.answer = lambda peer, asked: asked
+    got: list[Message] = []
+    arrived = threading.Event()
+
+    def on_message(received: Message) -> None:
+        got.append(received)
+        arrived.set()
+
+    client = make_client(server.start(), on_message=on_message)
+    client.connect()
+    if isinstance(message, Heartbeat):  # taken by the connection itself
+        client.send(message)
+        assert client.ask(Ok()) == Ok()
+        assert recorder.messages() == [Ok()]
+        return
+    assert client.ask(message) == message
+    client.send(message)
+    recorder.wait_for(lambda: len(recorder.seen) == 2)
+    assert recorder.messages() == [message, message]
+    recorder.peers[0].send(message)
+    assert arrived.wait(20)
+    assert got == [message]
+
+
+def test_asks_and_sends_of_a_peer_are_seen_in_their_order(make_server, make_client, recorder):
+    client = make_client(make_server().start())
+    client.connect()
+    sent: list[Message] = []
+    futures = []
+    for number in range(3000):
+        message = DeregisterReceiver(number, ATTEMPT, "", "")
+        sent.append(message)
+        if number % 3:
+            futures.append(client.ask_async(message))
+        else:
+            client.send(message)
+    for future in futures:
+        assert future.result(20) == Ok()
+    assert recorder.messages() == sent
+
+
+def test_many_threads_share_a_client_and_each_gets_its_own_answers(
+    make_server, make_client, recorder
+):
+    recorder.answer = lambda peer, message: message
+    client = make_client(make_server().start())
+    client.connect()
+    wrong: list[object] = []
+
+    def work(stream: int) -> None:
+        for number in range(200):
+            message = DeregisterReceiver(stream, ATTEMPT, str(number), "")
+            if client.ask(message) != message:
+                wrong.append(message)
+
+    threads = [threading.Thread(target=work, args=(stream,)) for stream in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not wrong
+    assert len(recorder.seen) == 1600
+
+
+def test_a_message_of_many_megabytes_arrives_whole(make_server, make_client, recorder):
+    recorder.answer = lambda peer, message: message
+    client = make_client(make_server().start())
+    client.connect()
+    for size in (1, 65_530, 65_536, 1 << 20, (8 << 20) - 100):
+        message = Refused("x" * size)
+        assert client.ask(message) == message
+
+
+def test_a_message_over_the_limit_is_refused_where_it_is_made(make_server, make_client, recorder):
+    options = WireOptions(max_frame_bytes=1000)
+    client = make_client(make_server(options=options).start(), options=options)
+    client.connect()
+    with pytest.raises(FrameTooLargeError, match="1000 bytes") as caught:
+        client.ask(Refused("x" * 1000))
+    assert caught.value.limit_bytes == 1000
+    assert client.ask(Ok()) == Ok()
+    with pytest.raises(FrameTooLargeError):
+        recorder.peers[0].send(Refused("x" * 1000))
+    recorder.answer = lambda peer, message: Refused("x" * 1000)
+    answer = client.ask(Ok())
+    assert isinstance(answer, Failure)
+    assert "1000 bytes" in answer.reason
+
+
+class Handlers:
+    """One handler per way to answer, chosen by the message."""
+
+    def __init__(self) -> None:
+        self.server: Server | None = None
+        self.waiting: list[PendingReply] = []
+
+    def on_message(self, peer: Peer, message: Message) -> Reply:
+        if isinstance(message, ReportError):
+            raise LookupError("no such stream")
+        if isinstance(message, DeregisterReceiver):
+            return self.later(message)
+        if isinstance(message, AddBlock):
+            pending = PendingReply()
+            self.waiting.append(pending)
+            if len(self.waiting) == 3:
+                threading.Thread(target=self.resolve).start()
+            return pending
+        if isinstance(message, StopReceiver):
+            return None
+        return Ok()
+
+    async def later(self, message: DeregisterReceiver) -> Message:
+        if message.error:
+            raise LookupError(message.error)
+        return Refused(message.message)
+
+    def resolve(self) -> None:
+        assert self.server is not None
+        self.server.resolve([(pending, Ok()) for pending in self.waiting])
+        # A second answer to the same ask changes nothing.
+        self.server.resolve([(pending, Failure("twice")) for pending in self.waiting])
+
+    def on_disconnect(self, peer: Peer) -> None:
+        raise RuntimeError("a handler that fails here harms nobody")
+
+
+def test_a_handler_may_answer_at_once_later_or_from_another_thread(make_server, make_client):
+    handlers = Handlers()
+    handlers.server = server = make_server(handler=handlers)
+    client = make_client(server.start())
+    client.connect()
+    assert client.ask(Ok()) == Ok()
+    assert client.ask(DeregisterReceiver(0, ATTEMPT, "later", "")) == Refused("later")
+    futures = [client.ask_async(AddBlock(0, ATTEMPT, ())) for _ in range(3)]
+    assert [future.result(20) for future in futures] == [Ok()] * 3
+    assert client.ask(Ok()) == Ok()
+
+
+def test_an_error_in_a_handler_is_a_failure_for_the_asker_and_the_server_lives(
+    make_server, make_client, caplog
+):
+    address = make_server(handler=Handlers()).start()
+    client: Client = make_client(address)
+    client.connect()
+    for message in (
+        ReportError(0, ATTEMPT, "", ""),
+        DeregisterReceiver(0, ATTEMPT, "", "no such stream"),
+    ):
+        caplog.clear()
+        assert client.ask(message) == Failure("LookupError: no such stream")
+        assert "Traceback" in caplog.text
+        assert type(message).__name__ in caplog.text
+    assert isinstance(client.ask(StopReceiver()), Failure)
+    client.send(ReportError(0, ATTEMPT, "", ""))
+    client.close()  # on_disconnect raises
+    other = make_client(address)
+    other.connect()
+    assert other.ask(Ok()) == Ok()
+
+
+def test_an_ask_that_is_not_answered_names_message_peer_and_seconds(make_server, make_client):
+    server = make_server(handler=Handlers())
+    host, port = server.start()
+    client = make_client((host, port))
+    client.connect()
+    with pytest.raises(AskTimeoutError, match=rf"AddBlock.*{host}:{port}.*0\.1 s") as caught:
+        client.ask(AddBlock(0, ATTEMPT, ()), 0.1)
+    assert caught.value.timeout_s == 0.1
+    assert isinstance(caught.value, TimeoutError)
+    # A long ask before a short one: each ends in its own time.
+    long = client.ask_async(AddBlock(0, ATTEMPT, ()), 30.0)
+    with pytest.raises(AskTimeoutError):
+        client.ask_async(DeregisterReceiver(0, ATTEMPT, "", ""), 0.0).result(20)
+    assert not long.done()
+    assert client.ask(Ok()) == Ok()
+
+
+def test_a_callback_that_would_wait_for_itself_is_told_so(make_server, make_client, recorder):
+    caught: list[BaseException] = []
+    done = threading.Event()
+    client: Client
+
+    def on_message(message: Message) -> None:
+        try:
+            client.ask(Ok())
+        except IllegalStateError as error:
+            caught.append(error)
+        done.set()
+
+    client = make_client(make_server().start(), on_message=on_message)
+    client.connect()
+    client.ask(Ok())
+    recorder.peers[0].send(StopReceiver())
+    assert done.wait(20)
+    assert "ask_async" in str(caught[0])
+
+
+def test_a_peer_with_too_many_open_asks_is_read_no_further_until_answers_go_out(
+    make_server, make_client
+):
+    class Holder:
+        def __init__(self) -> None:
+            self.held: list[PendingReply] = []
+            self.most = 0
+            self.full = threading.Event()
+
+        def on_message(self, peer: Peer, message: Message) -> Reply:
+            pending = PendingReply()
+            self.held.append(pending)
+            self.most = max(self.most, len(self.held))
+            if len(self.held) == 8:
+                self.full.set()
+            return pending
+
+        def on_disconnect(self, peer: Peer) -> None: ...
+
+    holder = Holder()
+    server: Server = make_server(handler=holder, options=WireOptions(max_pending_asks=8))
+    client = make_client(server.start())
+    client.connect()
+    futures = [client.ask_async(AddBlock(0, ATTEMPT, ())) for _ in range(100)]
+
+    def release() -> None:
+        held, holder.held = holder.held, []
+        server.resolve([(pending, Ok()) for pending in held])
+
+    assert holder.full.wait(20)
+    while not all(future.done() for future in futures):
+        released = threading.Event()
+        server.call(release)
+        server.call(released.set)
+        assert released.wait(20)
+    assert holder.most == 8
