@@ -50,6 +50,7 @@ Usage::
 
 from __future__ import annotations
 
+from penstock.wal._check import LogReport, SegmentReport, check, remove_log, repair
 from penstock.wal._errors import (
     CorruptRecordError,
     LogClosedError,
@@ -63,7 +64,7 @@ from penstock.wal._errors import (
     WalError,
 )
 from penstock.wal._filesystem import AppendFile, FileSystem, FolderLock, ReadFile
-from penstock.wal._layout import RECORD_HEADER_SIZE, Record, RecordPlace, parse_record
+from penstock.wal._layout import RECORD_HEADER_SIZE, Record, RecordPlace, parse_record, stamp_record
 from penstock.wal._local_filesystem import LocalFileSystem
 from penstock.wal._names import segment_path
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
@@ -82,6 +83,7 @@ __all__ = [
     "LogFullError",
     "LogOptions",
     "LogReader",
+    "LogReport",
     "LogStalledError",
     "LogStatistics",
     "LogWriteError",
@@ -92,10 +94,15 @@ __all__ = [
     "RecordTooLargeError",
     "SegmentInfo",
     "SegmentNotFoundError",
+    "SegmentReport",
     "SyncPolicy",
     "UnwritableFolderError",
     "WalError",
+    "check",
     "parse_record",
     "read_record",
+    "remove_log",
+    "repair",
     "segment_path",
+    "stamp_record",
 ]

@@ -161,6 +161,21 @@ def pack_header(
     return _HEADER_FRONT.pack(MAGIC, crc32c(body)) + body
 
 
+def stamp_record(slot: memoryview, kind: int, payload_length: int, sequence: int) -> None:
+    """Make a record of a payload that no log takes, so that `parse_record` can check it.
+
+    Args:
+        slot: Writable memory: 64 bytes of room for the header, then the payload.
+        kind: As for `LogWriter.append`.
+        payload_length: Bytes of the payload.
+        sequence: The sequence that a reader will expect.
+    """
+    payload = slot[RECORD_HEADER_SIZE : RECORD_HEADER_SIZE + payload_length]
+    slot[:RECORD_HEADER_SIZE] = pack_header(
+        crc32c(payload), kind, payload_length, sequence, 0, bytes(16)
+    )
+
+
 def parse_record(
     buffer: memoryview, *, expected_sequence: int | None = None, verify: bool = True
 ) -> memoryview:

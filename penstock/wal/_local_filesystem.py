@@ -229,22 +229,35 @@ class LocalFolderLock:
     """A `flock` on a file: the system lets it go when the process ends, however it ends."""
 
     def __init__(self, path: str, owner: str) -> None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
+        self._fd = -1
+        while self._fd < 0:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                found = os.pread(fd, 4096, 0).decode(errors="replace").strip()
-                raise BlockingIOError(
-                    errno.EWOULDBLOCK, found or "a process that has not said its name", path
-                ) from None
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, owner.encode() + b"\n", 0)
-        except BaseException:
-            os.close(fd)
-            raise
-        self._fd = fd
+                if self._take(fd, path):
+                    os.ftruncate(fd, 0)
+                    os.pwrite(fd, owner.encode() + b"\n", 0)
+                    self._fd = fd
+            finally:
+                if self._fd < 0:
+                    os.close(fd)
         _held_locks.add(self)
+
+    @staticmethod
+    def _take(fd: int, path: str) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            found = os.pread(fd, 4096, 0).decode(errors="replace").strip()
+            raise BlockingIOError(
+                errno.EWOULDBLOCK, found or "a process that has not said its name", path
+            ) from None
+        # Whoever removed the log may have unlinked the file between the two calls: then this is
+        # a lock on a file without a name, which nobody else would see.
+        try:
+            named = os.stat(path)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(named, os.fstat(fd))
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1

@@ -213,7 +213,7 @@ class SegmentReader:
                 at = (end + mask) & ~mask
             position += at
             if not reason and body <= size and end <= size:
-                closed = kind == KIND_INDEX and sequence < stop
+                closed = kind == KIND_INDEX and sequence <= stop
                 ended(SegmentEnd(position, False, closed, count, sequence, tuple(damages)))
                 return
             if not reason:

@@ -1,0 +1,42 @@
+"""The ``penstock`` command: one door to the commands of the rooms."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+_USAGE = """\
+usage: penstock COMMAND ...
+
+commands:
+  wal   look into a segment log, and repair it
+
+'penstock COMMAND --help' tells more about one.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that the first argument names and return its exit code.
+
+    Args:
+        argv: The arguments without the program's name; None takes those of the process.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(_USAGE, end="")
+        return 0
+    if not arguments:
+        print(_USAGE, end="", file=sys.stderr)
+        return 2
+    if arguments[0] == "wal":
+        from penstock.wal._cli import main as wal
+
+        return wal(arguments[1:])
+    print(f"penstock: no command {arguments[0]!r}\n\n{_USAGE}", end="", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

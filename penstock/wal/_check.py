@@ -1,0 +1,207 @@
+"""Looking through a log for damage, and the explicit repair of what was found."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+
+from penstock.wal._errors import CorruptRecordError
+from penstock.wal._filesystem import FileSystem
+from penstock.wal._local_filesystem import LocalFileSystem
+from penstock.wal._names import DAMAGED_SUFFIX, LOCK_NAME, list_names, segment_path
+from penstock.wal._reader import LogReader
+from penstock.wal._writer import lock_folder
+
+__all__ = ["LogReport", "SegmentReport", "check", "remove_log", "repair"]
+
+_LOCAL = LocalFileSystem()
+
+
+@dataclass(frozen=True)
+class SegmentReport:
+    """What a pass over all bytes of a segment found.
+
+    Attributes:
+        number: The segment's number.
+        path: Its path.
+        size: Bytes of the file.
+        closed: It ends with an index.
+        records: Readable records.
+        first_sequence: Sequence of the first, None when there is none.
+        last_sequence: Sequence of the last, None when there is none.
+        end: Offset behind the last record; the size when the header is unreadable.
+        torn: A record that was never acknowledged lies behind it.
+        damages: Committed records that are not readable.
+    """
+
+    number: int
+    path: str
+    size: int
+    closed: bool
+    records: int
+    first_sequence: int | None
+    last_sequence: int | None
+    end: int
+    torn: bool
+    damages: tuple[CorruptRecordError, ...]
+
+
+@dataclass(frozen=True)
+class LogReport:
+    """What `check` found, or what `repair` found and did.
+
+    Attributes:
+        folder: The log's folder.
+        segments: One report per segment, in order.
+        unfinished: Names of files that a crash left before they became segments.
+        actions: What `repair` did, in words.
+    """
+
+    folder: str
+    segments: tuple[SegmentReport, ...]
+    unfinished: tuple[str, ...]
+    actions: tuple[str, ...] = ()
+
+    @property
+    def damages(self) -> tuple[CorruptRecordError, ...]:
+        """All damaged places in the log."""
+        return tuple(damage for segment in self.segments for damage in segment.damages)
+
+    @property
+    def records(self) -> int:
+        """All readable records."""
+        return sum(segment.records for segment in self.segments)
+
+
+def check(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
+    """Read every byte of a log and report. Changes nothing.
+
+    Args:
+        folder: The log's folder.
+        fs: Where it lives.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+    """
+    folder = os.path.abspath(folder)
+    reader = LogReader.open(folder, fs=fs)
+    reports = []
+    for info in reader.segments:
+        damages: list[CorruptRecordError] = []
+        records = 0
+        first: int | None = None
+        last: int | None = None
+        for record in reader.segment_records(info.number, on_damage=damages.append):
+            first = record.sequence if first is None else first
+            last = record.sequence
+            records += 1
+        end = reader.segment_end(info.number)
+        reports.append(
+            SegmentReport(
+                number=info.number,
+                path=info.path,
+                size=info.size,
+                closed=end is not None and end.closed,
+                records=records,
+                first_sequence=first,
+                last_sequence=last,
+                end=info.size if end is None else end.offset,
+                torn=end is not None and end.torn,
+                damages=tuple(damages),
+            )
+        )
+    return LogReport(folder, tuple(reports), tuple(list_names(fs, folder)[1]))
+
+
+def repair(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
+    """Cut torn tails off and put damaged segments aside.
+
+    A damaged segment is renamed to ``….damaged``: nothing of it is deleted, its name is not used
+    again, and readers no longer see it, the readable records in it included.
+
+    Args:
+        folder: The log's folder. No writer may have it.
+        fs: Where it lives.
+
+    Returns:
+        What was found, with what was done in `LogReport.actions`.
+
+    Raises:
+        LogFolderInUseError: A living writer has the folder.
+        FileNotFoundError: There is no such folder.
+    """
+    folder = os.path.abspath(folder)
+    if not fs.is_folder(folder):
+        raise FileNotFoundError(folder)
+    lock = lock_folder(fs, folder, "penstock wal repair")
+    try:
+        report = check(folder, fs=fs)
+        actions = _cut_tails(report, fs)
+        # Only now: until the tails are cut, the headers of later segments say what is void.
+        actions += _put_aside(report, fs)
+        for name in report.unfinished:
+            fs.remove(os.path.join(folder, name))
+            actions.append(f"removed the unfinished {name}")
+        fs.sync_folder(folder)
+    finally:
+        lock.release()
+    return LogReport(folder, report.segments, report.unfinished, tuple(actions))
+
+
+def _cut_tails(report: LogReport, fs: FileSystem) -> list[str]:
+    actions = []
+    for segment in report.segments:
+        if segment.closed or segment.damages or segment.end >= segment.size:
+            continue
+        fs.truncate(segment.path, segment.end)
+        what = "a torn tail" if segment.torn else "unused space"
+        actions.append(
+            f"segment {segment.number}: cut {what} of {segment.size - segment.end} bytes "
+            f"at offset {segment.end}"
+        )
+    return actions
+
+
+def _put_aside(report: LogReport, fs: FileSystem) -> list[str]:
+    actions = []
+    for segment in report.segments:
+        if not segment.damages:
+            continue
+        aside = segment.path + DAMAGED_SUFFIX
+        fs.rename(segment.path, aside)
+        actions.append(
+            f"segment {segment.number}: {len(segment.damages)} damaged places, "
+            f"{segment.records} readable records; put aside as {os.path.basename(aside)}"
+        )
+    return actions
+
+
+def remove_log(folder: str, *, fs: FileSystem = _LOCAL) -> None:
+    """Remove a log: all its segments, and the folder if nothing else is in it.
+
+    A folder that is gone already is no error.
+
+    Args:
+        folder: The log's folder. No writer may have it.
+        fs: Where it lives.
+
+    Raises:
+        LogFolderInUseError: A living writer has the folder.
+    """
+    folder = os.path.abspath(folder)
+    if not fs.is_folder(folder):
+        return
+    lock = lock_folder(fs, folder, "removal")
+    try:
+        numbers, unfinished, _ = list_names(fs, folder)
+        names = [os.path.basename(segment_path(folder, number)) for number in numbers]
+        names += unfinished
+        names += [name for name in fs.list_folder(folder) if name.endswith(DAMAGED_SUFFIX)]
+        for name in [*names, LOCK_NAME]:
+            with contextlib.suppress(FileNotFoundError):
+                fs.remove(os.path.join(folder, name))
+        if not fs.list_folder(folder):
+            fs.remove_folder(folder)
+    finally:
+        lock.release()

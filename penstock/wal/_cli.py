@@ -1,0 +1,140 @@
+"""``penstock wal``: look into a segment log, and repair it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from penstock.wal._check import LogReport, check, repair
+from penstock.wal._errors import CorruptRecordError, WalError
+from penstock.wal._reader import LogReader
+
+__all__ = ["main"]
+
+_DESCRIPTION = """\
+Look into the segment log in a folder, and repair it.
+
+  check   read every byte, say what is there and what is damaged; changes nothing
+  dump    print one line per record
+  repair  cut torn tails off, put damaged segments aside (renamed, not deleted)
+
+A torn tail is what a crash leaves of a record that was never acknowledged: no damage.
+"""
+_EPILOG = """\
+exit codes: 0 all is well (torn tails included), 1 damage was found,
+            2 wrong usage, no such folder, or the log is in use (repair)
+"""
+_PREVIEW_BYTES = 48
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``penstock wal`` with these arguments and return its exit code."""
+    try:
+        options = _parser().parse_args(argv)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 2
+    if not os.path.isdir(options.folder):
+        print(f"penstock wal: no such folder: {options.folder}", file=sys.stderr)
+        return 2
+    try:
+        code: int = options.run(options)
+    except BrokenPipeError:
+        # Whoever read the output has seen enough: keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (OSError, WalError) as error:
+        print(f"penstock wal: {error}", file=sys.stderr)
+        return 2
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock wal",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, run, text in (
+        ("check", _check, "read every byte and report; changes nothing"),
+        ("dump", _dump, "print one line per record"),
+        ("repair", _repair, "cut torn tails off, put damaged segments aside"),
+    ):
+        command = commands.add_parser(name, help=text, description=text + ".", epilog=_EPILOG)
+        command.add_argument("folder", metavar="FOLDER", help="the log's folder")
+        command.set_defaults(run=run)
+        if name == "dump":
+            command.add_argument(
+                "--segment", type=int, metavar="N", help="only the segment of this number"
+            )
+            command.add_argument(
+                "--payload", action="store_true", help="also print how each payload begins"
+            )
+    return parser
+
+
+def _check(options: argparse.Namespace) -> int:
+    report = check(options.folder)
+    _print_report(report)
+    return 1 if report.damages else 0
+
+
+def _repair(options: argparse.Namespace) -> int:
+    report = repair(options.folder)
+    _print_report(report)
+    for action in report.actions:
+        print(f"repaired: {action}")
+    if not report.actions:
+        print("nothing to repair")
+    return 1 if report.damages else 0
+
+
+def _print_report(report: LogReport) -> None:
+    for segment in report.segments:
+        state = "closed" if segment.closed else "open"
+        if segment.damages:
+            state = "DAMAGED"
+        elif segment.torn:
+            state = f"torn tail at {segment.end}"
+        sequences = (
+            f"sequences {segment.first_sequence} to {segment.last_sequence}"
+            if segment.records
+            else "no records"
+        )
+        print(
+            f"segment {segment.number}: {state}, {segment.size} bytes, "
+            f"{segment.records} records, {sequences}"
+        )
+        for damage in segment.damages:
+            print(f"  damage at offset {damage.offset}: {damage.reason}")
+    for name in report.unfinished:
+        print(f"{name}: unfinished, never a segment")
+    print(
+        f"{report.folder}: {len(report.segments)} segments, {report.records} records, "
+        f"{len(report.damages)} damaged places"
+    )
+
+
+def _dump(options: argparse.Namespace) -> int:
+    reader = LogReader.open(options.folder)
+    damages: list[CorruptRecordError] = []
+    records = (
+        reader.records(on_damage=damages.append)
+        if options.segment is None
+        else reader.segment_records(options.segment, on_damage=damages.append)
+    )
+    for record in records:
+        place = record.place
+        line = (
+            f"segment {place.segment} offset {place.offset} sequence {record.sequence} "
+            f"kind {record.kind} length {len(record.payload)}"
+        )
+        if options.payload:
+            line += f" {bytes(record.payload[:_PREVIEW_BYTES])!r}"
+        print(line)
+    for damage in damages:
+        print(f"penstock wal: {damage}", file=sys.stderr)
+    return 1 if damages else 0
