@@ -1,0 +1,324 @@
+"""How the text of a setting is read: one class per kind of value.
+
+Each kind reads what Spark reads for such a key, and says in words what it accepts. The syntax of
+times and sizes is that of Spark's `JavaUtils` (`common/utils`, `timeStringAs` and
+`byteStringAs`); that of rates is the `limits` library's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+__all__ = [
+    "Choice",
+    "Flag",
+    "LimitAbove0",
+    "LocalFolder",
+    "Rate",
+    "Seconds",
+    "Size",
+    "Text",
+    "Time",
+    "ValueKind",
+    "Whole",
+    "rate_per_second",
+]
+
+_MICROSECONDS = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+_BYTES = {
+    f"{prefix}{suffix}": 1 << shift
+    for prefix, shift in {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}.items()
+    for suffix in ("", "b")
+    if prefix or suffix
+}
+_UNIT_NAMES = {"ms": "milliseconds", "s": "seconds"}
+
+
+class ValueKind(Protocol):
+    """A kind of value."""
+
+    @property
+    def type_name(self) -> str:
+        """Type and unit in two or three words, for the reference page."""
+        ...
+
+    @property
+    def accepted(self) -> str:
+        """What is accepted, in words, for errors and for the reference page."""
+        ...
+
+    def read(self, text: str) -> Any:
+        """Return the value that `text` stands for.
+
+        Raises:
+            ValueError: The text is not accepted.
+        """
+        ...
+
+
+def _microseconds(text: str, bare_unit: str) -> int:
+    match = re.fullmatch(r"(-?[0-9]+)([a-z]+)?", text.strip().lower())
+    if match is None:
+        raise ValueError(text)
+    unit = _MICROSECONDS.get(match[2] or bare_unit)
+    if unit is None:
+        raise ValueError(text)
+    return int(match[1]) * unit
+
+
+@dataclass(frozen=True)
+class Time:
+    """A time in Spark's syntax, as whole milliseconds (fractions are cut off, as Spark does)."""
+
+    minimum_ms: int = 0
+    bare_unit: str = "ms"
+
+    @property
+    def type_name(self) -> str:
+        return "time"
+
+    @property
+    def accepted(self) -> str:
+        return (
+            f"a time of at least {self.minimum_ms} ms such as 200ms, 5s, 1m or 2h "
+            f"(a bare number counts {_UNIT_NAMES[self.bare_unit]})"
+        )
+
+    def read(self, text: str) -> int:
+        milliseconds = _microseconds(text, self.bare_unit) // 1000
+        if milliseconds < self.minimum_ms:
+            raise ValueError(text)
+        return milliseconds
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """A time in Spark's syntax, as seconds with their fraction."""
+
+    minimum_ms: int = 1
+
+    @property
+    def type_name(self) -> str:
+        return "time"
+
+    @property
+    def accepted(self) -> str:
+        return (
+            f"a time of at least {self.minimum_ms} ms such as 1500ms, 30s or 1m "
+            "(a bare number counts seconds)"
+        )
+
+    def read(self, text: str) -> float:
+        microseconds = _microseconds(text, "s")
+        if microseconds < self.minimum_ms * 1000:
+            raise ValueError(text)
+        return microseconds / 1_000_000
+
+
+@dataclass(frozen=True)
+class Size:
+    """A size in Spark's syntax, as bytes. Units are powers of 1024."""
+
+    minimum: int
+    maximum: int
+
+    @property
+    def type_name(self) -> str:
+        return "size"
+
+    @property
+    def accepted(self) -> str:
+        return (
+            f"a size from {_show_bytes(self.minimum)} to {_show_bytes(self.maximum)} such as "
+            "512k, 64m or 1g (a bare number counts bytes)"
+        )
+
+    def read(self, text: str) -> int:
+        match = re.fullmatch(r"([0-9]+)([a-z]+)?", text.strip().lower())
+        if match is None:
+            raise ValueError(text)
+        unit = _BYTES.get(match[2] or "b")
+        if unit is None:
+            raise ValueError(text)
+        size = int(match[1]) * unit
+        if not self.minimum <= size <= self.maximum:
+            raise ValueError(text)
+        return size
+
+
+def _show_bytes(size: int) -> str:
+    for suffix, shift in (("t", 40), ("g", 30), ("m", 20), ("k", 10)):
+        if size and size % (1 << shift) == 0:
+            return f"{size >> shift}{suffix}"
+    return str(size)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number without a unit sign; `unit` is what it counts."""
+
+    minimum: int
+    maximum: int = 2**31 - 1
+    unit: str = ""
+
+    @property
+    def type_name(self) -> str:
+        return f"number of {self.unit}" if self.unit else "number"
+
+    @property
+    def accepted(self) -> str:
+        counted = f" (of {self.unit}, without a unit sign)" if self.unit else ""
+        return f"a whole number from {self.minimum} to {self.maximum}{counted}"
+
+    def read(self, text: str) -> int:
+        number = _whole(text)
+        if not self.minimum <= number <= self.maximum:
+            raise ValueError(text)
+        return number
+
+
+@dataclass(frozen=True)
+class LimitAbove0:
+    """A number of records per second; 0 or less stands for no limit, and reads as None."""
+
+    @property
+    def type_name(self) -> str:
+        return "records per second"
+
+    @property
+    def accepted(self) -> str:
+        return "a whole number of records per second; 0 or less means no limit"
+
+    def read(self, text: str) -> int | None:
+        number = _whole(text)
+        return number if number > 0 else None
+
+
+def _whole(text: str) -> int:
+    # As Java's parseInt: int() alone would also take "1_000" and other scripts' digits.
+    if re.fullmatch(r"[+-]?[0-9]+", text.strip()) is None:
+        raise ValueError(text)
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or false."""
+
+    @property
+    def type_name(self) -> str:
+        return "flag"
+
+    @property
+    def accepted(self) -> str:
+        return "true or false"
+
+    def read(self, text: str) -> bool:
+        return {"true": True, "false": False}[_known(text.strip().lower(), ("true", "false"))]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    @property
+    def type_name(self) -> str:
+        return "word"
+
+    @property
+    def accepted(self) -> str:
+        return "one of " + ", ".join(self.words)
+
+    def read(self, text: str) -> str:
+        return _known(text.strip().lower(), self.words)
+
+
+def _known(word: str, words: tuple[str, ...]) -> str:
+    if word not in words:
+        raise ValueError(word)
+    return word
+
+
+@dataclass(frozen=True)
+class Text:
+    """Any text that is not empty; `what` says what it means."""
+
+    what: str
+
+    @property
+    def type_name(self) -> str:
+        return "text"
+
+    @property
+    def accepted(self) -> str:
+        return self.what
+
+    def read(self, text: str) -> str:
+        if not text.strip():
+            raise ValueError(text)
+        return text.strip()
+
+
+@dataclass(frozen=True)
+class LocalFolder:
+    """The path of a folder on the local disk of each host; it is absolute, as hosts share it."""
+
+    @property
+    def type_name(self) -> str:
+        return "folder"
+
+    @property
+    def accepted(self) -> str:
+        return "an absolute path on the local file system, such as /var/lib/penstock"
+
+    def read(self, text: str) -> str:
+        match = re.fullmatch(r"(?:file:(?://)?)?(/(?!/).*)", text.strip())
+        if match is None:
+            raise ValueError(text)
+        return match[1]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A rate in the syntax of the `limits` library; it stays text."""
+
+    unit: str
+
+    @property
+    def type_name(self) -> str:
+        return f"rate of {self.unit}"
+
+    @property
+    def accepted(self) -> str:
+        return f"one rate above 0 such as 10000/second or 600000 per minute (of {self.unit})"
+
+    def read(self, text: str) -> str:
+        rate_per_second(text)
+        return text.strip()
+
+
+def rate_per_second(text: str) -> float:
+    """Return what a rate such as ``"600000/minute"`` allows per second.
+
+    Raises:
+        ValueError: The text is not one rate, or it is not above 0.
+    """
+    # Here, because the library takes a tenth of a second to import and few programs set a rate.
+    from limits import parse_many
+
+    items = parse_many(text.strip())
+    if len(items) != 1 or items[0].amount <= 0:
+        raise ValueError(f"not one rate above 0: {text!r}")
+    return items[0].amount / items[0].get_expiry()

@@ -1,0 +1,53 @@
+"""The reference page of all settings, made from the table in `penstock.settings`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock._settings_without_effect import SETTINGS_WITHOUT_EFFECT
+from penstock.settings import OWN_PREFIX, SPARK_PREFIX, Setting, settings_table
+
+__all__ = ["reference_page"]
+
+_OPENING = """\
+# Settings
+
+<!-- Made by `make docs` from the table in penstock/settings.py; change it there. -->
+
+All settings are Spark configuration: set them on `SparkConf`, with `spark-submit --conf`, or in
+`spark-defaults.conf`. They are read when the `StreamingContext` is made. An unknown
+`spark.penstock.*` key, or a value that is not accepted, is a `SettingError` that names the key and
+what is accepted. Keys of Spark Streaming that have no effect here are named in one warning.
+
+Times, sizes and flags are written as everywhere in Spark: `200ms`, `5s`, `1m` (a minute), `2h`;
+`512k`, `64m`, `1g` (powers of 1024); `true`, `false`. Rates are written as the `limits` library has
+them: `10000/second`, `600000 per minute`.
+"""
+
+
+def _table(lines: Iterable[Setting]) -> str:
+    rows = ["| key | default | meaning | accepted |", "| --- | --- | --- | --- |"]
+    for line in lines:
+        default = line.unset or (f"`{line.default}`" if line.default is not None else "not set")
+        rows.append(f"| `{line.key}` | {default} | {line.meaning} | {line.kind.accepted} |")
+    return "\n".join(rows) + "\n"
+
+
+def reference_page() -> str:
+    """Return the page as Markdown."""
+    table = settings_table()
+    without_effect = ["| key | reason |", "| --- | --- |"] + [
+        f"| `{line.key}` | {line.reason} |" for line in SETTINGS_WITHOUT_EFFECT
+    ]
+    return "\n".join(
+        [
+            _OPENING,
+            "## Spark Streaming's settings\n",
+            "Names, defaults and units are Spark's.\n",
+            _table(line for line in table if line.key.startswith(SPARK_PREFIX)),
+            "## Penstock's settings\n",
+            _table(line for line in table if line.key.startswith(OWN_PREFIX)),
+            "## Settings of Spark Streaming without effect\n",
+            "\n".join(without_effect) + "\n",
+        ]
+    )

@@ -1,0 +1,107 @@
+"""The keys of Spark Streaming that have no effect here, each with the reason.
+
+A program that comes from `pyspark.streaming` may set them; it is warned once, and runs. The
+defaults are Spark's: setting a key to its default asks for nothing, and is not worth a warning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["SETTINGS_WITHOUT_EFFECT", "SettingWithoutEffect", "find_setting_without_effect"]
+
+
+@dataclass(frozen=True)
+class SettingWithoutEffect:
+    """A key of Spark Streaming, or all keys that begin alike.
+
+    Attributes:
+        key: The configuration key; with ``*`` at its end it stands for all that begin so.
+        reason: Why it has no effect, and what takes its place.
+        default: Spark's default, as text in small letters; None when it has none.
+    """
+
+    key: str
+    reason: str
+    default: str | None = None
+
+    def is_for(self, key: str) -> bool:
+        """Tell whether this line is about `key`."""
+        if self.key.endswith("*"):
+            return key.startswith(self.key[:-1])
+        return key == self.key
+
+
+_NO_RATE_CONTROLLER = (
+    "the rate does not follow the batches' delay; set spark.streaming.receiver.maxRate. "
+    "A full queue of blocks makes receivers wait in any case"
+)
+_ONE_LOG = "the segment log is the only log"
+_GROUP_COMMIT = "writes that wait together always share one sync"
+_NO_SCALING = "executors are Spark's own to add and remove"
+_NO_FILE_STREAM = "there is no file stream"
+_NO_TAB = "there is no tab in Spark's UI"
+
+SETTINGS_WITHOUT_EFFECT: tuple[SettingWithoutEffect, ...] = (
+    SettingWithoutEffect("spark.streaming.backpressure.enabled", _NO_RATE_CONTROLLER, "false"),
+    SettingWithoutEffect("spark.streaming.backpressure.rateEstimator", _NO_RATE_CONTROLLER, "pid"),
+    SettingWithoutEffect("spark.streaming.backpressure.pid.*", _NO_RATE_CONTROLLER),
+    SettingWithoutEffect(
+        "spark.streaming.receiver.blockStoreTimeout",
+        "a block is stored or an error is raised; `store` does not give up on a slow disk",
+        "30",
+    ),
+    SettingWithoutEffect("spark.streaming.receiver.writeAheadLog.class", _ONE_LOG),
+    SettingWithoutEffect("spark.streaming.driver.writeAheadLog.class", _ONE_LOG),
+    SettingWithoutEffect(
+        "spark.streaming.receiver.writeAheadLog.maxFailures",
+        "a failed write is an error of the receiver, which is started again",
+        "3",
+    ),
+    SettingWithoutEffect(
+        "spark.streaming.driver.writeAheadLog.maxFailures",
+        "a failed write is answered with a refusal, and the receiver sends again",
+        "3",
+    ),
+    SettingWithoutEffect(
+        "spark.streaming.receiver.writeAheadLog.closeFileAfterWrite", _ONE_LOG, "false"
+    ),
+    SettingWithoutEffect(
+        "spark.streaming.driver.writeAheadLog.closeFileAfterWrite", _ONE_LOG, "false"
+    ),
+    SettingWithoutEffect(
+        "spark.streaming.driver.writeAheadLog.allowBatching", _GROUP_COMMIT, "true"
+    ),
+    SettingWithoutEffect(
+        "spark.streaming.driver.writeAheadLog.batchingTimeout", _GROUP_COMMIT, "5000"
+    ),
+    SettingWithoutEffect(
+        "spark.streaming.stopSparkContextByDefault",
+        "`stop` takes it as an argument, also in pyspark.streaming",
+        "true",
+    ),
+    SettingWithoutEffect("spark.streaming.fileStream.minRememberDuration", _NO_FILE_STREAM, "60s"),
+    SettingWithoutEffect("spark.streaming.minRememberDuration", _NO_FILE_STREAM, "60s"),
+    SettingWithoutEffect("spark.streaming.ui.retainedBatches", _NO_TAB, "1000"),
+    SettingWithoutEffect(
+        "spark.streaming.sessionByKey.deltaChainThreshold", "there is no mapWithState", "20"
+    ),
+    SettingWithoutEffect("spark.streaming.dynamicAllocation.enabled", _NO_SCALING, "false"),
+    SettingWithoutEffect("spark.streaming.dynamicAllocation.*", _NO_SCALING),
+    SettingWithoutEffect(
+        "spark.streaming.extraListeners", "listeners are Python objects; add them in the program"
+    ),
+    SettingWithoutEffect(
+        "spark.streaming.raw.maxBlockSizeBytes", "there is no raw socket stream", "1g"
+    ),
+    SettingWithoutEffect("spark.streaming.clock", "it is for Spark's own tests"),
+    SettingWithoutEffect("spark.streaming.manualClock.*", "it is for Spark's own tests"),
+    SettingWithoutEffect("spark.streaming.internal.*", "it is Spark's own"),
+    SettingWithoutEffect("spark.streaming.kafka.*", "it belongs to Spark's Kafka stream"),
+    SettingWithoutEffect("spark.streaming.kinesis.*", "it belongs to Spark's Kinesis stream"),
+)
+
+
+def find_setting_without_effect(key: str) -> SettingWithoutEffect | None:
+    """Return the line about `key`, or None when Spark Streaming has no such key."""
+    return next((line for line in SETTINGS_WITHOUT_EFFECT if line.is_for(key)), None)

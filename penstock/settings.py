@@ -1,0 +1,374 @@
+"""Every configuration key of Penstock, declared once.
+
+The fields of `Settings` are the table: each is declared with its configuration key, the kind of
+its value, its default and its meaning. From it come the parsing of a `SparkConf`, the errors and
+the reference page (``python -m penstock.settings`` prints ``docs/settings.md``).
+
+Keys under ``spark.streaming.`` are Spark Streaming's, with its defaults and units (``SparkConf``
+getters in `streaming/src/main/scala/org/apache/spark/streaming/`); keys under
+``spark.penstock.`` are ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from penstock._setting_values import (
+    Choice,
+    Flag,
+    LimitAbove0,
+    LocalFolder,
+    Rate,
+    Seconds,
+    Size,
+    Text,
+    Time,
+    ValueKind,
+    Whole,
+)
+from penstock._settings_without_effect import find_setting_without_effect
+from penstock.errors import SettingError
+
+__all__ = ["Setting", "Settings", "settings_table"]
+
+SPARK_PREFIX = "spark.streaming."
+OWN_PREFIX = "spark.penstock."
+
+_log = logging.getLogger("penstock.settings")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One line of the table.
+
+    Attributes:
+        key: The configuration key.
+        kind: How its text is read.
+        default: The default as a user would write it; None when there is none.
+        unset: What holds when the key is not set, where that is more than the default, in words.
+        meaning: What it does.
+        attribute: The field of `Settings` that holds the value.
+    """
+
+    key: str
+    kind: ValueKind
+    default: str | None
+    unset: str | None
+    meaning: str
+    attribute: str
+
+
+def _setting(
+    key: str, kind: ValueKind, default: str | None, meaning: str, *, unset: str | None = None
+) -> Any:
+    value = None if default is None else kind.read(default)
+    line = {"key": key, "kind": kind, "default": default, "unset": unset, "meaning": meaning}
+    return field(default=value, metadata={"setting": line})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one application; frozen, and picklable so that receivers get a copy.
+
+    Made by `from_pairs`. The constructor checks nothing and is for tests. Sizes are in bytes,
+    times in the unit that the attribute's name tells.
+    """
+
+    block_interval_ms: int = _setting(
+        "spark.streaming.blockInterval",
+        Time(minimum_ms=1),
+        "200ms",
+        "How often a receiver seals its open block. Each block becomes one partition.",
+    )
+    block_queue_size: int = _setting(
+        "spark.streaming.blockQueueSize",
+        Whole(minimum=1, unit="blocks"),
+        "10",
+        "How many sealed blocks may wait to be stored. When the queue is full, `store` waits.",
+    )
+    receiver_restart_delay_ms: int = _setting(
+        "spark.streaming.receiverRestartDelay",
+        Whole(minimum=0, unit="milliseconds"),
+        "2000",
+        "The time between stop and start when a receiver calls `restart`.",
+    )
+    receiver_max_rate: int | None = _setting(
+        "spark.streaming.receiver.maxRate",
+        LimitAbove0(),
+        None,
+        "The most records per second that each receiver takes.",
+        unset="no limit",
+    )
+    backpressure_initial_rate: int | None = _setting(
+        "spark.streaming.backpressure.initialRate",
+        LimitAbove0(),
+        None,
+        "The rate limit that a receiver starts with. The smaller of it and "
+        "`receiver.maxRate` holds. As in Spark, it holds also without backpressure.",
+        unset="that of `receiver.maxRate`",
+    )
+    receiver_wal_enable: bool | None = _setting(
+        "spark.streaming.receiver.writeAheadLog.enable",
+        Flag(),
+        None,
+        "True syncs the receivers' blocks to disk; false leaves them to the page cache.",
+        unset="true with a checkpoint directory, else false",
+    )
+    receiver_wal_rolling_s: int = _setting(
+        "spark.streaming.receiver.writeAheadLog.rollingIntervalSecs",
+        Whole(minimum=1, unit="seconds"),
+        "60",
+        "The age at which a receiver's log begins a new segment. Whole segments are deleted.",
+    )
+    driver_wal_rolling_s: int = _setting(
+        "spark.streaming.driver.writeAheadLog.rollingIntervalSecs",
+        Whole(minimum=1, unit="seconds"),
+        "60",
+        "The same for the driver's log.",
+    )
+    graceful_stop_timeout_ms: int = _setting(
+        "spark.streaming.gracefulStopTimeout",
+        Time(minimum_ms=1),
+        "10s",
+        "How long a graceful stop may take to process what was received. It bounds the whole "
+        "stop; in Spark it bounds only two of its waits.",
+        unset="ten batch intervals",
+    )
+    concurrent_jobs: int = _setting(
+        "spark.streaming.concurrentJobs",
+        Whole(minimum=1, unit="jobs"),
+        "1",
+        "How many output operations run at a time. With more than 1, batches may overlap.",
+    )
+    unpersist: bool = _setting(
+        "spark.streaming.unpersist",
+        Flag(),
+        "true",
+        "Release RDDs and blocks when they are no longer remembered. False keeps them all.",
+    )
+    stop_gracefully_on_shutdown: bool = _setting(
+        "spark.streaming.stopGracefullyOnShutdown",
+        Flag(),
+        "false",
+        "Stop gracefully when the driver's process ends.",
+    )
+    checkpoint_directory: str | None = _setting(
+        "spark.streaming.checkpoint.directory",
+        Text("the path of a folder"),
+        None,
+        "The checkpoint directory, as if given to `StreamingContext.checkpoint`.",
+    )
+    wal_dir: str | None = _setting(
+        "spark.penstock.wal.dir",
+        LocalFolder(),
+        None,
+        "Where the logs lie, on each host.",
+        unset="a folder of the application, removed when it stops",
+    )
+    wal_sync: str | None = _setting(
+        "spark.penstock.wal.sync",
+        Choice(("none", "interval", "always")),
+        None,
+        "When the logs are forced to disk: never, at an interval, or before anything is "
+        "acknowledged. It wins over what follows from the other settings.",
+        unset="always with a checkpoint directory, else none",
+    )
+    wal_sync_interval_ms: int = _setting(
+        "spark.penstock.wal.syncInterval",
+        Time(minimum_ms=1),
+        "50ms",
+        "The interval for `spark.penstock.wal.sync=interval`.",
+    )
+    wal_segment_bytes: int = _setting(
+        "spark.penstock.wal.segmentSize",
+        Size(minimum=64 << 10, maximum=64 << 30),
+        "256m",
+        "The size of a log's segment files; they are allocated in advance. At least twice "
+        "`spark.penstock.block.maxSize`.",
+    )
+    block_max_bytes: int = _setting(
+        "spark.penstock.block.maxSize",
+        Size(minimum=4 << 10, maximum=1 << 30),
+        "32m",
+        "The size at which a block is sealed before its interval is over, and the largest "
+        "record. At most half of `spark.penstock.memory.size`.",
+    )
+    memory_bytes: int = _setting(
+        "spark.penstock.memory.size",
+        Size(minimum=8 << 10, maximum=1 << 40),
+        "512m",
+        "Shared memory of each receiver for the hot copies of its blocks.",
+    )
+    memory_dir: str = _setting(
+        "spark.penstock.memory.dir",
+        LocalFolder(),
+        "/dev/shm",
+        "The folder in memory (tmpfs) where the hot copies lie.",
+    )
+    receiver_rate: str | None = _setting(
+        "spark.penstock.receiver.rate",
+        Rate("records"),
+        None,
+        "The most records that each receiver takes. The smallest of it, `receiver.maxRate` "
+        "and `backpressure.initialRate` holds.",
+        unset="no limit",
+    )
+    receiver_byte_rate: str | None = _setting(
+        "spark.penstock.receiver.byteRate",
+        Rate("bytes"),
+        None,
+        "The most bytes that each receiver takes. A record larger than the burst passes alone.",
+        unset="no limit",
+    )
+    receiver_burst_s: float = _setting(
+        "spark.penstock.receiver.burst",
+        Seconds(),
+        "1s",
+        "How much of a rate may be saved up while the source is idle, in seconds of that rate.",
+    )
+    restart_max_delay_s: float = _setting(
+        "spark.penstock.receiver.maxRestartDelay",
+        Seconds(),
+        "30s",
+        "The longest pause before a receiver that died is started again. The first restart is "
+        "immediate, then the pause grows.",
+    )
+    restart_reset_s: float = _setting(
+        "spark.penstock.receiver.restartReset",
+        Seconds(),
+        "60s",
+        "How long a receiver must run well before its next restart is immediate again.",
+    )
+    ask_timeout_s: float = _setting(
+        "spark.penstock.askTimeout",
+        Seconds(),
+        "30s",
+        "How long an answer between driver, receivers and block servers may take.",
+    )
+    tracker_port: int = _setting(
+        "spark.penstock.tracker.port",
+        Whole(minimum=0, maximum=65535),
+        "0",
+        "The port on which the driver listens for receivers; 0 takes a free one.",
+    )
+    tracker_bind_address: str | None = _setting(
+        "spark.penstock.tracker.bindAddress",
+        Text("an IP address or a host name of the driver"),
+        None,
+        "The address on which the driver listens for receivers.",
+        unset="that of the Spark driver, or loopback with a local master",
+    )
+    max_frame_bytes: int = _setting(
+        "spark.penstock.maxFrameSize",
+        Size(minimum=64 << 10, maximum=1 << 30),
+        "8m",
+        "The largest control message; a connection that announces more is closed.",
+    )
+    block_server_lease_s: float = _setting(
+        "spark.penstock.blockServer.lease",
+        Seconds(minimum_ms=1000),
+        "60s",
+        "How long a host's block server lives on without a word from the driver.",
+    )
+
+    @classmethod
+    def from_pairs(
+        cls, pairs: Iterable[tuple[str, str]], batch_interval_ms: int | None = None
+    ) -> Settings:
+        """Read the settings out of a configuration, such as ``SparkConf().getAll()``.
+
+        Keys that are neither ``spark.streaming.*`` nor ``spark.penstock.*`` are passed over. Keys
+        of Spark Streaming that have no effect here are named in one warning.
+
+        Args:
+            pairs: Keys and values; of a key that stands there twice, the last counts.
+            batch_interval_ms: The batch interval, from which some defaults follow.
+
+        Raises:
+            SettingError: A key of ours is unknown, a value is not accepted, or two values do not
+                go together. It names the key and what is accepted.
+        """
+        table = {setting.key: setting for setting in settings_table()}
+        values: dict[str, Any] = {}
+        without_effect: dict[str, str] = {}
+        texts = dict(pairs)
+        for key, text in texts.items():
+            setting = table.get(key)
+            if setting is not None:
+                try:
+                    values[setting.attribute] = setting.kind.read(text)
+                except ValueError as error:
+                    raise SettingError(key, text, setting.kind.accepted) from error
+            elif key.startswith(OWN_PREFIX):
+                raise SettingError(key, text, f"there is no such key; {_closest(key)}")
+            elif key.startswith(SPARK_PREFIX):
+                without_effect[key] = text
+        _warn_of_settings_without_effect(without_effect)
+        if batch_interval_ms is not None:
+            values.setdefault("graceful_stop_timeout_ms", 10 * batch_interval_ms)
+        settings = cls(**values)
+        settings._check_together(texts)
+        return settings
+
+    def _check_together(self, texts: dict[str, str]) -> None:
+        """Check what no value shows alone; `texts` has what the user wrote."""
+
+        def refuse(attribute: str, accepted: str) -> None:
+            setting = next(line for line in settings_table() if line.attribute == attribute)
+            text = texts.get(setting.key, setting.default or "")
+            raise SettingError(setting.key, text, accepted)
+
+        if 2 * self.block_max_bytes > self.memory_bytes:
+            refuse(
+                "block_max_bytes",
+                f"at most half of spark.penstock.memory.size, which is {self.memory_bytes} bytes, "
+                "so that one block can be filled while another is stored",
+            )
+        if 2 * self.block_max_bytes > self.wal_segment_bytes:
+            refuse(
+                "block_max_bytes",
+                "at most half of spark.penstock.wal.segmentSize, which is "
+                f"{self.wal_segment_bytes} bytes, because a block never crosses a segment",
+            )
+        # A default that this platform lacks is the block store's to replace; a folder that the
+        # user named is not.
+        if "spark.penstock.memory.dir" in texts and not os.path.isdir(self.memory_dir):
+            refuse("memory_dir", "a folder that exists, in memory, such as /dev/shm")
+
+
+def settings_table() -> tuple[Setting, ...]:
+    """Return the lines of the table, in order."""
+    return tuple(
+        Setting(attribute=declared.name, **declared.metadata["setting"])
+        for declared in fields(Settings)
+    )
+
+
+def _closest(key: str) -> str:
+    """Name the known key that is most like `key`, whatever the case of its letters."""
+    known = {line.key.lower(): line.key for line in settings_table()}
+    found = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.0)
+    return f"the closest is {known[found[0]]}; docs/settings.md has them all"
+
+
+def _warn_of_settings_without_effect(texts: dict[str, str]) -> None:
+    told = []
+    for key, text in sorted(texts.items()):
+        line = find_setting_without_effect(key)
+        if line is None:
+            told.append(f"{key} (Spark Streaming has no such key; {_closest(key)})")
+        elif text.strip().lower() != line.default:
+            told.append(f"{key} ({line.reason})")
+    if told:
+        _log.warning("Settings without effect: %s", "; ".join(told))
+
+
+if __name__ == "__main__":
+    from penstock._settings_page import reference_page
+
+    print(reference_page(), end="")

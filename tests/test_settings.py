@@ -1,0 +1,338 @@
+"""Settings: Spark's names, defaults and units; errors that name the key and what is accepted."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock._settings_page import reference_page
+from penstock._settings_without_effect import SETTINGS_WITHOUT_EFFECT
+from penstock.errors import PenstockError, SettingError
+from penstock.settings import Settings, settings_table
+
+ROOT = Path(__file__).parent.parent
+
+
+def read(key: str, text: str) -> Any:
+    setting = next(line for line in settings_table() if line.key == key)
+    return getattr(Settings.from_pairs([(key, text)]), setting.attribute)
+
+
+def test_nothing_set_gives_sparks_defaults() -> None:
+    settings = Settings.from_pairs([])
+    assert settings == Settings()
+    assert settings.block_interval_ms == 200
+    assert settings.block_queue_size == 10
+    assert settings.receiver_restart_delay_ms == 2000
+    assert settings.receiver_max_rate is None
+    assert settings.backpressure_initial_rate is None
+    assert settings.receiver_wal_enable is None
+    assert (settings.receiver_wal_rolling_s, settings.driver_wal_rolling_s) == (60, 60)
+    assert settings.concurrent_jobs == 1
+    assert settings.unpersist is True
+    assert settings.stop_gracefully_on_shutdown is False
+    assert settings.checkpoint_directory is None
+
+
+def test_nothing_set_gives_our_defaults() -> None:
+    settings = Settings()
+    assert (settings.wal_dir, settings.wal_sync, settings.wal_sync_interval_ms) == (None, None, 50)
+    assert settings.wal_segment_bytes == 256 << 20
+    assert settings.block_max_bytes == 32 << 20
+    assert (settings.memory_bytes, settings.memory_dir) == (512 << 20, "/dev/shm")
+    assert (settings.receiver_rate, settings.receiver_byte_rate) == (None, None)
+    assert settings.receiver_burst_s == 1.0
+    assert (settings.restart_max_delay_s, settings.restart_reset_s) == (30.0, 60.0)
+    assert settings.ask_timeout_s == 30.0
+    assert (settings.tracker_port, settings.tracker_bind_address) == (0, None)
+    assert settings.max_frame_bytes == 8 << 20
+    assert settings.block_server_lease_s == 60.0
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("spark.streaming.blockInterval", "50ms", 50),
+        ("spark.streaming.blockInterval", "100", 100),
+        ("spark.streaming.blockInterval", " 1S ", 1000),
+        ("spark.streaming.blockInterval", "2m", 120_000),
+        ("spark.streaming.blockInterval", "1min", 60_000),
+        ("spark.streaming.blockInterval", "2500us", 2),
+        ("spark.streaming.receiverRestartDelay", "500", 500),
+        ("spark.streaming.receiver.maxRate", "1000", 1000),
+        ("spark.streaming.receiver.maxRate", "0", None),
+        ("spark.streaming.receiver.maxRate", "-1", None),
+        ("spark.streaming.receiver.maxRate", "9223372036854775807", 2**63 - 1),
+        ("spark.streaming.backpressure.initialRate", "20", 20),
+        ("spark.streaming.receiver.writeAheadLog.enable", "TRUE", True),
+        ("spark.streaming.receiver.writeAheadLog.enable", "false", False),
+        ("spark.streaming.gracefulStopTimeout", "5s", 5000),
+        ("spark.streaming.checkpoint.directory", "hdfs://host/app", "hdfs://host/app"),
+        ("spark.penstock.wal.dir", "/var/lib/penstock", "/var/lib/penstock"),
+        ("spark.penstock.wal.dir", "file:///var/lib/penstock", "/var/lib/penstock"),
+        ("spark.penstock.wal.dir", "file:/var/lib/penstock", "/var/lib/penstock"),
+        ("spark.penstock.wal.sync", "Interval", "interval"),
+        ("spark.penstock.wal.segmentSize", "1g", 1 << 30),
+        ("spark.penstock.block.maxSize", "65536", 65536),
+        ("spark.penstock.block.maxSize", "512KB", 512 << 10),
+        ("spark.penstock.receiver.rate", "10000/second", "10000/second"),
+        ("spark.penstock.receiver.rate", "600000 per minute", "600000 per minute"),
+        ("spark.penstock.receiver.burst", "500ms", 0.5),
+        ("spark.penstock.receiver.burst", "2", 2.0),
+        ("spark.penstock.receiver.maxRestartDelay", "1m", 60.0),
+        ("spark.penstock.tracker.port", "7077", 7077),
+    ],
+)
+def test_values_are_read_in_sparks_syntax(key: str, text: str, value: object) -> None:
+    assert read(key, text) == value
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "accepted"),
+    [
+        ("spark.streaming.blockInterval", "0ms", "at least 1 ms"),
+        ("spark.streaming.blockInterval", "-5", "at least 1 ms"),
+        ("spark.streaming.blockInterval", "abc", "200ms, 5s"),
+        ("spark.streaming.blockInterval", "1.5s", "200ms, 5s"),
+        ("spark.streaming.blockInterval", "5 s", "200ms, 5s"),
+        ("spark.streaming.blockInterval", "", "200ms, 5s"),
+        ("spark.streaming.blockQueueSize", "0", "from 1"),
+        ("spark.streaming.receiverRestartDelay", "2s", "milliseconds, without a unit sign"),
+        ("spark.streaming.receiverRestartDelay", "2_000", "whole number"),
+        ("spark.streaming.receiver.maxRate", "fast", "0 or less means no limit"),
+        ("spark.streaming.receiver.writeAheadLog.enable", "yes", "true or false"),
+        ("spark.streaming.checkpoint.directory", " ", "the path of a folder"),
+        ("spark.penstock.wal.sync", "sometimes", "one of none, interval, always"),
+        ("spark.penstock.wal.dir", "logs", "an absolute path"),
+        ("spark.penstock.wal.dir", "hdfs://host/logs", "an absolute path"),
+        ("spark.penstock.wal.dir", "file://host/logs", "an absolute path"),
+        ("spark.penstock.wal.segmentSize", "10", "from 64k to 64g"),
+        ("spark.penstock.wal.segmentSize", "1.5g", "from 64k to 64g"),
+        ("spark.penstock.wal.segmentSize", "1x", "from 64k to 64g"),
+        ("spark.penstock.receiver.rate", "10000", "10000/second"),
+        ("spark.penstock.receiver.rate", "0/second", "one rate above 0"),
+        ("spark.penstock.receiver.rate", "5/second;100/minute", "one rate above 0"),
+        ("spark.penstock.receiver.byteRate", "5/fortnight", "(of bytes)"),
+        ("spark.penstock.receiver.burst", "0", "at least 1 ms"),
+        ("spark.penstock.tracker.port", "70000", "to 65535"),
+    ],
+)
+def test_a_bad_value_names_the_key_and_what_is_accepted(key: str, text: str, accepted: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        Settings.from_pairs([(key, text)])
+    error = caught.value
+    assert (error.key, error.value) == (key, text)
+    assert accepted in error.accepted
+    assert key in str(error)
+    assert accepted in str(error)
+    assert isinstance(error, PenstockError)
+    assert isinstance(error, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("key", "closest"),
+    [
+        ("spark.penstock.wal.sycn", "spark.penstock.wal.sync;"),
+        ("spark.penstock.WAL.DIR", "spark.penstock.wal.dir;"),
+        ("spark.penstock.receiver.byterate", "spark.penstock.receiver.byteRate;"),
+        ("spark.penstock.segmentSize", "spark.penstock.wal.segmentSize;"),
+    ],
+)
+def test_an_unknown_key_of_ours_names_the_closest_known(key: str, closest: str) -> None:
+    with pytest.raises(SettingError, match="there is no such key") as caught:
+        Settings.from_pairs([(key, "1")])
+    assert closest in str(caught.value)
+
+
+def test_other_keys_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    pairs = [("spark.master", "local[2]"), ("spark.app.name", "x"), ("spark.streamingX", "y")]
+    assert Settings.from_pairs(pairs) == Settings()
+    assert not caplog.records
+
+
+def test_of_a_key_that_stands_there_twice_the_last_counts() -> None:
+    key = "spark.streaming.blockQueueSize"
+    assert Settings.from_pairs([(key, "3"), (key, "4")]).block_queue_size == 4
+
+
+def test_a_graceful_stop_has_ten_batch_intervals_unless_the_user_says_otherwise() -> None:
+    assert Settings.from_pairs([], 500).graceful_stop_timeout_ms == 5000
+    told = [("spark.streaming.gracefulStopTimeout", "1m")]
+    assert Settings.from_pairs(told, 500).graceful_stop_timeout_ms == 60_000
+
+
+def test_settings_without_effect_are_named_in_one_warning_with_the_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Settings.from_pairs(
+        [
+            ("spark.streaming.backpressure.enabled", "true"),
+            ("spark.streaming.backpressure.pid.minRate", "10"),
+            ("spark.streaming.dynamicAllocation.enabled", "true"),
+            ("spark.streaming.blokInterval", "100ms"),
+        ]
+    )
+    (record,) = caplog.records
+    assert record.name == "penstock.settings"
+    assert record.levelno == logging.WARNING
+    message = record.getMessage()
+    assert "backpressure.enabled (the rate does not follow" in message
+    assert "backpressure.pid.minRate (" in message
+    assert "dynamicAllocation.enabled (executors are Spark's own" in message
+    assert "blokInterval (Spark Streaming has no such key" in message
+    assert "the closest is spark.streaming.blockInterval" in message
+
+
+def test_a_setting_without_effect_at_its_default_is_not_worth_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Settings.from_pairs(
+        [(line.key, line.default) for line in SETTINGS_WITHOUT_EFFECT if line.default is not None]
+    )
+    assert not caplog.records
+
+
+def test_no_key_is_both_honoured_and_without_effect() -> None:
+    honoured = {line.key for line in settings_table()}
+    assert len(honoured) == len(settings_table())
+    assert not [key for key in honoured for line in SETTINGS_WITHOUT_EFFECT if line.is_for(key)]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "key", "accepted"),
+    [
+        (
+            {"spark.penstock.block.maxSize": "300m", "spark.penstock.wal.segmentSize": "1g"},
+            "spark.penstock.block.maxSize",
+            "at most half of spark.penstock.memory.size",
+        ),
+        (
+            {"spark.penstock.memory.size": "60m"},
+            "spark.penstock.block.maxSize",
+            "at most half of spark.penstock.memory.size",
+        ),
+        (
+            {"spark.penstock.wal.segmentSize": "32m"},
+            "spark.penstock.block.maxSize",
+            "at most half of spark.penstock.wal.segmentSize",
+        ),
+        (
+            {"spark.penstock.memory.dir": "/no/such/folder"},
+            "spark.penstock.memory.dir",
+            "a folder that exists",
+        ),
+    ],
+)
+def test_values_that_do_not_go_together_are_refused(
+    pairs: dict[str, str], key: str, accepted: str
+) -> None:
+    with pytest.raises(SettingError) as caught:
+        Settings.from_pairs(pairs.items())
+    assert caught.value.key == key
+    assert accepted in caught.value.accepted
+
+
+def test_settings_are_frozen_and_travel_by_pickle() -> None:
+    settings = Settings.from_pairs([("spark.penstock.wal.sync", "always")])
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    with pytest.raises(FrozenInstanceError):
+        settings.block_interval_ms = 1  # type: ignore[misc]  # that it cannot be set is the test
+
+
+def test_every_default_is_accepted_by_its_own_kind() -> None:
+    for line in settings_table():
+        if line.default is not None and line.attribute != "graceful_stop_timeout_ms":
+            assert read(line.key, line.default) == getattr(Settings(), line.attribute)
+
+
+@given(st.sampled_from([line.key for line in settings_table()]), st.text(max_size=12))
+def test_any_text_is_either_read_or_refused_by_name(key: str, text: str) -> None:
+    refused = None
+    try:
+        Settings.from_pairs([(key, text)])
+    except SettingError as error:
+        refused = error
+    assert refused is None or refused.key in (key, "spark.penstock.block.maxSize")
+
+
+def test_the_reference_page_is_up_to_date() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert page == reference_page(), "run `make docs`"
+
+
+def test_the_module_prints_the_reference_page() -> None:
+    printed = subprocess.run(
+        [sys.executable, "-m", "penstock.settings"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=ROOT,
+    )
+    assert printed.stdout == reference_page()
+
+
+def test_the_reference_page_names_every_key() -> None:
+    page = reference_page()
+    for line in (*settings_table(), *SETTINGS_WITHOUT_EFFECT):
+        assert f"| `{line.key}` |" in page
+    assert len(settings_table()) == len(fields(Settings))
+
+
+@pytest.fixture(scope="module")
+def java_utils() -> Iterator[Any]:
+    """Spark's own reader of times and sizes."""
+    from pyspark.java_gateway import launch_gateway
+
+    gateway = launch_gateway()
+    try:
+        yield gateway.jvm.org.apache.spark.network.util.JavaUtils
+    finally:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(timeout=30)
+
+
+@pytest.mark.slow
+def test_times_and_sizes_mean_what_spark_reads(java_utils: Any) -> None:
+    from py4j.protocol import Py4JJavaError
+
+    def ours(key: str, text: str) -> object:
+        try:
+            return read(key, text)
+        except SettingError:
+            return "refused"
+
+    def sparks(method: str, text: str, least: int, most: int) -> object:
+        try:
+            value = getattr(java_utils, method)(text)
+        except Py4JJavaError:
+            return "refused"
+        return value if least <= value <= most else "refused"
+
+    for text in (
+        *(f"{n}{unit}" for n in (1, 7, 90) for unit in ("", "us", "ms", "s", "m", "min", "h", "d")),
+        *("1M", " 5s ", "5 s", "1.5s", "s", "", "-3s", "1w", "1ns", "+5s", "1e3"),
+    ):
+        assert ours("spark.streaming.blockInterval", text) == sparks(
+            "timeStringAsMs", text, 1, 2**62
+        ), text
+    for text in (
+        *(f"{n}{unit}" for n in (1, 3, 70_000) for unit in ("", "b", "k", "kb", "m", "mb", "g")),
+        *("1t", "1tb", "70000B", "1.5g", "", "-3m", "1 g", "1kib", "1x", " 1m "),
+    ):
+        # The blocks' size stays at its default, so a segment must hold two.
+        assert ours("spark.penstock.wal.segmentSize", text) == sparks(
+            "byteStringAsBytes", text, 64 << 20, 64 << 30
+        ), text
