@@ -1,0 +1,38 @@
+"""The driver's side: who receives, where, and which blocks are there (Spark's ``ReceiverTracker``).
+
+What must hold:
+
+- *Log before act* (I1, I3, I4). Every change of the ledger is in the driver log before it is in
+  memory, and in memory before anybody is told. A change that the log did not take did not happen.
+- *One block, one batch* (I2). A block is known by its number, for as long as its attempt is
+  known, also when it was released; adding it again changes nothing. A batch takes a block away.
+- *One receiver per stream*. Each launch is a new attempt with its own block numbers. When an
+  attempt registers, older ones are fenced: nothing of them is taken any more.
+- *Order* (I5). Blocks of a stream stay in the order in which they were accepted. A position counts
+  only with the block that carries it, and only if nothing before that block is missing.
+- *Nothing spins, nothing hangs.* A receiver that ends is started again, later each time; what
+  starting again cannot mend is told to the user. Every wait has an end and says what it is for.
+
+Layout:
+
+- ``received_block_tracker``: the ledger. ``_events`` (the log's records), ``_ledger_state`` (the
+  memory), ``_block_numbers`` (what makes adding idempotent), ``_snapshot`` and ``_recovery``.
+- ``_batched_additions``: many `AddBlock` messages, one record of the log.
+- ``receiver_scheduling_policy``, ``task_location``: where receivers should run.
+- ``receiver_tracking_info``: the states of a receiver. ``_restart_backoff``: when to start again.
+- ``_receiver_jobs``: the Spark job of each receiver, in a thread of its own. ``_cluster``: what
+  is asked of Spark.
+- ``_endpoint``: the messages. ``_block_servers``: who serves which host's blocks.
+- ``receiver_tracker``: `ReceiverTracker`, which owns all of these.
+
+The life of a block here: added (logged, waiting), allocated to a batch (logged, before any job),
+released when the batch is cleaned up (logged), and only then deleted, by the living attempt that
+wrote it or by the block server of its host. The life of an attempt: launched, registered
+(logged, fences the older ones), ended, and forgotten when none of its blocks is left.
+
+The driver log holds events, and at times a snapshot of the whole ledger at the start of a segment;
+older segments go then. Recovery reads from the newest whole snapshot on. Batches are whole numbers
+that grow; the ledger does not know what they mean or who consumes them.
+"""
+
+from __future__ import annotations

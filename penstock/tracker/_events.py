@@ -1,0 +1,285 @@
+"""The events of the driver log, and how they are written.
+
+One log record is one `LedgerRecord`: a number, the number of the record it follows, and any
+count of events. Numbers are given in order and never twice. `after` is the last record that the
+writer *knew* to be in the log: a record whose append failed may be on the disk all the same, and
+the next record's `after` stands before it, so that a recovery drops exactly what the running
+ledger did not have either.
+
+Everything is MessagePack of arrays without names. The blocks of one attempt that were added
+together share their host, paths and attempt; a block itself is ten small values, about 40 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
+
+__all__ = [
+    "EVENTS_KIND",
+    "SNAPSHOT_KIND",
+    "AttemptEndEvent",
+    "AttemptRegistrationEvent",
+    "AttemptState",
+    "BatchAllocationEvent",
+    "BatchCleanupEvent",
+    "BlockAdditionEvent",
+    "BlockRow",
+    "Event",
+    "GapState",
+    "LedgerRecord",
+    "SnapshotPart",
+    "StreamState",
+    "addition_events",
+    "block_number",
+    "blocks_of",
+    "decode_record",
+    "decode_snapshot",
+    "encode",
+    "number_ranges",
+]
+
+EVENTS_KIND = 16
+"""Record kind of `LedgerRecord` in the driver log."""
+
+SNAPSHOT_KIND = 17
+"""Record kind of `SnapshotPart` in the driver log."""
+
+
+class BlockRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One added block, without what it shares with its neighbours. -1 means "no such place"."""
+
+    number: int
+    num_records: int
+    num_bytes: int
+    sequence: int
+    memory_offset: int
+    memory_length: int
+    segment: int
+    segment_offset: int
+    segment_length: int
+    position: bytes | None
+
+
+class BlockAdditionEvent(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Blocks of one attempt, in the order in which they were accepted."""
+
+    stream_id: int
+    attempt: str
+    host: str
+    memory_path: str
+    folder: str
+    rows: tuple[BlockRow, ...]
+
+
+class BatchAllocationEvent(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The blocks of a batch: per stream, in order, runs of block numbers (first, count)."""
+
+    batch: int
+    streams: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+
+
+class BatchCleanupEvent(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """These batches are done and their blocks released."""
+
+    batches: tuple[int, ...]
+
+
+class AttemptRegistrationEvent(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """A receiver attempt becomes the newest of its stream and fences the older ones."""
+
+    stream_id: int
+    attempt: str
+    host: str
+    counter: int
+
+
+class AttemptEndEvent(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """These attempts are over, their files are given up, and the ledger forgets them."""
+
+    attempts: tuple[str, ...]
+
+
+Event = (
+    BlockAdditionEvent
+    | BatchAllocationEvent
+    | BatchCleanupEvent
+    | AttemptRegistrationEvent
+    | AttemptEndEvent
+)
+
+
+class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
+    """One record of the driver log: events that become true together."""
+
+    number: int
+    after: int
+    events: tuple[Event, ...]
+
+
+class GapState(msgspec.Struct, frozen=True, array_like=True):
+    """Block numbers that were jumped over, and the segments in which they may lie."""
+
+    first: int
+    last: int
+    segment_low: int
+    segment_high: int
+
+
+class AttemptState(msgspec.Struct, frozen=True, array_like=True):
+    """A receiver attempt in a snapshot."""
+
+    attempt: str
+    stream_id: int
+    host: str
+    counter: int
+    next_number: int
+    newest_segment: int
+    gaps: tuple[GapState, ...]
+
+
+class StreamState(msgspec.Struct, frozen=True, array_like=True):
+    """A stream in a snapshot."""
+
+    stream_id: int
+    next_counter: int
+    newest: str
+    position: bytes | None
+    position_number: int
+
+
+class SnapshotPart(msgspec.Struct, frozen=True, array_like=True):
+    """A piece of the whole ledger. The first piece carries streams, attempts and batch times.
+
+    `additions` are blocks with the batch that holds them, or -1 for the unallocated ones.
+    """
+
+    number: int
+    after: int
+    index: int
+    last: bool
+    last_batch: int
+    streams: tuple[StreamState, ...]
+    attempts: tuple[AttemptState, ...]
+    batches: tuple[tuple[int, tuple[int, ...]], ...]
+    additions: tuple[tuple[int, BlockAdditionEvent], ...]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_record_decoder = msgspec.msgpack.Decoder(LedgerRecord)
+_snapshot_decoder = msgspec.msgpack.Decoder(SnapshotPart)
+
+
+def encode(record: LedgerRecord | SnapshotPart) -> bytes:
+    """Return the payload of a log record."""
+    return _encoder.encode(record)
+
+
+def decode_record(payload: memoryview) -> LedgerRecord:
+    """Return the record; raises `msgspec.DecodeError` for anything else."""
+    return _record_decoder.decode(payload)
+
+
+def decode_snapshot(payload: memoryview) -> SnapshotPart:
+    """Return the snapshot's piece; raises `msgspec.DecodeError` for anything else."""
+    return _snapshot_decoder.decode(payload)
+
+
+def block_number(stream_id: int, block_id: str) -> int:
+    """Return n of ``input-<streamId>-<n>``.
+
+    Raises:
+        ValueError: When the id has another form or names another stream.
+    """
+    prefix = f"input-{stream_id}-"
+    digits = block_id[len(prefix) :]
+    if not block_id.startswith(prefix) or not (digits.isascii() and digits.isdigit()):
+        raise ValueError(f"{block_id!r} is not a block id of stream {stream_id}")
+    return int(digits)
+
+
+def number_ranges(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Return runs (first, count) of consecutive numbers, in the order given."""
+    runs: list[tuple[int, int]] = []
+    first = count = 0
+    for number in numbers:
+        if count and number == first + count:
+            count += 1
+            continue
+        if count:
+            runs.append((first, count))
+        first, count = number, 1
+    if count:
+        runs.append((first, count))
+    return tuple(runs)
+
+
+def addition_events(
+    blocks: Sequence[tuple[int, ReceivedBlockInfo]],
+) -> tuple[BlockAdditionEvent, ...]:
+    """Return (number, block) pairs as events: neighbours that share everything share an event."""
+    events: list[BlockAdditionEvent] = []
+    rows: list[BlockRow] = []
+    shared: tuple[int, str, str, str, str] | None = None
+    for number, block in blocks:
+        memory, segment = block.memory, block.segment
+        key = (
+            block.stream_id,
+            block.attempt,
+            block.host,
+            memory.path if memory is not None else "",
+            segment.folder if segment is not None else "",
+        )
+        if key != shared:
+            if shared is not None:
+                events.append(BlockAdditionEvent(*shared, rows=tuple(rows)))
+            shared, rows = key, []
+        rows.append(
+            BlockRow(
+                number,
+                block.num_records,
+                block.num_bytes,
+                block.sequence,
+                memory.offset if memory is not None else -1,
+                memory.length if memory is not None else -1,
+                segment.segment if segment is not None else -1,
+                segment.offset if segment is not None else -1,
+                segment.length if segment is not None else -1,
+                block.position,
+            )
+        )
+    if shared is not None:
+        events.append(BlockAdditionEvent(*shared, rows=tuple(rows)))
+    return tuple(events)
+
+
+def blocks_of(event: BlockAdditionEvent) -> list[tuple[int, ReceivedBlockInfo]]:
+    """Return the event's blocks with their numbers, in order."""
+    stream_id, attempt, host = event.stream_id, event.attempt, event.host
+    path, folder = event.memory_path, event.folder
+    prefix = f"input-{stream_id}-"
+    return [
+        (
+            row.number,
+            ReceivedBlockInfo(
+                stream_id,
+                prefix + str(row.number),
+                row.num_records,
+                row.num_bytes,
+                attempt,
+                host,
+                row.sequence,
+                MemoryPlace(path, row.memory_offset, row.memory_length)
+                if row.memory_offset >= 0
+                else None,
+                SegmentPlace(folder, row.segment, row.segment_offset, row.segment_length)
+                if row.segment >= 0
+                else None,
+                row.position,
+            ),
+        )
+        for row in event.rows
+    ]

@@ -1,0 +1,308 @@
+"""What the ledger knows, in memory: streams, their blocks in order, batches, attempts.
+
+This is the model that the driver log's events are applied to, both while running and at recovery,
+so that the two cannot differ. It writes nothing, locks nothing and knows nothing of who consumes
+the blocks: a batch is a whole number that grows, "take these for this batch" is `allocate`, "this
+batch is done" is `clean`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from penstock.tracker._block_numbers import NUMBER_BITS, BlockNumbers
+from penstock.tracker._events import (
+    AttemptRegistrationEvent,
+    BatchAllocationEvent,
+    block_number,
+    number_ranges,
+)
+from penstock.tracker.errors import LedgerError
+from penstock.wire.messages import AddBlock, Failure, ReceivedBlockInfo, Refused
+
+__all__ = ["AttemptLedger", "AttemptRelease", "LedgerState", "NumberedBlock", "StreamLedger"]
+
+NumberedBlock = tuple[int, ReceivedBlockInfo]
+"""A block with the n of its id ``input-<streamId>-<n>``."""
+
+
+@dataclass(slots=True)
+class StreamLedger:
+    """One stream: its unallocated blocks in order, and where its source stands."""
+
+    next_counter: int = 1
+    newest: str = ""
+    position: bytes | None = None
+    position_number: int = -1
+    unallocated: dict[int, ReceivedBlockInfo] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class AttemptLedger:
+    """One receiver attempt: which of its blocks are known, and what still needs its files."""
+
+    stream_id: int
+    attempt: str
+    host: str
+    counter: int
+    numbers: BlockNumbers
+    newest_segment: int = -1
+    unreleased: int = 0
+    segments: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Unreleased blocks per segment; 0 until the segment itself is released."""
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRelease:
+    """What of one attempt may be deleted now (I4: its clean-up is in the driver log).
+
+    Attributes:
+        stream_id: The attempt's stream.
+        attempt: The attempt.
+        host: The host that holds its files.
+        ended: The attempt is over: a block server deletes; otherwise the receiver itself does.
+        whole: Nothing of the attempt is needed any more: folder and memory file may go.
+        block_ids: Released blocks; their hot copies may go.
+        segments: (folder, number) of segments that may go.
+    """
+
+    stream_id: int
+    attempt: str
+    host: str
+    ended: bool
+    whole: bool
+    block_ids: tuple[str, ...]
+    segments: tuple[tuple[str, int], ...]
+
+
+class LedgerState:
+    """The ledger's memory. Not locked: `ReceivedBlockTracker` owns and guards it."""
+
+    def __init__(self) -> None:
+        self.streams: dict[int, StreamLedger] = {}
+        self.attempts: dict[str, AttemptLedger] = {}
+        self.batches: dict[int, dict[int, tuple[ReceivedBlockInfo, ...]]] = {}
+        self.last_batch = -1
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def new_blocks(
+        self, message: AddBlock, numbers: dict[str, BlockNumbers]
+    ) -> list[NumberedBlock] | Refused | Failure:
+        """Return the blocks of a message that are not in the ledger yet, or the answer "no".
+
+        Args:
+            message: What a receiver asks to add: all of it or nothing.
+            numbers: The numbers that earlier messages of the same log record will have taken;
+                changed when the answer is yes.
+        """
+        attempt = self.attempts.get(message.attempt)
+        stream = self.streams.get(message.stream_id)
+        if stream is None:
+            return Refused(f"stream {message.stream_id} is not known")
+        if attempt is None or attempt.stream_id != message.stream_id:
+            return Refused(
+                f"attempt {message.attempt} is not a registered receiver of stream "
+                f"{message.stream_id}"
+            )
+        if stream.newest != message.attempt:
+            return Refused(
+                f"attempt {message.attempt} of stream {message.stream_id} was replaced by "
+                f"attempt {stream.newest}"
+            )
+        if attempt.ended:
+            return Refused(f"attempt {message.attempt} of stream {message.stream_id} has ended")
+        taken = (numbers.get(message.attempt) or attempt.numbers).copy()
+        newest_segment = attempt.newest_segment
+        new: list[NumberedBlock] = []
+        for block in message.blocks:
+            try:
+                number = block_number(message.stream_id, block.block_id)
+            except ValueError as error:
+                return Refused(str(error))
+            if block.attempt != message.attempt or block.stream_id != message.stream_id:
+                return Refused(f"block {block.block_id} belongs to another receiver attempt")
+            if number >> NUMBER_BITS != attempt.counter:
+                return Refused(
+                    f"block {block.block_id} is not numbered from "
+                    f"{BlockNumbers.first_number(attempt.counter)} on"
+                )
+            if taken.is_known(number):
+                continue
+            if block.position is not None and (number != taken.next or taken.gaps):
+                # A position stands for everything before it, so nothing before may be missing.
+                return Failure(
+                    f"block {block.block_id} carries a position, but blocks before it are not "
+                    f"in the ledger yet"
+                )
+            segment = block.segment.segment if block.segment is not None else -1
+            try:
+                taken.accept(number, segment, newest_segment)
+            except LedgerError as error:
+                return Refused(str(error))
+            newest_segment = max(newest_segment, segment)
+            new.append((number, block))
+        numbers[message.attempt] = taken
+        return new
+
+    def unallocated_ranges(self) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
+        """Return, per stream, the runs of numbers of all blocks that no batch has taken."""
+        return tuple(
+            (stream_id, number_ranges(stream.unallocated))
+            for stream_id, stream in self.streams.items()
+            if stream.unallocated
+        )
+
+    # -- events --------------------------------------------------------------------------------
+
+    def register(self, event: AttemptRegistrationEvent) -> None:
+        """Make an attempt the newest of its stream; older ones are fenced from here on."""
+        stream = self.streams.setdefault(event.stream_id, StreamLedger())
+        stream.newest = event.attempt
+        stream.next_counter = event.counter + 1
+        self.attempts[event.attempt] = AttemptLedger(
+            event.stream_id,
+            event.attempt,
+            event.host,
+            event.counter,
+            BlockNumbers(BlockNumbers.first_number(event.counter)),
+        )
+
+    def add(self, attempt_id: str, blocks: Sequence[NumberedBlock]) -> None:
+        """Append blocks to their stream.
+
+        Raises:
+            LedgerError: When they cannot have come from this ledger (a damaged log).
+        """
+        attempt = self.attempts.get(attempt_id)
+        if attempt is None:
+            raise LedgerError(f"blocks were added by attempt {attempt_id}, which never registered")
+        stream = self.streams[attempt.stream_id]
+        numbers, unallocated, segments = attempt.numbers, stream.unallocated, attempt.segments
+        for number, block in blocks:
+            place = block.segment
+            segment = -1
+            if place is not None:
+                segment = place.segment
+                key = (place.folder, segment)
+                segments[key] = segments.get(key, 0) + 1
+            if number == numbers.next:
+                numbers.next = number + 1
+            elif numbers.is_known(number):
+                raise LedgerError(f"block {block.block_id} was added twice")
+            else:
+                numbers.accept(number, segment, attempt.newest_segment)
+            if segment > attempt.newest_segment:
+                attempt.newest_segment = segment
+            unallocated[number] = block
+            if block.position is not None and number > stream.position_number:
+                stream.position = block.position
+                stream.position_number = number
+        attempt.unreleased += len(blocks)
+
+    def allocate(self, event: BatchAllocationEvent) -> None:
+        """Move exactly the named blocks from their streams to the batch (SPARK-23438).
+
+        Raises:
+            LedgerError: When a block is not there or the batch is not later than the last one.
+        """
+        if event.batch <= self.last_batch:
+            raise LedgerError(
+                f"batch {event.batch} is allocated after batch {self.last_batch}, but not later"
+            )
+        taken: dict[int, tuple[ReceivedBlockInfo, ...]] = {}
+        for stream_id, runs in event.streams:
+            stream = self.streams.get(stream_id)
+            if stream is None:
+                raise LedgerError(f"batch {event.batch} takes blocks of unknown stream {stream_id}")
+            if sum(count for _, count in runs) == len(stream.unallocated) and runs == (
+                number_ranges(stream.unallocated)
+            ):
+                taken[stream_id] = tuple(stream.unallocated.values())
+                stream.unallocated = {}
+                continue
+            try:
+                taken[stream_id] = tuple(
+                    stream.unallocated.pop(number)
+                    for first, count in runs
+                    for number in range(first, first + count)
+                )
+            except KeyError as error:
+                raise LedgerError(
+                    f"batch {event.batch} takes block input-{stream_id}-{error.args[0]}, which "
+                    f"is not waiting"
+                ) from None
+        self.batches[event.batch] = taken
+        self.last_batch = event.batch
+
+    def clean(self, batches: Iterable[int]) -> list[ReceivedBlockInfo]:
+        """Drop batches and return the blocks they held; `releases` turns them into deletions."""
+        released: list[ReceivedBlockInfo] = []
+        for batch in batches:
+            for blocks in self.batches.pop(batch, {}).values():
+                released.extend(blocks)
+        for block in released:
+            attempt = self.attempts[block.attempt]
+            attempt.unreleased -= 1
+            if block.segment is not None:
+                attempt.segments[(block.segment.folder, block.segment.segment)] -= 1
+        return released
+
+    def releases(self, blocks: Iterable[ReceivedBlockInfo]) -> list[AttemptRelease]:
+        """Return what may be deleted, and stop counting the segments among it.
+
+        A segment of a living attempt may go when a later one is in use and no block of it is
+        unreleased or missing; one of an ended attempt when no block of it is unreleased; the
+        whole attempt when it has ended and none of its blocks is.
+        """
+        ids: dict[str, list[str]] = {}
+        for block in blocks:
+            ids.setdefault(block.attempt, []).append(block.block_id)
+        found: list[AttemptRelease] = []
+        for attempt in self.attempts.values():
+            segments = tuple(
+                key
+                for key, unreleased in attempt.segments.items()
+                if unreleased == 0 and (attempt.ended or self._is_left_behind(attempt, key[1]))
+            )
+            for key in segments:
+                del attempt.segments[key]
+            whole = attempt.ended and attempt.unreleased == 0
+            block_ids = tuple(ids.get(attempt.attempt, ()))
+            if whole or segments or block_ids:
+                found.append(
+                    AttemptRelease(
+                        attempt.stream_id,
+                        attempt.attempt,
+                        attempt.host,
+                        attempt.ended,
+                        whole,
+                        block_ids,
+                        segments,
+                    )
+                )
+        return found
+
+    @staticmethod
+    def _is_left_behind(attempt: AttemptLedger, segment: int) -> bool:
+        return segment < attempt.newest_segment and not attempt.numbers.may_lie_in(segment)
+
+    def forget(self, attempts: Iterable[str]) -> None:
+        """Drop attempts of which nothing is left.
+
+        Raises:
+            LedgerError: When one of them still has blocks.
+        """
+        for name in attempts:
+            attempt = self.attempts.get(name)
+            if attempt is None:
+                continue
+            if attempt.unreleased:
+                raise LedgerError(f"attempt {name} still has {attempt.unreleased} blocks")
+            del self.attempts[name]
+
+    def batch_blocks(self, batch: int) -> Mapping[int, tuple[ReceivedBlockInfo, ...]]:
+        """Return the batch's blocks by stream, in order; empty when the batch is not known."""
+        return self.batches.get(batch, {})

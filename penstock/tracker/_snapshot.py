@@ -1,0 +1,187 @@
+"""The whole ledger as log records, so that older segments can go and recovery stays short.
+
+A snapshot is a run of `SnapshotPart` records, written without anything between them. Only when
+the part marked `last` is there does it count; a piece without its end is as if never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from penstock.tracker._block_numbers import BlockNumbers
+from penstock.tracker._events import (
+    AttemptState,
+    BlockAdditionEvent,
+    SnapshotPart,
+    StreamState,
+    addition_events,
+    block_number,
+    blocks_of,
+)
+from penstock.tracker._ledger_state import AttemptLedger, LedgerState, NumberedBlock, StreamLedger
+from penstock.tracker.errors import LedgerError
+
+__all__ = ["UNALLOCATED", "SnapshotReader", "snapshot_parts"]
+
+UNALLOCATED = -1
+"""Stands where a batch would stand, for blocks that no batch has taken."""
+
+_PART_BYTES = 2 << 20
+"""A part holds about this much, so that no record is large."""
+
+_ROW_BYTES = 48
+"""About what a block without a position takes."""
+
+
+def snapshot_parts(state: LedgerState, number: int, after: int) -> Iterator[SnapshotPart]:
+    """Yield the records of a snapshot.
+
+    Args:
+        state: What is written; must not change before the last part was taken.
+        number: Number of the first part; the others follow.
+        after: Number of the last record that is known to be in the log; all parts carry it,
+            since they count together or not at all.
+    """
+    streams = tuple(
+        StreamState(
+            stream_id,
+            stream.next_counter,
+            stream.newest,
+            stream.position,
+            stream.position_number,
+        )
+        for stream_id, stream in state.streams.items()
+    )
+    attempts = tuple(
+        AttemptState(
+            attempt.attempt,
+            attempt.stream_id,
+            attempt.host,
+            attempt.counter,
+            attempt.numbers.next,
+            attempt.newest_segment,
+            attempt.numbers.gaps,
+        )
+        for attempt in state.attempts.values()
+    )
+    batches = tuple((batch, tuple(blocks)) for batch, blocks in state.batches.items())
+    head = SnapshotPart(
+        number, after, 0, False, state.last_batch, streams, attempts, batches, additions=()
+    )
+    for index, additions in enumerate(_chunks(state), start=1):
+        yield head
+        head = SnapshotPart(
+            number + index, after, index, False, state.last_batch, (), (), (), additions
+        )
+    yield SnapshotPart(
+        head.number,
+        head.after,
+        head.index,
+        True,
+        head.last_batch,
+        head.streams,
+        head.attempts,
+        head.batches,
+        head.additions,
+    )
+
+
+def _chunks(state: LedgerState) -> Iterator[tuple[tuple[int, BlockAdditionEvent], ...]]:
+    allocated = (
+        (batch, (block_number(stream_id, block.block_id), block))
+        for batch, streams in state.batches.items()
+        for stream_id, blocks in streams.items()
+        for block in blocks
+    )
+    waiting = (
+        (UNALLOCATED, numbered)
+        for stream in state.streams.values()
+        for numbered in stream.unallocated.items()
+    )
+    found: list[tuple[int, BlockAdditionEvent]] = []
+    run: list[NumberedBlock] = []
+    run_batch = UNALLOCATED
+    size = 0
+    for batch, numbered in chain(allocated, waiting):
+        if run and (batch != run_batch or size >= _PART_BYTES):
+            found.extend((run_batch, event) for event in addition_events(run))
+            run = []
+        if size >= _PART_BYTES:
+            yield tuple(found)
+            found, size = [], 0
+        run_batch = batch
+        run.append(numbered)
+        size += _ROW_BYTES + len(numbered[1].position or b"")
+    found.extend((run_batch, event) for event in addition_events(run))
+    if found:
+        yield tuple(found)
+
+
+class SnapshotReader:
+    """Puts a snapshot together from its parts."""
+
+    def __init__(self) -> None:
+        self._state: LedgerState | None = None
+        self._next_index = 0
+
+    def feed(self, part: SnapshotPart) -> LedgerState | None:
+        """Take the next part; return the ledger when it was the last one.
+
+        Raises:
+            LedgerError: When a part is missing or says what cannot be.
+        """
+        if part.index == 0:
+            self._state = _empty_ledger(part)
+            self._next_index = 0
+        if self._state is None or part.index != self._next_index:
+            raise LedgerError(f"part {part.index} of a snapshot is not where it belongs")
+        self._next_index += 1
+        for batch, event in part.additions:
+            _add(self._state, batch, event)
+        if not part.last:
+            return None
+        state, self._state = self._state, None
+        return state
+
+
+def _empty_ledger(part: SnapshotPart) -> LedgerState:
+    state = LedgerState()
+    state.last_batch = part.last_batch
+    for stream in part.streams:
+        state.streams[stream.stream_id] = StreamLedger(
+            stream.next_counter, stream.newest, stream.position, stream.position_number
+        )
+    for attempt in part.attempts:
+        state.attempts[attempt.attempt] = AttemptLedger(
+            attempt.stream_id,
+            attempt.attempt,
+            attempt.host,
+            attempt.counter,
+            BlockNumbers(attempt.next_number, attempt.gaps),
+            attempt.newest_segment,
+        )
+    for batch, streams in part.batches:
+        state.batches[batch] = dict.fromkeys(streams, ())
+    return state
+
+
+def _add(state: LedgerState, batch: int, event: BlockAdditionEvent) -> None:
+    stream = state.streams.get(event.stream_id)
+    attempt = state.attempts.get(event.attempt)
+    if stream is None or attempt is None:
+        raise LedgerError(f"a snapshot holds blocks of unknown attempt {event.attempt}")
+    blocks = blocks_of(event)
+    attempt.unreleased += len(blocks)
+    for row in event.rows:
+        if row.segment >= 0:
+            key = (event.folder, row.segment)
+            attempt.segments[key] = attempt.segments.get(key, 0) + 1
+    if batch == UNALLOCATED:
+        stream.unallocated.update(blocks)
+        return
+    taken = state.batches.get(batch)
+    if taken is None:
+        raise LedgerError(f"a snapshot holds blocks of unknown batch {batch}")
+    before = taken.get(event.stream_id, ())
+    taken[event.stream_id] = before + tuple(block for _, block in blocks)

@@ -1,0 +1,504 @@
+"""ReceivedBlockTracker: the ledger of received blocks (Spark's class of that name).
+
+Every change is an event: it is written to the driver log first and applied to memory after, so
+that memory never knows more than the log (I3, I4; SPARK-23991). Without a log the same events
+are applied to memory only.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.clock import Clock, SystemClock
+from penstock.errors import PenstockError
+from penstock.tracker._block_numbers import BlockNumbers
+from penstock.tracker._events import (
+    EVENTS_KIND,
+    SNAPSHOT_KIND,
+    AttemptEndEvent,
+    AttemptRegistrationEvent,
+    BatchAllocationEvent,
+    BatchCleanupEvent,
+    Event,
+    LedgerRecord,
+    addition_events,
+    encode,
+)
+from penstock.tracker._ledger_state import (
+    AttemptRelease,
+    LedgerState,
+    NumberedBlock,
+    StreamLedger,
+)
+from penstock.tracker._recovery import recover_ledger
+from penstock.tracker._snapshot import snapshot_parts
+from penstock.tracker.errors import LedgerError, LedgerWriteError
+from penstock.wal import FileSystem, LocalFileSystem, LogOptions, LogReader, LogWriter
+from penstock.wire.messages import AddBlock, Failure, Ok, ReceivedBlockInfo, Refused
+
+__all__ = ["AttemptRegistration", "LedgerStatistics", "ReceivedBlockTracker"]
+
+_log = logging.getLogger("penstock.tracker")
+
+_OK = Ok()
+
+DEFAULT_SNAPSHOT_BYTES = 8 << 20
+"""A snapshot is due after this many bytes of events (or twice the last snapshot, if larger)."""
+
+
+@dataclass(frozen=True)
+class AttemptRegistration:
+    """What a newly registered receiver attempt is told.
+
+    Attributes:
+        first_block_number: It numbers its blocks from here, one by one.
+        last_position: The last durable position of the stream (MessagePack), or None.
+    """
+
+    first_block_number: int
+    last_position: bytes | None
+
+
+@dataclass(frozen=True)
+class LedgerStatistics:
+    """What the ledger holds and has done since it was opened.
+
+    Attributes:
+        unallocated_blocks: Blocks that no batch has taken yet.
+        batches: Batches that were allocated and not cleaned up.
+        attempts: Receiver attempts of which something is left.
+        blocks_added: Blocks accepted.
+        blocks_known: Blocks that were sent again and changed nothing (I2).
+        records_written: Records of the driver log.
+        bytes_written: Bytes of their payloads.
+        snapshots: Snapshots written.
+        write_failures: Events that the driver log did not take.
+    """
+
+    unallocated_blocks: int
+    batches: int
+    attempts: int
+    blocks_added: int
+    blocks_known: int
+    records_written: int
+    bytes_written: int
+    snapshots: int
+    write_failures: int
+
+
+class ReceivedBlockTracker:
+    """Which blocks each stream has, in order, and which batch has taken them.
+
+    Safe to use from any thread. Two locks: `_commit_lock` is held while an event is written and
+    applied, so that the log's order is the memory's order; `_state_lock` guards the memory, is
+    held only while it is looked at or changed, and never while the disk is waited for.
+    """
+
+    def __init__(
+        self,
+        stream_ids: Iterable[int],
+        *,
+        log: LogWriter | None = None,
+        clock: Clock | None = None,
+        snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
+    ) -> None:
+        """Start an empty ledger.
+
+        Args:
+            stream_ids: The streams whose blocks are taken.
+            log: The driver log, empty and open for appending; closed by `close`. None: nothing
+                survives this process.
+            clock: Says how old the log's segments are.
+            snapshot_bytes: Write a snapshot after this many bytes of events.
+        """
+        self._stream_ids = frozenset(stream_ids)
+        self._driver_log = log
+        self._clock = clock or SystemClock()
+        self._snapshot_bytes = snapshot_bytes
+        self._commit_lock = threading.Lock()
+        self._state_lock = threading.Lock()
+        self._state = LedgerState()
+        for stream_id in sorted(self._stream_ids):
+            self._state.streams[stream_id] = StreamLedger()
+        # Guarded by _commit_lock:
+        self._number = 0
+        self._after = 0
+        self._first_segment = 0
+        self._bytes_since_snapshot = 0
+        self._last_snapshot_bytes = 0
+        self._closed = False
+        self._blocks_added = 0
+        self._blocks_known = 0
+        self._records_written = 0
+        self._bytes_written = 0
+        self._snapshots = 0
+        self._write_failures = 0
+
+    @classmethod
+    def recover(
+        cls,
+        stream_ids: Iterable[int],
+        folder: str,
+        *,
+        options: LogOptions | None = None,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
+        owner: bytes = b"",
+    ) -> ReceivedBlockTracker:
+        """Open the driver log in `folder` and go on from what it says; a new one if there is none.
+
+        All attempts that it knows are over: their processes belonged to the driver before.
+        The folder is locked before it is read, so that nobody else can write meanwhile.
+
+        Args:
+            stream_ids: The streams whose blocks are taken from now on.
+            folder: The driver log's folder; made when it is missing.
+            options: How the log is written; by default with sync at each record.
+            fs: The file system.
+            clock: For the age of segments.
+            snapshot_bytes: Write a snapshot after this many bytes of events.
+            owner: Written into each segment's header, for people who look at the log.
+
+        Raises:
+            LogFolderInUseError: Another process writes this log.
+            UnwritableFolderError: The folder cannot be made or written.
+            CorruptRecordError: A record that was acknowledged is damaged (I6).
+            LedgerRecoveryError: A record cannot be followed; names segment and offset.
+        """
+        clock = clock or SystemClock()
+        fs = fs or LocalFileSystem()
+        log = LogWriter.create(
+            folder,
+            options=options or LogOptions(segment_size=64 << 20, alignment=64),
+            fs=fs,
+            clock=clock,
+            user_header=owner,
+        )
+        try:
+            tracker = cls(stream_ids, log=log, clock=clock, snapshot_bytes=snapshot_bytes)
+            tracker._recover(folder, LogReader.open(folder, fs=fs))
+        except BaseException:
+            log.close()
+            raise
+        return tracker
+
+    def _recover(self, folder: str, reader: LogReader) -> None:
+        started = self._clock.monotonic_s()
+        found = recover_ledger(folder, reader)
+        self._state = found.state
+        for attempt in found.state.attempts.values():
+            attempt.ended = True
+        for stream_id in sorted(self._stream_ids):
+            found.state.streams.setdefault(stream_id, StreamLedger())
+        self._number = found.number
+        self._after = found.after
+        self._first_segment = max(found.first_segment, 0)
+        if not found.records:
+            return
+        _log.info(
+            "driver log %s: recovered %d unallocated blocks and %d batches from %d records in "
+            "%.2f s",
+            folder,
+            sum(len(stream.unallocated) for stream in found.state.streams.values()),
+            len(found.state.batches),
+            found.records,
+            self._clock.monotonic_s() - started,
+        )
+        with self._commit_lock:
+            self._write_snapshot()
+
+    # -- receivers -----------------------------------------------------------------------------
+
+    def register_attempt(self, stream_id: int, attempt: str, host: str) -> AttemptRegistration:
+        """Make a receiver attempt the newest of its stream; older ones are fenced from here on.
+
+        Registering the newest attempt again changes nothing and returns the same number.
+
+        Raises:
+            LedgerError: When the stream is not known, or the attempt was replaced or has ended.
+            LedgerWriteError: When the driver log did not take it; nothing was changed.
+        """
+        with self._commit_lock:
+            state = self._state
+            stream = state.streams.get(stream_id)
+            if stream is None or stream_id not in self._stream_ids:
+                raise LedgerError(f"stream {stream_id} is not known")
+            known = state.attempts.get(attempt)
+            if known is None:
+                counter = stream.next_counter
+                event = AttemptRegistrationEvent(stream_id, attempt, host, counter)
+                self._commit(
+                    f"the registration of attempt {attempt} of stream {stream_id}",
+                    (event,),
+                    lambda: state.register(event),
+                )
+            elif stream.newest != attempt or known.ended:
+                raise LedgerError(f"attempt {attempt} of stream {stream_id} was replaced or ended")
+            else:
+                counter = known.counter
+            return AttemptRegistration(BlockNumbers.first_number(counter), stream.position)
+
+    def end_attempt(self, attempt: str) -> None:
+        """Say that the attempt's process is gone for good: it adds no more, its files are left."""
+        with self._commit_lock, self._state_lock:
+            known = self._state.attempts.get(attempt)
+            if known is not None:
+                known.ended = True
+
+    def forget_attempts(self, attempts: Collection[str]) -> None:
+        """Drop ended attempts whose files were given up, so that the ledger does not grow.
+
+        When the driver log does not take it, they are only forgotten later.
+        """
+        with self._commit_lock:
+            state = self._state
+            gone = tuple(
+                name
+                for name in attempts
+                if (known := state.attempts.get(name)) is not None
+                and known.ended
+                and not known.unreleased
+            )
+            if not gone:
+                return
+            try:
+                self._commit(
+                    f"the end of {len(gone)} attempts",
+                    (AttemptEndEvent(gone),),
+                    lambda: state.forget(gone),
+                )
+            except LedgerWriteError as error:
+                _log.warning("%s", error)
+
+    def add_blocks(self, message: AddBlock) -> Ok | Refused | Failure:
+        """Add the blocks of one message, all or none; see `add_many`."""
+        return self.add_many((message,))[0]
+
+    def add_many(self, messages: Sequence[AddBlock]) -> list[Ok | Refused | Failure]:
+        """Add the blocks of many messages with one record of the driver log.
+
+        Blocks that are in the ledger already, also released ones, are left out and answered as
+        if they were new (I2).
+
+        Returns:
+            One answer per message, in order. `Ok`: all its blocks are in the driver log (I1).
+            `Refused`: none is, and none ever will. `Failure`: none is; asking again may help.
+        """
+        with self._commit_lock:
+            state = self._state
+            numbers: dict[str, BlockNumbers] = {}
+            answers: list[Ok | Refused | Failure] = []
+            accepted: list[tuple[str, list[NumberedBlock]]] = []
+            asked = 0
+            for message in messages:
+                if message.stream_id not in self._stream_ids:
+                    answers.append(Refused(f"stream {message.stream_id} is not known"))
+                    continue
+                new = state.new_blocks(message, numbers)
+                if not isinstance(new, list):
+                    answers.append(new)
+                    continue
+                answers.append(_OK)
+                asked += len(message.blocks)
+                if not new:
+                    continue
+                if accepted and accepted[-1][0] == message.attempt:
+                    accepted[-1][1].extend(new)
+                else:
+                    accepted.append((message.attempt, new))
+            count = sum(len(blocks) for _, blocks in accepted)
+            if count:
+                events = tuple(event for _, blocks in accepted for event in addition_events(blocks))
+
+                def apply() -> None:
+                    for attempt, blocks in accepted:
+                        state.add(attempt, blocks)
+
+                try:
+                    self._commit(f"{count} blocks", events, apply)
+                except LedgerWriteError as error:
+                    failure = Failure(str(error))
+                    # Also for messages without new blocks: one of theirs may be among these.
+                    return [failure if answer is _OK else answer for answer in answers]
+                self._blocks_added += count
+            self._blocks_known += asked - count
+            return answers
+
+    def last_position(self, stream_id: int) -> bytes | None:
+        """Return the position after the last durable block of the stream, if it has one."""
+        with self._state_lock:
+            stream = self._state.streams.get(stream_id)
+            return stream.position if stream is not None else None
+
+    # -- batches -------------------------------------------------------------------------------
+
+    @property
+    def has_unallocated_blocks(self) -> bool:
+        """Whether any block waits for a batch."""
+        with self._state_lock:
+            return any(stream.unallocated for stream in self._state.streams.values())
+
+    def unallocated_blocks(self, stream_id: int) -> tuple[ReceivedBlockInfo, ...]:
+        """Return the blocks of the stream that wait for a batch, in order."""
+        with self._state_lock:
+            stream = self._state.streams.get(stream_id)
+            return tuple(stream.unallocated.values()) if stream is not None else ()
+
+    @property
+    def last_allocated_ms(self) -> int:
+        """Time of the last allocated batch, -1 before the first."""
+        with self._state_lock:
+            return self._state.last_batch
+
+    @property
+    def batch_times_ms(self) -> tuple[int, ...]:
+        """Times of the batches that were allocated and not cleaned up, in order."""
+        with self._state_lock:
+            return tuple(self._state.batches)
+
+    def allocate_blocks_to_batch(self, time_ms: int) -> bool:
+        """Give all waiting blocks to the batch and log that, before any job of it runs (I3).
+
+        Returns:
+            True when it is in the driver log. False, with a log line, when the batch is not
+            later than the last allocated one (it keeps what it has), or when the driver log did
+            not take it: then the blocks stay for the next batch and this one is empty.
+        """
+        with self._commit_lock:
+            state = self._state
+            if time_ms <= state.last_batch:
+                _log.warning(
+                    "batch %d ms was allocated before, or is older than batch %d ms: it keeps the "
+                    "blocks it has",
+                    time_ms,
+                    state.last_batch,
+                )
+                return False
+            event = BatchAllocationEvent(time_ms, state.unallocated_ranges())
+            try:
+                self._commit(
+                    f"the allocation of batch {time_ms} ms",
+                    (event,),
+                    lambda: state.allocate(event),
+                )
+            except LedgerWriteError as error:
+                _log.error("%s; its blocks stay for the next batch", error)
+                return False
+            return True
+
+    def get_blocks_of_batch(self, time_ms: int) -> Mapping[int, tuple[ReceivedBlockInfo, ...]]:
+        """Return the batch's blocks by stream, in order (I5); streams without blocks are absent."""
+        with self._state_lock:
+            return dict(self._state.batch_blocks(time_ms))
+
+    def get_blocks_of_batch_and_stream(
+        self, time_ms: int, stream_id: int
+    ) -> tuple[ReceivedBlockInfo, ...]:
+        """Return the blocks of one stream in the batch, in order; empty when there are none."""
+        with self._state_lock:
+            return self._state.batch_blocks(time_ms).get(stream_id, ())
+
+    def cleanup_old_batches(self, threshold_ms: int) -> list[AttemptRelease]:
+        """Drop the batches before `threshold_ms` and say what may be deleted.
+
+        Nothing is released before the clean-up is in the driver log (I4); when the log does not
+        take it, nothing is dropped and the next call tries again. An ended attempt that is wholly
+        released is named by every call until `forget_attempts`.
+        """
+        with self._commit_lock:
+            state = self._state
+            batches = tuple(batch for batch in state.batches if batch < threshold_ms)
+            blocks: list[ReceivedBlockInfo] = []
+            if batches:
+                try:
+                    self._commit(
+                        f"the clean-up of {len(batches)} batches",
+                        (BatchCleanupEvent(batches),),
+                        lambda: blocks.extend(state.clean(batches)),
+                    )
+                except LedgerWriteError as error:
+                    _log.error("%s; it is tried again", error)
+            with self._state_lock:
+                return state.releases(blocks)
+
+    # -- the log -------------------------------------------------------------------------------
+
+    def statistics(self) -> LedgerStatistics:
+        """Return the counts."""
+        with self._commit_lock, self._state_lock:
+            state = self._state
+            return LedgerStatistics(
+                sum(len(stream.unallocated) for stream in state.streams.values()),
+                len(state.batches),
+                len(state.attempts),
+                self._blocks_added,
+                self._blocks_known,
+                self._records_written,
+                self._bytes_written,
+                self._snapshots,
+                self._write_failures,
+            )
+
+    def close(self) -> None:
+        """Close the driver log. What the ledger knows can still be asked, but not changed."""
+        with self._commit_lock:
+            self._closed = True
+            if self._driver_log is not None:
+                self._driver_log.close()
+
+    def _commit(self, what: str, events: tuple[Event, ...], apply: Callable[[], None]) -> None:
+        """Write events, then apply them. Needs `_commit_lock`."""
+        if self._closed:
+            raise LedgerWriteError(what, "the ledger is closed")
+        if self._driver_log is not None:
+            self._number += 1
+            payload = encode(LedgerRecord(self._number, self._after, events))
+            try:
+                self._driver_log.append(EVENTS_KIND, payload)
+            except (PenstockError, OSError) as error:
+                self._write_failures += 1
+                raise LedgerWriteError(what, str(error)) from error
+            self._after = self._number
+            self._records_written += 1
+            self._bytes_written += len(payload)
+            self._bytes_since_snapshot += len(payload)
+        with self._state_lock:
+            apply()
+        if self._bytes_since_snapshot >= max(self._snapshot_bytes, 2 * self._last_snapshot_bytes):
+            self._write_snapshot()
+
+    def _write_snapshot(self) -> None:
+        """Begin a segment with the whole ledger and remove the older ones. Needs `_commit_lock`.
+
+        A snapshot that fails is one log line: the events before it are all still there.
+        """
+        log = self._driver_log
+        if log is None:
+            return
+        self._bytes_since_snapshot = 0
+        size = 0
+        segment = -1
+        try:
+            log.roll()
+            for part in snapshot_parts(self._state, self._number + 1, self._after):
+                self._number = part.number
+                payload = encode(part)
+                place = log.append(SNAPSHOT_KIND, payload)
+                segment = place.segment if segment < 0 else segment
+                size += len(payload)
+            self._after = self._number
+        except (PenstockError, OSError) as error:
+            self._write_failures += 1
+            _log.warning("the driver log did not take a snapshot, older segments stay: %s", error)
+            return
+        self._last_snapshot_bytes = size
+        self._snapshots += 1
+        try:
+            log.remove_segments(range(self._first_segment, segment))
+            self._first_segment = segment
+        except (PenstockError, OSError) as error:
+            _log.warning("segments of the driver log before %d stay: %s", segment, error)

@@ -1,0 +1,131 @@
+"""What the driver knows of each receiver, and what it tells listeners of it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+from penstock.errors import IllegalStateError
+from penstock.tracker.task_location import ExecutorLocation, TaskLocation
+
+__all__ = ["NEVER", "ReceiverInfo", "ReceiverState", "ReceiverTrackingInfo"]
+
+NEVER = -1
+"""`ReceiverInfo.lastErrorTime` when there was no error."""
+
+
+class ReceiverState(enum.Enum):
+    """A receiver as the driver sees it."""
+
+    INACTIVE = 0
+    SCHEDULED = 1
+    ACTIVE = 2
+
+
+@dataclass(frozen=True)
+class ReceiverInfo:
+    """A receiver, for listeners and people (Spark's ``ReceiverInfo``; its names are kept).
+
+    Attributes:
+        streamId: The stream.
+        name: ``<Class>-<streamId>``, or what the stream is called before the receiver registered.
+        active: Whether it runs.
+        location: The host it runs or ran on, or empty.
+        executorId: The executor, or empty.
+        lastErrorMessage: What the last error was about, or empty.
+        lastError: Its traceback, or empty.
+        lastErrorTime: When it was told, in ms since the epoch; -1 when there was none.
+    """
+
+    streamId: int
+    name: str
+    active: bool
+    location: str
+    executorId: str
+    lastErrorMessage: str = ""
+    lastError: str = ""
+    lastErrorTime: int = NEVER
+
+
+@dataclass(frozen=True)
+class ReceiverTrackingInfo:
+    """The state of one receiver. Frozen: each transition returns the next state.
+
+    Attributes:
+        stream_id: The stream.
+        state: INACTIVE, SCHEDULED (a job was submitted) or ACTIVE (it registered).
+        name: See `ReceiverInfo.name`.
+        scheduled_locations: Where it may run, while SCHEDULED.
+        running: Where it runs, while ACTIVE; where it last ran, otherwise.
+        attempt: The attempt that was launched last, or empty.
+        last_error_message: What the last error was about, or empty.
+        last_error: Its traceback, or empty.
+        last_error_time_ms: When it was told, or -1.
+    """
+
+    stream_id: int
+    state: ReceiverState = ReceiverState.INACTIVE
+    name: str = ""
+    scheduled_locations: tuple[TaskLocation, ...] = ()
+    running: ExecutorLocation | None = None
+    attempt: str = ""
+    last_error_message: str = ""
+    last_error: str = ""
+    last_error_time_ms: int = NEVER
+
+    def schedule(self, attempt: str, locations: tuple[TaskLocation, ...]) -> ReceiverTrackingInfo:
+        """INACTIVE or SCHEDULED to SCHEDULED: a job for a new attempt is about to be submitted."""
+        self._require("schedule", ReceiverState.INACTIVE, ReceiverState.SCHEDULED)
+        return replace(
+            self, state=ReceiverState.SCHEDULED, attempt=attempt, scheduled_locations=locations
+        )
+
+    def register(self, name: str, running: ExecutorLocation) -> ReceiverTrackingInfo:
+        """To ACTIVE: the receiver registered (again, after a lost connection or its own restart).
+
+        Only a receiver whose job was submitted can register.
+        """
+        if not self.attempt:
+            raise IllegalStateError(f"receiver {self.stream_id} registered before it was launched")
+        return replace(
+            self, state=ReceiverState.ACTIVE, name=name, running=running, scheduled_locations=()
+        )
+
+    def report_error(self, message: str, error: str, time_ms: int) -> ReceiverTrackingInfo:
+        """Keep an error; the state stays. Spark forgets the time here."""
+        return replace(
+            self, last_error_message=message, last_error=error, last_error_time_ms=time_ms
+        )
+
+    def deregister(self, message: str, error: str, time_ms: int) -> ReceiverTrackingInfo:
+        """ACTIVE or SCHEDULED to INACTIVE: it stopped, with an error or without."""
+        self._require("deregister", ReceiverState.ACTIVE, ReceiverState.SCHEDULED)
+        return replace(
+            self.report_error(message, error, time_ms if error else NEVER),
+            state=ReceiverState.INACTIVE,
+            scheduled_locations=(),
+        )
+
+    def job_ended(self) -> ReceiverTrackingInfo:
+        """To INACTIVE from any state: its job is over, whatever it said before."""
+        return replace(self, state=ReceiverState.INACTIVE, scheduled_locations=())
+
+    @property
+    def info(self) -> ReceiverInfo:
+        """The record for listeners."""
+        return ReceiverInfo(
+            streamId=self.stream_id,
+            name=self.name,
+            active=self.state is ReceiverState.ACTIVE,
+            location=self.running.host if self.running is not None else "",
+            executorId=self.running.executor_id if self.running is not None else "",
+            lastErrorMessage=self.last_error_message,
+            lastError=self.last_error,
+            lastErrorTime=self.last_error_time_ms,
+        )
+
+    def _require(self, transition: str, *states: ReceiverState) -> None:
+        if self.state not in states:
+            raise IllegalStateError(
+                f"receiver {self.stream_id} cannot {transition} while it is {self.state.name}"
+            )

@@ -1,0 +1,47 @@
+"""The states of a receiver as the driver sees it."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import IllegalStateError
+from penstock.tracker.receiver_tracking_info import NEVER, ReceiverState, ReceiverTrackingInfo
+from penstock.tracker.task_location import ExecutorLocation
+
+WHERE = ExecutorLocation("host", "1")
+
+
+def test_a_receiver_is_scheduled_then_active_then_inactive() -> None:
+    info = ReceiverTrackingInfo(3).schedule("a1", (WHERE,))
+    assert info.state is ReceiverState.SCHEDULED
+    info = info.register("Source-3", WHERE)
+    assert info.state is ReceiverState.ACTIVE
+    assert info.scheduled_locations == ()
+    assert info.info.active
+    assert (info.info.name, info.info.location, info.info.executorId) == ("Source-3", "host", "1")
+    info = info.deregister("bye", "", 77)
+    assert info.state is ReceiverState.INACTIVE
+    assert (info.info.active, info.info.lastErrorMessage) == (False, "bye")
+    assert info.info.lastErrorTime == NEVER
+
+
+def test_a_deregistration_with_an_error_keeps_its_time() -> None:
+    info = ReceiverTrackingInfo(0).schedule("a1", ()).register("R-0", WHERE)
+    assert info.deregister("broke", "Traceback", 55).info.lastErrorTime == 55
+
+
+def test_reported_errors_keep_their_time_unlike_in_the_original() -> None:
+    info = ReceiverTrackingInfo(0).schedule("a1", ()).register("R-0", WHERE)
+    info = info.report_error("odd", "Traceback", 41)
+    assert info.state is ReceiverState.ACTIVE
+    assert (info.info.lastError, info.info.lastErrorTime) == ("Traceback", 41)
+
+
+def test_illegal_transitions_raise() -> None:
+    with pytest.raises(IllegalStateError, match="before it was launched"):
+        ReceiverTrackingInfo(0).register("R-0", WHERE)
+    with pytest.raises(IllegalStateError, match="deregister while it is INACTIVE"):
+        ReceiverTrackingInfo(0).deregister("", "", 1)
+    active = ReceiverTrackingInfo(0).schedule("a1", ()).register("R-0", WHERE)
+    with pytest.raises(IllegalStateError, match="schedule while it is ACTIVE"):
+        active.schedule("a2", ())
