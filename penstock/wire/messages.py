@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-class MemoryPlace(msgspec.Struct, frozen=True, array_like=True):
+class MemoryPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where a block's hot copy lies: a byte range of a shared-memory file of its host."""
 
     path: str
@@ -46,7 +46,7 @@ class MemoryPlace(msgspec.Struct, frozen=True, array_like=True):
     """Bytes of the whole log record (header and payload), from `offset` on."""
 
 
-class SegmentPlace(msgspec.Struct, frozen=True, array_like=True):
+class SegmentPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where a block lies in a segment log: `offset` is that of the record's header."""
 
     folder: str
@@ -56,7 +56,7 @@ class SegmentPlace(msgspec.Struct, frozen=True, array_like=True):
     """Bytes of the whole log record (header and payload), without padding."""
 
 
-class ReceivedBlockInfo(msgspec.Struct, frozen=True, array_like=True):
+class ReceivedBlockInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the tracker knows of a block: enough to find, check and read it."""
 
     stream_id: int
