@@ -1,0 +1,75 @@
+"""The block store: building, keeping, serving, finding and reading blocks.
+
+What must hold
+--------------
+
+* A block is one record of its receiver attempt's segment log. Its bytes are built once, in the
+  place where they stay: a *slot* of the attempt's memory arena. The slot is the unit that the log
+  writes and that a batch task maps; there is one copy in memory and one on disk, no third.
+* A reader never sees wrong records. It holds a shared lock on the byte range of the slot while it
+  reads, and it checks the record's header, its sequence number and its CRC-32C. A slot is given
+  away only under an exclusive lock of its range. The locks are the kernel's (open file description
+  locks), so a killed process holds none.
+* Memory is bounded (I7): the arena has a fixed capacity, and whoever needs a slot waits until one
+  is free, released, or evicted because the log has its block.
+* A block's bytes go only when the tracker says so (I4).
+
+Layout of a block
+-----------------
+
+The payload of the log record, offsets from its start, little-endian::
+
+    0   descriptor, 64 bytes: magic, kind, number of records, offset and length of the data,
+        offset of the Arrow offsets
+    64  data
+    ..  padding to a multiple of 64
+    ..  Arrow offsets, (records + 1) times int32; absent for the kind ``arrow``
+
+==========  ====================================================================================
+kind        what lies there
+==========  ====================================================================================
+binary      the data and offsets buffers of an Arrow binary column; records are ``bytes``
+string      the same with UTF-8 text; records are ``str`` (bytes that are not UTF-8 come out as
+            U+FFFD, as the JVM's socket receiver reads them)
+pickled     a binary column of pickles, written by the receiver and read by the batch task, as
+            Spark itself does between the same two processes
+arrow       an Arrow IPC stream of record batches; records are ``dict``
+==========  ====================================================================================
+
+A block's life
+--------------
+
+`BlockStore.open_block` reserves a slot; a `BlockBuilder` fills it; `BlockBuilder.seal` writes
+offsets and descriptor; `BlockStore.put` appends the slot to the log and lets readers in; the
+receiver reports the `ReceivedBlockInfo` to the tracker; `BlockRDD` and `blocks_to_dataframe` read
+it in a task with `read_block`: from the slot, else from the segment, else from the block server
+of the host that has it. `BlockStore.release` frees the slot and removes the segments that the
+tracker names.
+
+Modules: `memory` (arena and locks), `builder`, `store`, `reader`, `rdd`, `dataframe`, `server`
+(the block server).
+"""
+
+from penstock.blockstore.builder import BlockBuilder, BlockKind, SealedBlock
+from penstock.blockstore.dataframe import blocks_to_dataframe
+from penstock.blockstore.memory import ArenaStatistics, MemoryArena, Slot
+from penstock.blockstore.rdd import BlockRDD
+from penstock.blockstore.reader import Block, BlockAccess, BlockNotFoundError, read_block
+from penstock.blockstore.store import BlockStore, BlockStoreClosedError
+
+__all__ = [
+    "ArenaStatistics",
+    "Block",
+    "BlockAccess",
+    "BlockBuilder",
+    "BlockKind",
+    "BlockNotFoundError",
+    "BlockRDD",
+    "BlockStore",
+    "BlockStoreClosedError",
+    "MemoryArena",
+    "SealedBlock",
+    "Slot",
+    "blocks_to_dataframe",
+    "read_block",
+]

@@ -1,0 +1,254 @@
+"""Building a block in place: chunks of records go in, a sealed payload comes out.
+
+A `BlockBuilder` owns one reserved slot. The data of binary columns are appended as they come and
+the offsets are kept as lengths until `seal`, which writes them behind the data; an ``arrow``
+block is an IPC stream written straight into the slot. No record is touched by a Python loop.
+
+Not thread-safe: the block generator's lock guards the builder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import pickle
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.blockstore.memory import Slot
+
+__all__ = ["DESCRIPTOR", "BlockBuilder", "BlockKind", "SealedBlock"]
+
+HEADER_ROOM = 64
+"""Bytes that the log's record header takes before the payload."""
+DESCRIPTOR = struct.Struct("<4sHHIIQQQQ16x")
+"""magic, kind, flags, reserved, reserved, records, data offset, data length, offsets' offset."""
+MAGIC = b"PBK1"
+DATA_START = 64
+MAX_DATA = (1 << 31) - 1
+"""Arrow's int32 offsets reach no further."""
+
+
+class BlockKind(enum.Enum):
+    """How a block's records lie; the value is what travels in `ReceivedBlockInfo.kind`."""
+
+    BINARY = "binary"
+    STRING = "string"
+    PICKLED = "pickled"
+    ARROW = "arrow"
+
+
+KIND_CODES = {kind: code for code, kind in enumerate(BlockKind, start=1)}
+
+
+@dataclass(frozen=True)
+class SealedBlock:
+    """A block that takes no more records and waits to be stored.
+
+    Attributes:
+        block_id: ``input-<streamId>-<n>``.
+        slot: Holds header room and payload.
+        payload_length: Bytes of the payload.
+        num_records: Records in it.
+        kind: How they lie.
+        schema: The Arrow schema of an ``arrow`` block.
+        position: MessagePack of the source position after the last record, or None.
+        acknowledge: Called once after the block is durable (I1), in order.
+        sealed_at_s: Monotonic time of sealing.
+    """
+
+    block_id: str
+    slot: Slot
+    payload_length: int
+    num_records: int
+    kind: BlockKind
+    schema: pa.Schema | None
+    position: bytes | None
+    acknowledge: tuple[Callable[[], None], ...]
+    sealed_at_s: float = field(compare=False, default=0.0)
+
+
+class BlockBuilder:
+    """An open block.
+
+    Args:
+        slot: A reserved slot; all of it may be used.
+        kind: How the records lie; fixed for the block's life.
+        schema: The schema, for `BlockKind.ARROW`.
+    """
+
+    def __init__(self, slot: Slot, kind: BlockKind, schema: pa.Schema | None = None) -> None:
+        self.slot = slot
+        self.kind = kind
+        self.schema = schema
+        self.num_records = 0
+        self.position: bytes | None = None
+        self.acknowledge: list[Callable[[], None]] = []
+        self._payload = slot.view[HEADER_ROOM:]
+        self._end = DATA_START
+        self._lengths: list[npt.NDArray[np.int32]] = []
+        self._sink: pa.FixedSizeBufferWriter | None = None
+        self._writer: pa.RecordBatchStreamWriter | None = None
+
+    def room_for(self, size_bytes: int, records: int) -> bool:
+        """Tell whether so many more bytes in so many records fit."""
+        if self.kind is BlockKind.ARROW:
+            # An IPC message pads its buffers; the margin covers the end-of-stream mark.
+            return self._end + size_bytes + 1024 <= len(self._payload)
+        offsets = 4 * (self.num_records + records + 1) + 64
+        return self._end + size_bytes + offsets <= min(len(self._payload), MAX_DATA)
+
+    def append(self, data: bytes | memoryview, lengths: npt.NDArray[np.int32]) -> None:
+        """Append records that lie one behind the other.
+
+        Args:
+            data: Their bytes.
+            lengths: int32, one per record; they add up to ``len(data)``.
+
+        Raises:
+            ArenaError: The memory file system is full; the block is as before.
+        """
+        end = self._end + len(data)
+        # Room for the offsets too, so that sealing never needs memory.
+        self.slot.grow_to(HEADER_ROOM + end + 4 * (self.num_records + len(lengths) + 1) + 64)
+        self._payload[self._end : end] = data
+        self._end = end
+        self._lengths.append(lengths)
+        self.num_records += len(lengths)
+
+    def append_batch(self, batch: pa.RecordBatch) -> None:
+        """Append a record batch of the block's schema.
+
+        Raises:
+            ArenaError: The memory file system is full; the block is as before.
+        """
+        if self._writer is None:
+            self.slot.grow_to(len(self._payload) + HEADER_ROOM)
+            self._sink = pa.FixedSizeBufferWriter(pa.py_buffer(self._payload[DATA_START:]))
+            self._writer = pa.ipc.new_stream(self._sink, batch.schema)
+        assert self._sink is not None
+        self._writer.write_batch(batch)
+        self._end = DATA_START + self._sink.tell()
+        self.num_records += batch.num_rows
+
+    def seal(self, block_id: str, now_s: float) -> SealedBlock:
+        """Write offsets and descriptor; the builder is not used again.
+
+        Raises:
+            ArenaError: The memory file system is full.
+        """
+        if self.kind is BlockKind.ARROW:
+            assert self._writer is not None
+            assert self._sink is not None
+            self._writer.close()
+            data_length = self._sink.tell()
+            self._sink.close()
+            offsets_at = 0
+            payload_length = DATA_START + data_length
+        else:
+            data_length = self._end - DATA_START
+            offsets_at = -(-self._end // 64) * 64
+            payload_length = offsets_at + 4 * (self.num_records + 1)
+            self.slot.grow_to(HEADER_ROOM + payload_length)  # an empty block has no pages yet
+            offsets = np.frombuffer(
+                self._payload, dtype=np.int32, count=self.num_records + 1, offset=offsets_at
+            )
+            offsets[0] = 0
+            if self._lengths:
+                np.cumsum(np.concatenate(self._lengths), out=offsets[1:])
+        DESCRIPTOR.pack_into(
+            self._payload,
+            0,
+            MAGIC,
+            KIND_CODES[self.kind],
+            0,
+            0,
+            0,
+            self.num_records,
+            DATA_START,
+            data_length,
+            offsets_at,
+        )
+        return SealedBlock(
+            block_id=block_id,
+            slot=self.slot,
+            payload_length=payload_length,
+            num_records=self.num_records,
+            kind=self.kind,
+            schema=self.schema,
+            position=self.position,
+            acknowledge=tuple(self.acknowledge),
+            sealed_at_s=now_s,
+        )
+
+
+def lengths_of(records: Sequence[bytes] | Sequence[str]) -> npt.NDArray[np.int32]:
+    """Return the lengths of records as int32, at C speed."""
+    return np.fromiter(map(len, records), dtype=np.int32, count=len(records))
+
+
+def join_binary(records: Sequence[bytes]) -> tuple[bytes, npt.NDArray[np.int32]]:
+    """Join ``bytes`` records for `BlockBuilder.append`.
+
+    Raises:
+        TypeError: A record is not bytes-like.
+    """
+    return b"".join(records), lengths_of(records)
+
+
+def join_text(records: Sequence[str]) -> tuple[bytes, npt.NDArray[np.int32]]:
+    """Join ``str`` records as UTF-8 for `BlockBuilder.append`.
+
+    Raises:
+        TypeError: A record is not a string.
+        UnicodeEncodeError: A record has a lone surrogate, which UTF-8 cannot hold.
+    """
+    joined = "".join(records)
+    if joined.isascii():
+        return joined.encode("ascii"), lengths_of(records)
+    return join_binary(list(map(str.encode, records)))
+
+
+def pickle_record(record: object) -> bytes:
+    """Pickle one record as a ``pickled`` block holds it."""
+    return pickle.dumps(record, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def rows_to_batch(records: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+    """Convert rows to a record batch of a declared schema.
+
+    Args:
+        records: ``dict``, ``Row``, dataclass instances, tuples in the order of the columns, or,
+            for a schema of one column, plain values.
+        schema: The columns.
+
+    Raises:
+        ArrowInvalid, TypeError, ValueError: A record does not fit.
+    """
+    first = type(records[0])
+    if first is not dict or set(map(type, records)) != {dict}:
+        records = [_as_dict(record, schema) for record in records]
+    unknown = set().union(*records) - set(schema.names)
+    if unknown:
+        raise ValueError(f"no column of the schema is named {sorted(unknown)}")
+    return pa.RecordBatch.from_pylist(records, schema=schema)
+
+
+def _as_dict(record: Any, schema: pa.Schema) -> dict[str, Any]:
+    if isinstance(record, dict):
+        return record
+    if hasattr(record, "asDict"):
+        return dict(record.asDict(recursive=True))
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        return dataclasses.asdict(record)
+    if isinstance(record, tuple):
+        return dict(zip(schema.names, record, strict=True))
+    if len(schema) == 1:
+        return {schema.names[0]: record}
+    raise TypeError(f"a {type(record).__name__} is no row of the schema's {len(schema)} columns")

@@ -1,0 +1,108 @@
+"""A batch's blocks as a DataFrame, handed over as Arrow batches without a Python row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from penstock.blockstore.builder import BlockKind
+from penstock.blockstore.rdd import block_infos
+from penstock.blockstore.reader import BlockAccess, read_block
+from penstock.errors import PenstockError
+from penstock.wire.messages import ReceivedBlockInfo
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["NoSchemaError", "blocks_to_dataframe"]
+
+_ROWS_PER_BATCH = 32_768
+_VALUE_SCHEMAS = {
+    BlockKind.BINARY.value: pa.schema([("value", pa.binary())]),
+    BlockKind.STRING.value: pa.schema([("value", pa.string())]),
+}
+
+
+class NoSchemaError(PenstockError):
+    """The records of a batch have no common Arrow schema, so they make no DataFrame.
+
+    Attributes:
+        found: The kinds of blocks that were found.
+    """
+
+    def __init__(self, found: tuple[str, ...]) -> None:
+        super().__init__(
+            f"the batch's blocks are of the kinds {', '.join(found)} and have no common columns; "
+            "declare a schema on the receiver, or store bytes, str or Arrow batches only"
+        )
+        self.found = found
+
+
+def blocks_to_dataframe(
+    spark: SparkSession,
+    blocks: Sequence[ReceivedBlockInfo],
+    access: BlockAccess,
+    schema: pa.Schema | None = None,
+) -> DataFrame:
+    """Return the records of blocks as a DataFrame.
+
+    Args:
+        spark: The session.
+        blocks: The blocks of a batch, in order.
+        access: How tasks reach blocks of other hosts.
+        schema: The schema of the stream, for a batch without blocks; without it an empty batch
+            has one string column ``value``.
+
+    Returns:
+        A DataFrame with the columns of the stored Arrow batches; blocks of ``bytes`` or ``str``
+        have one column ``value`` (binary or string). Each read of it reads the blocks again.
+
+    Raises:
+        NoSchemaError: The blocks hold pickled objects, or differ in schema.
+    """
+    schema = _common_schema(blocks, schema)
+    sql_schema = from_arrow_schema(schema)
+    if not blocks:
+        return spark.createDataFrame([], sql_schema)
+    if len({info.host for info in blocks}) == 1:
+        encoded = [msgspec.msgpack.encode(info) for info in blocks]
+
+        def read_numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from _read(encoded[number], access)
+
+        numbers = spark.range(0, len(blocks), 1, len(blocks))
+        return numbers.mapInArrow(read_numbered, sql_schema)
+
+    def read_encoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for data in batch.column(0).to_pylist():
+                yield from _read(data, access)
+
+    placed = block_infos(spark.sparkContext, blocks).map(lambda data: (data,))
+    return spark.createDataFrame(placed, "block binary").mapInArrow(read_encoded, sql_schema)
+
+
+def _common_schema(blocks: Sequence[ReceivedBlockInfo], declared: pa.Schema | None) -> pa.Schema:
+    kinds = {(info.kind, info.schema) for info in blocks}
+    if not kinds:
+        return declared or _VALUE_SCHEMAS[BlockKind.STRING.value]
+    if len(kinds) > 1 or BlockKind.PICKLED.value in {kind for kind, _ in kinds}:
+        raise NoSchemaError(tuple(sorted({kind for kind, _ in kinds})))
+    kind, serialized = kinds.pop()
+    if serialized is not None:
+        return pa.ipc.read_schema(pa.py_buffer(serialized))
+    return _VALUE_SCHEMAS[kind]
+
+
+def _read(data: bytes, access: BlockAccess) -> Iterator[pa.RecordBatch]:
+    info = msgspec.msgpack.decode(data, type=ReceivedBlockInfo)
+    with read_block(info, access) as block:
+        for batch in block.batches():
+            for start in range(0, batch.num_rows, _ROWS_PER_BATCH):
+                yield batch.slice(start, _ROWS_PER_BATCH)

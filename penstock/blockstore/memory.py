@@ -1,0 +1,319 @@
+"""The memory arena: one shared-memory file of a receiver attempt, cut into slots.
+
+The file has its full size from the start, but its pages are allocated only as far as slots have
+reached (`posix_fallocate`, so that a full memory file system is an error here and never a
+SIGBUS later). A slot is reserved at the lowest gap that is large enough, so that memory that was
+touched before is used again before fresh memory is; fresh pages are what costs.
+
+Life of a slot: *reserved* (its range locked exclusively, one builder fills it), *published*
+(trimmed to its length, lock dropped, readers may lock it shared), then *freed*, by release or by
+eviction. Both take the exclusive lock first and leave the slot alone while a reader holds it.
+
+One lock, `MemoryArena._changed`, guards the list of slots.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import mmap
+import os
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.errors import PenstockError
+
+__all__ = [
+    "ArenaError",
+    "ArenaStatistics",
+    "MemoryArena",
+    "Slot",
+    "lock_shared",
+    "try_lock_exclusive",
+    "unlock",
+]
+
+_log = logging.getLogger("penstock.blockstore")
+
+PAGE = 4096
+_GROW_STEP = 4 << 20
+_WAIT_STEP_S = 0.05
+_FLOCK = struct.Struct("hhqqi4x")
+"""``struct flock`` of 64-bit Linux; ``l_pid`` must be 0 for open file description locks."""
+
+
+def _set_lock(fd: int, kind: int, offset: int, length: int) -> bool:
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, offset, length, 0))
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return False
+        raise
+    return True
+
+
+def lock_shared(fd: int, offset: int, length: int) -> bool:
+    """Lock a byte range against reuse; False when a writer has it (the slot was given away)."""
+    return _set_lock(fd, fcntl.F_RDLCK, offset, length)
+
+
+def try_lock_exclusive(fd: int, offset: int, length: int) -> bool:
+    """Lock a byte range for writing; False when a reader still has part of it."""
+    return _set_lock(fd, fcntl.F_WRLCK, offset, length)
+
+
+def unlock(fd: int, offset: int, length: int) -> None:
+    """Drop this file description's lock on a byte range."""
+    _set_lock(fd, fcntl.F_UNLCK, offset, length)
+
+
+class ArenaError(PenstockError):
+    """The memory arena cannot be made or cannot give a slot.
+
+    Attributes:
+        path: The memory file.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"memory arena {path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class ArenaStatistics:
+    """State of an arena at one moment, in bytes."""
+
+    capacity: int
+    allocated: int
+    """Bytes of the file that have pages."""
+    used: int
+    """Bytes in slots that are reserved or published."""
+    slots: int
+    evicted: int
+    """Slots that were given away before their block was released, since the start."""
+
+
+class Slot:
+    """A byte range of the arena. Made by `MemoryArena.reserve` only.
+
+    Attributes:
+        offset: Start in the memory file, a multiple of 4096.
+        length: Reserved bytes; after `MemoryArena.publish` the trimmed length.
+        age: Counts up with each reservation of the arena.
+        view: The bytes, writable.
+    """
+
+    __slots__ = ("_arena", "age", "evictable", "length", "offset", "published")
+
+    def __init__(self, arena: MemoryArena, offset: int, length: int, age: int) -> None:
+        self._arena = arena
+        self.age = age
+        self.offset = offset
+        self.length = length
+        self.published = False
+        self.evictable = False
+
+    @property
+    def view(self) -> memoryview:
+        """The slot's bytes; keep no reference beyond the slot's life."""
+        return self._arena.view(self.offset, self.length)
+
+    def grow_to(self, length: int) -> None:
+        """Make sure that the first `length` bytes have pages.
+
+        Raises:
+            ArenaError: The memory file system is full.
+        """
+        self._arena.allocate_pages(self.offset + length)
+
+
+class MemoryArena:
+    """Slots of variable length in one shared-memory file.
+
+    Args:
+        path: The file, made anew (it must not exist) with mode 0600.
+        capacity: Its size in bytes; rounded down to pages.
+
+    Raises:
+        ArenaError: The file cannot be made.
+    """
+
+    def __init__(self, path: str, capacity: int) -> None:
+        self.path = path
+        self._capacity = capacity // PAGE * PAGE
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                os.ftruncate(self._fd, self._capacity)
+                self._map = mmap.mmap(self._fd, self._capacity)
+            except OSError:
+                os.close(self._fd)
+                os.unlink(path)
+                raise
+        except OSError as error:
+            raise ArenaError(
+                path, f"cannot be made with {self._capacity} bytes: {error.strerror}"
+            ) from error
+        self._view = memoryview(self._map)
+        self._changed = threading.Condition()
+        self._slots: list[Slot] = []  # ordered by offset
+        self._allocated = 0
+        self._reserved = 0
+        self._evicted = 0
+        self._full_at: int | None = None  # offset beyond which the file system gave no pages
+        self._closed = False
+
+    def view(self, offset: int, length: int) -> memoryview:
+        """Return the bytes of a range of the file."""
+        return self._view[offset : offset + length]
+
+    def allocate_pages(self, end: int) -> None:
+        """Allocate the file's pages up to `end`, in steps.
+
+        Raises:
+            ArenaError: The memory file system is full.
+        """
+        if end <= self._allocated:
+            return
+        with self._changed:
+            if end <= self._allocated:
+                return
+            goal = min(self._capacity, -(-end // _GROW_STEP) * _GROW_STEP)
+            try:
+                os.posix_fallocate(self._fd, self._allocated, goal - self._allocated)
+            except OSError as error:
+                self._full_at = self._allocated
+                raise ArenaError(
+                    self.path, f"no memory beyond {self._allocated} bytes: {error.strerror}"
+                ) from error
+            self._allocated = goal
+
+    def reserve(
+        self, length: int, *, timeout_s: float, give_up: Callable[[], bool] = lambda: False
+    ) -> Slot | None:
+        """Reserve a slot, evicting published slots whose block the log has if need be.
+
+        The newest evictable slots go first: batches read the oldest next.
+
+        Args:
+            length: Bytes; rounded up to pages.
+            timeout_s: How long to wait for a slot.
+            give_up: Asked between the steps of the wait; True ends it.
+
+        Returns:
+            The slot, locked exclusively, or None when the wait ended without one.
+
+        Raises:
+            ArenaError: `length` can never fit.
+        """
+        length = -(-length // PAGE) * PAGE
+        steps = max(1, int(timeout_s / _WAIT_STEP_S))
+        with self._changed:
+            for _ in range(steps):
+                if self._closed:
+                    return None
+                limit = self._capacity if self._full_at is None else self._full_at
+                if length > limit:
+                    raise ArenaError(
+                        self.path,
+                        f"a slot of {length} bytes does not fit into {limit}; lower "
+                        "spark.penstock.block.maxSize or give the arena more memory",
+                    )
+                slot = self._take_gap(length, limit)
+                while slot is None and self._evict_newest():
+                    slot = self._take_gap(length, limit)
+                if slot is not None:
+                    return slot
+                if give_up():
+                    return None
+                # A reader of another process may drop its lock unseen: look again after a step.
+                self._changed.wait(_WAIT_STEP_S)
+        return None
+
+    def _take_gap(self, length: int, limit: int) -> Slot | None:
+        start = 0
+        for index, slot in enumerate([*self._slots, None]):
+            end = limit if slot is None else slot.offset
+            if end - start >= length and try_lock_exclusive(self._fd, start, length):
+                self._reserved += 1
+                taken = Slot(self, start, length, self._reserved)
+                self._slots.insert(index, taken)
+                return taken
+            if slot is not None:
+                start = slot.offset + slot.length
+        return None
+
+    def _evict_newest(self) -> bool:
+        for slot in sorted(self._slots, key=lambda slot: slot.age, reverse=True):
+            if (
+                slot.published
+                and slot.evictable
+                and try_lock_exclusive(self._fd, slot.offset, slot.length)
+            ):
+                unlock(self._fd, slot.offset, slot.length)
+                self._slots.remove(slot)
+                self._evicted += 1
+                return True
+        return False
+
+    def publish(self, slot: Slot, length: int, *, evictable: bool) -> None:
+        """Trim a reserved slot to `length` bytes and let readers in.
+
+        Args:
+            slot: A reserved slot.
+            length: Bytes that are used; the rest of the range is free again.
+            evictable: True when the block can also be read elsewhere.
+        """
+        with self._changed:
+            unlock(self._fd, slot.offset, slot.length)
+            slot.length = min(slot.length, -(-length // PAGE) * PAGE)
+            slot.published = True
+            slot.evictable = evictable
+            self._changed.notify_all()
+
+    def holds(self, slot: Slot) -> bool:
+        """Tell whether the slot was neither freed nor evicted."""
+        with self._changed:
+            return slot in self._slots
+
+    def free(self, slot: Slot) -> None:
+        """Give a slot back; freeing one that was evicted does nothing.
+
+        A reader may still hold it: the range is locked before it is reused.
+        """
+        with self._changed:
+            if slot in self._slots:
+                self._slots.remove(slot)
+                if not slot.published:
+                    unlock(self._fd, slot.offset, slot.length)
+                self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Make whoever waits for a slot look at its `give_up` again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def statistics(self) -> ArenaStatistics:
+        """Return the arena's state."""
+        with self._changed:
+            return ArenaStatistics(
+                capacity=self._capacity,
+                allocated=self._allocated,
+                used=sum(slot.length for slot in self._slots),
+                slots=len(self._slots),
+                evicted=self._evicted,
+            )
+
+    def close(self) -> None:
+        """Close the file; it stays for readers until the block server removes it."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._slots.clear()
+            self._changed.notify_all()
+        os.close(self._fd)

@@ -1,0 +1,99 @@
+"""The RDD over blocks: one partition per block, placed where the block lies.
+
+Its partitions hold metadata only; a task finds and reads its block. `BlockRDD.count` asks each
+task for the number of records in the block that it mapped and verified, and makes no Python
+objects of them.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark import RDD
+from pyspark.core.rdd import PipelinedRDD
+from pyspark.serializers import CPickleSerializer
+
+from penstock.blockstore.reader import BlockAccess, read_block
+from penstock.wire.messages import ReceivedBlockInfo
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["BlockRDD", "block_infos"]
+
+_decoder = msgspec.msgpack.Decoder(ReceivedBlockInfo)
+
+
+def block_infos(sc: SparkContext, blocks: Sequence[ReceivedBlockInfo]) -> RDD[bytes]:
+    """Return an RDD of encoded block metadata, one partition per block, placed at its host.
+
+    Placement is asked for only where there is a choice: with all blocks on one host and in local
+    mode it would cost a round trip to the JVM per block and change nothing.
+    """
+    encoded = [msgspec.msgpack.encode(info) for info in blocks]
+    hosts = {info.host for info in blocks}
+    if not encoded:
+        return sc.emptyRDD()
+    if len(hosts) == 1 and str(sc.master).startswith("local"):
+        return sc.parallelize(encoded, len(encoded))
+    jvm = sc._jvm
+    assert jvm is not None
+    pairs = jvm.java.util.ArrayList()
+    for info, data in zip(blocks, encoded, strict=True):
+        places = jvm.java.util.ArrayList()
+        places.add(info.host)
+        pairs.add(jvm.scala.Tuple2(bytearray(pickle.dumps(data)), _to_scala(jvm, places)))
+    tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
+    placed = sc._jsc.sc().makeRDD(_to_scala(jvm, pairs), tag)
+    return RDD(placed.toJavaRDD(), sc, CPickleSerializer())
+
+
+def _to_scala(jvm: Any, values: Any) -> Any:
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(values).toSeq()
+
+
+class BlockRDD(PipelinedRDD[bytes, Any]):
+    """The records of a batch's blocks, in the blocks' order.
+
+    Args:
+        sc: The Spark context.
+        blocks: The blocks, in order; none gives an RDD without partitions.
+        access: How tasks reach blocks of other hosts.
+    """
+
+    def __init__(
+        self, sc: SparkContext, blocks: Sequence[ReceivedBlockInfo], access: BlockAccess
+    ) -> None:
+        infos = block_infos(sc, blocks)
+
+        def read(_: int, encoded: Iterable[bytes]) -> Iterator[Any]:
+            # The generator is resumed once per chunk, not once per record.
+            return chain.from_iterable(_chunks(encoded, access))
+
+        super().__init__(infos, read)
+        self.blocks = tuple(blocks)
+        self.access = access
+        self._infos = infos
+
+    def count(self) -> int:
+        """Return the number of records; each task opens and verifies its block."""
+        if self.is_cached or self.is_checkpointed:
+            return super().count()
+        access = self.access
+
+        def count(encoded: Iterable[bytes]) -> Iterator[int]:
+            for data in encoded:
+                with read_block(_decoder.decode(data), access) as block:
+                    yield block.num_records
+
+        return sum(self._infos.mapPartitions(count).collect())
+
+
+def _chunks(encoded: Iterable[bytes], access: BlockAccess) -> Iterator[list[Any]]:
+    for data in encoded:
+        with read_block(_decoder.decode(data), access) as block:
+            yield from block.chunks()

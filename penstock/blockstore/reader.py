@@ -1,0 +1,253 @@
+"""Finding and reading a block, from wherever it is.
+
+`read_block` tries, in this order: the slot in shared memory, the segment on this host, the block
+servers of the hosts that may have it. What is on this host is recognised by the path, which holds
+the receiver attempt's random id; a host name proves nothing. Each way checks the record's header,
+sequence and CRC, so a block is either right or the next way is tried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import mmap
+import os
+import pickle
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.blockstore.builder import DESCRIPTOR, KIND_CODES, MAGIC, BlockKind
+from penstock.blockstore.memory import lock_shared
+from penstock.errors import PenstockError
+from penstock.wal import WalError, parse_record, segment_path
+from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
+
+__all__ = ["Block", "BlockAccess", "BlockNotFoundError", "read_block"]
+
+_log = logging.getLogger("penstock.blockstore")
+
+_KINDS = {code: kind for kind, code in KIND_CODES.items()}
+_CHUNK = 2048
+"""Records that become Python objects at a time: their memory is then used again and again."""
+_MAPPED_FILES = 8
+"""Memory files that a worker process keeps mapped between tasks."""
+
+
+class BlockNotFoundError(PenstockError):
+    """No place that should hold a block has it.
+
+    Attributes:
+        block_id: The block.
+        tried: What was tried, and why it failed.
+    """
+
+    def __init__(self, block_id: str, tried: tuple[str, ...]) -> None:
+        super().__init__(
+            f"block {block_id} is in none of its places: " + "; ".join(tried or ("none is known",))
+        )
+        self.block_id = block_id
+        self.tried = tried
+
+    def __reduce__(self) -> tuple[type[BlockNotFoundError], tuple[str, tuple[str, ...]]]:
+        return type(self), (self.block_id, self.tried)
+
+
+@dataclass(frozen=True)
+class BlockAccess:
+    """What a batch task needs besides the block's metadata; travels in the task's closure.
+
+    Attributes:
+        servers: Addresses of block servers by host, as they were when the batch was made.
+        secret: The application's secret; never shown.
+        fetch_timeout_s: Bound of one fetch from a block server.
+    """
+
+    servers: dict[str, tuple[str, int]] = field(default_factory=dict)
+    secret: bytes = field(default=b"", repr=False)
+    fetch_timeout_s: float = 30.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block's records, lying in memory that is valid while `read_block`'s context is open.
+
+    Attributes:
+        kind: How they lie.
+        num_records: How many.
+        data: The data buffer.
+        offsets: The Arrow offsets, int32, ``num_records + 1``; empty for an ``arrow`` block.
+    """
+
+    kind: BlockKind
+    num_records: int
+    data: memoryview
+    offsets: memoryview
+
+    def column(self) -> pa.Array:
+        """Return a binary block as one Arrow column, without a copy.
+
+        Text that is not UTF-8 throughout comes as a new column with U+FFFD in place of it.
+        """
+        buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
+        if self.kind is not BlockKind.STRING:
+            return pa.Array.from_buffers(pa.binary(), self.num_records, buffers)
+        column = pa.Array.from_buffers(pa.string(), self.num_records, buffers)
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            return pa.array(map(_replace, self._binary().to_pylist()), pa.string())
+        return column
+
+    def _binary(self) -> pa.Array:
+        buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
+        return pa.Array.from_buffers(pa.binary(), self.num_records, buffers)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the block as Arrow record batches; a binary block has one column ``value``."""
+        if self.kind is BlockKind.ARROW:
+            with pa.ipc.open_stream(pa.py_buffer(self.data)) as stream:
+                yield from stream
+        else:
+            yield pa.RecordBatch.from_arrays([self.column()], ["value"])
+
+    def chunks(self) -> Iterator[list[Any]]:
+        """Yield the records as Python objects, a list of up to 2048 at a time."""
+        if self.kind is BlockKind.ARROW:
+            for batch in self.batches():
+                for start in range(0, batch.num_rows, _CHUNK):
+                    yield batch.slice(start, _CHUNK).to_pylist()
+            return
+        binary = self._binary()
+        text = self.kind is BlockKind.STRING
+        column = binary.view(pa.string()) if text else binary
+        for start in range(0, self.num_records, _CHUNK):
+            try:
+                chunk = column.slice(start, _CHUNK).to_numpy(zero_copy_only=False).tolist()
+            except UnicodeDecodeError:
+                chunk = list(map(_replace, binary.slice(start, _CHUNK).to_pylist()))
+            if self.kind is BlockKind.PICKLED:
+                chunk = list(map(pickle.loads, chunk))
+            yield chunk
+
+    def records(self) -> Iterator[Any]:
+        """Iterate over the records as Python objects, in order (I5)."""
+        return chain.from_iterable(self.chunks())
+
+
+def _replace(value: bytes) -> str:
+    return value.decode("utf-8", errors="replace")
+
+
+def parse_block(payload: memoryview) -> Block:
+    """Interpret a record's payload as a block.
+
+    Raises:
+        ValueError: It is none.
+    """
+    magic, code, _, _, _, records, start, length, offsets_at = DESCRIPTOR.unpack_from(payload, 0)
+    if magic != MAGIC or code not in _KINDS:
+        raise ValueError(f"not a block: it begins with {bytes(payload[:8])!r}")
+    kind = _KINDS[code]
+    offsets_length = 0 if kind is BlockKind.ARROW else 4 * (records + 1)
+    return Block(
+        kind=kind,
+        num_records=records,
+        data=payload[start : start + length],
+        offsets=payload[offsets_at : offsets_at + offsets_length],
+    )
+
+
+class _MappedFiles:
+    """The memory files that this process has mapped, the least recently used dropped first."""
+
+    def __init__(self) -> None:
+        self._maps: OrderedDict[str, tuple[int, mmap.mmap]] = OrderedDict()
+
+    def get(self, path: str, fd: int) -> mmap.mmap:
+        inode = os.fstat(fd).st_ino
+        known = self._maps.get(path)
+        if known is None or known[0] != inode:
+            known = (inode, mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+            self._maps[path] = known
+        self._maps.move_to_end(path)
+        while len(self._maps) > _MAPPED_FILES:
+            # Not closed by hand: an Arrow buffer may still look into it.
+            self._maps.popitem(last=False)
+        return known[1]
+
+
+_mapped_files = _MappedFiles()
+
+
+@contextlib.contextmanager
+def read_block(info: ReceivedBlockInfo, access: BlockAccess) -> Iterator[Block]:
+    """Open a block for reading.
+
+    Args:
+        info: Its metadata, from the tracker.
+        access: What reaching another host needs.
+
+    Yields:
+        The block. Its buffers are valid until the context ends.
+
+    Raises:
+        BlockNotFoundError: No place has it; every try is named.
+    """
+    with contextlib.ExitStack() as stack:
+        yield _find(info, access, stack)
+
+
+def _find(info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitStack) -> Block:
+    tried: list[str] = []
+    if info.memory is not None:
+        try:
+            return _from_memory(info.memory, info.sequence, stack)
+        except (OSError, WalError, ValueError) as error:
+            tried.append(f"memory {info.memory.path}: {error}")
+    if info.segment is not None:
+        try:
+            return _from_segment(info.segment, info.sequence, stack)
+        except (OSError, WalError, ValueError) as error:
+            tried.append(f"segment {info.segment.segment} of {info.segment.folder}: {error}")
+    server = access.servers.get(info.host)
+    if server is not None:
+        # A fetch is rare; the import would cost every task.
+        from penstock.blockstore._fetch import fetch
+        from penstock.wire import WireError
+
+        try:
+            payload = fetch(server, access.secret, info, timeout_s=access.fetch_timeout_s)
+            return parse_block(memoryview(payload))
+        except (OSError, WalError, WireError, ValueError) as error:
+            tried.append(f"block server {server[0]}:{server[1]} of {info.host}: {error}")
+    raise BlockNotFoundError(info.block_id, tuple(tried))
+
+
+def _from_memory(place: MemoryPlace, sequence: int, stack: contextlib.ExitStack) -> Block:
+    fd = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+    # Closing the descriptor drops its locks.
+    stack.callback(os.close, fd)
+    if not lock_shared(fd, place.offset, place.length):
+        raise ValueError("the slot was given to another block")
+    mapped = memoryview(_mapped_files.get(place.path, fd))
+    record = mapped[place.offset : place.offset + place.length]
+    return parse_block(parse_record(record, expected_sequence=sequence))
+
+
+def _from_segment(place: SegmentPlace, sequence: int, stack: contextlib.ExitStack) -> Block:
+    fd = os.open(segment_path(place.folder, place.segment), os.O_RDONLY | os.O_CLOEXEC)
+    stack.callback(os.close, fd)
+    shift = place.offset % mmap.PAGESIZE
+    size = os.fstat(fd).st_size
+    if place.offset + place.length > size:
+        raise ValueError(f"the segment ends at {size}, before the block's end")
+    mapped = mmap.mmap(fd, place.length + shift, prot=mmap.PROT_READ, offset=place.offset - shift)
+    mapped.madvise(mmap.MADV_SEQUENTIAL)
+    mapped.madvise(mmap.MADV_WILLNEED)
+    record = memoryview(mapped)[shift : shift + place.length]
+    return parse_block(parse_record(record, expected_sequence=sequence))

@@ -1,0 +1,246 @@
+"""The block store of one receiver attempt: reserve, build, append to the log, release.
+
+The storage level says which copies must exist before a block counts as stored: memory levels the
+slot, disk levels the segment, ``MEMORY_AND_DISK`` both. A durable sync policy needs the segment
+whatever the level says. When the memory file system is missing or too small, the arena lies in
+the log's folder instead; it says so once and stays correct.
+
+Life: made by the receiver's launch, used by the block generator's push thread (`put`) and store
+path (`open_block`), told by the tracker what to `release`, closed after the generator has drained.
+One lock, `BlockStore._lock`, guards the table of blocks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.blockstore.builder import HEADER_ROOM, BlockBuilder, BlockKind, SealedBlock
+from penstock.blockstore.memory import ArenaError, MemoryArena, Slot
+from penstock.clock import Clock, SystemClock
+from penstock.errors import PenstockError
+from penstock.wal import LogOptions, LogWriter, SyncPolicy, stamp_record
+from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
+
+__all__ = ["BlockStore", "BlockStoreClosedError", "BlockStoreOptions"]
+
+_log = logging.getLogger("penstock.blockstore")
+
+BLOCK_RECORD = 1
+"""The log's record kind of a block."""
+
+
+class BlockStoreClosedError(PenstockError):
+    """The block store was closed, or the wait for a slot was given up because of a stop."""
+
+
+@dataclass(frozen=True)
+class BlockStoreOptions:
+    """How a block store keeps blocks; sizes in bytes.
+
+    Attributes:
+        memory_dir: Folder of a memory file system.
+        memory_bytes: Capacity of the arena.
+        block_max_bytes: Size of a slot, and so of a block.
+        segment_bytes: Size of a log segment.
+        sync: The log's sync policy.
+        sync_interval_s: For the policy `interval`.
+        roll_age_s: Age at which a segment is closed.
+        use_memory: The storage level asks for a copy in memory.
+        use_disk: The storage level asks for a copy in the log.
+    """
+
+    memory_dir: str = "/dev/shm"
+    memory_bytes: int = 512 << 20
+    block_max_bytes: int = 32 << 20
+    segment_bytes: int = 256 << 20
+    sync: SyncPolicy = SyncPolicy.ALWAYS
+    sync_interval_s: float = 0.05
+    roll_age_s: float | None = 60.0
+    use_memory: bool = True
+    use_disk: bool = True
+
+
+class BlockStore:
+    """Keeps the blocks of one receiver attempt.
+
+    Args:
+        stream_id: The stream.
+        attempt: The receiver attempt, 32 hex digits.
+        host: The name under which tasks prefer this host.
+        log_folder: The attempt's own log folder; made here.
+        memory_name: File name of the arena in the memory folder.
+        options: How to keep blocks.
+        clock: For the log.
+
+    Raises:
+        WalError: The log's folder cannot be made or written, or is in use.
+        ArenaError: No arena can be made, neither in memory nor in the log's folder.
+    """
+
+    def __init__(
+        self,
+        *,
+        stream_id: int,
+        attempt: str,
+        host: str,
+        log_folder: str,
+        memory_name: str,
+        options: BlockStoreOptions | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.stream_id = stream_id
+        self.attempt = attempt
+        self.host = host
+        self.options = options or BlockStoreOptions()
+        self._lock = threading.Lock()
+        self._slots: dict[str, Slot] = {}
+        self._closed = False
+        # For a level without a disk copy the log stays empty: it holds the folder's lock.
+        self._sequences = itertools.count(1)
+        self._writer = LogWriter.create(
+            log_folder,
+            options=LogOptions(
+                segment_size=self.options.segment_bytes,
+                sync=self.options.sync,
+                sync_interval_s=self.options.sync_interval_s,
+                roll_age_s=self.options.roll_age_s,
+            ),
+            clock=clock or SystemClock(),
+        )
+        self._folder = log_folder
+        try:
+            self._arena = self._make_arena(memory_name)
+        except ArenaError:
+            self._writer.close()
+            raise
+
+    def _make_arena(self, name: str) -> MemoryArena:
+        options = self.options
+        path = os.path.join(options.memory_dir, name)
+        try:
+            free = shutil.disk_usage(options.memory_dir).free
+            if free >= options.block_max_bytes * 3:
+                return MemoryArena(path, min(options.memory_bytes, free))
+            reason = f"{free} bytes are free there, three blocks need {options.block_max_bytes * 3}"
+        except (OSError, ArenaError) as error:
+            reason = str(error)
+        _log.warning(
+            "no shared memory in %s (%s): stream %d builds its blocks in a file in %s, which is "
+            "slower; give the host more shared memory or lower spark.penstock.block.maxSize",
+            options.memory_dir,
+            reason,
+            self.stream_id,
+            self._folder,
+        )
+        return MemoryArena(os.path.join(self._folder, "memory"), options.memory_bytes)
+
+    def open_block(
+        self,
+        kind: BlockKind,
+        schema: pa.Schema | None = None,
+        *,
+        give_up: Callable[[], bool] = lambda: False,
+        timeout_s: float = 3600.0,
+    ) -> BlockBuilder:
+        """Reserve a slot and return an empty block in it; waits while memory is short (I7).
+
+        Raises:
+            BlockStoreClosedError: `give_up` or the timeout ended the wait.
+            ArenaError: A slot can never fit.
+        """
+        slot = self._arena.reserve(
+            self.options.block_max_bytes, timeout_s=timeout_s, give_up=give_up
+        )
+        if slot is None:
+            raise BlockStoreClosedError(
+                f"stream {self.stream_id} got no memory for a block: {self._arena.statistics()}"
+            )
+        return BlockBuilder(slot, kind, schema)
+
+    def discard(self, builder: BlockBuilder) -> None:
+        """Give back the slot of a block that is not wanted."""
+        self._arena.free(builder.slot)
+
+    def put(self, block: SealedBlock) -> ReceivedBlockInfo:
+        """Store a sealed block to the storage level and the log's sync policy.
+
+        Returns:
+            Its metadata, for the tracker. When this returns, the block survives what the sync
+            policy promises.
+
+        Raises:
+            WalError: The log did not take it; the block is unharmed and may be put again.
+        """
+        options = self.options
+        slot = block.slot
+        length = HEADER_ROOM + block.payload_length
+        keep_on_disk = options.use_disk or options.sync is not SyncPolicy.NONE
+        if keep_on_disk:
+            place = self._writer.append_slot(BLOCK_RECORD, slot.view, block.payload_length)
+            sequence = place.sequence
+            segment = SegmentPlace(self._folder, place.segment, place.offset, place.length)
+        else:
+            sequence = next(self._sequences)
+            stamp_record(slot.view, BLOCK_RECORD, block.payload_length, sequence)
+            segment = None
+        memory = None
+        if options.use_memory or segment is None:
+            memory = MemoryPlace(self._arena.path, slot.offset, length)
+            with self._lock:
+                self._slots[block.block_id] = slot
+            self._arena.publish(slot, length, evictable=segment is not None)
+        else:
+            self._arena.free(slot)
+        return ReceivedBlockInfo(
+            stream_id=self.stream_id,
+            block_id=block.block_id,
+            num_records=block.num_records,
+            num_bytes=block.payload_length,
+            attempt=self.attempt,
+            host=self.host,
+            sequence=sequence,
+            memory=memory,
+            segment=segment,
+            position=block.position,
+            kind=block.kind.value,
+            schema=None if block.schema is None else block.schema.serialize().to_pybytes(),
+        )
+
+    def release(self, block_ids: Iterable[str], segments: Iterable[tuple[str, int]]) -> None:
+        """Free what the tracker has released (I4).
+
+        Args:
+            block_ids: Blocks whose slots may go.
+            segments: (folder, number) of segments that may go; those of other folders are left.
+        """
+        with self._lock:
+            slots = [self._slots.pop(block_id, None) for block_id in block_ids]
+        for slot in slots:
+            if slot is not None:
+                self._arena.free(slot)
+        mine = [number for folder, number in segments if folder == self._folder]
+        if mine and not self._closed:
+            self._writer.remove_segments(mine)
+
+    def wake(self) -> None:
+        """Make whoever waits for a slot look again whether to give up."""
+        self._arena.wake()
+
+    @property
+    def memory_path(self) -> str:
+        """The arena's file."""
+        return self._arena.path
+
+    def close(self) -> None:
+        """Close the log and the arena; their files stay for readers (I4)."""
+        self._closed = True
+        self._writer.close()
+        self._arena.close()

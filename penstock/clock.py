@@ -1,0 +1,91 @@
+"""Clocks: every part that looks at the time is given one, so that tests drive time by hand.
+
+Two kinds of time are kept apart. *Wall time* (`Clock.time_ms`) names batches and is shown to
+people; it can be set back by an administrator. *Monotonic time* (`Clock.monotonic_s`) measures
+how long something took and when a wait ends; it never goes back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+__all__ = ["Clock", "ManualClock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """What a part may ask of time."""
+
+    def time_ms(self) -> int:
+        """Return wall time in milliseconds since the epoch."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Return seconds on a clock that never goes back."""
+        ...
+
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        """Wait until `event` is set or `timeout_s` seconds of this clock have passed.
+
+        Returns:
+            True when the event was set.
+        """
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def time_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        return event.wait(max(0.0, timeout_s))
+
+
+class ManualClock:
+    """A clock that stands still until a test moves it.
+
+    One lock guards both times; `wait` returns as soon as `advance` has carried the clock past
+    its end, so a test sees exactly the waits that are due.
+    """
+
+    def __init__(self, time_ms: int = 0) -> None:
+        self._changed = threading.Condition()
+        self._time_ms = time_ms
+        self._monotonic_s = 0.0
+
+    def time_ms(self) -> int:
+        with self._changed:
+            return self._time_ms
+
+    def monotonic_s(self) -> float:
+        with self._changed:
+            return self._monotonic_s
+
+    def advance(self, milliseconds: int) -> None:
+        """Move both times forward and wake whoever waits for them."""
+        with self._changed:
+            self._time_ms += milliseconds
+            self._monotonic_s += milliseconds / 1000
+            self._changed.notify_all()
+
+    def set_wall_time(self, time_ms: int) -> None:
+        """Set wall time alone, also backwards, as an administrator can."""
+        with self._changed:
+            self._time_ms = time_ms
+            self._changed.notify_all()
+
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        end = self.monotonic_s() + timeout_s
+        while not event.is_set():
+            with self._changed:
+                if self._monotonic_s >= end:
+                    break
+                # The event may be set by a thread that does not know this clock: look again soon.
+                self._changed.wait(0.01)
+        return event.is_set()

@@ -1,0 +1,37 @@
+"""The errors of Penstock: one small tree, the facts as attributes and in the message.
+
+Every error that Penstock raises on purpose is a `PenstockError`. Each room adds its own
+below it, next to the code that raises them (`penstock.wal.WalError`, `penstock.wire.WireError`,
+…). A message names the thing that failed and the way out.
+"""
+
+from __future__ import annotations
+
+__all__ = ["IllegalStateError", "PenstockError", "SettingError"]
+
+
+class PenstockError(Exception):
+    """Base class of every error that Penstock raises on purpose."""
+
+
+class IllegalStateError(PenstockError):
+    """An operation was called in a state that does not allow it."""
+
+
+class SettingError(PenstockError, ValueError):
+    """A setting has an unknown key or a value that is not accepted.
+
+    Attributes:
+        key: The configuration key, for example ``spark.streaming.blockInterval``.
+        value: The value that was found, as text.
+        accepted: What would have been accepted, in words.
+    """
+
+    def __init__(self, key: str, value: str, accepted: str) -> None:
+        super().__init__(f"{key}={value!r} is not accepted: {accepted}")
+        self.key = key
+        self.value = value
+        self.accepted = accepted
+
+    def __reduce__(self) -> tuple[type[SettingError], tuple[str, str, str]]:
+        return type(self), (self.key, self.value, self.accepted)

@@ -1,0 +1,213 @@
+"""The way of sealed blocks: to the log, to the tracker, to the acknowledgement, in order.
+
+One thread appends to the log, one reports, one report at a time: so the ledger has the blocks in
+the order in which they were sealed (I5). Both queues are bounded (I7). A failure is told once and
+tried again with back-off; nothing is acknowledged meanwhile, and only `abandon` ends the way.
+
+One condition, ``_moving``, guards the queues and counters; no I/O happens under it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from penstock.blockstore import BlockStore, SealedBlock
+from penstock.errors import PenstockError
+from penstock.wire.messages import ReceivedBlockInfo
+
+__all__ = ["BlockPipeline", "RefusedError"]
+
+_log = logging.getLogger("penstock.receiver")
+
+_RETRY_FIRST_S = 0.1
+_RETRY_MAX_S = 5.0
+_STEP_S = 1.0
+
+
+class RefusedError(PenstockError):
+    """The tracker refuses this attempt's blocks for good (a newer attempt took over)."""
+
+
+class BlockPipeline:
+    """Stores, reports and acknowledges the sealed blocks of one receiver attempt.
+
+    Args:
+        stream_id: The stream.
+        block_store: Where blocks are kept.
+        report: Sends metadata to the tracker; the future ends when it is in the driver log (I1).
+            It fails with `RefusedError` when asking again cannot help.
+        queue_size: Blocks that may wait for the log, and again for the tracker.
+        on_error: Told of each failure once per episode.
+
+    Attributes:
+        blocks_sealed: Blocks that came in.
+        blocks_stored: Blocks that the log took.
+        blocks_reported: Blocks that are in the driver log.
+        records_reported: Their records.
+        waited_s: Seconds that `put` waited.
+        refused: Why the tracker takes no more blocks of this attempt, or None.
+    """
+
+    def __init__(
+        self,
+        stream_id: int,
+        block_store: BlockStore,
+        report: Callable[[tuple[ReceivedBlockInfo, ...]], Future[None]],
+        queue_size: int,
+        on_error: Callable[[str, BaseException], None],
+    ) -> None:
+        self.stream_id = stream_id
+        self.blocks_sealed = 0
+        self.blocks_stored = 0
+        self.blocks_reported = 0
+        self.records_reported = 0
+        self.waited_s = 0.0
+        self.refused: RefusedError | None = None
+        self._block_store = block_store
+        self._report = report
+        self._queue_size = queue_size
+        self._on_error = on_error
+        self._moving = threading.Condition(threading.RLock())
+        self._sealed: deque[SealedBlock] = deque()
+        self._stored: deque[tuple[SealedBlock, ReceivedBlockInfo]] = deque()
+        self._in_hand = 0  # blocks that a thread has taken from a queue and not yet passed on
+        self._abandoned = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start both threads; `abandon` ends and joins them."""
+        for name, loop in (("push", self._push_loop), ("report", self._report_loop)):
+            thread = threading.Thread(
+                target=loop, name=f"penstock-{name}-{self.stream_id}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def put(self, block: SealedBlock) -> None:
+        """Queue a block; waits while the queue is full."""
+        began = time.monotonic()
+        with self._moving:
+            while len(self._sealed) >= self._queue_size and not self.is_abandoned():
+                self._moving.wait(_STEP_S)
+            self._sealed.append(block)
+            self.blocks_sealed += 1
+            self.waited_s += time.monotonic() - began
+            self._moving.notify_all()
+
+    def is_full(self) -> bool:
+        """Tell whether `put` would wait."""
+        with self._moving:
+            return len(self._sealed) >= self._queue_size
+
+    def waiting(self) -> int:
+        """Return how many blocks are not yet reported."""
+        with self._moving:
+            return len(self._sealed) + len(self._stored) + self._in_hand
+
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until every block is reported; False when time ended or the tracker refused."""
+        with self._moving:
+            self._moving.wait_for(lambda: self.refused is not None or not self.waiting(), timeout_s)
+            return self.refused is None and not self.waiting()
+
+    def is_abandoned(self) -> bool:
+        """Tell whether `abandon` was called."""
+        return self._abandoned.is_set()
+
+    def abandon(self, timeout_s: float) -> None:
+        """End both threads; blocks that are left are neither reported nor acknowledged."""
+        self._abandoned.set()
+        with self._moving:
+            self._moving.notify_all()
+        for thread in self._threads:
+            thread.join(timeout_s)
+
+    def _push_loop(self) -> None:
+        while (block := self._take(self._sealed)) is not None:
+            put = partial(self._block_store.put, block)
+            info = self._retry("Error in block pushing thread", put)
+            with self._moving:
+                self._in_hand -= 1
+                if info is not None:
+                    while len(self._stored) >= self._queue_size and not (self._abandoned.is_set()):
+                        self._moving.wait(_STEP_S)
+                    self._stored.append((block, info))
+                    self.blocks_stored += 1
+                self._moving.notify_all()
+
+    def _report_loop(self) -> None:
+        while (first := self._take(self._stored)) is not None:
+            batch = [first]
+            with self._moving:
+                while self._stored:
+                    batch.append(self._stored.popleft())
+                    self._in_hand += 1
+                self._moving.notify_all()
+            infos = tuple(info for _, info in batch)
+            answered = self._retry(
+                "Failed to add block to receiver tracker.",
+                partial(self._report_and_wait, infos),
+            )
+            if answered:
+                self._acknowledge([block for block, _ in batch])
+            with self._moving:
+                self._in_hand -= len(batch)
+                self._moving.notify_all()
+
+    def _report_and_wait(self, infos: tuple[ReceivedBlockInfo, ...]) -> bool:
+        self._report(infos).result()
+        return True
+
+    def _take(self, queue: deque[Any]) -> Any:
+        """Take the next item; None when the generator is done with the queue."""
+        with self._moving:
+            while not queue:
+                if self._abandoned.is_set():
+                    return None
+                self._moving.wait(_STEP_S)
+            if self._abandoned.is_set():
+                return None
+            self._in_hand += 1
+            item = queue.popleft()
+            self._moving.notify_all()
+            return item
+
+    def _retry(self, message: str, action: Callable[[], Any]) -> Any:
+        """Repeat an action until it works, the tracker refuses, or the generator is abandoned."""
+        delay = _RETRY_FIRST_S
+        told = False
+        while not self._abandoned.is_set():
+            try:
+                result = action()
+            except RefusedError as error:
+                self.refused = error
+                self._on_error(message, error)
+                return None
+            except (PenstockError, OSError, TimeoutError) as error:
+                if not told:
+                    told = True
+                    self._on_error(message, error)
+                self._abandoned.wait(delay)
+                delay = min(delay * 2, _RETRY_MAX_S)
+            else:
+                if told:
+                    _log.info("stream %d: blocks are stored again", self.stream_id)
+                return result
+        return None
+
+    def _acknowledge(self, blocks: Iterable[SealedBlock]) -> None:
+        for block in blocks:
+            self.blocks_reported += 1
+            self.records_reported += block.num_records
+            for acknowledge in block.acknowledge:
+                try:
+                    acknowledge()
+                except Exception as error:  # noqa: BLE001 - the author's callback
+                    self._on_error("Error in an acknowledgement callback", error)

@@ -1,0 +1,213 @@
+"""Cutting a byte stream into records, many at a time.
+
+A frame reader fills a staging buffer that stays in the processor's cache, finds all record ends in
+it with one vector operation, and hands the records on joined, with their lengths. What it holds is
+bounded: a record that is larger than a block can be is dropped up to its end and counted.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["FrameReader", "Framing", "frame_reader"]
+
+_STAGING_BYTES = 256 << 10
+_LF = 10
+_CR = 13
+
+Frames = tuple[bytes, npt.NDArray[np.int32]]
+"""Records one behind the other, and their lengths."""
+
+
+class Framing(enum.Enum):
+    """How records are cut out of raw bytes."""
+
+    LINES = "lines"
+    """UTF-8 text; a record is a ``str`` and ends with LF, CR or CR LF, as Java's `readLine` has
+    it. What follows the last end is a record too when the source closes."""
+    NEWLINE = "newline"
+    """A record is ``bytes`` and ends with LF; other bytes are left alone."""
+    LENGTH_PREFIX = "length-prefix"
+    """A record is ``bytes`` behind its length, 4 bytes big-endian."""
+
+
+class FrameReader(Protocol):
+    """Cuts one stream; not thread-safe."""
+
+    discarded: int
+    """Records dropped and not yet taken account of."""
+
+    def frames(self, readinto: Callable[[memoryview], int]) -> Iterator[Frames]:
+        """Read until `readinto` returns 0 and yield the records as they come.
+
+        Args:
+            readinto: Fills part of the buffer it is given and returns how many bytes; may block.
+        """
+        ...
+
+    def take_discarded(self) -> tuple[int, int]:
+        """Return how many records of how many bytes were dropped since the last call."""
+        ...
+
+
+def frame_reader(framing: Framing, max_record_bytes: int) -> FrameReader:
+    """Return a reader for one stream.
+
+    Args:
+        framing: How records are cut.
+        max_record_bytes: Longer records are dropped.
+    """
+    if framing is Framing.LENGTH_PREFIX:
+        return _LengthPrefixReader(max_record_bytes)
+    return _LineReader(max_record_bytes, text=framing is Framing.LINES)
+
+
+class _Staging:
+    """The buffer that a stream is read into, and what was dropped from it."""
+
+    def __init__(self, max_record_bytes: int) -> None:
+        self._max = max_record_bytes
+        self._size = min(_STAGING_BYTES, max_record_bytes + 8)
+        self._allocate(self._size)
+        self._have = 0
+        self.discarded = 0
+        self._discarded_bytes = 0
+
+    def _allocate(self, size: int) -> None:
+        self._view = memoryview(bytearray(size))
+        self._array = np.frombuffer(self._view, dtype=np.uint8)
+
+    def _keep(self, start: int, end: int) -> None:
+        """Keep only the bytes from `start` to `end`, at the front of the buffer."""
+        rest = bytes(self._view[start:end])
+        if len(self._view) > self._size and len(rest) < self._size // 2:
+            self._allocate(self._size)
+        self._view[: len(rest)] = rest
+        self._have = len(rest)
+
+    def _grow(self) -> bool:
+        """Double the buffer; False when the record in it is larger than a record may be."""
+        if self._have < len(self._view):
+            return True
+        if self._have > self._max:
+            return False
+        old = self._view
+        self._allocate(min(len(old) * 2, self._max + 8))
+        self._view[: len(old)] = old
+        return True
+
+    def take_discarded(self) -> tuple[int, int]:
+        taken = self.discarded, self._discarded_bytes
+        self.discarded = self._discarded_bytes = 0
+        return taken
+
+
+class _LineReader(_Staging):
+    def __init__(self, max_record_bytes: int, *, text: bool) -> None:
+        super().__init__(max_record_bytes)
+        self._text = text
+        self._after_cr = False
+        self._dropping = False
+
+    def frames(self, readinto: Callable[[memoryview], int]) -> Iterator[Frames]:
+        while count := readinto(self._view[self._have :]):
+            begin = self._have
+            end = begin + count
+            if self._after_cr:
+                # The LF of a CR LF that was cut in two.
+                self._after_cr = False
+                if self._array[0] == _LF:
+                    self._keep(1, end)
+                    end -= 1
+            if self._dropping:
+                end = self._drop(end)
+                begin = 0
+            new = self._array[begin:end]
+            if self._text and (new == _CR).any():
+                end = self._normalise(end)
+                begin, new = 0, self._array[:end]
+            ends = np.flatnonzero(new == _LF)
+            if len(ends):
+                ends += begin
+                yield self._cut(ends)
+                self._keep(int(ends[-1]) + 1, end)
+            else:
+                self._have = end
+            if not self._grow():
+                self._dropping = True
+                self.discarded += 1
+                self._discarded_bytes += self._have
+                self._have = 0
+                yield b"", np.empty(0, np.int32)
+        if self._text and self._have:
+            rest = bytes(self._view[: self._have])
+            self._have = 0
+            yield rest, np.array([len(rest)], np.int32)
+
+    def _cut(self, ends: npt.NDArray[np.intp]) -> Frames:
+        lengths = np.diff(ends, prepend=-1) - 1
+        joined = self._view[: int(ends[-1]) + 1].tobytes().replace(b"\n", b"")
+        return joined, lengths.astype(np.int32)
+
+    def _normalise(self, end: int) -> int:
+        """Make every line end an LF; returns the new end of the bytes."""
+        data = self._view[:end].tobytes()
+        self._after_cr = data.endswith(b"\r")
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        self._view[: len(data)] = data
+        return len(data)
+
+    def _drop(self, end: int) -> int:
+        """Drop the rest of a record that is too large; returns the end of what remains."""
+        ends = np.flatnonzero(self._array[:end] == _LF)
+        start = int(ends[0]) + 1 if len(ends) else end
+        self._dropping = not len(ends)
+        self._discarded_bytes += start
+        self._keep(start, end)
+        return end - start
+
+
+class _LengthPrefixReader(_Staging):
+    _PREFIX = 4
+
+    def __init__(self, max_record_bytes: int) -> None:
+        super().__init__(max_record_bytes)
+        self._skip = 0
+
+    def frames(self, readinto: Callable[[memoryview], int]) -> Iterator[Frames]:
+        while count := readinto(self._view[self._have :]):
+            end = self._have + count
+            at = min(self._skip, end)
+            self._skip -= at
+            records: list[memoryview] = []
+            while end - at >= self._PREFIX:
+                size = int.from_bytes(self._view[at : at + self._PREFIX], "big")
+                start = at + self._PREFIX
+                if size > self._max:
+                    self.discarded += 1
+                    self._discarded_bytes += size
+                    self._skip = size - (min(end, start + size) - start)
+                    at = min(end, start + size)
+                    continue
+                if end - start < size:
+                    break
+                records.append(self._view[start : start + size])
+                at = start + size
+            lengths = np.fromiter(map(len, records), np.int32, len(records))
+            joined = b"".join(records)
+            records.clear()
+            self._keep(at, end)
+            self._grow()
+            if len(lengths) or self.discarded:
+                yield joined, lengths
+        if self._have or self._skip:
+            # The source closed in the middle of a record.
+            self.discarded += 1
+            self._discarded_bytes += self._have
+            self._have = self._skip = 0
+            yield b"", np.empty(0, np.int32)
