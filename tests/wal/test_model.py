@@ -1,0 +1,362 @@
+"""The log against a model: random operations, faults and crashes on a disk that loses and tears.
+
+What must hold after any of it: what was acknowledged and is covered by the policy is there with
+its bytes and in order; nothing is there that was not appended; what failed is not there once a
+later append succeeded; and what a crash tore is never called damage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import threading
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from penstock.clock import ManualClock
+from penstock.wal import (
+    RECORD_HEADER_SIZE,
+    CorruptRecordError,
+    LogOptions,
+    LogReader,
+    LogWriter,
+    RecordPlace,
+    SyncPolicy,
+    WalError,
+    parse_record,
+    read_record,
+    segment_path,
+)
+from tests.wal.faulty_filesystem import FaultyFileSystem, SimulatedCrashError
+
+FOLDER = "/data/log"
+SIZES = st.one_of(st.integers(0, 200), st.sampled_from([448, 4032, 4033, 9000]))
+
+
+@dataclass
+class Entry:
+    """One record of the model. Each payload begins with the entry's number."""
+
+    kind: int
+    payload: bytes
+    place: RecordPlace | None = None
+    writer: LogWriter | None = None
+    acknowledged: bool = False
+    durable: bool = False
+    void: bool = False
+    removed: bool = False
+
+
+class StillClock(ManualClock):
+    """A clock on which no interval ever ends: the machine itself says when the thread syncs."""
+
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        while not event.wait(60):
+            continue
+        return True
+
+
+class LogMachine(RuleBasedStateMachine):
+    """A log, the disk below it, and what the model says must be in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[Entry] = []
+        self.pending: list[Entry] = []
+        self.writer: LogWriter | None = None
+
+    @initialize(
+        seed=st.integers(0, 2**32),
+        policy=st.sampled_from([*SyncPolicy, SyncPolicy.ALWAYS]),
+        alignment=st.sampled_from([64, 512, 4096]),
+        direct=st.booleans(),
+        segments=st.sampled_from([4, 8, 40]),
+    )
+    def begin(
+        self, seed: int, policy: SyncPolicy, alignment: int, direct: bool, segments: int
+    ) -> None:
+        self.fs = FaultyFileSystem(seed, direct=direct)
+        self.clock = StillClock(1)
+        self.slot = memoryview(mmap.mmap(-1, 4 * 4096))
+        self.options = LogOptions(
+            segment_size=segments * max(alignment, 512),
+            alignment=alignment,
+            sync=policy,
+            direct=direct,
+            roll_age_s=60,
+        )
+        self.open_writer()
+
+    def teardown(self) -> None:
+        if self.writer is not None:
+            self.crash(power_loss=False)
+
+    # Appending
+
+    def make(self, kind: int, size: int) -> Entry:
+        entry = Entry(kind, b"%08d" % len(self.entries) + bytes([kind]) * size)
+        self.entries.append(entry)
+        return entry
+
+    def acknowledge(self, entries: list[Entry], places: list[RecordPlace]) -> None:
+        for entry, place in zip(entries, places, strict=True):
+            entry.place = place
+            entry.writer = self.writer
+            entry.acknowledged = True
+            entry.durable = self.options.sync is SyncPolicy.ALWAYS
+        # A later append succeeded: what failed before must never be seen again.
+        for entry in self.pending:
+            entry.void = True
+        self.pending = []
+
+    @rule(kind=st.integers(0, 0xFF), size=SIZES, parts=st.booleans())
+    def append(self, kind: int, size: int, parts: bool) -> None:
+        entry = self.make(kind, size)
+        payload = [entry.payload[:5], entry.payload[5:]] if parts else entry.payload
+        with self.faults([entry]) as writer:
+            self.acknowledge([entry], [writer.append(kind, payload)])
+
+    @rule(sizes=st.lists(SIZES, min_size=1, max_size=6))
+    def append_many(self, sizes: list[int]) -> None:
+        entries = [self.make(7, size) for size in sizes]
+        with self.faults(entries) as writer:
+            places = writer.append_many([(7, entry.payload) for entry in entries])
+            self.acknowledge(entries, places)
+
+    @rule(size=SIZES)
+    def append_slot(self, size: int) -> None:
+        entry = self.make(9, size)
+        end = RECORD_HEADER_SIZE + len(entry.payload)
+        self.slot[:] = b"\xa5" * len(self.slot)
+        self.slot[RECORD_HEADER_SIZE:end] = entry.payload
+        with self.faults([entry]) as writer:
+            place = writer.append_slot(9, self.slot, len(entry.payload))
+            assert parse_record(self.slot, expected_sequence=place.sequence) == entry.payload
+            self.acknowledge([entry], [place])
+
+    # The rest of a log's life
+
+    @rule()
+    def sync(self) -> None:
+        with self.faults([]) as writer:
+            writer.sync()
+            for entry in self.entries:
+                entry.durable |= entry.acknowledged
+
+    @rule()
+    def interval_ends(self) -> None:
+        if self.options.sync is SyncPolicy.INTERVAL:
+            with self.faults([]) as writer:
+                writer._sync_in_background()
+                statistics = writer.statistics()
+                for entry in self.entries:
+                    entry.durable |= (
+                        entry.place is not None
+                        and entry.acknowledged
+                        and entry.writer is writer
+                        and entry.place.sequence <= statistics.committed_sequence
+                    )
+
+    @rule()
+    def roll(self) -> None:
+        with self.faults([]) as writer:
+            writer.roll()
+
+    @rule()
+    def grow_old(self) -> None:
+        self.clock.advance(61_000)
+
+    @rule(ordinal=st.integers(0, 3), count=st.integers(1, 2))
+    def remove(self, ordinal: int, count: int) -> None:
+        segments = sorted({entry.place.segment for entry in self.entries if entry.place})
+        chosen = segments[ordinal : ordinal + count]
+        if self.writer is None or self.writer.statistics().segment in chosen:
+            return
+        for entry in self.entries:
+            if entry.place is not None and entry.place.segment in chosen:
+                entry.removed = True
+        with self.faults([]) as writer:
+            writer.remove_segments(chosen)
+
+    @rule()
+    def close_and_open(self) -> None:
+        with self.faults([]) as writer:
+            writer.close()
+            if self.options.sync is not SyncPolicy.NONE:
+                for entry in self.entries:
+                    entry.durable |= entry.acknowledged
+        if self.writer is not None:
+            self.crash(power_loss=False)
+
+    # Faults
+
+    @rule(
+        call=st.sampled_from(
+            ["write", "sync", "create", "preallocate", "rename", "sync_folder", "truncate", "cut"]
+        ),
+        number=st.sampled_from([errno.EIO, errno.ENOSPC]),
+    )
+    def fail_next(self, call: str, number: int) -> None:
+        self.fs.fail_next(call, number)
+
+    @rule(left=st.sampled_from([0, 600, 3000, 20000]))
+    def fill_disk(self, left: int) -> None:
+        self.fs.capacity = self.fs.used() + left
+
+    @rule()
+    def heal(self) -> None:
+        self.fs.heal()
+
+    @rule(calls=st.integers(0, 12))
+    def crash_soon(self, calls: int) -> None:
+        self.fs.crash_after(calls)
+
+    @rule(power_loss=st.booleans())
+    def crash_now(self, power_loss: bool) -> None:
+        self.crash(power_loss=power_loss)
+
+    # How it is driven
+
+    def faults(self, entries: list[Entry]) -> Faults:
+        return Faults(self, entries)
+
+    def open_writer(self) -> None:
+        for _ in range(3):
+            try:
+                self.writer = LogWriter.create(
+                    FOLDER, options=self.options, fs=self.fs, clock=self.clock
+                )
+            except SimulatedCrashError:
+                self.fs.restart(power_loss=True)
+                self.forget_unforced()
+            except WalError:
+                self.fs.heal()
+            else:
+                return
+        raise AssertionError("no writer could be opened on a healthy disk")
+
+    def crash(self, *, power_loss: bool) -> None:
+        self.fs.die()
+        assert self.writer is not None
+        # A dead process closes nothing. This only ends the writer's thread in this one.
+        with contextlib.suppress(SimulatedCrashError, WalError):
+            self.writer.close()
+        self.writer = None
+        self.fs.restart(power_loss=power_loss)
+        # What had failed or was under way is there or not; it is known after the next look.
+        self.pending = []
+        if power_loss:
+            self.forget_unforced()
+        self.look(power_loss=power_loss)
+        self.open_writer()
+
+    def forget_unforced(self) -> None:
+        """After a power loss, what is not durable may be gone, in any part."""
+        for entry in self.entries:
+            if not entry.durable:
+                entry.acknowledged = False
+
+    def look(self, *, power_loss: bool) -> None:
+        damages: list[CorruptRecordError] = []
+        found = self.read(damages)
+        policy_covers = self.options.sync is SyncPolicy.ALWAYS
+        if policy_covers or not power_loss:
+            assert self.tolerates_damage or not damages, damages
+        else:
+            self.tolerates_damage = True
+        for number, entry in enumerate(self.entries):
+            # What is not there now was lost for good, or released.
+            if number not in found and not entry.removed:
+                entry.void = True
+
+    tolerates_damage = False
+
+    def read(self, damages: list[CorruptRecordError]) -> dict[int, RecordPlace]:
+        try:
+            reader = LogReader.open(FOLDER, fs=self.fs)
+        except FileNotFoundError:
+            assert not any(entry.durable and not entry.removed for entry in self.entries)
+            return {}
+        found: dict[int, RecordPlace] = {}
+        for record in reader.records(on_damage=damages.append):
+            number = int(bytes(record.payload[:8]))
+            entry = self.entries[number]
+            assert not found or number > max(found), "out of order or twice"
+            assert (record.kind, bytes(record.payload)) == (entry.kind, entry.payload)
+            assert entry.place in (None, record.place)
+            assert not entry.void, "a failed or lost record came back"
+            found[number] = record.place
+        for number, entry in enumerate(self.entries):
+            if entry.removed:
+                continue
+            if entry.acknowledged:
+                assert number in found, f"acknowledged record {number} is lost"
+        return found
+
+    @precondition(lambda self: self.writer is not None and not self.fs.crash_pending)
+    @invariant()
+    def everything_acknowledged_is_readable_at_any_time(self) -> None:
+        damages: list[CorruptRecordError] = []
+        self.read(damages)
+        assert self.tolerates_damage or not damages, damages
+        for entry in self.entries[-3:]:
+            if entry.acknowledged and not entry.removed and entry.place is not None:
+                place = entry.place
+                record = read_record(
+                    segment_path(FOLDER, place.segment),
+                    place.offset,
+                    expected_sequence=place.sequence,
+                    fs=self.fs,
+                )
+                assert record.payload == entry.payload
+                assert record.place == place
+
+
+class Faults:
+    """What a call of the writer may meet: an error that it reports, or the end of the process."""
+
+    def __init__(self, machine: LogMachine, entries: list[Entry]) -> None:
+        self._machine = machine
+        self._entries = entries
+
+    def __enter__(self) -> LogWriter:
+        assert self._machine.writer is not None
+        return self._machine.writer
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if error is None:
+            return False
+        if isinstance(error, WalError):
+            self._machine.pending += self._entries
+            return True
+        if isinstance(error, SimulatedCrashError):
+            self._machine.crash(power_loss=self._machine.fs.chance.random() < 0.7)
+            return True
+        return False
+
+
+QUICK = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+LogMachine.TestCase.settings = QUICK
+TestLogAgainstModel = LogMachine.TestCase
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_log_against_model_for_long() -> None:
+    from hypothesis.stateful import run_state_machine_as_test
+
+    run_state_machine_as_test(
+        LogMachine,
+        settings=settings(QUICK, max_examples=1500, stateful_step_count=80),
+    )
