@@ -1,0 +1,85 @@
+"""Receivers: what takes records from outside, and what runs it in an executor.
+
+What must hold
+--------------
+
+* What a receiver stored is durable before its source is told so (I1), and all of it is durable
+  after a stop that the driver asked for (I10): the last block is sealed, logged and reported
+  before the log is closed.
+* Every record passes the rate limiter (I8), whichever way it is stored, and `store` waits when the
+  queue of blocks is full (I7). Nothing here buffers without a bound.
+* A failure is never silent and never half: what the author's code raises, in `onStart`, `onStop`
+  or a thread, reaches the driver with its traceback; then the receiver is restarted, or this
+  attempt ends and the driver starts another. A failure to push a block ends nothing: it is
+  reported, and tried again.
+* A receiver that can never work (it cannot be unpickled, its constructor raises, a setting is
+  wrong) is told to the driver once, as permanent.
+* No wait is without a bound, the author's code included; what is left behind is named.
+* No process stays behind: an attempt ends when its driver cannot be reached for long, or its
+  executor is gone.
+
+An attempt's life
+-----------------
+
+The driver starts a one-task Spark job whose body is `run_receiver`. It unpickles the receiver,
+makes the parts, and lets a `ReceiverSupervisor` run it::
+
+    connect ── block server ── block store ── register ── block generator ── onStart
+                                                 ▲                              │
+                              delay ── flush ◀── │ ── deregister ◀── onStop ◀── restart
+                                                                                │
+    close log, connection ◀── deregister ◀── last blocks stored ◀── onStop ◀── stop
+
+A restart keeps the process, the block store and the generator; the receiver object is started
+again, after everything it stored is durable, with `lastPosition` set to the stream's last durable
+position. When an attempt ends, nothing of it is used again: the next one has another id, another
+log folder and other block numbers.
+
+Modules: `_receiver` (what an author sees), `short_forms`, `_threaded`, `_generator_forms`,
+`_async_storing`, `_yielded`, `_run_form` and `_context` (generators and classes with ``run``),
+`supervisor`, `_driver`, `_parts`, `_calls`, `_ending` and `_uncaught` (running one attempt),
+`launch` and `_placement` (the Spark task), `block_generator` and `framing` (records to blocks),
+`rate_limiter` and `token_bucket` (the gate).
+"""
+
+from penstock.receiver._context import ReceiverContext
+from penstock.receiver._ending import EndingKind, ReceiverFailedError
+from penstock.receiver._receiver import Receiver, ReceiverNotAttachedError
+from penstock.receiver.block_generator import (
+    BlockGenerator,
+    BlockGeneratorOptions,
+    BlockGeneratorState,
+    BlockGeneratorStatistics,
+    BlockNotStoredError,
+    RecordTooLargeError,
+)
+from penstock.receiver.framing import Framing
+from penstock.receiver.launch import ReceiverLaunch, arena_name, log_folder, run_receiver
+from penstock.receiver.rate_limiter import RateLimiter
+from penstock.receiver.short_forms import NotAReceiverError, as_receiver, receiver
+from penstock.receiver.supervisor import ReceiverSupervisor, SupervisorState
+
+__all__ = [
+    "BlockGenerator",
+    "BlockGeneratorOptions",
+    "BlockGeneratorState",
+    "BlockGeneratorStatistics",
+    "BlockNotStoredError",
+    "EndingKind",
+    "Framing",
+    "NotAReceiverError",
+    "RateLimiter",
+    "Receiver",
+    "ReceiverContext",
+    "ReceiverFailedError",
+    "ReceiverLaunch",
+    "ReceiverNotAttachedError",
+    "ReceiverSupervisor",
+    "RecordTooLargeError",
+    "SupervisorState",
+    "arena_name",
+    "as_receiver",
+    "log_folder",
+    "receiver",
+    "run_receiver",
+]

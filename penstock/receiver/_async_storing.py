@@ -1,0 +1,99 @@
+"""`AsyncStoring`: stores what an async generator yields, without blocking its event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from penstock.receiver._context import ReceiverContext
+from penstock.receiver._yielded import store_yielded
+
+__all__ = ["AsyncStoring"]
+
+IN_HAND = 256
+"""Records that may have been taken from the generator and not stored yet (I7)."""
+CLOSE_BOUND_S = 2.0
+
+
+class AsyncStoring:
+    """Runs one async generator to its end on an event loop of its own.
+
+    A second thread, ``penstock-async-store-<streamId>``, stores what has been yielded; while it
+    waits for the rate limiter or the queue of blocks, the generator's loop goes on, and at most
+    `IN_HAND` further records are taken. `_lock` guards what `interrupt` needs.
+    """
+
+    def __init__(
+        self, records: AsyncGenerator[Any, None], context: ReceiverContext, with_positions: bool
+    ) -> None:
+        self._records = records
+        self._context = context
+        self._store = partial(store_yielded, context.store, with_position=with_positions)
+        self._in_hand: deque[Any] = deque()
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._taking: asyncio.Task[None] | None = None
+
+    def run(self) -> bool:
+        """Store until the generator ends (True) or the context is stopped (False).
+
+        Raises:
+            Exception: What the generator or storing raises.
+        """
+        name = f"penstock-async-store-{self._context.stream_id}"
+        with ThreadPoolExecutor(1, thread_name_prefix=name) as storer:
+            return asyncio.run(self._main(storer))
+
+    def interrupt(self) -> None:
+        """Cancel the generator where it waits; from any thread."""
+        with self._lock:
+            if self._loop is not None and self._taking is not None:
+                self._loop.call_soon_threadsafe(self._taking.cancel)
+
+    async def _main(self, storer: ThreadPoolExecutor) -> bool:
+        loop = asyncio.get_running_loop()
+        arrived = asyncio.Event()
+        room = asyncio.Event()
+        taking = asyncio.ensure_future(self._take(arrived, room))
+        taking.add_done_callback(lambda _: arrived.set())
+        with self._lock:
+            self._loop = loop
+            self._taking = taking
+        if self._context.stopped.is_set():
+            taking.cancel()
+        try:
+            while self._in_hand or not taking.done():
+                await arrived.wait()
+                arrived.clear()
+                await loop.run_in_executor(storer, self._store_in_hand)
+                room.set()
+        finally:
+            with self._lock:
+                self._loop = None
+            taking.cancel()
+            await asyncio.wait([taking], timeout=CLOSE_BOUND_S)
+        if not taking.cancelled():
+            taking.result()
+        return not self._context.stopped.is_set()
+
+    async def _take(self, arrived: asyncio.Event, room: asyncio.Event) -> None:
+        try:
+            async for record in self._records:
+                self._in_hand.append(record)
+                arrived.set()
+                while len(self._in_hand) >= IN_HAND:
+                    room.clear()
+                    await room.wait()
+        finally:
+            await self._records.aclose()
+
+    def _store_in_hand(self) -> None:
+        """On the storing thread: a record leaves the hand once it is stored."""
+        while self._in_hand:
+            self._store(self._in_hand[0])
+            self._in_hand.popleft()

@@ -1,0 +1,81 @@
+"""How an attempt ended, and the errors that say so."""
+
+from __future__ import annotations
+
+import enum
+import traceback
+from dataclasses import dataclass
+
+from penstock.errors import PenstockError
+
+__all__ = [
+    "Ending",
+    "EndingKind",
+    "ReceiverFailedError",
+    "error_text",
+]
+
+TEXT_LIMIT = 32_000
+"""Characters of a traceback that travel to the driver: far more than is read, far less than a
+frame."""
+
+
+class EndingKind(enum.Enum):
+    """Why an attempt ended. The value completes "the receiver …"."""
+
+    DRIVER = "was stopped by the driver"
+    FINISHED = "reached the end of its source"
+    REFUSED = "was refused by the driver"
+    PERMANENT = "cannot be started, however often it is tried"
+    RECEIVER = "stopped itself"
+    FAILED = "failed"
+    LOST = "lost the driver"
+
+    @property
+    def is_for_good(self) -> bool:
+        """Whether the driver must not start another attempt because of it."""
+        return self in (
+            EndingKind.DRIVER,
+            EndingKind.FINISHED,
+            EndingKind.REFUSED,
+            EndingKind.PERMANENT,
+        )
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an attempt ended."""
+
+    kind: EndingKind
+    message: str
+    error: BaseException | None = None
+
+
+class ReceiverFailedError(PenstockError):
+    """An attempt ended in a way after which the driver starts another one.
+
+    Attributes:
+        stream_id: The stream.
+        kind: What happened.
+        detail: The message that went with it; the error itself is the cause.
+    """
+
+    def __init__(self, stream_id: int, kind: EndingKind, detail: str) -> None:
+        super().__init__(f"receiver {stream_id} {kind.value}: {detail}")
+        self.stream_id = stream_id
+        self.kind = kind
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[ReceiverFailedError], tuple[int, EndingKind, str]]:
+        return type(self), (self.stream_id, self.kind, self.detail)
+
+
+def error_text(error: BaseException | None) -> str:
+    """Return the traceback of `error` as text that fits into a message; empty for None."""
+    if error is None:
+        return ""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    if len(text) <= TEXT_LIMIT:
+        return text
+    half = TEXT_LIMIT // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"

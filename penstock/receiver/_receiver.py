@@ -1,0 +1,282 @@
+"""`Receiver`: what an author of a source writes, and all that they need to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark import StorageLevel
+
+from penstock.errors import IllegalStateError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Receiver", "ReceiverNotAttachedError", "SupervisorDoor"]
+
+NOT_ATTACHED = (
+    "A ReceiverSupervisor has not been attached to the receiver yet. Maybe you are starting some "
+    "computation in the receiver before the Receiver.onStart() has been called."
+)
+"""Spark's message (`Receiver.scala`), kept so that a search for it finds the same cause."""
+
+_BOUND = ("store", "storeFrom")
+"""Names that the supervisor may set on the instance, to the block generator's own functions."""
+
+
+class ReceiverNotAttachedError(IllegalStateError):
+    """A receiver was used as if it ran, but no supervisor runs it (Spark: an AssertionError)."""
+
+    def __init__(self) -> None:
+        super().__init__(NOT_ATTACHED)
+
+
+class SupervisorDoor(Protocol):
+    """What a receiver asks of the supervisor that runs it."""
+
+    def store(
+        self,
+        data: Any,
+        position: Any = None,
+        ack: Callable[[], None] | None = None,
+        framing: Any = None,
+    ) -> None: ...
+
+    def store_from(self, readinto: Callable[[memoryview], int], framing: Any) -> None: ...
+
+    def restart(
+        self, message: str, error: BaseException | None = None, delay_ms: int | None = None
+    ) -> None: ...
+
+    def stop(self, message: str, error: BaseException | None = None) -> None: ...
+
+    def finish(self, message: str) -> None: ...
+
+    def report_error(self, message: str, error: BaseException | None = None) -> None: ...
+
+    def is_started(self) -> bool: ...
+
+    def is_stopped(self) -> bool: ...
+
+
+class Receiver:
+    """Takes records from outside and stores them; runs in an executor for as long as the stream.
+
+    A subclass writes two methods, `onStart` and `onStop`, and calls `store`::
+
+        class Ticks(Receiver):
+            def onStart(self):
+                self.thread = threading.Thread(target=self.receive)
+                self.thread.start()
+
+            def onStop(self):
+                self.thread.join(5)
+
+            def receive(self):
+                while not self.isStopped():
+                    self.store(str(time.time()))
+                    time.sleep(1)
+
+    A generator function is shorter: see `penstock.receiver.receiver`.
+
+    **Life.** The object is made in the driver, pickled, and unpickled in an executor for each
+    attempt to run it. What cannot be pickled (sockets, threads, clients) is therefore opened in
+    `onStart`, not in `__init__`. There `streamId` and `lastPosition` are set, and `onStart` is
+    called. Then it runs until the driver stops it, it calls `stop` or `restart`, or something
+    raises. `onStop` is called before every restart and at every stop, once for each `onStart`.
+    `onStart` and `onStop` of one object never run at the same time, except that an `onStart`
+    which has not returned by then does not keep `onStop` from being called.
+
+    **What is durable when.** `store` of one record returns when the record is in the open block
+    of this process: it is lost if the process is killed within about a block interval. To
+    acknowledge a record to its source, pass ``ack``: it is called after the record's block is
+    stored to the log's durability policy *and* known to the driver's log (invariant I1), so the
+    record will be in exactly one batch. `store` of many records at once, without ``ack``, returns
+    only then. At a graceful stop everything that `store` accepted becomes durable (I10).
+
+    **Backpressure.** Every record passes the rate limiter, and a full queue of blocks makes
+    `store` wait. So a source is slowed down to what the batches take; memory stays bounded. A
+    receive loop needs no buffer of its own and should have none.
+
+    **Positions.** A source that can be read again from a known place gives that place with what
+    it stores: ``store(record, position=offset)`` means "after this record the source stands
+    here". The position becomes durable together with the record or not at all. `onStart` finds in
+    `lastPosition` where to go on; records after it were not taken and must be read again.
+
+    **Threads.** `store` may be called from any number of threads. Records of one thread keep
+    their order. An exception that ends a thread of the receiver is reported to the driver with
+    its traceback, and the receiver is restarted after ``spark.streaming.receiverRestartDelay``.
+    """
+
+    storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2
+    """Which copies of a block must exist."""
+
+    schema: pa.Schema | None = None
+    """If set, every record must fit it; one that does not goes to the dead-letter output."""
+
+    streamId: int = -1
+    """The number of the stream; -1 before it is known."""
+
+    lastPosition: Any = None
+    """In `onStart`: the position after the stream's last stored record, or None for a new stream
+    (and for a source that gives no positions)."""
+
+    _supervisor: SupervisorDoor | None = None
+
+    def __init__(self, storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2) -> None:
+        self.storageLevel = storageLevel
+
+    # -- what a subclass writes ------------------------------------------------------------------
+
+    def onStart(self) -> None:
+        """Open the source and start the threads that read it.
+
+        Called once for every start and restart. It should return soon, as Spark asks for; one
+        that blocks (because it reads the source itself) is tolerated, for it runs in a thread of
+        its own, but it must return when `isStopped` turns true.
+
+        Raises:
+            Exception: Anything it raises is reported to the driver with its traceback; this
+                attempt ends, and the driver starts another with a growing delay.
+        """
+        raise TypeError(f"{type(self).__name__} must define onStart()")
+
+    def onStop(self) -> None:
+        """Close the source and wait, for a bounded time, for the threads to end.
+
+        `isStopped` is already true, and `store` still takes what the threads have in hand. After
+        this method returned, the last block is sealed and stored. It runs in a thread of its own
+        and is given up after a few seconds; what it raises is reported and stops nothing.
+        """
+        raise TypeError(f"{type(self).__name__} must define onStop()")
+
+    def preferredLocation(self) -> str | None:
+        """Return the host, or ``executor_<host>_<executor id>``, to run on; None for any.
+
+        Called in the driver. It is a wish: the receiver runs elsewhere if that place is gone.
+        """
+        return None
+
+    # -- what a subclass calls -------------------------------------------------------------------
+
+    def store(
+        self,
+        data: Any,
+        position: Any = None,
+        ack: Callable[[], None] | None = None,
+        framing: Any = None,
+    ) -> None:
+        """Store one record or many.
+
+        Args:
+            data: One record: `bytes`, `str`, a number, `dict`, `Row`, dataclass, tuple, or any
+                object that can be pickled. Many records: a `list`, an iterator or generator, a
+                `pyarrow.RecordBatch` or `pyarrow.Table`. With ``framing``, `data` is a buffer of
+                bytes that holds many records.
+            position: The source's place after the last of these records: any value that
+                MessagePack can carry (numbers, str, bytes, lists, dicts).
+            ack: Called without arguments, from another thread, once all of `data` is durable
+                (I1). It must be quick and must not raise. It is never called for data that was
+                lost; the source then sends it again.
+            framing: How `data` (bytes) is cut into records: ``"newline"``, or a length prefix
+                (see `penstock.receiver.block_generator`).
+
+        Returns after the data is durable (I1) if it is many records and no ``ack`` was given;
+        else as soon as it is in the open block. May wait for the rate limiter and for the queue
+        of blocks.
+
+        Raises:
+            ReceiverNotAttachedError: Before `onStart`.
+            PenstockError: The receiver has stopped, or this record cannot be stored (it cannot be
+                pickled, or is larger than ``spark.penstock.block.maxSize`` allows). Only this
+                call fails; the stream goes on.
+        """
+        self._attached().store(data, position, ack, framing)
+
+    def storeFrom(self, readinto: Callable[[memoryview], int], framing: Any) -> None:
+        """Store what `readinto` reads until it returns 0, without a Python object per record.
+
+        Args:
+            readinto: For example `socket.recv_into`: fills a part of the buffer that it is given,
+                returns how many bytes it wrote, and 0 at the end of the source.
+            framing: As for `store`.
+
+        What was complete when `readinto` returned is in the open block before it is called again.
+
+        Raises:
+            What `readinto` raises, after what was complete by then has been stored; and what
+            `store` raises.
+        """
+        self._attached().store_from(readinto, framing)
+
+    def restart(
+        self, msg: str, error: BaseException | None = None, delay_ms: int | None = None
+    ) -> None:
+        """Stop and start this object again after a delay; returns at once.
+
+        `onStop` is called, then after `delay_ms` (default
+        ``spark.streaming.receiverRestartDelay``) `onStart`. Blocks go on being stored meanwhile.
+        Calls made while a restart is under way are one restart. `stop` during the delay wins.
+
+        Args:
+            msg: Why, for the driver's user.
+            error: Its traceback travels to the driver.
+            delay_ms: Milliseconds between `onStop` and `onStart`.
+        """
+        self._attached().restart(msg, error, delay_ms)
+
+    def stop(self, msg: str, error: BaseException | None = None) -> None:
+        """Stop this attempt; returns at once, and may be called from any thread.
+
+        What was stored is made durable. As in Spark, the driver then starts the receiver afresh
+        (from the driver's own copy of the object) as long as the context runs, with a growing
+        delay if that happens again and again.
+        """
+        self._attached().stop(msg, error)
+
+    def reportError(self, msg: str, error: BaseException | None = None) -> None:
+        """Tell the driver of an error, with its traceback, and go on."""
+        self._attached().report_error(msg, error)
+
+    def isStarted(self) -> bool:
+        """True from before `onStart` is called until a stop or restart begins."""
+        return self._attached().is_started()
+
+    def isStopped(self) -> bool:
+        """True once a stop or restart has begun; False before the first start.
+
+        A receive loop ends when it sees this: ``while not self.isStopped(): ...``.
+        """
+        return self._attached().is_stopped()
+
+    # -- what the supervisor does ----------------------------------------------------------------
+
+    def _construct(self) -> None:
+        """Make, in the executor, what could not be pickled. What it raises is permanent."""
+
+    def _attached(self) -> SupervisorDoor:
+        if self._supervisor is None:
+            raise ReceiverNotAttachedError
+        return self._supervisor
+
+    def _attach(self, supervisor: SupervisorDoor) -> None:
+        """Bind this object to the supervisor that runs it."""
+        self._supervisor = supervisor
+
+    def _bind_store(self, store: Callable[..., Any], store_from: Callable[..., Any]) -> None:
+        """Put the generator's own functions in the place of the methods (no extra call per record).
+
+        A subclass that overrides one of them keeps its own, which may call ``super()``.
+        """
+        for name, function in zip(_BOUND, (store, store_from), strict=True):
+            if getattr(type(self), name) is getattr(Receiver, name):
+                self.__dict__[name] = function
+
+    def _receiver_type(self) -> str:
+        """The name that the driver shows, followed by ``-<streamId>``."""
+        return type(self).__name__
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind what belongs to one process."""
+        dropped = ("_supervisor", *_BOUND)
+        return {name: value for name, value in self.__dict__.items() if name not in dropped}

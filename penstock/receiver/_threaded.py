@@ -1,0 +1,107 @@
+"""`ThreadedReceiver`: what the short forms share: one thread, its context, a bounded stop."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from penstock.errors import IllegalStateError
+from penstock.receiver._calls import UserCall
+from penstock.receiver._context import ReceiverContext
+from penstock.receiver._receiver import Receiver
+
+__all__ = ["ThreadedReceiver"]
+
+STOP_BOUND_S = 3.0
+"""How long a source may take to end. Less than the supervisor allows `onStop`."""
+
+
+class ThreadedReceiver(Receiver):
+    """Runs `_receive` in a thread of its own.
+
+    `_receive` returns True when the source has ended: for good. What it raises is reported, and
+    the receiver is restarted. A thread that does not end in time is left behind and named.
+    """
+
+    location: str | None = None
+
+    def __init__(self, source: Any, takes_context: bool) -> None:
+        super().__init__()
+        self._source = source
+        self._takes_context = takes_context
+        self._call: UserCall | None = None
+        self._stopped = threading.Event()
+
+    def onStart(self) -> None:
+        """Start the thread."""
+        self._stopped = threading.Event()
+        context = ReceiverContext(
+            stream_id=self.streamId,
+            last_position=self.lastPosition,
+            stopped=self._stopped,
+            store=self.store,
+            storeFrom=self.storeFrom,
+            reportError=self.reportError,
+        )
+        self._call = UserCall(
+            f"receiver-{self.streamId}-{self._receiver_type()}",
+            lambda: self._run(context),
+            lambda error: self._failed(context, error),
+        )
+        self._call.start()
+
+    def onStop(self) -> None:
+        """Let the source end, with a bound."""
+        self._stopped.set()
+        self._interrupt()
+        call = self._call
+        if call is not None and not call.join(STOP_BOUND_S):
+            self.reportError(
+                f"{self._describe()} did not end within {STOP_BOUND_S:g} s after it was stopped "
+                f"and was left behind; it stands at {call.blocked_at()}. A source that waits "
+                "should wait with a time-out, or for ctx.stopped"
+            )
+
+    def preferredLocation(self) -> str | None:
+        """Return what was declared."""
+        return self.location
+
+    def _receive(self, context: ReceiverContext) -> bool:
+        """Store records until the source ends (True) or the context is stopped (False)."""
+        raise TypeError(f"{type(self).__name__} must define _receive()")
+
+    def _interrupt(self) -> None:
+        """Wake the source, if there is a way. Called once, from another thread."""
+
+    def _describe(self) -> str:
+        """Name the source, for messages."""
+        return f"{self._receiver_type()} of receiver {self.streamId}"
+
+    def _run(self, context: ReceiverContext) -> None:
+        if self._receive(context) and not context.stopped.is_set():
+            self._attached().finish(f"Source ended: {self._describe()} returned")
+
+    def _failed(self, context: ReceiverContext, error: BaseException) -> None:
+        if context.stopped.is_set():
+            # The source was told to end; that its store failed by then is no news.
+            if not isinstance(error, IllegalStateError):
+                self.reportError(f"Error in {self._describe()} while it ended: {error}", error)
+            return
+        self.restart(f"Error in {self._describe()}: {error}", error)
+
+    def _receiver_type(self) -> str:
+        source = self._source
+        while hasattr(source, "func"):
+            source = source.func
+        return str(getattr(source, "__name__", type(source).__name__))
+
+    def __getstate__(self) -> dict[str, Any]:
+        dropped = ("_call", "_stopped")
+        return {
+            name: value for name, value in super().__getstate__().items() if name not in dropped
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._call = None
+        self._stopped = threading.Event()

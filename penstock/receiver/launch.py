@@ -1,0 +1,268 @@
+"""`run_receiver`: the body of the Spark task that is a receiver."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark import StorageLevel
+
+from penstock.blockstore import BlockStore
+from penstock.blockstore.store import BlockStoreOptions
+from penstock.receiver._driver import Driver
+from penstock.receiver._ending import Ending, EndingKind, ReceiverFailedError
+from penstock.receiver._parts import BlockPipe, Bounds, OnError, Parts, ReportBlocks
+from penstock.receiver._placement import executor_id, host_name
+from penstock.receiver._receiver import Receiver
+from penstock.receiver._uncaught import UncaughtErrors
+from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
+from penstock.receiver.rate_limiter import RateLimiter
+from penstock.receiver.supervisor import ReceiverSupervisor
+from penstock.settings import Settings
+from penstock.wal import SyncPolicy
+from penstock.wire import Client, WireError, WireOptions
+from penstock.wire.messages import Message, RegisterReceiver
+
+__all__ = ["ReceiverLaunch", "arena_name", "log_folder", "run_receiver"]
+
+logger = logging.getLogger("penstock.receiver")
+
+LOOK_S = 1.0
+"""How often it is looked whether the executor still exists."""
+
+
+@dataclass(frozen=True)
+class ReceiverLaunch:
+    """All that an executor needs to run one attempt of a receiver; travels in a task's closure.
+
+    Attributes:
+        stream_id: The stream.
+        attempt: This attempt: 32 hex digits, never used before.
+        receiver: The pickled `Receiver`.
+        tracker_address: Host and port of the tracker's server.
+        secret: The application's secret; not in the repr.
+        application_id: Spark's.
+        settings: The application's settings.
+        block_log_root: Folder on each host under which the attempt makes its own log folder.
+        sync: The log's sync policy: ``none``, ``interval`` or ``always``.
+        storage_level: ``useDisk, useMemory, useOffHeap, deserialized, replication`` of a
+            `StorageLevel`.
+        executor_hosts: Executor id to host, as the driver knows them.
+    """
+
+    stream_id: int
+    attempt: str
+    receiver: bytes = field(repr=False)
+    tracker_address: tuple[str, int]
+    secret: bytes = field(repr=False)
+    application_id: str
+    settings: Settings
+    block_log_root: str
+    sync: str
+    storage_level: tuple[bool, bool, bool, bool, int]
+    executor_hosts: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def storage_level_tuple(level: StorageLevel) -> tuple[bool, bool, bool, bool, int]:
+        """Return a storage level as it travels."""
+        return (
+            level.useDisk,
+            level.useMemory,
+            level.useOffHeap,
+            level.deserialized,
+            level.replication,
+        )
+
+
+def log_folder(block_log_root: str, stream_id: int, attempt: str) -> str:
+    """Return the log folder of an attempt; no other attempt ever uses it."""
+    return os.path.join(block_log_root, f"{stream_id}-{attempt}")
+
+
+def arena_name(attempt: str) -> str:
+    """Return the file name of an attempt's arena in the memory folder."""
+    return f"penstock-{attempt}"
+
+
+def no_block_server(launch: ReceiverLaunch) -> None:
+    """Start no block server: blocks are read on this host only."""
+
+
+def run_receiver(
+    launch: ReceiverLaunch,
+    *,
+    ensure_block_server: Callable[[ReceiverLaunch], None] = no_block_server,
+) -> None:
+    """Run one attempt of a receiver until it ends.
+
+    Args:
+        launch: What to run.
+        ensure_block_server: Makes sure that this host's block server runs.
+
+    Returns when the receiver has ended for good: stopped by the driver, its source ended, refused
+    by the driver (which is stopping or has a newer attempt), or it can never be started (then the
+    driver was told so with a permanent `ReportError`).
+
+    Raises:
+        ReceiverFailedError: It ended otherwise; the driver starts another attempt.
+    """
+    executor = executor_id()
+    host = host_name(executor, launch.executor_hosts)
+    try:
+        receiver = _unpickle(launch)
+    except Exception as error:  # noqa: BLE001 - the author's code; it is told to the driver
+        _report_permanent(launch, host, executor, error)
+        return
+    supervisor = ReceiverSupervisor(
+        receiver,
+        _registration(launch, receiver._receiver_type(), host, executor),
+        _parts(launch, receiver, host, ensure_block_server),
+        restart_delay_ms=launch.settings.receiver_restart_delay_ms,
+        bounds=Bounds(
+            drain_s=launch.settings.graceful_stop_timeout_ms / 1000,
+            ask_s=launch.settings.ask_timeout_s,
+        ),
+    )
+    with UncaughtErrors(supervisor.thread_died):
+        supervisor.start()
+        ending = _await_end(supervisor)
+    logger.info("receiver %d %s: %s", launch.stream_id, ending.kind.value, ending.message)
+    if not ending.kind.is_for_good:
+        raise ReceiverFailedError(launch.stream_id, ending.kind, ending.message) from ending.error
+
+
+def _await_end(supervisor: ReceiverSupervisor) -> Ending:
+    """Wait for the end, and see to it that this process does not outlive its executor."""
+    parent = os.getppid()
+    while (ending := supervisor.await_termination(LOOK_S)) is None:
+        if os.getppid() != parent:
+            text = f"The executor of receiver {supervisor.stream_id} is gone"
+            supervisor.end(Ending(EndingKind.FAILED, text))
+    return ending
+
+
+def _unpickle(launch: ReceiverLaunch) -> Receiver:
+    receiver = pickle.loads(launch.receiver)
+    if not isinstance(receiver, Receiver):
+        raise TypeError(f"{type(receiver).__name__} is not a Receiver")
+    receiver._construct()
+    return receiver
+
+
+def _registration(
+    launch: ReceiverLaunch, receiver_type: str, host: str, executor: str
+) -> RegisterReceiver:
+    return RegisterReceiver(
+        stream_id=launch.stream_id,
+        attempt=launch.attempt,
+        receiver_type=receiver_type,
+        host=host,
+        executor_id=executor,
+        pid=os.getpid(),
+    )
+
+
+def _report_permanent(launch: ReceiverLaunch, host: str, executor: str, error: Exception) -> None:
+    """Tell the driver that there is no point in trying again."""
+    text = f"Receiver {launch.stream_id} could not be made in the executor: {error}"
+    logger.error("%s", text, exc_info=error)
+    driver = Driver(_registration(launch, "", host, executor))
+    driver.connect(
+        _Connect(launch),
+        on_message=lambda message: None,
+        on_hello_answer=lambda message, answer: None,
+        on_closed=lambda reason: None,
+        is_registered=lambda: False,
+    )
+    driver.report_error(text, error, permanent=True)
+    driver.close()
+
+
+def _parts(
+    launch: ReceiverLaunch,
+    receiver: Receiver,
+    host: str,
+    ensure_block_server: Callable[[ReceiverLaunch], None],
+) -> Parts:
+    settings = launch.settings
+    limiter = RateLimiter.from_settings(settings)
+
+    def open_storage() -> BlockStore:
+        use_disk, use_memory = launch.storage_level[:2]
+        return BlockStore(
+            stream_id=launch.stream_id,
+            attempt=launch.attempt,
+            host=host,
+            log_folder=log_folder(launch.block_log_root, launch.stream_id, launch.attempt),
+            memory_name=arena_name(launch.attempt),
+            options=BlockStoreOptions(
+                memory_dir=settings.memory_dir,
+                memory_bytes=settings.memory_bytes,
+                block_max_bytes=settings.block_max_bytes,
+                segment_bytes=settings.wal_segment_bytes,
+                sync=SyncPolicy(launch.sync),
+                sync_interval_s=settings.wal_sync_interval_ms / 1000,
+                roll_age_s=settings.receiver_wal_rolling_s,
+                use_memory=use_memory,
+                use_disk=use_disk,
+            ),
+        )
+
+    def make_generator(
+        first_block_number: int, storage: Any, report: ReportBlocks, on_error: OnError
+    ) -> BlockPipe:
+        return BlockGenerator(
+            stream_id=launch.stream_id,
+            first_block_number=first_block_number,
+            block_store=storage,
+            report=report,
+            limiter=limiter,
+            options=BlockGeneratorOptions(
+                block_interval_s=settings.block_interval_ms / 1000,
+                queue_size=settings.block_queue_size,
+                schema=receiver.schema,
+            ),
+            on_error=on_error,
+        )
+
+    return Parts(
+        connect=_Connect(launch),
+        open_storage=open_storage,
+        make_generator=make_generator,
+        ensure_block_server=lambda: ensure_block_server(launch),
+    )
+
+
+class _Connect:
+    """Connects to the tracker as the settings say."""
+
+    def __init__(self, launch: ReceiverLaunch) -> None:
+        self._launch = launch
+
+    def __call__(
+        self,
+        *,
+        on_message: Callable[[Message], None],
+        on_reconnect: Callable[[], Sequence[Message]],
+        on_hello_answer: Callable[[Message, Message], None],
+        on_closed: Callable[[WireError], None],
+    ) -> Client:
+        settings = self._launch.settings
+        client = Client(
+            self._launch.tracker_address,
+            self._launch.secret,
+            on_message=on_message,
+            on_reconnect=on_reconnect,
+            on_hello_answer=on_hello_answer,
+            on_closed=on_closed,
+            ask_timeout_s=settings.ask_timeout_s,
+            give_up_after_s=settings.block_server_lease_s,
+            name=f"receiver-{self._launch.stream_id}",
+            options=WireOptions(max_frame_bytes=settings.max_frame_bytes),
+        )
+        client.connect()
+        return client

@@ -1,0 +1,519 @@
+"""`ReceiverSupervisor`: runs one attempt of one receiver, from registration to the last block."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from penstock.clock import Clock, SystemClock
+from penstock.errors import IllegalStateError, PenstockError, SettingError
+from penstock.receiver._calls import UserCall
+from penstock.receiver._driver import Driver
+from penstock.receiver._ending import Ending, EndingKind, ReceiverFailedError
+from penstock.receiver._parts import BlockPipe, BlockStorage, Bounds, Parts
+from penstock.receiver._receiver import Receiver, ReceiverNotAttachedError
+from penstock.receiver.block_generator import BlockNotStoredError, RefusedError
+from penstock.wire.messages import (
+    CleanupOldBlocks,
+    EnsureBlockServer,
+    Message,
+    Refused,
+    Registered,
+    RegisterReceiver,
+    StopReceiver,
+    UpdateRateLimit,
+)
+
+__all__ = ["ReceiverSupervisor", "SupervisorState"]
+
+logger = logging.getLogger("penstock.receiver")
+
+IDLE_S = 60.0
+"""The longest single wait: nothing is expected to be missed, and nothing may be for ever."""
+
+
+_OUT_OF_REACH = (EndingKind.LOST, EndingKind.REFUSED)
+"""After these nobody takes the last blocks; their source was not acknowledged."""
+
+
+class SupervisorState(enum.Enum):
+    """The states of Spark's `ReceiverSupervisor`."""
+
+    INITIALIZED = "initialized"
+    STARTED = "started"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class _Restart:
+    """A restart that was asked for."""
+
+    message: str
+    error: BaseException | None
+    delay_ms: int
+
+
+class ReceiverSupervisor:
+    """Runs a receiver: registers it, starts and stops it, stores what it gives, tells the driver.
+
+    One thread of its own (``penstock-supervisor-<streamId>``) does everything that takes time, in
+    order; whoever calls `stop`, `restart` or `report_error` only leaves a request, so these may
+    be called from any thread, the receiver's own among them. `onStart` and `onStop` run in
+    threads of their own and are waited for with a bound.
+
+    The order of a stop is what I10 needs: the state changes, `onStop` runs while `store` still
+    takes, the generator seals, stores and reports the last block, the driver is told, and only
+    then are log and connection closed. (Spark closes its log first and loses that block.)
+
+    `_lock` guards the state, the requests and the work list. Each change of state is one method.
+    """
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        registration: RegisterReceiver,
+        parts: Parts,
+        *,
+        restart_delay_ms: int = 2000,
+        bounds: Bounds | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Make a supervisor; `start` runs it.
+
+        Args:
+            receiver: The author's object. It is attached to this supervisor.
+            registration: What is told to the tracker at each start.
+            parts: How to get a connection, a block store and a generator.
+            restart_delay_ms: ``spark.streaming.receiverRestartDelay``.
+            bounds: How long to wait for what.
+            clock: Measures the restart delay.
+        """
+        self.stream_id = registration.stream_id
+        self._receiver = receiver
+        self._parts = parts
+        self._restart_delay_ms = restart_delay_ms
+        self._bounds = bounds or Bounds()
+        self._clock = clock or SystemClock()
+        self._driver = Driver(registration)
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._ended = threading.Event()
+        self._state = SupervisorState.INITIALIZED
+        self._stop_request: Ending | None = None
+        self._restart_request: _Restart | None = None
+        self._work: deque[Message] = deque()
+        self._ending: Ending | None = None
+        self._storage: BlockStorage | None = None
+        self._generator: BlockPipe | None = None
+        self._on_start: UserCall | None = None
+        self._thread = threading.Thread(
+            target=self._run, name=f"penstock-supervisor-{self.stream_id}", daemon=True
+        )
+        receiver.streamId = self.stream_id
+        receiver._attach(self)
+
+    # -- from any thread -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin. Returns at once; what goes wrong is in the `Ending`."""
+        self._thread.start()
+
+    def await_termination(self, timeout_s: float | None = None) -> Ending | None:
+        """Wait until the attempt has ended and everything is closed.
+
+        Returns:
+            How it ended, or None when `timeout_s` seconds passed first.
+        """
+        if not self._ended.wait(timeout_s):
+            return None
+        if threading.current_thread() is not self._thread:
+            self._thread.join(self._bounds.user_call_s)
+        return self._ending
+
+    @property
+    def state(self) -> SupervisorState:
+        """The state now."""
+        with self._lock:
+            return self._state
+
+    def is_started(self) -> bool:
+        """Whether the receiver runs."""
+        return self.state is SupervisorState.STARTED
+
+    def is_stopped(self) -> bool:
+        """Whether a stop or restart has begun; False before the first start."""
+        return self.state is SupervisorState.STOPPED
+
+    def store(
+        self,
+        data: Any,
+        position: Any = None,
+        ack: Callable[[], None] | None = None,
+        framing: Any = None,
+    ) -> None:
+        """Store through the generator; see `Receiver.store`."""
+        self._running_generator().store(data, position, ack, framing)
+
+    def store_from(self, readinto: Callable[[memoryview], int], framing: Any) -> None:
+        """Store what `readinto` reads; see `Receiver.storeFrom`."""
+        self._running_generator().store_from(readinto, framing)
+
+    def restart(
+        self, message: str, error: BaseException | None = None, delay_ms: int | None = None
+    ) -> None:
+        """Ask for a restart; see `Receiver.restart`. Merged with one that is under way."""
+        with self._lock:
+            if self._stop_request is not None or self._restart_request is not None:
+                logger.info("receiver %d: restart (%s) merged", self.stream_id, message)
+                return
+            if self._state is not SupervisorState.STARTED:
+                logger.info("receiver %d: restart (%s) ignored", self.stream_id, message)
+                return
+            delay = self._restart_delay_ms if delay_ms is None else max(0, delay_ms)
+            self._restart_request = _Restart(message, error, delay)
+        self._wake.set()
+
+    def stop(self, message: str, error: BaseException | None = None) -> None:
+        """Ask for the end of this attempt, after which the driver starts another."""
+        self.end(Ending(EndingKind.RECEIVER, message, error))
+
+    def finish(self, message: str) -> None:
+        """Ask for the end of this attempt because the source has ended: for good."""
+        self.end(Ending(EndingKind.FINISHED, message))
+
+    def end(self, ending: Ending) -> None:
+        """Ask for the end of this attempt; the first such request tells why."""
+        with self._lock:
+            if self._stop_request is not None:
+                return
+            self._stop_request = ending
+        self._wake.set()
+
+    def report_error(self, message: str, error: BaseException | None = None) -> None:
+        """Tell the driver of an error, and go on."""
+        logger.warning("receiver %d: %s", self.stream_id, message, exc_info=error)
+        self._driver.report_error(message, error)
+
+    def thread_died(self, thread_name: str, error: BaseException) -> None:
+        """A thread of this process ended with an exception: report it, and restart the receiver.
+
+        Once a stop has begun, a thread that ends because it can no longer store is expected.
+        """
+        message = f"Thread {thread_name} of receiver {self.stream_id} died: {error}"
+        if not self.is_started():
+            logger.info("%s (after the receiver was stopped)", message, exc_info=error)
+            return
+        self.report_error(message, error)
+        if thread_name.startswith("penstock-"):
+            self.end(Ending(EndingKind.FAILED, message, error))
+        else:
+            self.restart(message, error)
+
+    # -- changes of state ------------------------------------------------------------------------
+
+    def _become_started(self) -> None:
+        """The receiver is about to be started; a restart that led here is done."""
+        with self._lock:
+            if self._state is SupervisorState.STARTED:
+                raise IllegalStateError(f"receiver {self.stream_id} is started already")
+            self._state = SupervisorState.STARTED
+            self._restart_request = None
+
+    def _become_stopped(self) -> None:
+        """The receiver is about to be stopped: its loops see `isStopped` from now on."""
+        with self._lock:
+            if self._state is not SupervisorState.STARTED:
+                raise IllegalStateError(f"receiver {self.stream_id} is not started")
+            self._state = SupervisorState.STOPPED
+
+    def _become_ended(self, ending: Ending) -> None:
+        with self._lock:
+            self._state = SupervisorState.STOPPED
+            self._ending = ending
+        self._ended.set()
+
+    # -- the supervisor's thread -----------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._open()
+            if self._register():
+                self._start_receiver()
+                while self._wait_for(lambda: self._restart_request is not None):
+                    if not self._restart_receiver():
+                        break
+        except BaseException as error:  # noqa: BLE001 - the driver hears of it, all is closed
+            self._fail(f"Error starting receiver {self.stream_id}", error)
+        self._close()
+
+    def _open(self) -> None:
+        self._driver.connect(
+            self._parts.connect,
+            on_message=self._on_message,
+            on_hello_answer=self._on_hello_answer,
+            on_closed=self._on_driver_lost,
+            is_registered=self.is_started,
+        )
+        self._parts.ensure_block_server()
+        self._storage = self._parts.open_storage()
+
+    def _register(self) -> bool:
+        """Register; make the generator the first time. False: the attempt is to end."""
+        future = self._driver.register()
+        future.add_done_callback(lambda _: self._wake.set())
+        if not self._wait_for(future.done, self._bounds.ask_s):
+            if self._stop_request is None:
+                raise ReceiverFailedError(
+                    self.stream_id,
+                    EndingKind.FAILED,
+                    f"the driver did not answer its registration within {self._bounds.ask_s:g} s",
+                )
+            return False
+        answer = future.result()
+        if isinstance(answer, Refused):
+            self.end(
+                Ending(
+                    EndingKind.REFUSED,
+                    "Registered unsuccessfully because Driver refused to start receiver "
+                    f"{self.stream_id}: {answer.reason}",
+                )
+            )
+            return False
+        if not isinstance(answer, Registered):
+            raise ReceiverFailedError(
+                self.stream_id, EndingKind.FAILED, f"the driver answered {answer!r}"
+            )
+        if self._generator is None:
+            self._make_generator(answer.first_block_number)
+        if answer.records_per_second is not None:
+            self._update_rate(answer.records_per_second)
+        self._receiver.lastPosition = (
+            None if answer.last_position is None else msgspec.msgpack.decode(answer.last_position)
+        )
+        return True
+
+    def _make_generator(self, first_block_number: int) -> None:
+        generator = self._parts.make_generator(
+            first_block_number, self._storage, self._driver.report_blocks, self._push_error
+        )
+        generator.start()
+        self._generator = generator
+        self._receiver._bind_store(generator.store, generator.store_from)
+
+    def _start_receiver(self) -> None:
+        self._become_started()
+        call = UserCall(
+            f"receiver-{self.stream_id}-onStart", self._receiver.onStart, self._on_start_failed
+        )
+        self._on_start = call
+        call.start()
+
+    def _stop_receiver(self) -> None:
+        """Call `onStop` and wait for an `onStart` that still runs, both with a bound."""
+        self._become_stopped()
+        bound_s = self._bounds.user_call_s
+        call = UserCall(
+            f"receiver-{self.stream_id}-onStop", self._receiver.onStop, self._on_stop_failed
+        )
+        call.start()
+        if not call.join(bound_s):
+            self.report_error(
+                f"onStop of receiver {self.stream_id} did not return within {bound_s:g} s and was "
+                f"left behind; it stands at {call.blocked_at()}"
+            )
+
+    def _restart_receiver(self) -> bool:
+        """Do the restart that was asked for. False: the attempt is to end."""
+        with self._lock:
+            request = self._restart_request
+        if request is None:
+            raise IllegalStateError(f"no restart of receiver {self.stream_id} was asked for")
+        self._stop_receiver()
+        text = f"Restarting receiver with delay {request.delay_ms} ms: {request.message}"
+        self._driver.deregister(text, request.error)
+        bound_s = self._bounds.user_call_s
+        if self._on_start is not None and not self._on_start.join(bound_s):
+            raise ReceiverFailedError(
+                self.stream_id,
+                EndingKind.FAILED,
+                f"it cannot be restarted in this process: its onStart has not returned within "
+                f"{bound_s:g} s after onStop; it stands at {self._on_start.blocked_at()}",
+            ) from request.error
+        self._wait_for(lambda: False, request.delay_ms / 1000)
+        if self._stop_request is not None or not self._flush() or not self._register():
+            return False
+        self._start_receiver()
+        return True
+
+    def _flush(self) -> bool:
+        """Wait until all that was stored is durable, so that `lastPosition` is behind nothing.
+
+        It waits for as long as it takes: until then the receiver could store nothing more anyway.
+        What is in the way was reported by the generator. False: the attempt is to end.
+        """
+        generator = self._running_generator()
+        durable = threading.Event()
+
+        def stored() -> None:
+            durable.set()
+            self._wake.set()
+
+        # Not on this thread: the call waits when memory or the queue of blocks is full.
+        flush = UserCall(
+            f"receiver-{self.stream_id}-flush",
+            lambda: generator.store([], None, stored),
+            lambda error: self._fail(f"Error restarting receiver {self.stream_id}", error),
+        )
+        flush.start()
+        return self._wait_for(durable.is_set)
+
+    def _close(self) -> None:
+        """The end of the attempt, in the order that loses nothing."""
+        with self._lock:
+            ending = self._stop_request
+            started = self._state is SupervisorState.STARTED
+        if ending is None:
+            raise IllegalStateError(f"receiver {self.stream_id} ends without a reason")
+        if started:
+            self._stop_receiver()
+        drain_error = self._drain(ending)
+        if drain_error is not None and ending.kind not in _OUT_OF_REACH:
+            text = f"The last blocks of receiver {self.stream_id} could not be stored"
+            self.report_error(text, drain_error)
+            ending = Ending(EndingKind.FAILED, text, drain_error)
+        if started or ending.kind is EndingKind.FAILED:
+            self._tell_ending(ending)
+        for close in (self._close_storage, self._driver.close):
+            try:
+                close()
+            except Exception as error:
+                logger.warning("receiver %d: closing failed", self.stream_id, exc_info=error)
+        self._become_ended(ending)
+
+    def _drain(self, ending: Ending) -> BaseException | None:
+        """Seal, store and report the last blocks; return what kept them from it."""
+        if self._generator is None:
+            return None
+        bounds = self._bounds
+        bound_s = bounds.abandon_s if ending.kind in _OUT_OF_REACH else bounds.drain_s
+        try:
+            drained = self._generator.stop(bound_s)
+        except Exception as error:  # noqa: BLE001 - it becomes the attempt's ending
+            return error
+        if drained:
+            return None
+        return BlockNotStoredError(
+            self.stream_id,
+            f"within {bound_s:g} s after the stop they were not all stored and in the driver's log "
+            "(they were not acknowledged; errors reported before this say what was in the way)",
+        )
+
+    def _tell_ending(self, ending: Ending) -> None:
+        if ending.kind is EndingKind.PERMANENT:
+            self._driver.report_error(ending.message, ending.error, permanent=True)
+        if ending.kind is EndingKind.LOST:
+            return
+        answer = self._driver.deregister(ending.message, ending.error)
+        if answer is not None:
+            answered = threading.Event()
+            answer.add_done_callback(lambda _: answered.set())
+            answered.wait(self._bounds.ask_s)
+
+    def _close_storage(self) -> None:
+        if self._storage is not None:
+            self._storage.close()
+
+    def _wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Do what arrives until `condition` holds. False: time is over, or a stop was asked for."""
+        end_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
+        while True:
+            self._wake.clear()
+            self._do_work()
+            if self._stop_request is not None:
+                return False
+            if condition():
+                return True
+            wait_s = IDLE_S
+            if end_s is not None:
+                wait_s = min(wait_s, end_s - self._clock.monotonic_s())
+                if wait_s <= 0:
+                    return False
+            self._clock.wait(self._wake, wait_s)
+
+    def _do_work(self) -> None:
+        """Act on messages that take time (files are deleted, a process is started)."""
+        while True:
+            with self._lock:
+                if not self._work:
+                    return
+                message = self._work.popleft()
+            try:
+                if isinstance(message, CleanupOldBlocks) and self._storage is not None:
+                    self._storage.release(message.block_ids, message.segments)
+                elif isinstance(message, EnsureBlockServer):
+                    self._parts.ensure_block_server()
+            except Exception as error:  # noqa: BLE001 - the receiver goes on; the driver knows
+                name = type(message).__name__
+                self.report_error(f"{name} failed on receiver {self.stream_id}", error)
+
+    def _fail(self, text: str, error: BaseException) -> None:
+        """Let `error` end the attempt; a bad setting ends it for good."""
+        permanent = isinstance(error, SettingError)
+        kind = EndingKind.PERMANENT if permanent else EndingKind.FAILED
+        self.end(Ending(kind, f"{text}: {error}", error))
+
+    # -- callbacks of other threads --------------------------------------------------------------
+
+    def _on_start_failed(self, error: BaseException) -> None:
+        if not self.is_started():
+            logger.info("onStart of receiver %d, after stop: %s", self.stream_id, error)
+            return
+        self._fail(f"Error starting receiver {self.stream_id}", error)
+
+    def _on_stop_failed(self, error: BaseException) -> None:
+        self.report_error(f"Error stopping receiver {self.stream_id}: {error}", error)
+
+    def _push_error(self, message: str, error: BaseException) -> None:
+        """The generator has trouble; it goes on by itself unless its blocks are refused."""
+        self.report_error(message, error)
+        if isinstance(error, RefusedError):
+            self.end(Ending(EndingKind.REFUSED, str(error), error))
+
+    def _on_message(self, message: Message) -> None:
+        """On the client's thread, which must not be blocked."""
+        if isinstance(message, StopReceiver):
+            self.end(Ending(EndingKind.DRIVER, message.reason))
+        elif isinstance(message, UpdateRateLimit):
+            self._update_rate(message.records_per_second)
+        elif isinstance(message, (CleanupOldBlocks, EnsureBlockServer)):
+            with self._lock:
+                self._work.append(message)
+            self._wake.set()
+        else:
+            logger.warning("receiver %d: unexpected %r", self.stream_id, message)
+
+    def _on_hello_answer(self, _message: Message, answer: Message) -> None:
+        """After a reconnect, a newer attempt may have taken this one's place."""
+        if isinstance(answer, Refused):
+            self.end(Ending(EndingKind.REFUSED, f"Driver refused receiver: {answer.reason}"))
+
+    def _on_driver_lost(self, error: PenstockError) -> None:
+        text = f"Receiver {self.stream_id} ends because its driver cannot be reached"
+        self.end(Ending(EndingKind.LOST, text, error))
+
+    def _update_rate(self, records_per_second: float) -> None:
+        """A new rate holds from the next record on (I8)."""
+        if self._generator is not None:
+            self._generator.update_rate(records_per_second)
+
+    def _running_generator(self) -> BlockPipe:
+        if self._generator is None:
+            raise ReceiverNotAttachedError
+        return self._generator

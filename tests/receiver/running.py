@@ -1,0 +1,200 @@
+"""Running a receiver for a test: the real path, and a small tracker on a real server.
+
+The tracker here keeps what it is told and hands out block numbers; the real one is tested in its
+own room. It answers `AddBlock` at once unless a test says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+from pyspark import StorageLevel, cloudpickle
+
+from penstock.blockstore import BlockAccess, read_block
+from penstock.receiver import Receiver, ReceiverLaunch, as_receiver, run_receiver
+from penstock.settings import Settings
+from penstock.wire import Peer, Reply, Server
+from penstock.wire.messages import (
+    AddBlock,
+    DeregisterReceiver,
+    Message,
+    Ok,
+    ReceivedBlockInfo,
+    Refused,
+    Registered,
+    RegisterReceiver,
+    ReportError,
+    StopReceiver,
+)
+
+WAIT_S = 20.0
+"""No wait of a test is longer: a bound, not an expectation."""
+
+M = TypeVar("M", bound=Message)
+
+
+class Tracker:
+    """The driver's side of one stream."""
+
+    def __init__(self) -> None:
+        self.secret = os.urandom(32)
+        self.changed = threading.Condition()
+        self.messages: list[Message] = []
+        self.blocks: list[ReceivedBlockInfo] = []
+        self.peer: Peer | None = None
+        self.position: bytes | None = None
+        self.answer: Callable[[Message], Message | None] = lambda message: None
+        """A test may answer in the place of this tracker."""
+        self._attempts: dict[str, int] = {}
+        self.server = Server(self.secret, self)
+        self.address = self.server.start()
+
+    def on_message(self, peer: Peer, message: Message) -> Reply:
+        with self.changed:
+            self.messages.append(message)
+            reply = self.answer(message)
+            if reply is None:
+                reply = self._answer(peer, message)
+            self.changed.notify_all()
+            return reply
+
+    def _answer(self, peer: Peer, message: Message) -> Message | None:
+        if isinstance(message, RegisterReceiver):
+            self.peer = peer
+            attempt = self._attempts.setdefault(message.attempt, len(self._attempts) + 1)
+            return Registered(attempt << 32, self.position, None)
+        if isinstance(message, AddBlock):
+            for block in message.blocks:
+                if block.block_id not in [known.block_id for known in self.blocks]:
+                    self.blocks.append(block)
+                    self.position = block.position or self.position
+        return None if isinstance(message, ReportError) else Ok()
+
+    def on_disconnect(self, peer: Peer) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+    def of(self, kind: type[M]) -> list[M]:
+        with self.changed:
+            return [message for message in self.messages if isinstance(message, kind)]
+
+    def wait_for(self, condition: Callable[[], Any]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(condition, WAIT_S), self.messages
+
+    def wait_for_count(self, kind: type[Message], count: int) -> None:
+        self.wait_for(lambda: len(self.of(kind)) >= count)
+
+    def send(self, message: Message) -> None:
+        assert self.peer is not None
+        self.peer.send(message)
+
+    def records(self) -> list[Any]:
+        """Read back every reported block."""
+        with self.changed:
+            blocks = list(self.blocks)
+        found: list[Any] = []
+        for info in blocks:
+            with read_block(info, BlockAccess()) as block:
+                found.extend(block.records())
+        return found
+
+    def wait_for_records(self, count: int) -> list[Any]:
+        self.wait_for(lambda: sum(block.num_records for block in self.blocks) >= count)
+        return self.records()
+
+    def last_position(self) -> Any:
+        return None if self.position is None else msgspec.msgpack.decode(self.position)
+
+
+class Running:
+    """One attempt of a receiver, run in a thread of this process as a Spark task would run it."""
+
+    def __init__(
+        self, receiver: object, tracker: Tracker, folder: Path, settings: Settings, **changes: Any
+    ) -> None:
+        self.error: BaseException | None = None
+        self.launch = replace(_launch(receiver, tracker, folder, settings), **changes)
+        self._thread = threading.Thread(target=self._run, name="penstock-test-task", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            run_receiver(self.launch)
+        except BaseException as error:  # noqa: BLE001 - what the task raises is what a test asks
+            self.error = error
+
+    def join(self) -> BaseException | None:
+        """Wait for the end of the task; return what it raised."""
+        self._thread.join(WAIT_S)
+        assert not self._thread.is_alive(), "the receiver did not end"
+        return self.error
+
+
+def _launch(receiver: object, tracker: Tracker, folder: Path, settings: Settings) -> ReceiverLaunch:
+    pickled = receiver if isinstance(receiver, bytes) else cloudpickle.dumps(as_receiver(receiver))
+    level = StorageLevel.MEMORY_AND_DISK
+    return ReceiverLaunch(
+        stream_id=3,
+        attempt=uuid.uuid4().hex,
+        receiver=pickled,
+        tracker_address=tracker.address,
+        secret=tracker.secret,
+        application_id="app-test",
+        settings=settings,
+        block_log_root=str(folder),
+        sync="none",
+        storage_level=ReceiverLaunch.storage_level_tuple(level),
+    )
+
+
+class Shared:
+    """What a receiver under test and its test share: the object is pickled, the registry is not."""
+
+    _all: ClassVar[dict[str, Shared]] = {}
+
+    def __init__(self) -> None:
+        self.key = uuid.uuid4().hex
+        self.changed = threading.Condition()
+        self.events: list[Any] = []
+        self.receiver: Any = None
+        Shared._all[self.key] = self
+
+    def __reduce__(self) -> tuple[Callable[[str], Shared], tuple[str]]:
+        return Shared._find, (self.key,)
+
+    @staticmethod
+    def _find(key: str) -> Shared:
+        return Shared._all[key]
+
+    def say(self, event: Any) -> None:
+        with self.changed:
+            self.events.append(event)
+            self.changed.notify_all()
+
+    def wait_for(self, event: Any, count: int = 1) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.events.count(event) >= count, WAIT_S), (
+                self.events
+            )
+
+
+__all__ = [
+    "WAIT_S",
+    "DeregisterReceiver",
+    "Receiver",
+    "Refused",
+    "Running",
+    "Shared",
+    "StopReceiver",
+    "Tracker",
+    "pickle",
+]
