@@ -166,6 +166,7 @@ class Shared:
         self.changed = threading.Condition()
         self.events: list[Any] = []
         self.receiver: Any = None
+        self.go = threading.Event()
         Shared._all[self.key] = self
 
     def __reduce__(self) -> tuple[Callable[[str], Shared], tuple[str]]:

@@ -1,0 +1,480 @@
+"""Generators, async generators, and classes with run() as receivers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import StorageLevel
+
+from penstock.receiver import (
+    NotAReceiverError,
+    Receiver,
+    ReceiverContext,
+    as_receiver,
+    receiver,
+)
+from penstock.wire.messages import (
+    AddBlock,
+    DeregisterReceiver,
+    Message,
+    RegisterReceiver,
+    ReportError,
+    StopReceiver,
+)
+from tests.receiver.running import WAIT_S, Running, Shared, Tracker
+
+Run = Callable[..., Running]
+
+
+# -- what is a receiver ----------------------------------------------------------------------------
+
+
+def test_a_receiver_is_taken_as_it_is() -> None:
+    made = Receiver()
+    assert as_receiver(made) is made
+
+
+def nothing() -> None:
+    """Not a generator."""
+
+
+class WithoutRun:
+    pass
+
+
+class RunIsData:
+    run = 5
+
+
+class NeedsTwo:
+    def run(self, one: object, two: object) -> None: ...
+
+
+def generator_of_two(one: object, two: object) -> Iterator[object]:
+    yield one, two
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        (nothing, "a function without yield"),
+        (WithoutRun, "a class without run"),
+        (WithoutRun(), "'WithoutRun'"),
+        (Receiver, "give an instance"),
+        (RunIsData(), "run is not a method"),
+        (NeedsTwo(), "needs the arguments one, two"),
+        (generator_of_two, "needs the arguments one, two"),
+        ([1, 2], "'list'"),
+        (receiver(positions=True)(type("R", (), {"run": lambda self: None})), "needs a run"),
+    ],
+)
+def test_what_is_no_receiver_is_refused_with_the_accepted_forms(source: object, says: str) -> None:
+    with pytest.raises(NotAReceiverError) as caught:
+        as_receiver(source)
+    assert says in str(caught.value)
+    assert "a generator function or async generator function" in str(caught.value)
+
+
+def test_the_decorator_declares_and_leaves_the_function_as_it_is() -> None:
+    schema = pa.schema([("n", pa.int64())])
+
+    @receiver(schema=schema, storageLevel=StorageLevel.DISK_ONLY, preferredLocation="executor_h_1")
+    def numbers() -> Iterator[dict[str, int]]:
+        yield {"n": 1}
+
+    assert list(numbers()) == [{"n": 1}]
+    made = as_receiver(numbers, StorageLevel.MEMORY_ONLY)
+    assert made.schema == schema
+    assert made.storageLevel == StorageLevel.DISK_ONLY
+    assert made.preferredLocation() == "executor_h_1"
+    assert as_receiver(numbers) is not made, "two streams of one function have two receivers"
+
+
+def test_the_decorator_needs_no_parentheses_and_the_level_can_be_given() -> None:
+    @receiver
+    def one() -> Iterator[bytes]:
+        yield b"1"
+
+    assert as_receiver(one).storageLevel == StorageLevel.MEMORY_AND_DISK_2
+    assert as_receiver(one, StorageLevel.MEMORY_ONLY).storageLevel == StorageLevel.MEMORY_ONLY
+
+
+# -- generators ------------------------------------------------------------------------------------
+
+
+def test_a_generator_is_a_receiver_and_its_end_is_for_good(run: Run, tracker: Tracker) -> None:
+    def few() -> Iterator[str]:
+        for number in range(10_000):
+            yield str(number)
+
+    assert run(few).join() is None
+    assert tracker.records() == [str(number) for number in range(10_000)]
+    assert tracker.of(RegisterReceiver)[0].receiver_type == "few"
+    assert len(tracker.of(RegisterReceiver)) == 1
+    assert tracker.of(DeregisterReceiver)[0].message == (
+        "Source ended: generator 'few' of receiver 3 returned"
+    )
+
+
+def test_an_empty_generator_ends(run: Run, tracker: Tracker) -> None:
+    def none() -> Iterator[str]:
+        yield from ()
+
+    assert run(none).join() is None
+    assert tracker.records() == []
+
+
+def test_a_partial_and_a_callable_object_are_generators_too(run: Run, tracker: Tracker) -> None:
+    class Counting:
+        def __init__(self, end: int) -> None:
+            self.end = end
+
+        def __call__(self) -> Iterator[int]:
+            yield from range(self.end)
+
+    def up_to(end: int, ctx: ReceiverContext) -> Iterator[int]:
+        yield ctx.stream_id
+        yield from range(end)
+
+    assert run(functools.partial(up_to, 2)).join() is None
+    assert tracker.records() == [3, 0, 1]
+    assert run(Counting(2)).join() is None
+    assert tracker.records() == [3, 0, 1, 0, 1]
+
+
+def test_each_record_is_stored_before_the_next_is_asked_for(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    """A slow source is not kept waiting for a chunk to fill."""
+
+    def slow() -> Iterator[str]:
+        yield "first"
+        shared.say("asked")
+        assert shared.go.wait(WAIT_S)
+        yield "second"
+
+    run(slow)
+    shared.wait_for("asked")
+    assert tracker.wait_for_records(1) == ["first"]
+    shared.go.set()
+    assert tracker.wait_for_records(2) == ["first", "second"]
+
+
+def test_a_generator_yields_lists_batches_and_tables_as_many_records(
+    run: Run, tracker: Tracker
+) -> None:
+    batch = pa.RecordBatch.from_pydict({"n": [1, 2]})
+
+    def bulk() -> Iterator[Any]:
+        yield ["a", "b"]
+        yield batch
+        yield pa.Table.from_batches([batch])
+        yield "c"
+
+    assert run(bulk).join() is None
+    rows = [{"n": 1}, {"n": 2}]
+    assert tracker.records() == ["a", "b", *rows, *rows, "c"]
+
+
+def test_a_yielded_pair_is_a_record_unless_declared(run: Run, tracker: Tracker) -> None:
+    def pairs() -> Iterator[tuple[str, int]]:
+        yield "a", 1
+        yield "b", 2
+
+    assert run(pairs).join() is None
+    assert tracker.records() == [("a", 1), ("b", 2)]
+    assert tracker.position is None
+
+
+def test_declared_positions_are_durable_with_their_records(run: Run, tracker: Tracker) -> None:
+    @receiver(positions=True)
+    def pairs(ctx: ReceiverContext) -> Iterator[tuple[Any, int]]:
+        start = ctx.last_position or 0
+        yield f"after {start}", start + 1
+        yield ["x", "y"], start + 3
+
+    assert run(pairs).join() is None
+    assert tracker.last_position() == 3
+    assert run(pairs).join() is None
+    assert tracker.last_position() == 6
+    assert tracker.records() == ["after 0", "x", "y", "after 3", "x", "y"]
+
+
+def test_what_is_no_pair_is_an_error_where_pairs_are_declared(run: Run, tracker: Tracker) -> None:
+    @receiver(positions=True)
+    def broken() -> Iterator[Any]:
+        yield "no position"
+
+    run(broken)
+    tracker.wait_for_count(DeregisterReceiver, 1)
+    assert "must be a pair (records, position)" in tracker.of(DeregisterReceiver)[0].error
+
+
+def test_a_generator_that_raises_is_called_again_and_goes_on_from_its_position(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    @receiver(positions=True)
+    def stumbling(ctx: ReceiverContext) -> Iterator[tuple[str, int]]:
+        start = ctx.last_position or 0
+        for number in range(start, start + 3):
+            yield str(number), number + 1
+        if start < 6:
+            raise OSError("line broke")
+
+    assert run(stumbling).join() is None
+    assert tracker.records() == [str(number) for number in range(9)]
+    restarts = [m for m in tracker.of(DeregisterReceiver) if m.error]
+    assert len(restarts) == 2
+    assert restarts[0].message == (
+        "Restarting receiver with delay 10 ms: Error in generator 'stumbling' of receiver 3: "
+        "line broke"
+    )
+    assert "OSError: line broke" in restarts[0].error
+
+
+def test_an_endless_generator_is_closed_at_a_stop_and_loses_nothing(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    def endless() -> Iterator[str]:
+        number = 0
+        try:
+            while True:
+                yield str(number)
+                number += 1
+        finally:
+            shared.say(("closed", number))
+
+    running = run(endless)
+    tracker.wait_for_records(5000)
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    (event,) = shared.events
+    assert tracker.records() == [str(number) for number in range(event[1] + 1)]
+
+
+def test_a_generator_that_waits_for_its_stop_ends_at_once(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    def waiting(ctx: ReceiverContext) -> Iterator[str]:
+        yield "up"
+        shared.say(ctx.stopped.wait(WAIT_S))
+
+    running = run(waiting)
+    tracker.wait_for_records(1)
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert shared.events == [True]
+
+
+def test_a_generator_blocked_for_ever_does_not_hang_the_stop_and_is_named(
+    run: Run, tracker: Tracker, shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.receiver._threaded.STOP_BOUND_S", 0.2)
+
+    def blocked() -> Iterator[str]:
+        yield "up"
+        shared.go.wait(WAIT_S)
+
+    running = run(blocked)
+    tracker.wait_for_records(1)
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    (report,) = tracker.of(ReportError)
+    assert "generator 'blocked' of receiver 3 did not end within 0.2 s" in report.message
+    assert "in wait" in report.message
+    shared.go.set()
+
+
+# -- async generators ------------------------------------------------------------------------------
+
+
+def test_an_async_generator_is_a_receiver(run: Run, tracker: Tracker) -> None:
+    async def few(ctx: ReceiverContext) -> AsyncIterator[str]:
+        for number in range(2000):
+            yield str(number)
+            if number % 500 == 0:
+                await asyncio.sleep(0)
+
+    assert run(few).join() is None
+    assert tracker.records() == [str(number) for number in range(2000)]
+
+
+def test_an_async_generator_is_cancelled_where_it_waits(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    async def waiting() -> AsyncIterator[str]:
+        try:
+            yield "up"
+            await asyncio.sleep(3600)
+        finally:
+            shared.say("closed")
+
+    running = run(waiting)
+    assert tracker.wait_for_records(1) == ["up"]
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert shared.events == ["closed"]
+    assert not tracker.of(ReportError)
+
+
+def test_an_async_generator_that_raises_is_called_again(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    async def stumbling() -> AsyncIterator[str]:
+        shared.say("called")
+        yield "x"
+        if len(shared.events) == 1:
+            raise OSError("line broke")
+
+    assert run(stumbling).join() is None
+    assert tracker.records() == ["x", "x"]
+    assert "OSError: line broke" in tracker.of(DeregisterReceiver)[0].error
+
+
+def test_i7_storing_never_blocks_the_event_loop_and_what_is_in_hand_is_bounded(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    may_answer = threading.Event()
+
+    def answer(message: Message) -> Message | None:
+        if isinstance(message, AddBlock):
+            assert may_answer.wait(WAIT_S)
+        return None
+
+    tracker.answer = answer
+    yielded = [0]
+    shared.receiver = yielded
+
+    async def flood() -> AsyncIterator[list[str]]:
+        async def heartbeat() -> None:
+            while True:
+                await asyncio.sleep(0.01)
+                shared.say("beat")
+
+        beating = asyncio.ensure_future(heartbeat())
+        try:
+            while True:
+                shared.receiver[0] += 1
+                yield ["x" * 100_000]
+        finally:
+            beating.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await beating
+
+    running = run(flood)
+    # Four megabytes of arena are full soon; from then on nothing more is taken, but the loop lives.
+    seen = -1
+    while seen != yielded[0]:
+        seen = yielded[0]
+        shared.wait_for("beat", shared.events.count("beat") + 20)
+    assert 0 < yielded[0] < 256 + 200
+    may_answer.set()
+    tracker.send(StopReceiver())
+    assert running.join() is None
+
+
+# -- classes with run() ----------------------------------------------------------------------------
+
+
+class Counter:
+    """Stores through its context until it is told to stop."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+
+    def run(self, ctx: ReceiverContext) -> None:
+        ctx.store("up")
+        self.shared.go.wait(WAIT_S)
+        ctx.store("last")
+
+    def stop(self) -> None:
+        self.shared.say("stop")
+        self.shared.go.set()
+
+
+def test_a_class_with_run_may_block_and_is_told_to_stop(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    running = run(Counter(shared))
+    tracker.wait_for_records(1)
+    assert tracker.of(RegisterReceiver)[0].receiver_type == "Counter"
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert shared.events == ["stop"]
+    assert tracker.records() == ["up", "last"]
+
+
+def test_a_run_without_an_argument_stores_through_the_object(run: Run, tracker: Tracker) -> None:
+    class Simple:
+        store: Callable[..., None]
+        context: ReceiverContext
+
+        def run(self) -> None:
+            self.store(f"stream {self.context.stream_id}")
+
+    del Simple.__annotations__
+    assert run(Simple()).join() is None
+    assert tracker.records() == ["stream 3"]
+
+
+def test_a_class_is_instantiated_in_the_executor(run: Run, tracker: Tracker) -> None:
+    class Holding:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()  # could not have been pickled
+
+        def run(self) -> Iterator[str]:
+            with self.lock:
+                yield "made here"
+
+    assert run(Holding).join() is None
+    assert tracker.records() == ["made here"]
+
+
+def test_run_may_be_a_coroutine_or_an_async_generator(run: Run, tracker: Tracker) -> None:
+    class Coroutine:
+        async def run(self, ctx: ReceiverContext) -> None:
+            await asyncio.sleep(0)
+            ctx.store("coroutine")
+
+    class Generator:
+        async def run(self) -> AsyncIterator[str]:
+            yield "async generator"
+
+    assert run(Coroutine()).join() is None
+    assert run(Generator()).join() is None
+    assert tracker.records() == ["coroutine", "async generator"]
+
+
+def test_a_coroutine_is_cancelled_at_a_stop(run: Run, tracker: Tracker, shared: Shared) -> None:
+    class Waiting:
+        async def run(self, ctx: ReceiverContext) -> None:
+            ctx.store("up")
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                shared.say("cancelled")
+
+    running = run(Waiting())
+    tracker.wait_for_records(1)
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert shared.events == ["cancelled"]
+
+
+def test_a_run_that_raises_is_run_again(run: Run, tracker: Tracker, shared: Shared) -> None:
+    class Stumbling:
+        def run(self, ctx: ReceiverContext) -> None:
+            shared.say("run")
+            ctx.store("x")
+            if len(shared.events) < 3:
+                raise RuntimeError("again")
+
+    assert run(Stumbling()).join() is None
+    assert tracker.records() == ["x", "x", "x"]
