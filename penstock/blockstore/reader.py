@@ -128,7 +128,8 @@ class Block:
         for start in range(0, self.num_records, _CHUNK):
             try:
                 chunk = column.slice(start, _CHUNK).to_numpy(zero_copy_only=False).tolist()
-            except UnicodeDecodeError:
+            except (UnicodeDecodeError, pa.lib.ArrowException):
+                # `to_numpy` raises the second for bytes that are not UTF-8.
                 chunk = list(map(_replace, binary.slice(start, _CHUNK).to_pylist()))
             if self.kind is BlockKind.PICKLED:
                 chunk = list(map(pickle.loads, chunk))
