@@ -1,0 +1,257 @@
+"""`run_receiver`: what an executor is given, and how an attempt begins and ends there."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark import StorageLevel
+
+from penstock.receiver import EndingKind, ReceiverFailedError, ReceiverLaunch
+from penstock.receiver._placement import executor_id, host_name
+from penstock.wire.messages import (
+    DeregisterReceiver,
+    Refused,
+    RegisterReceiver,
+    ReportError,
+    StopReceiver,
+)
+from tests.receiver.conftest import SETTINGS
+from tests.receiver.running import WAIT_S, Running, Shared, Tracker
+from tests.receiver.test_life_cycle import Quiet
+
+Run = Callable[..., Running]
+
+
+def explode() -> None:
+    raise ModuleNotFoundError("No module named 'only_on_the_driver'")
+
+
+class CannotBeUnpickled:
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return explode, ()
+
+
+class CannotBeMade:
+    def __init__(self) -> None:
+        raise ValueError("no such topic")
+
+    def run(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("receiver", "says"),
+    [
+        (pickle.dumps(CannotBeUnpickled()), "No module named 'only_on_the_driver'"),
+        (CannotBeMade, "no such topic"),
+        (pickle.dumps("text"), "str is not a Receiver"),
+        (b"garbage", "could not be made in the executor"),
+    ],
+)
+def test_a_receiver_that_cannot_be_made_is_told_once_and_not_retried(
+    run: Run, tracker: Tracker, receiver: object, says: str
+) -> None:
+    """The original launches it again, for ever, and says nothing."""
+    assert run(receiver).join() is None, "a task that fails would be tried again"
+    tracker.wait_for_count(ReportError, 1)
+    (report,) = tracker.of(ReportError)
+    assert report.permanent
+    assert says in report.message
+    assert "Traceback" in report.error
+    assert tracker.of(RegisterReceiver) == []
+
+
+def test_a_bad_setting_is_permanent_too(run: Run, tracker: Tracker, shared: Shared) -> None:
+    """In the original ``blockInterval=abc`` relaunches the receiver for ever, without an event."""
+    from penstock.errors import SettingError
+
+    class BadSetting(Quiet):
+        def onStart(self) -> None:
+            raise SettingError("spark.my.topic", "", "the name of a topic")
+
+    assert run(BadSetting(shared)).join() is None
+    reports = [report for report in tracker.of(ReportError) if report.permanent]
+    assert "spark.my.topic" in reports[0].message
+
+
+def test_an_unwritable_log_folder_reaches_the_driver(
+    run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    error = run(Quiet(shared), block_log_root=str(tmp_path / "file")).join()
+    assert isinstance(error, ReceiverFailedError)
+    tracker.wait_for_count(DeregisterReceiver, 1)
+    assert "file" in tracker.of(DeregisterReceiver)[0].error
+
+
+def test_the_launch_hides_what_nobody_should_see(tracker: Tracker) -> None:
+    launch = ReceiverLaunch(
+        stream_id=1,
+        attempt="a" * 32,
+        receiver=b"the pickled receiver",
+        tracker_address=tracker.address,
+        secret=tracker.secret,
+        application_id="app",
+        settings=SETTINGS,
+        block_log_root="/x",
+        sync="none",
+        storage_level=ReceiverLaunch.storage_level_tuple(StorageLevel.DISK_ONLY),
+    )
+    assert repr(tracker.secret) not in repr(launch)
+    assert "pickled" not in repr(launch)
+    assert pickle.loads(pickle.dumps(launch)) == launch
+
+
+def test_storage_levels_say_which_copies_exist(run: Run, tracker: Tracker, shared: Shared) -> None:
+    for level, memory, disk in (
+        (StorageLevel.MEMORY_ONLY, True, False),
+        (StorageLevel.DISK_ONLY, False, True),
+        (StorageLevel.MEMORY_AND_DISK_2, True, True),
+    ):
+        tracker.blocks.clear()
+        running = run(Quiet(shared), storage_level=ReceiverLaunch.storage_level_tuple(level))
+        shared.wait_for("onStart", len(shared.events) + 1 - shared.events.count("onStop"))
+        shared.receiver.store(["x"])
+        (block,) = tracker.blocks
+        assert (block.memory is not None, block.segment is not None) == (memory, disk)
+        tracker.send(StopReceiver())
+        running.join()
+
+
+def test_an_attempt_ends_when_its_driver_is_gone_for_long(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    running = run(
+        Quiet(shared), settings=replace(SETTINGS, block_server_lease_s=0.3, ask_timeout_s=0.5)
+    )
+    shared.wait_for("onStart")
+    tracker.server.stop()
+    tracker.peer = None
+    error = running.join()
+    assert isinstance(error, ReceiverFailedError)
+    assert error.kind is EndingKind.LOST
+    assert shared.events == ["onStart", "onStop"]
+
+
+def test_after_a_reconnect_the_receiver_registers_again(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    running = run(Quiet(shared))
+    shared.wait_for("onStart")
+    assert tracker.peer is not None
+    tracker.peer.close()
+    tracker.wait_for_count(RegisterReceiver, 2)
+    first, second = tracker.of(RegisterReceiver)
+    assert first == second
+    shared.receiver.store(["after the reconnect"])
+    assert tracker.records() == ["after the reconnect"]
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert shared.events == ["onStart", "onStop"]
+
+
+def test_an_attempt_that_was_replaced_while_it_was_cut_off_ends(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    running = run(Quiet(shared))
+    shared.wait_for("onStart")
+    tracker.answer = lambda message: (
+        Refused("a newer attempt is registered") if isinstance(message, RegisterReceiver) else None
+    )
+    assert tracker.peer is not None
+    tracker.peer.close()
+    assert running.join() is None
+    assert shared.events == ["onStart", "onStop"]
+
+
+def test_no_thread_of_ours_is_left_behind(run: Run, tracker: Tracker, shared: Shared) -> None:
+    import threading
+
+    before = set(threading.enumerate())
+    running = run(Quiet(shared))
+    shared.wait_for("onStart")
+    shared.receiver.restart("once")
+    shared.wait_for("onStart", 2)
+    tracker.send(StopReceiver())
+    running.join()
+    assert [thread.name for thread in set(threading.enumerate()) - before] == []
+
+
+def test_the_process_does_not_outlive_its_executor(tracker: Tracker, tmp_path: Path) -> None:
+    """A process between us and the receiver dies, as an executor's daemon does."""
+    script = textwrap.dedent(
+        """
+        import os, pathlib, pickle, sys
+        parent, child = os.getpid(), os.fork()
+        if child:
+            os.write(1, f"{child}\\n".encode())
+            sys.stdin.read()
+            os._exit(0)
+        from penstock.receiver import run_receiver
+        run_receiver(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()))
+        """
+    )
+    (tmp_path / "idle.py").write_text(
+        "from penstock.receiver import Receiver\n"
+        "class Idle(Receiver):\n"
+        "    def onStart(self): pass\n"
+        "    def onStop(self): pass\n"
+    )
+    receiver = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import idle,pickle,sys;sys.stdout.buffer.write(pickle.dumps(idle.Idle()))",
+        ],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"},
+        capture_output=True,
+        check=True,
+        timeout=WAIT_S,
+    ).stdout
+    launch = ReceiverLaunch(
+        stream_id=3,
+        attempt="b" * 32,
+        receiver=receiver,
+        tracker_address=tracker.address,
+        secret=tracker.secret,
+        application_id="app",
+        settings=replace(SETTINGS, memory_dir=str(tmp_path)),
+        block_log_root=str(tmp_path),
+        sync="none",
+        storage_level=ReceiverLaunch.storage_level_tuple(StorageLevel.MEMORY_AND_DISK),
+    )
+    (tmp_path / "launch").write_bytes(pickle.dumps(launch))
+    executor = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "launch")],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        tracker.wait_for_count(RegisterReceiver, 1)
+    finally:
+        executor.kill()
+        executor.wait(WAIT_S)
+    tracker.wait_for_count(DeregisterReceiver, 1)
+    assert "executor of receiver 3 is gone" in tracker.of(DeregisterReceiver)[0].message
+
+
+def test_the_executor_is_found_where_spark_tells_it() -> None:
+    assert executor_id({}) == "driver"
+    assert executor_id({"SPARK_EXECUTOR_ID": "7"}) == "7"
+    address = "http://w:8081/logPage/?appId=app-1&executorId=12&logType=stdout"
+    assert executor_id({"SPARK_LOG_URL_STDOUT": address}) == "12"
+
+
+def test_the_host_has_the_name_that_sparks_scheduler_knows() -> None:
+    assert host_name("2", {"1": "a", "2": "b"}) == "b"
+    assert host_name("unknown", {"1": "a", "2": "a"}) == "a"
+    assert host_name("unknown", {"1": "a", "2": "b"})
+    assert host_name("driver", {})

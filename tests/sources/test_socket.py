@@ -1,0 +1,149 @@
+"""`SocketReceiver` against real servers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock.sources import SocketReceiver
+from penstock.wire.messages import DeregisterReceiver, RegisterReceiver, ReportError, StopReceiver
+from tests.receiver.conftest import run, shared, tracker
+from tests.receiver.running import WAIT_S, Running, Tracker
+
+__all__ = ["run", "shared", "tracker"]
+
+Run = Callable[..., Running]
+
+
+class LineServer:
+    """Accepts connections one after the other; the test sends."""
+
+    def __init__(self) -> None:
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.listening.settimeout(WAIT_S)
+        self.port: int = self.listening.getsockname()[1]
+        self.connection: socket.socket | None = None
+
+    def accept(self) -> socket.socket:
+        self.connection, _ = self.listening.accept()
+        return self.connection
+
+    def close(self) -> None:
+        self.listening.close()
+        if self.connection is not None:
+            self.connection.close()
+
+
+@pytest.fixture
+def server() -> Iterator[LineServer]:
+    server = LineServer()
+    yield server
+    server.close()
+
+
+def test_lines_are_cut_as_javas_readline_cuts_them(
+    run: Run, tracker: Tracker, server: LineServer
+) -> None:
+    run(SocketReceiver("127.0.0.1", server.port))
+    connection = server.accept()
+    connection.sendall("one\ntwo\r\nthree\rvier \xfc\n\nno end".encode())
+    connection.shutdown(socket.SHUT_WR)
+    assert tracker.wait_for_records(6) == ["one", "two", "three", "vier \xfc", "", "no end"]
+
+
+def test_bytes_that_are_not_utf_8_are_replaced(
+    run: Run, tracker: Tracker, server: LineServer
+) -> None:
+    run(SocketReceiver("127.0.0.1", server.port))
+    server.accept().sendall(b"good\nb\xffd\n")
+    assert tracker.wait_for_records(2) == ["good", "b\ufffdd"]
+
+
+def test_an_end_of_the_stream_is_a_restart_that_says_so(
+    run: Run, tracker: Tracker, server: LineServer
+) -> None:
+    run(SocketReceiver("127.0.0.1", server.port))
+    server.accept().close()
+    server.accept().sendall(b"again\n")
+    assert tracker.wait_for_records(1) == ["again"]
+    assert tracker.of(DeregisterReceiver)[0].message == (
+        "Restarting receiver with delay 10 ms: Socket data stream had no more data"
+    )
+
+
+def test_a_refused_connection_is_tried_again_after_the_delay(
+    run: Run, tracker: Tracker, server: LineServer
+) -> None:
+    server.listening.close()
+    running = run(SocketReceiver("127.0.0.1", server.port))
+    tracker.wait_for_count(DeregisterReceiver, 2)
+    for told in tracker.of(DeregisterReceiver)[:2]:
+        assert told.message.endswith(f"Error connecting to 127.0.0.1:{server.port}")
+        assert "ConnectionRefusedError" in told.error
+    tracker.send(StopReceiver())
+    assert running.join() is None
+
+
+def test_an_unknown_host_is_no_tight_loop(run: Run, tracker: Tracker) -> None:
+    """In the original it ends the task, and the driver launches it again, about thrice a second."""
+    running = run(SocketReceiver("no-such-host.invalid", 9))
+    tracker.wait_for_count(DeregisterReceiver, 1)
+    told = tracker.of(DeregisterReceiver)[0]
+    assert "Restarting receiver with delay 10 ms" in told.message
+    assert "Error connecting to no-such-host.invalid:9" in told.message
+    assert "gaierror" in told.error
+    tracker.send(StopReceiver())
+    assert running.join() is None
+
+
+def test_a_broken_connection_is_a_restart_with_its_error(
+    run: Run, tracker: Tracker, server: LineServer
+) -> None:
+    run(SocketReceiver("127.0.0.1", server.port))
+    connection = server.accept()
+    connection.sendall(b"complete\ncut")
+    tracker.wait_for_records(1)
+    # With this option a close is a reset.
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    connection.close()
+    tracker.wait_for_count(DeregisterReceiver, 1)
+    told = tracker.of(DeregisterReceiver)[0]
+    assert told.message.endswith("Error receiving data")
+    assert "ConnectionResetError" in told.error
+    assert tracker.records() == ["complete"]
+
+
+def test_a_silent_source_does_not_hang_the_stop_and_a_cut_line_is_no_record(
+    run: Run, tracker: Tracker, server: LineServer
+) -> None:
+    running = run(SocketReceiver("127.0.0.1", server.port))
+    server.accept().sendall(b"whole\nhalf a li")
+    tracker.wait_for_records(1)
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert tracker.records() == ["whole"]
+    assert len(tracker.of(RegisterReceiver)) == 1
+
+
+def test_i7_a_line_without_an_end_is_dropped_and_reported_without_growing_memory(
+    run: Run, tracker: Tracker, server: LineServer
+) -> None:
+    run(SocketReceiver("127.0.0.1", server.port))
+    connection = server.accept()
+    piece = b"x" * (1 << 20)
+
+    def send() -> None:
+        for _ in range(64):  # the largest block of this test is one megabyte
+            connection.sendall(piece)
+        connection.sendall(b"\nafter\n")
+
+    sending = threading.Thread(target=send, daemon=True)
+    sending.start()
+    assert tracker.wait_for_records(1) == ["after"]
+    sending.join(WAIT_S)
+    (report,) = tracker.of(ReportError)
+    assert report.message.startswith("1 record(s) of ")
+    assert "RecordTooLargeError" in report.error
