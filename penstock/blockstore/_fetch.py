@@ -1,0 +1,198 @@
+"""Reading a block from another host: one connection, one request, the record's bytes.
+
+After the handshake of `penstock.wire` (service ``blocks``), all little-endian:
+
+- request: u32 length, then MessagePack of a `FetchRequest`;
+- answer: u8 status, u64 length, then that many bytes: the log record (header and payload) as it
+  lies in the slot or the segment, or for any other status a reason in UTF-8.
+
+A connection may carry several requests, one after the other.
+"""
+
+from __future__ import annotations
+
+import enum
+import socket
+import ssl
+import struct
+import time
+
+import msgspec
+
+from penstock.wal import RECORD_HEADER_SIZE, parse_record
+from penstock.wire import ClientHandshake, ConnectionLostError, ProtocolError, WireError
+from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
+
+__all__ = [
+    "ANSWER",
+    "MAX_REQUEST_BYTES",
+    "REQUEST",
+    "SERVICE",
+    "BlockNotServedError",
+    "FetchRequest",
+    "FetchStatus",
+    "fetch",
+]
+
+SERVICE = "blocks"
+REQUEST = struct.Struct("<I")
+ANSWER = struct.Struct("<BQ")
+MAX_REQUEST_BYTES = 64 << 10
+_MAX_REASON_BYTES = 4 << 10
+
+
+class FetchStatus(enum.IntEnum):
+    """What an answer holds."""
+
+    REFUSED = 0
+    """The request is not allowed, or cannot be understood."""
+    RECORD = 1
+    """The record follows."""
+    NOT_FOUND = 2
+    """The block is in none of its places any more."""
+    BUSY = 3
+    """Too many others are being served; the same request may succeed later."""
+
+
+class FetchRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Which record is wanted: the places of a `ReceivedBlockInfo`, and what must lie there."""
+
+    sequence: int
+    memory: MemoryPlace | None
+    segment: SegmentPlace | None
+
+
+class BlockNotServedError(WireError):
+    """The block server did not give the block.
+
+    Attributes:
+        block_id: The block.
+        status: What it answered.
+    """
+
+    def __init__(self, peer: str, block_id: str, status: FetchStatus, reason: str) -> None:
+        super().__init__(
+            peer,
+            f"the block server {peer} did not give block {block_id} "
+            f"({status.name.lower().replace('_', ' ')}): {reason}",
+        )
+        self.block_id = block_id
+        self.status = status
+        self._arguments = (peer, block_id, status, reason)
+
+
+def fetch(
+    address: tuple[str, int],
+    secret: bytes,
+    info: ReceivedBlockInfo,
+    timeout_s: float = 30.0,
+    *,
+    ssl_context: ssl.SSLContext | None = None,
+) -> memoryview:
+    """Fetch a block's payload from a block server, and check it.
+
+    Args:
+        address: Host and port of the block server.
+        secret: The application's secret.
+        info: The block.
+        timeout_s: Bound of the whole, in seconds.
+        ssl_context: Makes it a TLS connection, below the authentication.
+
+    Returns:
+        The record's payload; its sequence, length and CRC-32C are those that were expected.
+
+    Raises:
+        AuthenticationError: The two ends do not share the secret.
+        BlockNotServedError: The server has it no more, or refuses.
+        ConnectionLostError: The server cannot be reached, broke off, or took too long.
+        ProtocolError: What answered is no block server.
+        CorruptRecordError: What came is not the block.
+    """
+    peer = f"{address[0]}:{address[1]}"
+    try:
+        with _Connection(address, peer, timeout_s, ssl_context) as connection:
+            connection.authenticate(secret)
+            record = connection.request(info)
+    except (OSError, EOFError) as error:
+        raise ConnectionLostError(
+            peer,
+            f"block {info.block_id} could not be fetched from {peer} within {timeout_s:g} s: "
+            f"{str(error) or type(error).__name__}",
+        ) from error
+    return parse_record(memoryview(record), expected_sequence=info.sequence)
+
+
+class _Connection:
+    """A blocking connection with one deadline for all it does."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        peer: str,
+        timeout_s: float,
+        ssl_context: ssl.SSLContext | None,
+    ) -> None:
+        self._peer = peer
+        self._deadline_s = time.monotonic() + timeout_s
+        self._socket = socket.create_connection(address, timeout_s)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if ssl_context is not None:
+                self._socket = ssl_context.wrap_socket(self._socket, server_hostname=address[0])
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def __enter__(self) -> _Connection:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._socket.close()
+
+    def authenticate(self, secret: bytes) -> None:
+        handshake = ClientHandshake(secret, SERVICE, self._peer)
+        while handshake.expects:
+            self._send(handshake.receive(bytes(self._receive(handshake.expects))))
+
+    def request(self, info: ReceivedBlockInfo) -> bytearray:
+        """Return the record, its length as `info` has it."""
+        text = msgspec.msgpack.encode(FetchRequest(info.sequence, info.memory, info.segment))
+        self._send(REQUEST.pack(len(text)) + text)
+        code, length = ANSWER.unpack(self._receive(ANSWER.size))
+        try:
+            status = FetchStatus(code)
+        except ValueError:
+            raise ProtocolError(self._peer, f"an answer of unknown status {code}") from None
+        if status is not FetchStatus.RECORD:
+            reason = bytes(self._receive(min(length, _MAX_REASON_BYTES)))
+            raise BlockNotServedError(
+                self._peer, info.block_id, status, reason.decode(errors="replace")
+            )
+        expected = RECORD_HEADER_SIZE + info.num_bytes
+        if length != expected:
+            raise ProtocolError(
+                self._peer, f"block {info.block_id} has {expected} bytes, it announced {length}"
+            )
+        return self._receive(length)
+
+    def _send(self, data: bytes) -> None:
+        if data:
+            self._bound()
+            self._socket.sendall(data)
+
+    def _receive(self, count: int) -> bytearray:
+        buffer = bytearray(count)
+        view = memoryview(buffer)
+        while view:
+            self._bound()
+            received = self._socket.recv_into(view)
+            if not received:
+                raise EOFError(f"it closed the connection, {len(view)} of {count} bytes missing")
+            view = view[received:]
+        return buffer
+
+    def _bound(self) -> None:
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the time is over")
+        self._socket.settimeout(left_s)

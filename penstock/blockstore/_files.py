@@ -1,0 +1,185 @@
+"""Which files of a host belong to one application's blocks: opening them, and removing them.
+
+Names are the only thing that a request may choose, so they are held against the exact patterns::
+
+    <memory folder>/penstock-<application id>-<attempt>
+    <block log root>/<stream id>-<attempt>/segment-….log
+    <block log root>/<stream id>-<attempt>/memory
+
+What was opened is then held against the path that the kernel gives for it, so that a symbolic
+link anywhere in it, also one that is put there at the same moment, opens nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+
+from penstock.errors import PenstockError
+from penstock.wal import segment_path
+from penstock.wire.messages import MemoryPlace, SegmentPlace
+
+__all__ = ["ApplicationFiles", "PathRefusedError"]
+
+_logger = logging.getLogger("penstock.blockstore")
+
+_ATTEMPT = re.compile(r"[0-9a-f]{32}")
+_LOG_FOLDER = re.compile(r"[0-9]{1,10}-([0-9a-f]{32})")
+_ARENA_IN_LOG_FOLDER = "memory"
+
+
+class PathRefusedError(PenstockError):
+    """A path is none of the application's own.
+
+    Attributes:
+        path: The path.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path!r} is not served: {reason}")
+        self.path = path
+
+
+class ApplicationFiles:
+    """The block files of one application on this host.
+
+    Args:
+        application_id: Spark's.
+        memory_folder: The folder of its memory files.
+        block_log_root: The folder of its attempts' log folders.
+    """
+
+    def __init__(self, application_id: str, memory_folder: str, block_log_root: str) -> None:
+        self._memory_prefix = f"penstock-{application_id}-"
+        self._memory_folder = os.path.abspath(memory_folder)
+        self._log_root = os.path.abspath(block_log_root)
+
+    # -- opening -------------------------------------------------------------------------------
+
+    def open_memory(self, place: MemoryPlace) -> int:
+        """Open a memory file for reading and return the descriptor, which is the caller's.
+
+        Raises:
+            PathRefusedError: It is none of this application's.
+            OSError: It cannot be opened.
+        """
+        folder, name = os.path.split(place.path)
+        if folder == self._memory_folder:
+            attempt = name.removeprefix(self._memory_prefix)
+            if attempt != name and _ATTEMPT.fullmatch(attempt):
+                return self._open(self._memory_folder, name)
+        elif name == _ARENA_IN_LOG_FOLDER:
+            return self._open(self._log_root, self._log_folder_name(folder), name)
+        raise PathRefusedError(place.path, "it is no memory file of this application")
+
+    def open_segment(self, place: SegmentPlace) -> int:
+        """Open a segment for reading and return the descriptor, which is the caller's.
+
+        Raises:
+            PathRefusedError: It is none of this application's.
+            OSError: It cannot be opened.
+        """
+        folder = self._log_folder_name(place.folder)
+        if place.segment < 0:
+            raise PathRefusedError(place.folder, f"no segment has the number {place.segment}")
+        name = os.path.basename(segment_path(place.folder, place.segment))
+        return self._open(self._log_root, folder, name)
+
+    def _log_folder_name(self, folder: str) -> str:
+        root, name = os.path.split(folder)
+        if root != self._log_root or not _LOG_FOLDER.fullmatch(name):
+            raise PathRefusedError(folder, "it is no log folder of this application")
+        return name
+
+    def _open(self, root: str, *names: str) -> int:
+        path = os.path.join(root, *names)
+        # Not blocking: a named pipe would hold up everybody.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            opened = os.readlink(f"/proc/self/fd/{fd}")
+            if opened.endswith(" (deleted)"):
+                raise FileNotFoundError(errno.ENOENT, "it was removed", path)
+            if opened != os.path.join(os.path.realpath(root), *names):
+                raise PathRefusedError(path, "a symbolic link leads elsewhere")
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise PathRefusedError(path, "it is not a regular file")
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    # -- removing ------------------------------------------------------------------------------
+
+    def remove_attempts(self, attempts: tuple[str, ...]) -> None:
+        """Remove the memory files and log folders of these attempts. What is gone is no error."""
+        wanted = {attempt for attempt in attempts if _ATTEMPT.fullmatch(attempt)}
+        for attempt in wanted:
+            _remove_file(os.path.join(self._memory_folder, self._memory_prefix + attempt))
+        for folder, attempt in self._log_folders():
+            if attempt in wanted:
+                _remove_folder(folder)
+
+    def remove_segments(self, segments: tuple[tuple[str, int], ...]) -> None:
+        """Remove single segments. What is gone, or is none of this application's, stays so."""
+        for folder, number in segments:
+            try:
+                name = self._log_folder_name(folder)
+            except PathRefusedError as error:
+                _logger.warning("not removed: %s", error)
+                continue
+            path = os.path.join(self._log_root, name)
+            if number >= 0 and not os.path.islink(path):
+                _remove_file(segment_path(path, number))
+
+    def remove_memory(self) -> None:
+        """Remove every memory file of the application in the memory folder."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for name in os.listdir(self._memory_folder):
+                attempt = name.removeprefix(self._memory_prefix)
+                if attempt != name and _ATTEMPT.fullmatch(attempt):
+                    _remove_file(os.path.join(self._memory_folder, name))
+
+    def remove_all(self) -> None:
+        """Remove every memory file and every log folder, and the root if nothing else is in it."""
+        self.remove_memory()
+        for folder, _ in self._log_folders():
+            _remove_folder(folder)
+        with contextlib.suppress(OSError):  # others' files are in it, or it is gone
+            os.rmdir(self._log_root)
+
+    def _log_folders(self) -> Iterator[tuple[str, str]]:
+        """Yield the path and the attempt of every log folder there is."""
+        try:
+            names = os.listdir(self._log_root)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for name in names:
+            if match := _LOG_FOLDER.fullmatch(name):
+                yield os.path.join(self._log_root, name), match[1]
+
+
+def _remove_file(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _logger.warning("%s cannot be removed: %s", path, error)
+
+
+def _remove_folder(path: str) -> None:
+    if os.path.islink(path):
+        _logger.warning("%s is a symbolic link and was left alone", path)
+        return
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _logger.warning("%s cannot be removed: %s", path, error)

@@ -1,0 +1,249 @@
+"""Starting a host's block server: at most one per application, detached from who starts it.
+
+The one who starts it takes the lock of a file in the scratch folder and hands the locked
+descriptor to the new process. So there is no moment at which two could run, and the lock ends
+with the process, however it ends. What the process needs, the secret too, goes through a pipe:
+nothing is in its arguments or its environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+import msgspec
+
+from penstock.errors import PenstockError
+
+__all__ = [
+    "BlockServerError",
+    "BlockServerLaunch",
+    "BlockServerReady",
+    "ensure_block_server",
+    "holds_lock",
+    "lock_path",
+    "log_path",
+]
+
+_logger = logging.getLogger("penstock.blockstore")
+
+_LOCK_TRIES = 10
+
+_DETACH = """
+import os, sys
+if os.fork():
+    os._exit(0)
+os.execv(sys.executable, [sys.executable, "-m", *sys.argv[1:]])
+"""
+"""Leaves the process that was started at once, so that nobody has to wait for the server's end;
+a fork of its own, before anything is imported that has threads."""
+
+
+class BlockServerError(PenstockError):
+    """The block server of this host could not be started. Blocks are read on this host only.
+
+    Attributes:
+        reason: What happened.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the block server of this host could not be started: {reason}")
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[BlockServerError], tuple[str]]:
+        return type(self), (self.reason,)
+
+
+@dataclass(frozen=True)
+class BlockServerLaunch:
+    """All that a block server needs to know.
+
+    Attributes:
+        application_id: Spark's.
+        secret: The application's secret; not in the repr.
+        tracker_address: Host and port of the tracker's server.
+        host: The name under which the tracker and tasks know this host.
+        scratch_folder: Holds the lock file and the server's log; one per application, or shared.
+            The server ends when its lock file there is gone.
+        block_log_root: The folder of the attempts' log folders.
+        memory_folder: The folder of the memory files.
+        listen_host: The address to listen at; None for the one that leads to the tracker.
+        lease_s: How long it lives on without the tracker, until the tracker says otherwise.
+        remove_at_lease_end: Whether the log folders are removed when the tracker is gone for
+            good: True when nothing could be recovered from them, False when a restarted driver
+            can. Memory files are removed in either case.
+    """
+
+    application_id: str
+    secret: bytes = field(repr=False)
+    tracker_address: tuple[str, int]
+    host: str
+    scratch_folder: str
+    block_log_root: str
+    memory_folder: str = "/dev/shm"
+    listen_host: str | None = None
+    lease_s: float = 60.0
+    remove_at_lease_end: bool = False
+
+    def address_to_listen_at(self) -> str:
+        """Return the address of this host that others reach it by."""
+        if self.listen_host is not None:
+            return self.listen_host
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            *self.tracker_address, type=socket.SOCK_DGRAM
+        )[0]
+        # Connecting a datagram socket sends nothing; it only asks for the route.
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+
+
+class BlockServerReady(msgspec.Struct, frozen=True):
+    """What a started block server says: one line of JSON on its standard output."""
+
+    pid: int
+    address: tuple[str, int]
+
+
+def lock_path(launch: BlockServerLaunch) -> str:
+    """Return the file whose lock the application's block server of this host holds."""
+    return os.path.join(launch.scratch_folder, f"block-server-{launch.application_id}.lock")
+
+
+def log_path(launch: BlockServerLaunch) -> str:
+    """Return the file that gets the server's warnings and errors."""
+    return os.path.join(launch.scratch_folder, f"block-server-{launch.application_id}.log")
+
+
+def ensure_block_server(
+    launch: BlockServerLaunch, timeout_s: float = 20.0
+) -> BlockServerReady | None:
+    """Make sure that this host has a block server of the application; start it if need be.
+
+    It outlives this process. May be called by many processes at once, and again at any time.
+
+    Args:
+        launch: What it needs to know.
+        timeout_s: How long to wait until it has registered with the tracker.
+
+    Returns:
+        What the new one says, or None when one runs already (or is being started).
+
+    Raises:
+        BlockServerError: It could not be started. Nothing of it is left running.
+    """
+    try:
+        os.makedirs(launch.scratch_folder, 0o700, exist_ok=True)
+        lock = _take_lock(lock_path(launch))
+        if lock is None:
+            return None
+        try:
+            return _start(launch, lock, timeout_s)
+        except BaseException:
+            # For all who share this lock, so also for a process that is only just dying.
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            raise
+        finally:
+            os.close(lock)  # the new process has it now, or it is free again
+    except OSError as error:
+        raise BlockServerError(str(error)) from error
+
+
+def _take_lock(path: str) -> int | None:
+    """Lock the file at `path`, made if need be; None when another process has it."""
+    for _ in range(_LOCK_TRIES):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if holds_lock(fd, path):
+                return fd
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # the file was removed meanwhile by the server that ended: take the new one
+    raise OSError(f"{path} is removed again and again")
+
+
+def holds_lock(fd: int, path: str) -> bool:
+    """Tell whether the locked descriptor is still that of the file at `path`."""
+    try:
+        at_path = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return os.path.samestat(os.fstat(fd), at_path)
+
+
+def _start(launch: BlockServerLaunch, lock: int, timeout_s: float) -> BlockServerReady:
+    deadline_s = time.monotonic() + timeout_s
+    environment = dict(os.environ)
+    # The package may have come with the Spark job and be found by this process only.
+    environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    log = os.open(log_path(launch), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _DETACH, "penstock.blockstore.server", str(lock)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd="/",
+            env=environment,
+            pass_fds=[lock],
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdout as output:
+        try:
+            with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+                pipe.write(msgspec.msgpack.encode(launch))
+            line = _read_line(output.fileno(), deadline_s)
+            # The process that was started goes at once; its child is the server.
+            process.wait(max(0.1, deadline_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            line = b"it did not detach in time"
+        except BaseException:
+            _kill(process)
+            raise
+    try:
+        ready = msgspec.json.decode(line, type=BlockServerReady)
+    except msgspec.MsgspecError:
+        _kill(process)
+        reason = line.decode(errors="replace").strip() or "it said nothing"
+        raise BlockServerError(f"{reason} (see {log_path(launch)})") from None
+    _logger.info("started the block server %d of %s", ready.pid, launch.application_id)
+    return ready
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill what was started and did not come up; it and its child are a process group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _read_line(fd: int, deadline_s: float) -> bytes:
+    """Read until a line, the end, or the deadline."""
+    text = b""
+    while not text.endswith(b"\n"):
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0 or not select.select([fd], [], [], left_s)[0]:
+            return text or b"it did not register with the tracker in time"
+        chunk = os.read(fd, 4096)
+        if not chunk:
+            break
+        text += chunk
+    return text

@@ -1,0 +1,266 @@
+"""Serving blocks over TCP: what a block server does for readers on other hosts.
+
+One event loop serves all connections. Bytes go from the page cache or the memory file to the
+socket by ``sendfile``, a few megabytes at a time, so that a reader that stops reading is noticed
+and a large block does not hold up the others. While a slot is sent its range is locked against
+reuse, as by any reader. The number of connections, of those that have proved nothing, and of
+records on their way at one time are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import mmap
+import os
+import ssl
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import msgspec
+
+from penstock.blockstore._fetch import (
+    ANSWER,
+    MAX_REQUEST_BYTES,
+    REQUEST,
+    SERVICE,
+    FetchRequest,
+    FetchStatus,
+)
+from penstock.blockstore._files import ApplicationFiles, PathRefusedError
+from penstock.blockstore.memory import lock_shared
+from penstock.wal import RECORD_HEADER_SIZE, WalError, parse_record
+from penstock.wire import HandshakeState, ServerHandshake
+from penstock.wire.messages import MemoryPlace, SegmentPlace
+
+__all__ = ["BlockService", "ServingLimits"]
+
+_logger = logging.getLogger("penstock.blockstore")
+
+_STEP_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class ServingLimits:
+    """What readers may cost.
+
+    Attributes:
+        max_connections: Connections at one time; more are answered `BUSY`.
+        max_unauthenticated: Of which have proved nothing yet; then the oldest is dropped.
+        max_transfers: Records on their way at one time; others wait.
+        authentication_timeout_s: Bound of the handshake.
+        idle_timeout_s: A connection without a request is closed after this.
+        step_timeout_s: A reader must take four megabytes within this.
+    """
+
+    max_connections: int = 1024
+    max_unauthenticated: int = 128
+    max_transfers: int = 16
+    authentication_timeout_s: float = 5.0
+    idle_timeout_s: float = 30.0
+    step_timeout_s: float = 20.0
+
+
+class BlockService:
+    """Answers `FetchRequest`s. All methods are called on one event loop.
+
+    Args:
+        secret: The application's secret.
+        files: What may be served.
+        limits: What readers may cost.
+        ssl_context: Makes each connection a TLS connection, below the authentication.
+    """
+
+    def __init__(
+        self,
+        secret: bytes,
+        files: ApplicationFiles,
+        limits: ServingLimits | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._secret = secret
+        self._files = files
+        self._limits = limits or ServingLimits()
+        self._ssl_context = ssl_context
+        self._transfers = asyncio.Semaphore(self._limits.max_transfers)
+        self._listener: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._unauthenticated: OrderedDict[asyncio.StreamWriter, None] = OrderedDict()
+
+    async def start(self, host: str) -> tuple[str, int]:
+        """Listen at any free port of `host` and return the address.
+
+        Raises:
+            OSError: The address cannot be bound.
+        """
+        self._listener = await asyncio.start_server(
+            self._serve, host, 0, limit=MAX_REQUEST_BYTES, ssl=self._ssl_context, backlog=1024
+        )
+        address = self._listener.sockets[0].getsockname()
+        return str(address[0]), int(address[1])
+
+    async def stop(self) -> None:
+        """Stop listening and end every connection."""
+        if self._listener is not None:
+            self._listener.close()
+        tasks = list(self._connections)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, from its beginning to its end."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            if await self._authenticate(reader, writer):
+                if len(self._connections) > self._limits.max_connections:
+                    await self._say(writer, FetchStatus.BUSY, "too many connections")
+                    return
+                while await self._answer_next(reader, writer):
+                    pass
+        except (OSError, EOFError, asyncio.TimeoutError) as error:
+            # Also IncompleteReadError, which is an EOFError: the reader went away.
+            _logger.debug("a reader's connection ended: %r", error)
+        except asyncio.CancelledError:
+            _logger.debug("a reader's connection was ended by the stop")
+        finally:
+            self._connections.discard(task)
+            self._unauthenticated.pop(writer, None)
+            writer.close()
+            if writer.transport.get_write_buffer_size():
+                # A reader that takes nothing must not keep the connection.
+                asyncio.get_running_loop().call_later(1.0, writer.transport.abort)
+
+    async def _authenticate(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        self._unauthenticated[writer] = None
+        if len(self._unauthenticated) > self._limits.max_unauthenticated:
+            oldest, _ = self._unauthenticated.popitem(last=False)
+            oldest.transport.abort()
+        handshake = ServerHandshake(self._secret, SERVICE)
+        writer.write(handshake.opening())
+        hello = await asyncio.wait_for(
+            reader.readexactly(handshake.expects), self._limits.authentication_timeout_s
+        )
+        writer.write(handshake.receive(hello))
+        self._unauthenticated.pop(writer, None)
+        return handshake.state is HandshakeState.ACCEPTED
+
+    async def _answer_next(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        """Answer one request; False when the connection is to end."""
+        timeout_s = self._limits.idle_timeout_s
+        head = await asyncio.wait_for(reader.readexactly(REQUEST.size), timeout_s)
+        (length,) = REQUEST.unpack(head)
+        if length > MAX_REQUEST_BYTES:
+            await self._say(writer, FetchStatus.REFUSED, f"a request of {length} bytes")
+            return False
+        text = await asyncio.wait_for(reader.readexactly(length), timeout_s)
+        try:
+            request = msgspec.msgpack.decode(text, type=FetchRequest)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            await self._say(writer, FetchStatus.REFUSED, f"a request that cannot be read: {error}")
+            return False
+        async with self._transfers:
+            await self._answer(writer, request)
+        return True
+
+    async def _answer(self, writer: asyncio.StreamWriter, request: FetchRequest) -> None:
+        status = FetchStatus.NOT_FOUND
+        tried = []
+        for place in (request.memory, request.segment):
+            if place is None:
+                continue
+            try:
+                with self._open_record(place, request.sequence) as file:
+                    await self._send(writer, file, place)
+                    return
+            except _NotThereError as error:
+                tried.append(str(error))
+            except PathRefusedError as error:
+                _logger.warning("refused a request: %s", error)
+                status = FetchStatus.REFUSED
+                tried.append(str(error))
+        await self._say(writer, status, "; ".join(tried) or "the request names no place")
+
+    @contextlib.contextmanager
+    def _open_record(self, place: MemoryPlace | SegmentPlace, sequence: int) -> Iterator[BinaryIO]:
+        """Open the file of a record, make sure that the record is the one, and keep it so.
+
+        Raises:
+            PathRefusedError: The path is none of the application's.
+            _NotThereError: The record is not there.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                if isinstance(place, MemoryPlace):
+                    fd = self._files.open_memory(place)
+                else:
+                    fd = self._files.open_segment(place)
+                file = stack.enter_context(open(fd, "rb", buffering=0))
+                if isinstance(place, MemoryPlace) and not lock_shared(
+                    fd, place.offset, place.length
+                ):
+                    raise _NotThereError("the slot was given to another block")
+                _check_header(fd, place, sequence)
+            except (OSError, WalError, ValueError, OverflowError) as error:
+                raise _NotThereError(_describe(place, error)) from error
+            yield file
+
+    async def _send(
+        self, writer: asyncio.StreamWriter, file: BinaryIO, place: MemoryPlace | SegmentPlace
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        writer.write(ANSWER.pack(FetchStatus.RECORD, place.length))
+        offset, end = place.offset, place.offset + place.length
+        while offset < end:
+            count = min(_STEP_BYTES, end - offset)
+            sent = await asyncio.wait_for(
+                loop.sendfile(writer.transport, file, offset, count), self._limits.step_timeout_s
+            )
+            if sent != count:
+                raise EOFError(f"the file ended after {sent} of {count} bytes")
+            offset += count
+
+    async def _say(self, writer: asyncio.StreamWriter, status: FetchStatus, reason: str) -> None:
+        text = reason.encode(errors="replace")[:2000]
+        writer.write(ANSWER.pack(status, len(text)) + text)
+        await asyncio.wait_for(writer.drain(), self._limits.step_timeout_s)
+
+
+class _NotThereError(Exception):
+    """A place does not hold the record (any more)."""
+
+
+def _describe(place: MemoryPlace | SegmentPlace, error: Exception) -> str:
+    text = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+    if isinstance(place, MemoryPlace):
+        return f"memory {place.path}: {text}"
+    return f"segment {place.segment} of {place.folder}: {text}"
+
+
+def _check_header(fd: int, place: MemoryPlace | SegmentPlace, sequence: int) -> None:
+    """Make sure that the record with `sequence` lies at `place`; its payload is not touched.
+
+    Raises:
+        CorruptRecordError: Something else lies there.
+        OSError, ValueError: The place is not within the file.
+    """
+    size = os.fstat(fd).st_size
+    if place.offset < 0 or place.length < RECORD_HEADER_SIZE or place.offset + place.length > size:
+        raise OSError(errno.ENXIO, f"the file has {size} bytes and ends before the record")
+    shift = place.offset % mmap.ALLOCATIONGRANULARITY
+    # Not closed by hand: an error's traceback may still look into it.
+    mapped = mmap.mmap(fd, place.length + shift, prot=mmap.PROT_READ, offset=place.offset - shift)
+    record = memoryview(mapped)[shift : shift + place.length]
+    payload = parse_record(record, expected_sequence=sequence, verify=False)
+    if len(payload) != place.length - RECORD_HEADER_SIZE:
+        raise OSError(errno.ENXIO, f"the record there has {len(payload)} bytes of payload")

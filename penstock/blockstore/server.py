@@ -1,0 +1,273 @@
+"""The block server: a process of its own per host, ``python -m penstock.blockstore.server``.
+
+What must hold:
+
+- It serves only what belongs to its application, only to who knows the application's secret (I9).
+- It outlives receivers and their workers, so that their blocks stay readable; its own death harms
+  nothing but reads from other hosts, until another is started.
+- It deletes a block's bytes only when the tracker says so (I4), or when the application is over.
+- It ends by itself: when the tracker tells it to, when the tracker has been gone for the lease,
+  when the tracker refuses it, or when its lock file is gone. No process is left behind.
+
+Its life: `ensure_block_server` starts it with the lock and hands it a `BlockServerLaunch` by a
+pipe. It listens, connects to the tracker, registers, says ``ready`` in one line, and
+then serves until it ends. When the application is over, however that came to be known, its memory
+files go: they are caches, and would hold the host's memory for ever. Its log folders go if the
+tracker says so, or, when the tracker is gone, if the launch says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import functools
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import msgspec
+
+from penstock.blockstore._files import ApplicationFiles
+from penstock.blockstore._launch import (
+    BlockServerLaunch,
+    BlockServerReady,
+    holds_lock,
+    lock_path,
+    log_path,
+)
+from penstock.blockstore._serving import BlockService
+from penstock.errors import PenstockError
+from penstock.wire import Client, WireError
+from penstock.wire.messages import (
+    BlockServerRegistered,
+    Message,
+    RegisterBlockServer,
+    ReleaseBlocks,
+    StopBlockServer,
+)
+
+__all__ = ["BlockServer", "Ending", "main"]
+
+_logger = logging.getLogger("penstock.blockstore")
+
+_LOOK_S = 1.0
+"""How often it is looked whether the lock file is still there."""
+
+
+class Ending(enum.Enum):
+    """Why a block server ends."""
+
+    STOPPED = "the application ended and keeps its files"
+    STOPPED_AND_REMOVED = "the application ended"
+    LEASE_OVER = "the tracker has been gone for the lease"
+    REFUSED = "the tracker refused it"
+    FOLDER_GONE = "its lock file is gone"
+    SIGNAL = "it was told so by a signal"
+
+
+_T = TypeVar("_T")
+
+
+class _StartError(PenstockError):
+    """The server cannot start; the text goes to who started it."""
+
+
+class BlockServer:
+    """One block server. `run` is called once, on the event loop that everything here runs on.
+
+    The tracker's messages arrive on the client's thread and are handed to the loop; what may
+    block is done by one worker thread, in the order in which the tracker said so.
+
+    Args:
+        launch: What to serve, for whom.
+        lock: The locked descriptor of the lock file.
+    """
+
+    def __init__(self, launch: BlockServerLaunch, lock: int) -> None:
+        self._launch = launch
+        self._lock = lock
+        self._files = ApplicationFiles(
+            launch.application_id, launch.memory_folder, launch.block_log_root
+        )
+        self._ending: asyncio.Future[Ending]
+        self._loop: asyncio.AbstractEventLoop
+        self._worker = ThreadPoolExecutor(1, "penstock-block-server-worker")
+        self._client: Client | None = None
+
+    async def run(self, ready: Callable[[BlockServerReady], None]) -> Ending:
+        """Serve until the end.
+
+        Args:
+            ready: Called once, when the server is registered.
+
+        Raises:
+            PenstockError, OSError: It could not start.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._ending = self._loop.create_future()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._end, Ending.SIGNAL)
+        service = BlockService(self._launch.secret, self._files)
+        try:
+            address = await service.start(self._launch.address_to_listen_at())
+            hello = RegisterBlockServer(self._launch.host, address, os.getpid())
+            self._client = client = self._make_client(hello)
+            try:
+                await self._work(client.connect)
+                self._registered(await asyncio.wrap_future(client.ask_async(hello)))
+                ready(BlockServerReady(os.getpid(), address))
+                ending = await self._await_end()
+            finally:
+                await self._work(client.close)
+        finally:
+            await service.stop()
+        await self._work(functools.partial(self._clean_up, ending))
+        self._worker.shutdown()
+        return ending
+
+    async def _work(self, function: Callable[[], None]) -> None:
+        """Run what may block, after all that was handed to the worker before."""
+        await self._loop.run_in_executor(self._worker, function)
+
+    def _make_client(self, hello: RegisterBlockServer) -> Client:
+        return Client(
+            self._launch.tracker_address,
+            self._launch.secret,
+            on_message=lambda message: self._call(self._on_message, message),
+            on_reconnect=lambda: [hello],
+            on_hello_answer=lambda _, answer: self._call(self._on_hello_answer, answer),
+            on_closed=lambda error: self._call(self._on_tracker_gone, error),
+            ask_timeout_s=max(1.0, min(30.0, self._launch.lease_s)),
+            give_up_after_s=self._launch.lease_s,
+            name="block-server",
+        )
+
+    # -- from the client's thread to the loop --------------------------------------------------
+
+    def _call(self, function: Callable[[_T], None], argument: _T) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
+            self._loop.call_soon_threadsafe(functools.partial(function, argument))
+
+    def _on_message(self, message: Message) -> None:
+        if isinstance(message, ReleaseBlocks):
+            self._worker.submit(self._release, message)
+        elif isinstance(message, StopBlockServer):
+            self._end(Ending.STOPPED_AND_REMOVED if message.remove_files else Ending.STOPPED)
+        else:
+            _logger.warning("the tracker sent an unexpected %s", type(message).__name__)
+
+    def _on_hello_answer(self, answer: Message) -> None:
+        try:
+            self._registered(answer)
+        except _StartError as error:
+            _logger.warning("%s", error)
+            self._end(Ending.REFUSED)
+
+    def _on_tracker_gone(self, error: WireError) -> None:
+        _logger.info("%s", error)
+        self._end(Ending.LEASE_OVER)
+
+    # -- on the loop ---------------------------------------------------------------------------
+
+    def _registered(self, answer: Message) -> None:
+        if not isinstance(answer, BlockServerRegistered):
+            raise _StartError(f"the tracker did not register it: {answer}")
+        if self._client is not None:
+            self._client.give_up_after(answer.lease_s)
+
+    def _end(self, ending: Ending) -> None:
+        if not self._ending.done():
+            self._ending.set_result(ending)
+
+    async def _await_end(self) -> Ending:
+        path = lock_path(self._launch)
+        while True:
+            with contextlib.suppress(asyncio.TimeoutError):
+                return await asyncio.wait_for(asyncio.shield(self._ending), _LOOK_S)
+            if not holds_lock(self._lock, path):
+                return Ending.FOLDER_GONE
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def _release(self, message: ReleaseBlocks) -> None:
+        try:
+            self._files.remove_attempts(message.attempts)
+            self._files.remove_segments(message.segments)
+        except Exception:
+            _logger.exception("released blocks could not be removed")
+
+    def _clean_up(self, ending: Ending) -> None:
+        """Remove what the ending asks for, after all that was released before."""
+        if ending in (Ending.STOPPED, Ending.STOPPED_AND_REMOVED, Ending.LEASE_OVER):
+            self._files.remove_memory()
+        if ending is Ending.STOPPED_AND_REMOVED or (
+            ending is Ending.LEASE_OVER and self._launch.remove_at_lease_end
+        ):
+            # Before the folder: it may be the root, which goes when it is empty.
+            for path in (log_path(self._launch), lock_path(self._launch)):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+            self._files.remove_all()
+            with contextlib.suppress(OSError):
+                os.rmdir(self._launch.scratch_folder)
+
+
+class _Starter:
+    """The pipe to who started the server: one line goes to it, then it is closed."""
+
+    def __init__(self) -> None:
+        self._fd = os.dup(1)
+        os.dup2(0, 1)
+
+    def ready(self, ready: BlockServerReady) -> None:
+        self.say(msgspec.json.encode(ready))
+
+    def say(self, line: bytes) -> None:
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):  # who started it may be gone
+                os.write(self._fd, line.replace(b"\n", b" ") + b"\n")
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _read_launch() -> BlockServerLaunch:
+    with open(0, "rb", closefd=False) as pipe:
+        text = pipe.read()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return msgspec.msgpack.decode(text, type=BlockServerLaunch)
+
+
+def main(arguments: list[str]) -> int:
+    """Run a block server until its end.
+
+    Args:
+        arguments: The number of the locked descriptor.
+
+    Returns:
+        The exit code.
+    """
+    lock = int(arguments[0])
+    logging.basicConfig(
+        format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s", level=logging.WARNING
+    )
+    launch = _read_launch()
+    starter = _Starter()
+    try:
+        ending = asyncio.run(BlockServer(launch, lock).run(starter.ready))
+    except (PenstockError, OSError) as error:
+        _logger.error("%s", error)
+        starter.say(f"{type(error).__name__}: {error}".encode(errors="replace"))
+        return 1
+    _logger.info("ended: %s", ending.value)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

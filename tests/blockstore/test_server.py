@@ -1,0 +1,601 @@
+"""The block server as a real process: what it serves, to whom, how it ends, what it leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.blockstore._fetch import BlockNotServedError, FetchStatus, fetch
+from penstock.blockstore._launch import (
+    BlockServerError,
+    BlockServerLaunch,
+    BlockServerReady,
+    ensure_block_server,
+    lock_path,
+)
+from penstock.blockstore.memory import MemoryArena
+from penstock.wal import CorruptRecordError, LogOptions, LogWriter, SyncPolicy, stamp_record
+from penstock.wire import AuthenticationError, ConnectionLostError, Peer, Reply, Server
+from penstock.wire.messages import (
+    BlockServerRegistered,
+    MemoryPlace,
+    Message,
+    ReceivedBlockInfo,
+    Refused,
+    RegisterBlockServer,
+    ReleaseBlocks,
+    SegmentPlace,
+    StopBlockServer,
+)
+
+WAIT_S = 30.0
+APPLICATION = "local-1700000000000"
+ATTEMPT = "0123456789abcdef" * 2
+OTHER_ATTEMPT = "fedcba9876543210" * 2
+
+
+class Tracker:
+    """Registers block servers, as the driver does."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.registered: list[tuple[Peer, RegisterBlockServer]] = []
+        self.gone: list[Peer] = []
+        self.answer: Message = BlockServerRegistered(60.0)
+
+    def on_message(self, peer: Peer, message: Message) -> Reply:
+        assert isinstance(message, RegisterBlockServer)
+        with self.changed:
+            self.registered.append((peer, message))
+            self.changed.notify_all()
+        return self.answer
+
+    def on_disconnect(self, peer: Peer) -> None:
+        with self.changed:
+            self.gone.append(peer)
+            self.changed.notify_all()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(condition, WAIT_S)
+
+    def send(self, message: Message) -> None:
+        self.registered[-1][0].send(message)
+
+
+class Host:
+    """One host's files, and the tracker of the application whose block server runs here."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "blocks"
+        self.memory = folder / "shm"
+        self.scratch = folder / "scratch"
+        for path in (self.root, self.memory):
+            path.mkdir()
+        self.secret = os.urandom(32)
+        self.tracker = Tracker()
+        self.server = Server(self.secret, self.tracker)
+        self.launch = BlockServerLaunch(
+            application_id=APPLICATION,
+            secret=self.secret,
+            tracker_address=self.server.start(),
+            host="here",
+            scratch_folder=str(self.scratch),
+            block_log_root=str(self.root),
+            memory_folder=str(self.memory),
+        )
+        self._started: list[int] = []
+
+    def ensure(self, **changes: object) -> BlockServerReady | None:
+        ready = ensure_block_server(replace(self.launch, **changes), WAIT_S)
+        if ready is not None:
+            self._started.append(os.pidfd_open(ready.pid))
+        return ready
+
+    def start(self, **changes: object) -> BlockServerReady:
+        ready = self.ensure(**changes)
+        assert ready is not None
+        return ready
+
+    def wait_for_end(self) -> None:
+        """Wait until the process that was started last is gone."""
+        assert select.select([self._started[-1]], [], [], WAIT_S)[0], "it does not end"
+
+    def kill(self) -> None:
+        signal.pidfd_send_signal(self._started[-1], signal.SIGKILL)
+        self.wait_for_end()
+
+    def close(self) -> None:
+        self.server.stop()
+        for process in self._started:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+            select.select([process], [], [], WAIT_S)
+            os.close(process)
+
+    # -- blocks --------------------------------------------------------------------------------
+
+    def log_folder(self, attempt: str = ATTEMPT, stream_id: int = 3) -> Path:
+        return self.root / f"{stream_id}-{attempt}"
+
+    def memory_path(self, attempt: str = ATTEMPT, application: str = APPLICATION) -> Path:
+        return self.memory / f"penstock-{application}-{attempt}"
+
+    def segment_block(self, payload: bytes, attempt: str = ATTEMPT) -> ReceivedBlockInfo:
+        options = LogOptions(segment_size=1 << 20, sync=SyncPolicy.NONE)
+        with LogWriter.create(str(self.log_folder(attempt)), options=options) as log:
+            place = log.append(1, payload)
+        return info(
+            payload,
+            place.sequence,
+            attempt,
+            segment=SegmentPlace(
+                str(self.log_folder(attempt)), place.segment, place.offset, place.length
+            ),
+        )
+
+    def memory_block(
+        self, payload: bytes, path: Path | None = None, sequence: int = 7
+    ) -> ReceivedBlockInfo:
+        path = path or self.memory_path()
+        record = bytearray(64) + payload
+        stamp_record(memoryview(record), 1, len(payload), sequence)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes(4096) + record)
+        return info(payload, sequence, memory=MemoryPlace(str(path), 4096, len(record)))
+
+    def fetch(self, server: BlockServerReady, block: ReceivedBlockInfo) -> bytes:
+        return bytes(fetch(server.address, self.secret, block, WAIT_S))
+
+
+def info(
+    payload: bytes,
+    sequence: int,
+    attempt: str = ATTEMPT,
+    *,
+    memory: MemoryPlace | None = None,
+    segment: SegmentPlace | None = None,
+) -> ReceivedBlockInfo:
+    return ReceivedBlockInfo(
+        3, "input-3-1", 1, len(payload), attempt, "here", sequence, memory, segment
+    )
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    made = Host(tmp_path)
+    yield made
+    made.close()
+
+
+# -- serving -----------------------------------------------------------------------------------
+
+
+def test_a_block_is_read_from_memory_and_from_the_log(host: Host) -> None:
+    payload = os.urandom(3_000_000)
+    in_log = host.segment_block(payload[:500_000])
+    in_memory = host.memory_block(payload)
+    in_folder = host.memory_block(b"fallback", host.log_folder() / "memory")
+    server = host.start()
+    assert host.tracker.registered[0][1] == RegisterBlockServer("here", server.address, server.pid)
+    assert host.fetch(server, in_memory) == payload
+    assert host.fetch(server, in_log) == payload[:500_000]
+    assert host.fetch(server, in_folder) == b"fallback"
+    assert host.fetch(server, replace_places(in_memory, in_log.segment)) == payload
+
+
+def replace_places(
+    block: ReceivedBlockInfo, segment: SegmentPlace | None, **changes: object
+) -> ReceivedBlockInfo:
+    return msgspec.structs.replace(block, segment=segment, **changes)
+
+
+def test_a_slot_that_holds_another_block_by_now_is_not_served(host: Host) -> None:
+    payload = b"x" * 1000
+    in_log = host.segment_block(payload)
+    stale = host.memory_block(b"y" * 1000, sequence=in_log.sequence + 1)
+    server = host.start()
+    # The hot copy was given away: the block comes from the log.
+    both = msgspec.structs.replace(in_log, memory=stale.memory)
+    assert host.fetch(server, both) == payload
+    with pytest.raises(BlockNotServedError, match="sequence") as caught:
+        host.fetch(server, msgspec.structs.replace(both, segment=None))
+    assert caught.value.status is FetchStatus.NOT_FOUND
+
+
+def test_a_slot_that_is_being_written_is_not_served(host: Host) -> None:
+    arena = MemoryArena(str(host.memory_path()), 1 << 20)
+    slot = arena.reserve(8192, timeout_s=1)
+    assert slot is not None
+    slot.grow_to(8192)
+    stamp_record(slot.view, 1, 1000, 5)
+    block = info(bytes(1000), 5, memory=MemoryPlace(arena.path, slot.offset, 1064))
+    server = host.start()
+    with pytest.raises(BlockNotServedError, match="given to another block"):
+        host.fetch(server, block)
+    arena.publish(slot, 1064, evictable=False)
+    assert host.fetch(server, block) == bytes(1000)
+    arena.close()
+
+
+def test_a_block_that_is_damaged_is_an_error_for_the_reader(host: Host) -> None:
+    block = host.memory_block(b"x" * 100_000)
+    with host.memory_path().open("r+b") as file:
+        file.seek(50_000)
+        file.write(b"y")
+    server = host.start()
+    with pytest.raises(CorruptRecordError, match="checksum"):
+        host.fetch(server, block)
+
+
+def test_only_the_applications_own_files_are_served(host: Host, tmp_path: Path) -> None:
+    """I9: no name, no link and no trick leads out of the application's folders."""
+    payload = b"secret of another application"
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    real = host.memory_block(payload, outside / "file")
+    assert real.memory is not None
+    others = host.memory_block(payload, host.memory_path(application="app-2"))
+    genuine = host.segment_block(payload)
+    server = host.start()
+
+    def refused(path: Path | str, status: FetchStatus = FetchStatus.REFUSED) -> None:
+        block = msgspec.structs.replace(
+            real, memory=MemoryPlace(str(path), 4096, 64 + len(payload))
+        )
+        with pytest.raises(BlockNotServedError) as caught:
+            host.fetch(server, block)
+        assert caught.value.status is status
+
+    def refused_segment(place: SegmentPlace) -> None:
+        block = msgspec.structs.replace(genuine, segment=place)
+        with pytest.raises(BlockNotServedError) as caught:
+            host.fetch(server, block)
+        assert caught.value.status is FetchStatus.REFUSED
+
+    refused(outside / "file")
+    assert others.memory is not None
+    refused(others.memory.path)
+    refused("/etc/passwd")
+    refused("")
+    refused("memory")
+    refused(f"{host.memory}/../outside/file")
+    refused(f"{host.memory_path()}/../../outside/file")
+    refused(f"{host.memory}/./penstock-{APPLICATION}-{ATTEMPT}")
+    refused(f"{host.root}/../outside/memory")
+    refused(f"{host.root}/3-{ATTEMPT}/../memory")
+    refused(f"{host.memory_path()}\0/etc/passwd")
+    refused(f"/proc/{os.getpid()}/mem")
+    # Links, in every place where one could be.
+    host.memory_path(OTHER_ATTEMPT).symlink_to(outside / "file")
+    refused(host.memory_path(OTHER_ATTEMPT), FetchStatus.NOT_FOUND)
+    (outside / "memory").write_bytes((outside / "file").read_bytes())
+    host.log_folder(OTHER_ATTEMPT).symlink_to(outside)
+    refused(host.log_folder(OTHER_ATTEMPT) / "memory")
+    # No regular file.
+    os.mkfifo(host.memory_path("a" * 32))
+    refused(host.memory_path("a" * 32))
+    host.memory_path("b" * 32).mkdir()
+    refused(host.memory_path("b" * 32))
+    # Segments.
+    place = genuine.segment
+    assert place is not None
+    for folder in (
+        "/etc",
+        f"{host.root}",
+        f"{host.root}/3-{ATTEMPT}/",
+        f"{host.root}/../blocks/3-{ATTEMPT}",
+        f"blocks/3-{ATTEMPT}",
+        f"{host.root}/x-{ATTEMPT}",
+    ):
+        refused_segment(SegmentPlace(folder, place.segment, place.offset, place.length))
+    refused_segment(SegmentPlace(place.folder, -1, place.offset, place.length))
+    name = next(name for name in os.listdir(place.folder) if name.startswith("segment"))
+    os.link(os.path.join(place.folder, name), outside / name)
+    refused_segment(
+        SegmentPlace(str(host.log_folder(OTHER_ATTEMPT)), place.segment, place.offset, place.length)
+    )
+    assert host.fetch(server, genuine) == payload
+
+
+@pytest.mark.parametrize(
+    ("offset", "length"),
+    [
+        (0, 1064),
+        (4096, 1063),
+        (4096, 1065),
+        (4096, 64),
+        (-4096, 1064),
+        (1 << 62, 1064),
+        (4095, 1064),
+    ],
+)
+def test_a_place_that_is_not_the_record_is_not_served(host: Host, offset: int, length: int) -> None:
+    block = host.memory_block(b"x" * 1000)
+    server = host.start()
+    wrong = msgspec.structs.replace(
+        block, memory=MemoryPlace(str(host.memory_path()), offset, length)
+    )
+    with pytest.raises(BlockNotServedError):
+        host.fetch(server, wrong)
+    assert host.fetch(server, block) == b"x" * 1000
+
+
+def test_a_reader_without_the_secret_gets_nothing(host: Host) -> None:
+    block = host.memory_block(b"x" * 1000)
+    server = host.start()
+    with pytest.raises(AuthenticationError, match="same application"):
+        fetch(server.address, os.urandom(32), block, WAIT_S)
+    for garbage in (b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(74), os.urandom(10_000)):
+        with socket.create_connection(server.address, WAIT_S) as peer:
+            peer.sendall(garbage)
+            peer.shutdown(socket.SHUT_WR)
+            answer = b""
+            with contextlib.suppress(ConnectionError):
+                while chunk := peer.recv(4096):
+                    answer += chunk
+            assert len(answer) <= 42 + 33
+    stalled = [socket.create_connection(server.address, WAIT_S) for _ in range(300)]
+    assert host.fetch(server, block) == b"x" * 1000
+    for peer in stalled:
+        peer.close()
+
+
+def test_a_tracker_s_proof_is_worthless_at_a_block_server_and_the_other_way(host: Host) -> None:
+    block = host.memory_block(b"x")
+    with pytest.raises(AuthenticationError):
+        fetch(host.launch.tracker_address, host.secret, block, WAIT_S)
+
+
+def test_many_readers_at_once_get_their_blocks(host: Host) -> None:
+    payload = os.urandom(2_000_000)
+    block = host.memory_block(payload)
+    server = host.start()
+    wrong: list[object] = []
+
+    def read() -> None:
+        for _ in range(5):
+            try:
+                if host.fetch(server, block) != payload:
+                    wrong.append("other bytes")
+            except Exception as error:  # noqa: BLE001 - it travels to the test
+                wrong.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert wrong == []
+
+
+# -- starting ----------------------------------------------------------------------------------
+
+
+def test_there_is_one_server_however_many_receivers_start_it_at_once(host: Host) -> None:
+    ready: list[BlockServerReady | None] = []
+    threads = [threading.Thread(target=lambda: ready.append(host.ensure())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert len(ready) == 8
+    assert len([one for one in ready if one is not None]) == 1
+    assert host.ensure() is None
+    assert len(host.tracker.registered) == 1
+
+
+def test_the_secret_is_in_no_argument_no_environment_and_no_file(host: Host) -> None:
+    server = host.start()
+    shown = Path(f"/proc/{server.pid}/cmdline").read_bytes()
+    shown += Path(f"/proc/{server.pid}/environ").read_bytes()
+    shown += repr(host.launch).encode()
+    for path in host.scratch.iterdir():
+        shown += path.read_bytes()
+        assert path.stat().st_mode & 0o077 == 0
+    assert host.secret not in shown
+    assert host.secret.hex().encode() not in shown
+
+
+STARTER = """
+import sys, msgspec
+from penstock.blockstore._launch import BlockServerLaunch, ensure_block_server
+launch = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=BlockServerLaunch)
+print(ensure_block_server(launch, 30).pid, flush=True)
+import signal; signal.pause()
+"""
+
+
+def test_it_outlives_the_receiver_that_started_it_and_its_whole_process_group(host: Host) -> None:
+    block = host.memory_block(b"x" * 1000)
+    starter = subprocess.Popen(
+        [sys.executable, "-c", STARTER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert starter.stdin is not None
+    assert starter.stdout is not None
+    starter.stdin.write(msgspec.msgpack.encode(host.launch))
+    starter.stdin.close()
+    pid = int(starter.stdout.readline())
+    host._started.append(os.pidfd_open(pid))
+    os.killpg(starter.pid, signal.SIGKILL)
+    starter.wait(WAIT_S)
+    starter.stdout.close()
+    address = host.tracker.registered[0][1].address
+    assert host.fetch(BlockServerReady(pid, address), block) == b"x" * 1000
+    assert host.ensure() is None
+
+
+def test_a_server_that_cannot_start_says_why_and_leaves_nothing(host: Host) -> None:
+    host.tracker.answer = Refused("this application is stopping")
+    with pytest.raises(BlockServerError, match="this application is stopping"):
+        host.ensure()
+    with pytest.raises(BlockServerError, match="same application"):
+        host.ensure(secret=os.urandom(32))
+    with pytest.raises(BlockServerError, match="Not a directory"):
+        host.ensure(scratch_folder="/dev/null/no")
+    host.tracker.answer = BlockServerRegistered(60.0)
+    # Nothing holds the lock.
+    assert host.ensure() is not None
+
+
+# -- ending ------------------------------------------------------------------------------------
+
+
+def test_its_death_harms_nothing_but_remote_reads_until_another_is_started(host: Host) -> None:
+    payload = b"x" * 1000
+    block = host.memory_block(payload)
+    in_log = host.segment_block(payload)
+    first = host.start()
+    host.kill()
+    host.tracker.wait_for(lambda: len(host.tracker.gone) == 1)
+    with pytest.raises(ConnectionLostError, match=r"input-3-1.*127\.0\.0\.1"):
+        host.fetch(first, block)
+    second = host.start()
+    assert second.pid != first.pid
+    assert host.fetch(second, block) == payload
+    assert host.fetch(second, in_log) == payload
+
+
+def test_it_ends_with_its_lease_when_the_tracker_is_gone(host: Host) -> None:
+    host.memory_block(b"x")
+    other = host.memory_block(b"x", host.memory_path(application="app-2"))
+    host.segment_block(b"x")
+    host.tracker.answer = BlockServerRegistered(0.5)
+    host.start()
+    host.server.stop()
+    host.wait_for_end()
+    # A restarted driver can recover from the logs; hot copies only hold memory.
+    assert not host.memory_path().exists()
+    assert host.log_folder().exists()
+    assert other.memory is not None
+    assert os.path.exists(other.memory.path)
+
+
+def test_it_takes_everything_with_it_when_nothing_could_be_recovered(host: Host) -> None:
+    host.memory_block(b"x")
+    host.segment_block(b"x")
+    host.tracker.answer = BlockServerRegistered(0.5)
+    host.start(remove_at_lease_end=True)
+    host.server.stop()
+    host.wait_for_end()
+    assert not host.root.exists()
+    assert not host.scratch.exists()
+    assert list(host.memory.iterdir()) == []
+
+
+def test_it_registers_again_with_a_tracker_that_comes_back_within_the_lease(host: Host) -> None:
+    block = host.memory_block(b"x")
+    server = host.start()
+    host.server.stop()
+    host.server = Server(host.secret, host.tracker, port=host.launch.tracker_address[1])
+    host.server.start()
+    host.tracker.wait_for(lambda: len(host.tracker.registered) == 2)
+    assert host.tracker.registered[0][1] == host.tracker.registered[1][1]
+    assert host.fetch(server, block) == b"x"
+
+
+def test_it_ends_when_the_tracker_does_not_want_it_back(host: Host) -> None:
+    host.memory_block(b"x")
+    host.start()
+    host.tracker.answer = Refused("another has this host")
+    host.server.stop()
+    host.server = Server(host.secret, host.tracker, port=host.launch.tracker_address[1])
+    host.server.start()
+    host.wait_for_end()
+    assert host.memory_path().exists()
+
+
+def test_it_ends_when_its_folder_is_gone(host: Host) -> None:
+    host.start()
+    os.unlink(lock_path(host.launch))
+    host.wait_for_end()
+    host.tracker.wait_for(lambda: len(host.tracker.gone) == 1)
+    assert host.ensure() is not None
+
+
+@pytest.mark.parametrize("remove_files", [False, True])
+def test_it_ends_when_the_application_does(host: Host, remove_files: bool) -> None:
+    host.memory_block(b"x")
+    host.segment_block(b"x")
+    others = host.memory_path(application="app-2")
+    others.write_bytes(b"x")
+    host.start()
+    host.tracker.send(StopBlockServer(remove_files))
+    host.server.stop()  # at once: the message still arrives
+    host.wait_for_end()
+    assert not host.memory_path().exists()
+    assert others.exists()
+    assert host.log_folder().exists() is not remove_files
+    assert host.root.exists() is not remove_files
+    assert host.scratch.exists() is not remove_files
+
+
+def test_it_removes_what_the_tracker_released_and_nothing_else(host: Host) -> None:
+    """I4: nothing on start, nothing that was not named."""
+    kept = host.segment_block(b"kept", OTHER_ATTEMPT)
+    host.memory_block(b"kept", host.memory_path(OTHER_ATTEMPT))
+    gone = host.segment_block(b"gone")
+    host.memory_block(b"gone")
+    outside = host.root.parent / "outside"
+    outside.mkdir()
+    (outside / "segment-000000000001.log").write_bytes(b"x")
+    (host.root / f"9-{'c' * 32}").symlink_to(outside)
+    server = host.start()
+    assert host.fetch(server, gone) == b"gone"  # left alone until told
+    assert gone.segment is not None
+    assert kept.segment is not None
+    host.tracker.send(
+        ReleaseBlocks(
+            (ATTEMPT, "c" * 32, "../../outside", ""),
+            (("/etc", 1), (str(host.root / f"9-{'c' * 32}"), 1), ("..", 1)),
+        )
+    )
+    wait_until_gone(host.log_folder())
+    assert not host.memory_path().exists()
+    assert host.fetch(server, kept) == b"kept"
+    assert host.memory_path(OTHER_ATTEMPT).exists()
+    host.tracker.send(
+        ReleaseBlocks((), ((kept.segment.folder, kept.segment.segment), (kept.segment.folder, 99)))
+    )
+    wait_until_gone(Path(kept.segment.folder) / "segment-000000000001.log")
+    assert (outside / "segment-000000000001.log").exists()
+    with pytest.raises(BlockNotServedError, match="No such file"):
+        host.fetch(server, kept)
+
+
+def wait_until_gone(path: Path) -> None:
+    """Wait for another process to remove `path`; the file system tells nobody, so look often."""
+    never = threading.Event()
+    for _ in range(int(WAIT_S / 0.01)):
+        if not path.exists():
+            return
+        never.wait(0.01)
+    raise AssertionError(f"{path} is still there")
+
+
+def test_the_lock_ends_with_the_process_that_has_it(host: Host) -> None:
+    host.start()
+    fd = os.open(lock_path(host.launch), os.O_RDWR)
+    try:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        host.kill()
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(fd)

@@ -1,0 +1,236 @@
+"""What readers may cost a block server, whatever they do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.blockstore._fetch import (
+    ANSWER,
+    SERVICE,
+    BlockNotServedError,
+    FetchRequest,
+    FetchStatus,
+    fetch,
+)
+from penstock.blockstore._files import ApplicationFiles
+from penstock.blockstore._serving import BlockService, ServingLimits
+from penstock.blockstore.memory import try_lock_exclusive
+from penstock.wal import stamp_record
+from penstock.wire import ClientHandshake, ConnectionLostError, ProtocolError, ServerHandshake
+from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo
+
+WAIT_S = 20.0
+SECRET = bytes(range(32))
+ATTEMPT = "0123456789abcdef" * 2
+
+
+def in_thread(service: Callable[[], BlockService]) -> Iterator[tuple[str, int]]:
+    """Run a service on a thread of its own; yields its address."""
+    started: Future[tuple[tuple[str, int], asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def serve() -> None:
+        made = service()
+        over = asyncio.Event()
+        started.set_result((await made.start("127.0.0.1"), asyncio.get_running_loop(), over))
+        await over.wait()
+        await made.stop()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="penstock-test-service")
+    thread.start()
+    address, loop, over = started.result(WAIT_S)
+    yield address
+    loop.call_soon_threadsafe(over.set)
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+
+
+@contextlib.contextmanager
+def serving(folder: Path, **limits: float) -> Iterator[tuple[str, int]]:
+    files = ApplicationFiles("app-1", str(folder), str(folder / "blocks"))
+    yield from in_thread(
+        lambda: BlockService(SECRET, files, ServingLimits(**limits))  # type: ignore[arg-type]
+    )
+
+
+def make_block(folder: Path, size: int) -> ReceivedBlockInfo:
+    record = bytearray(64 + size)
+    stamp_record(memoryview(record), 1, size, 9)
+    path = folder / f"penstock-app-1-{ATTEMPT}"
+    path.write_bytes(record)
+    memory = MemoryPlace(str(path), 0, len(record))
+    return ReceivedBlockInfo(3, "input-3-1", 1, size, ATTEMPT, "h", 9, memory, None)
+
+
+def request_for(block: ReceivedBlockInfo) -> bytes:
+    text = msgspec.msgpack.encode(FetchRequest(block.sequence, block.memory, block.segment))
+    return struct.pack("<I", len(text)) + text
+
+
+def connect(address: tuple[str, int], *, receive_buffer: int | None = None) -> socket.socket:
+    """Connect and authenticate."""
+    peer = socket.socket()
+    if receive_buffer is not None:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    peer.settimeout(WAIT_S)
+    peer.connect(address)
+    handshake = ClientHandshake(SECRET, SERVICE, "server")
+    while handshake.expects:
+        peer.sendall(handshake.receive(receive(peer, handshake.expects)))
+    return peer
+
+
+def receive(peer: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        chunk = peer.recv(count - len(data))
+        if not chunk:
+            raise EOFError(f"closed after {len(data)} of {count} bytes")
+        data += chunk
+    return data
+
+
+def rest(peer: socket.socket) -> int:
+    """Read to the end; how much there was."""
+    total = 0
+    with contextlib.suppress(ConnectionError):
+        while chunk := peer.recv(1 << 20):
+            total += len(chunk)
+    return total
+
+
+def test_a_reader_that_stops_reading_is_cut_off_and_frees_its_slot(tmp_path: Path) -> None:
+    block = make_block(tmp_path, 32 << 20)
+    assert block.memory is not None
+    with serving(tmp_path, max_transfers=1, step_timeout_s=0.5) as address:
+        slow = connect(address, receive_buffer=4096)
+        slow.sendall(request_for(block))
+        status, length = ANSWER.unpack(receive(slow, ANSWER.size))
+        assert (status, length) == (FetchStatus.RECORD, block.memory.length)
+        fd = os.open(block.memory.path, os.O_RDWR)
+        assert not try_lock_exclusive(fd, 0, 4096)  # not reused while it is on its way
+        # The only transfer at a time is that of the slow one, until it is cut off.
+        assert len(fetch(address, SECRET, block, WAIT_S)) == 32 << 20
+        assert rest(slow) < 32 << 20
+        assert try_lock_exclusive(fd, 0, 4096)
+        os.close(fd)
+        slow.close()
+
+
+def test_a_connection_carries_several_requests(tmp_path: Path) -> None:
+    block = make_block(tmp_path, 10_000)
+    with serving(tmp_path) as address:
+        peer = connect(address)
+        peer.sendall(request_for(block) * 3)
+        for _ in range(3):
+            status, length = ANSWER.unpack(receive(peer, ANSWER.size))
+            assert status == FetchStatus.RECORD
+            assert length == 10_064
+            receive(peer, length)
+        peer.close()
+
+
+def test_connections_over_the_limit_are_told_so(tmp_path: Path) -> None:
+    block = make_block(tmp_path, 1000)
+    with serving(tmp_path, max_connections=3) as address:
+        held = [connect(address) for _ in range(3)]
+        with pytest.raises(BlockNotServedError) as caught:
+            fetch(address, SECRET, block, WAIT_S)
+        assert caught.value.status is FetchStatus.BUSY
+        for peer in held:
+            peer.sendall(request_for(block))
+            assert ANSWER.unpack(receive(peer, ANSWER.size))[0] == FetchStatus.RECORD
+            peer.close()
+
+
+def test_idle_and_stalled_connections_end(tmp_path: Path) -> None:
+    block = make_block(tmp_path, 1000)
+    with serving(
+        tmp_path, idle_timeout_s=0.2, authentication_timeout_s=0.2, max_unauthenticated=4
+    ) as address:
+        idle, halfway = connect(address), connect(address)
+        halfway.sendall(request_for(block)[:10])
+        unproved = socket.create_connection(address, WAIT_S)
+        assert rest(idle) == 0
+        assert rest(halfway) == 0
+        assert rest(unproved) == 42
+        crowd = [socket.create_connection(address, WAIT_S) for _ in range(20)]
+        assert len(fetch(address, SECRET, block, WAIT_S)) == 1000
+        for peer in (idle, halfway, unproved, *crowd):
+            peer.close()
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(request=st.binary(max_size=200), length=st.none() | st.integers(0, 2**32 - 1))
+def test_a_request_that_cannot_be_read_gets_a_reason_or_ends_the_connection(
+    address_of_service: tuple[tuple[str, int], ReceivedBlockInfo],
+    request: bytes,
+    length: int | None,
+) -> None:
+    address, block = address_of_service
+    peer = connect(address)
+    peer.sendall(struct.pack("<I", len(request) if length is None else length) + request)
+    peer.shutdown(socket.SHUT_WR)
+    with contextlib.suppress(EOFError, ConnectionError):
+        status, _ = ANSWER.unpack(receive(peer, ANSWER.size))
+        assert status in (FetchStatus.REFUSED, FetchStatus.NOT_FOUND)
+    peer.close()
+    assert len(fetch(address, SECRET, block, WAIT_S)) == 1000
+
+
+@pytest.fixture
+def address_of_service(tmp_path: Path) -> Iterator[tuple[tuple[str, int], ReceivedBlockInfo]]:
+    with serving(tmp_path) as address:
+        yield address, make_block(tmp_path, 1000)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "text"),
+    [
+        (b"\x09" + bytes(8), ProtocolError, "unknown status 9"),
+        (ANSWER.pack(1, 1 << 60), ProtocolError, "announced"),
+        (ANSWER.pack(1, 1064) + b"x" * 500, ConnectionLostError, "564 of 1064 bytes missing"),
+        (b"", ConnectionLostError, "missing"),
+        (None, ConnectionLostError, "within 0.3 s"),
+        (ANSWER.pack(2, 1 << 60) + b"gone", ConnectionLostError, "missing"),
+    ],
+)
+def test_a_block_server_that_misbehaves_is_a_named_error_in_bounded_time(
+    tmp_path: Path, answer: bytes | None, error: type[Exception], text: str
+) -> None:
+    block = make_block(tmp_path, 1000)
+    listener = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+
+    def misbehave() -> None:
+        peer, _ = listener.accept()
+        with peer:
+            handshake = ServerHandshake(SECRET, SERVICE)
+            peer.sendall(handshake.opening())
+            peer.sendall(handshake.receive(receive(peer, 74)))
+            receive(peer, len(request_for(block)))
+            if answer is None:
+                over.wait(WAIT_S)
+            else:
+                peer.sendall(answer)
+
+    thread = threading.Thread(target=misbehave)
+    thread.start()
+    with listener, pytest.raises(error, match=text):
+        fetch(listener.getsockname(), SECRET, block, 0.3 if answer is None else WAIT_S)
+    over.set()
+    thread.join(WAIT_S)
