@@ -1,0 +1,83 @@
+"""Streaming: contexts, streams, batches and their jobs, as Spark Streaming has them.
+
+A program changes its import line from ``pyspark.streaming`` to ``penstock.streaming``. The room
+is Python on PySpark's RDDs; no streaming class of the JVM takes part.
+
+What must hold
+--------------
+
+* An allocation of blocks is in the driver log before any job of its batch runs (I3).
+* A batch has one RDD per stream and time, however many operations ask for it.
+* Blocks are let go only when every batch up to theirs is complete and the time to remember them
+  has passed; first the clean-up is logged (I4).
+* A failed output operation costs itself and nothing else: the others of its batch and the later
+  batches run, the batch is cleared like any other, and `awaitTermination` raises.
+* A graceful stop loses nothing (I10) and ends within its timeout.
+* No thread outlives `stop`, and none keeps the interpreter from exiting.
+
+Layout
+------
+
+A program holds `DStream` objects; each is a handle on a node of the `DStreamGraph`. Nodes bear
+the names of Spark's DStream classes.
+
+===========================  =====================================================================
+`context`                    `StreamingContext`: inputs, settings, start, wait, stop
+`dstream`, `pair_operations`, the operations of a stream
+`window_operations`
+`node`                       what every node does: one RDD per time, remembered for a while
+`input_streams`              queues and receivers
+`derived_streams`            narrow operations, shuffles, functions of RDDs
+`windowed_streams`           windows and state
+`output`                     `foreachRDD` and `foreachBatch`
+`graph`                      inputs, outputs, time
+`job_generator`              makes a batch at each tick of the `recurring_timer`, clears old ones
+`job_scheduler`              runs the jobs of batches in its threads
+`listener`, `listener_bus`,  events for programs
+`listener_events`
+`_fusion`, `_combine`,       why Python functions run fast: no wrapper per record
+`_recognition`
+`_engine`, `_receivers`      what runs between start and stop, in the order in which it starts
+===========================  =====================================================================
+
+Life of a batch
+---------------
+
+The timer ticks at a multiple of the batch interval. In the generator's thread the tracker
+allocates all unallocated blocks to that time and logs it; each output that is due makes its RDD,
+and so its parents make theirs; the jobs go to the scheduler (`onBatchSubmitted`). A job thread
+runs them in order (`onBatchStarted`, `onOutputOperationStarted`, …, `onBatchCompleted`). When all
+batches up to a time are complete, the generator forgets the RDDs that are no longer remembered
+and has the tracker release their blocks.
+
+Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generator``, ``job-<n>``
+(`spark.streaming.concurrentJobs` of them), ``listener-bus``, and those of the tracker.
+"""
+
+from pyspark import StorageLevel
+
+from penstock.streaming.context import StreamingContext, StreamingContextState
+from penstock.streaming.dstream import DStream
+from penstock.streaming.errors import (
+    JobGenerationError,
+    NotEnoughCoresError,
+    OutputOperationError,
+    PermanentReceiverError,
+    StreamGraphError,
+)
+from penstock.streaming.job_scheduler import SchedulerStatistics
+from penstock.streaming.listener import StreamingListener
+
+__all__ = [
+    "DStream",
+    "JobGenerationError",
+    "NotEnoughCoresError",
+    "OutputOperationError",
+    "PermanentReceiverError",
+    "SchedulerStatistics",
+    "StorageLevel",
+    "StreamGraphError",
+    "StreamingContext",
+    "StreamingContextState",
+    "StreamingListener",
+]

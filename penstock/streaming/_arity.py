@@ -1,0 +1,60 @@
+"""With or without the batch time: how many arguments a user's function wants.
+
+PySpark looks at ``func.__code__.co_argcount``, which fails for partials and callable objects and
+counts `self` of a bound method. Plain functions are counted as there (defaults count too, so
+that programs keep their meaning); everything else by its signature.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from datetime import datetime
+from types import FunctionType
+from typing import Any
+
+__all__ = ["TimedFunction", "with_time"]
+
+TimedFunction = Callable[..., Any]
+"""A function of the batch time (`datetime`) and one or more RDDs."""
+
+
+class _WithoutTime:
+    """A function that does not want the batch time; a class, so that it can be pickled."""
+
+    def __init__(self, func: Callable[..., Any]) -> None:
+        self.func = func
+
+    def __call__(self, _: datetime, *rdds: Any) -> Any:
+        return self.func(*rdds)
+
+
+def with_time(func: Callable[..., Any], rdds: int) -> TimedFunction:
+    """Return `func` as a function of the batch time and `rdds` RDDs.
+
+    Raises:
+        TypeError: It is not callable, or takes neither `rdds` nor `rdds` + 1 arguments.
+    """
+    if not callable(func):
+        raise TypeError(f"a function is needed, not {type(func).__name__}")
+    count = _argument_count(func, rdds)
+    if count == rdds + 1:
+        return func
+    if count == rdds:
+        return _WithoutTime(func)
+    words = {1: "one or two arguments", 2: "two or three arguments"}
+    raise TypeError(f"func should take {words.get(rdds, f'{rdds} or {rdds + 1} arguments')}")
+
+
+def _argument_count(func: Callable[..., Any], rdds: int) -> int:
+    if isinstance(func, FunctionType) and not func.__code__.co_flags & inspect.CO_VARARGS:
+        return func.__code__.co_argcount
+    try:
+        parameters = inspect.signature(func).parameters.values()
+    except ValueError:
+        return rdds  # A builtin that does not tell, such as `print`: it gets the RDD.
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = sum(p.default is p.empty for p in positional)
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return max(required, rdds)
+    return required if required in (rdds, rdds + 1) else min(len(positional), rdds + 1)

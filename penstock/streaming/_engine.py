@@ -1,0 +1,154 @@
+"""What runs while a context is active: tracker, scheduler, generator, listeners; start and stop."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+from penstock.clock import Clock
+from penstock.settings import Settings
+from penstock.streaming._durability import Durability
+from penstock.streaming._receivers import ReceiverSide
+from penstock.streaming._spark_jobs import SparkJobScope
+from penstock.streaming.graph import BatchRuntime, DStreamGraph
+from penstock.streaming.input_info import InputInfoTracker
+from penstock.streaming.job_generator import JobGenerator
+from penstock.streaming.job_scheduler import JobScheduler, SchedulerStatistics
+from penstock.streaming.listener_bus import StreamingListenerBus
+from penstock.streaming.listener_events import StreamingStarted
+from penstock.streaming.waiter import ContextWaiter
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["StreamingEngine"]
+
+_FAST_STOP_S = 2.0
+"""How long running output operations may take at a stop that is not graceful, as in Spark."""
+
+_THREADS_END_S = 5.0
+"""How long the driver's own threads may take to end."""
+
+_RECEIVERS_END_S = 10.0
+"""How long receivers may take to end at a stop that is not graceful, as in Spark."""
+
+_log = logging.getLogger("penstock.streaming")
+
+
+class StreamingEngine:
+    """Everything that runs between `start` and `stop` of one context.
+
+    Args:
+        spark_context: The Spark context.
+        graph: The graph, checked.
+        settings: The settings.
+        durability: Where the logs lie.
+        clock: The clock of the batches.
+        bus: The listeners.
+        waiter: Told of errors.
+    """
+
+    def __init__(
+        self,
+        spark_context: SparkContext,
+        graph: DStreamGraph,
+        settings: Settings,
+        durability: Durability,
+        *,
+        clock: Clock,
+        bus: StreamingListenerBus,
+        waiter: ContextWaiter,
+    ) -> None:
+        self._graph = graph
+        self._settings = settings
+        self._durability = durability
+        self._clock = clock
+        self._bus = bus
+        scope = SparkJobScope(spark_context)
+        self._receivers = ReceiverSide(
+            spark_context,
+            graph,
+            settings,
+            durability,
+            clock=clock,
+            bus=bus,
+            on_error=waiter.notify_error,
+        )
+        input_info = InputInfoTracker()
+        self._scheduler = JobScheduler(
+            scope,
+            batch_ms=graph.batch_ms,
+            concurrent_jobs=settings.concurrent_jobs,
+            clock=clock,
+            bus=bus,
+            on_error=waiter.notify_error,
+        )
+        self._generator = JobGenerator(
+            graph,
+            self._scheduler,
+            BatchRuntime(spark_context, self._receivers.blocks, input_info),
+            clock=clock,
+            enter_thread=scope.enter_thread,
+            on_error=waiter.notify_error,
+            unpersist=settings.unpersist,
+            allocation_patience_s=settings.ask_timeout_s,
+        )
+
+    def start(self) -> None:
+        """Start everything; when something fails, stop what was started and raise."""
+        try:
+            self._bus.start()
+            self._receivers.start()
+            self._generator.start()
+        except BaseException:
+            self.stop(graceful=False)
+            raise
+        self._bus.post(StreamingStarted(self._clock.time_ms()))
+
+    def is_job_thread(self) -> bool:
+        """Tell whether the caller is an output operation."""
+        return self._scheduler.is_job_thread()
+
+    def statistics(self) -> SchedulerStatistics:
+        """Return how many batches wait, run and are done."""
+        return self._scheduler.statistics()
+
+    def stop(self, graceful: bool) -> None:
+        """Stop everything. May be called again after it was interrupted.
+
+        A graceful stop drains within `spark.streaming.gracefulStopTimeout` in total: the receivers
+        stop, their last blocks go to one more batch, and all batches are processed (I10).
+        """
+        if graceful:
+            self._drain(time.monotonic() + self._settings.graceful_stop_timeout_ms / 1000)
+        self._generator.stop_timer(_THREADS_END_S)
+        if not graceful:
+            self._receivers.stop_receiving(False, _RECEIVERS_END_S)
+        self._generator.stop(_THREADS_END_S)
+        self._scheduler.stop(_FAST_STOP_S)
+        self._receivers.stop(_THREADS_END_S)
+        if graceful:
+            self._bus.wait_until_empty(_THREADS_END_S)
+        self._bus.stop(_THREADS_END_S)
+        if self._durability.scratch is not None:
+            shutil.rmtree(self._durability.scratch, ignore_errors=True)
+
+    def _drain(self, end_s: float) -> None:
+        def left_s() -> float:
+            return max(0.0, end_s - time.monotonic())
+
+        self._receivers.stop_receiving(True, left_s())
+        self._generator.stop_timer(left_s())
+        drained = self._generator.generate_last_batches(left_s())
+        drained = self._scheduler.wait_until_idle(left_s()) and drained
+        if not drained:
+            left = self._scheduler.statistics()
+            _log.warning(
+                "Graceful stop took longer than spark.streaming.gracefulStopTimeout (%d ms): "
+                "%d batches wait and %d run; they are given up",
+                self._settings.graceful_stop_timeout_ms,
+                left.waiting_batches,
+                left.running_batches,
+            )

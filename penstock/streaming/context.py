@@ -1,0 +1,373 @@
+"""`StreamingContext`: a streaming program from its first stream to its end."""
+
+from __future__ import annotations
+
+import atexit
+import enum
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from pyspark import RDD, SparkContext, StorageLevel
+
+from penstock.clock import Clock, SystemClock
+from penstock.errors import IllegalStateError
+from penstock.settings import Settings
+from penstock.streaming._durability import choose_durability, scratch_parent
+from penstock.streaming._engine import StreamingEngine
+from penstock.streaming._interrupts import plain_interrupts
+from penstock.streaming._startup_checks import check_cores
+from penstock.streaming.derived_streams import TransformedDStream, UnionDStream
+from penstock.streaming.dstream import DStream
+from penstock.streaming.durations import to_milliseconds
+from penstock.streaming.graph import DStreamGraph
+from penstock.streaming.input_streams import QueueInputDStream, ReceiverInputDStream
+from penstock.streaming.job_scheduler import SchedulerStatistics
+from penstock.streaming.listener import StreamingListener
+from penstock.streaming.listener_bus import StreamingListenerBus
+from penstock.streaming.node import DStreamNode
+from penstock.streaming.waiter import ContextWaiter
+
+__all__ = ["StreamingContext", "StreamingContextState"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger("penstock.streaming")
+
+
+class StreamingContextState(enum.Enum):
+    """Where a context is in its life."""
+
+    INITIALIZED = "initialized"
+    """Made and not started; streams can be added."""
+    ACTIVE = "active"
+    """Started and not stopped."""
+    STOPPED = "stopped"
+    """Stopped, or failed to start; it cannot be started again."""
+
+
+class StreamingContext:
+    """Makes streams, and runs them batch by batch.
+
+    ::
+
+        ssc = StreamingContext(sc, 1)
+        lines = ssc.socketTextStream("localhost", 9999)
+        lines.flatMap(str.split).countByValue().pprint()
+        ssc.start()
+        ssc.awaitTermination()
+
+    One context can be active in a process at a time. All methods may be called from any thread.
+    A program that ends without `stop` is stopped when the interpreter exits.
+
+    Args:
+        sparkContext: The Spark context.
+        batchDuration: Seconds between two batches, as int or float.
+        clock: Tells the batch times; for tests.
+
+    Raises:
+        ValueError: `batchDuration` is missing or not above zero.
+    """
+
+    _active: ClassVar[StreamingContext | None] = None
+    _active_lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(
+        self,
+        sparkContext: SparkContext,
+        batchDuration: float | None = None,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        if batchDuration is None:
+            raise ValueError("batchDuration is needed: the seconds between two batches")
+        self._sc = sparkContext
+        self._clock = SystemClock() if clock is None else clock
+        self._graph = DStreamGraph(sparkContext, to_milliseconds(batchDuration, "batchDuration"))
+        self._bus = StreamingListenerBus()
+        self._waiter = ContextWaiter()
+        self._engine: StreamingEngine | None = None
+        self._checkpoint_directory: str | None = None
+        # Guards the state; held for all of a start or stop, so that they come one by one.
+        self._changing = threading.RLock()
+        self._state = StreamingContextState.INITIALIZED
+        self._stopping = False
+        directory = sparkContext.getConf().get("spark.streaming.checkpoint.directory")
+        if directory is not None:
+            self.checkpoint(directory)
+
+    @property
+    def sparkContext(self) -> SparkContext:
+        """The Spark context."""
+        return self._sc
+
+    def getState(self) -> StreamingContextState:
+        """Return where the context is in its life."""
+        return self._state
+
+    @classmethod
+    def getActive(cls) -> StreamingContext | None:
+        """Return the context that is started and not stopped, or None."""
+        with cls._active_lock:
+            return cls._active
+
+    def statistics(self) -> SchedulerStatistics:
+        """Return how many batches wait, run and are done."""
+        if self._engine is None:
+            return SchedulerStatistics(0, 0, 0, 0, None)
+        return self._engine.statistics()
+
+    # -- streams ---------------------------------------------------------------------------------
+
+    def receiverStream(self, receiver: Any) -> DStream[Any]:
+        """Return the records that a receiver stores.
+
+        Args:
+            receiver: A `penstock.receiver.Receiver`, a generator function or async generator
+                function that yields records, or a class with `run()`. A copy of it runs in an
+                executor.
+
+        Raises:
+            NotAReceiverError: It is none of these.
+        """
+        from penstock.receiver import as_receiver
+
+        adapted = as_receiver(receiver)
+        name = getattr(receiver, "__name__", type(receiver).__name__)
+        return self._stream(ReceiverInputDStream(self._graph, adapted, name))
+
+    def socketTextStream(
+        self,
+        hostname: str,
+        port: int,
+        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+    ) -> DStream[str]:
+        r"""Return the lines that a TCP server sends: UTF-8 text, each line ended by ``\n``."""
+        from penstock.sources import SocketReceiver
+
+        return self.receiverStream(SocketReceiver(hostname, port, storageLevel))
+
+    def queueStream(
+        self,
+        rdds: Sequence[RDD[T] | Iterable[T]],
+        oneAtATime: bool = True,
+        default: RDD[T] | Iterable[T] | None = None,
+    ) -> DStream[T]:
+        """Return the records of RDDs from a queue, mostly for tests.
+
+        Args:
+            rdds: RDDs or lists, as they are now; later changes are not seen.
+            oneAtATime: Whether a batch takes one of them, or all at once.
+            default: The records of each batch when the queue is empty.
+        """
+        queue = [self._as_rdd(rdd) for rdd in rdds]
+        fallback = None if default is None else self._as_rdd(default)
+        return self._stream(QueueInputDStream(self._graph, queue, oneAtATime, fallback))
+
+    def _as_rdd(self, records: RDD[T] | Iterable[T]) -> RDD[T]:
+        return records if isinstance(records, RDD) else self._sc.parallelize(list(records))
+
+    def union(self, *dstreams: DStream[Any]) -> DStream[Any]:
+        """Return the records of all the streams, which must have the same slide."""
+        if not dstreams:
+            raise ValueError("should have at least one DStream to union")
+        if len(dstreams) == 1:
+            return dstreams[0]
+        return self._stream(UnionDStream([stream._node for stream in dstreams]))
+
+    def transform(
+        self, dstreams: Sequence[DStream[Any]], transformFunc: Callable[..., RDD[T] | None]
+    ) -> DStream[T]:
+        """Return what `transformFunc` makes of the streams' RDDs, which it gets as one tuple."""
+        if not dstreams:
+            raise ValueError("should have at least one DStream to transform")
+        nodes = [stream._node for stream in dstreams]
+        return self._stream(TransformedDStream(nodes, lambda _, *rdds: transformFunc(rdds)))
+
+    def _stream(self, node: DStreamNode) -> DStream[Any]:
+        return DStream(self, node)
+
+    # -- settings --------------------------------------------------------------------------------
+
+    def remember(self, duration: float) -> None:
+        """Let every stream remember its RDDs for at least `duration` seconds; once only."""
+        self._graph.remember(to_milliseconds(duration, "duration"))
+
+    def checkpoint(self, directory: str | None) -> None:
+        """Set the folder for what must survive the driver; None clears it.
+
+        The driver's log goes there, and unless a log folder is set the receivers' logs, too; both
+        are then synced to disk. RDDs are checkpointed there, too.
+        """
+        if directory is None:
+            self._checkpoint_directory = None
+            return
+        if "://" not in directory:
+            directory = os.path.abspath(directory)
+        self._sc.setCheckpointDir(directory)
+        self._checkpoint_directory = directory
+
+    def addStreamingListener(self, streamingListener: StreamingListener) -> None:
+        """Tell `streamingListener` of receivers, batches and output operations from now on."""
+        self._bus.add(streamingListener)
+
+    def removeStreamingListener(self, streamingListener: StreamingListener) -> None:
+        """Tell `streamingListener` no more."""
+        self._bus.remove(streamingListener)
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start receivers and batches. A second call only warns.
+
+        A start that fails leaves nothing behind; the context counts as stopped.
+
+        Raises:
+            IllegalStateError: The context was stopped, or another one is active.
+            StreamGraphError: There is no output operation, or a stream cannot run as it is.
+            NotEnoughCoresError: The receivers would hold every core.
+            SettingError: A setting has an unknown key or a value that is not accepted.
+            UnwritableFolderError: A log folder cannot be written.
+        """
+        with self._changing:
+            if self._state is StreamingContextState.ACTIVE:
+                _log.warning("StreamingContext has already been started")
+                return
+            if self._state is StreamingContextState.STOPPED:
+                raise IllegalStateError("StreamingContext has already been stopped")
+            self._become_active()
+            try:
+                self._graph.close("starting")
+                engine = self._make_engine()
+                self._engine = engine
+                engine.start()
+            except BaseException as error:
+                self._engine = None
+                self._end(error)
+                raise
+            self._state = StreamingContextState.ACTIVE
+            atexit.register(self._stop_at_exit)
+            _log.info("StreamingContext started")
+
+    def _become_active(self) -> None:
+        with StreamingContext._active_lock:
+            if StreamingContext._active is not None:
+                raise IllegalStateError(
+                    "Only one StreamingContext may be started in this process, and another one "
+                    "is active; stop that one first (StreamingContext.getActive())"
+                )
+            StreamingContext._active = self
+
+    def _make_engine(self) -> StreamingEngine:
+        self._graph.validate(self._checkpoint_directory is not None)
+        conf = dict(self._sc.getConf().getAll())
+        settings = Settings.from_pairs(conf.items(), self._graph.batch_ms)
+        receivers = [node for node in self._graph.inputs if isinstance(node, ReceiverInputDStream)]
+        check_cores(self._sc, len(receivers))
+        durability = choose_durability(
+            settings,
+            self._checkpoint_directory,
+            self._sc.applicationId,
+            scratch_parent(conf, os.environ),
+        )
+        if receivers:
+            _log.info("%s", durability.describe())
+        return StreamingEngine(
+            self._sc,
+            self._graph,
+            settings,
+            durability,
+            clock=self._clock,
+            bus=self._bus,
+            waiter=self._waiter,
+        )
+
+    def awaitTermination(self, timeout: float | None = None) -> None:
+        """Wait until the context has stopped, or `timeout` seconds have passed.
+
+        Ctrl-C raises `KeyboardInterrupt` here and leaves the streams running, so that
+        `stop(stopGraceFully=True)` can still drain them.
+
+        Raises:
+            OutputOperationError: An output operation failed; the cause is its error. The context
+                goes on. The latest error is raised, and again by later calls.
+            JobGenerationError: A batch could not be made.
+            PermanentReceiverError: A receiver failed in a way that a restart cannot mend.
+        """
+        self.awaitTerminationOrTimeout(timeout)
+
+    def awaitTerminationOrTimeout(self, timeout: float | None) -> bool:
+        """Wait like `awaitTermination`.
+
+        Returns:
+            True when the context has stopped, False when the time was over first.
+        """
+        with plain_interrupts():
+            return self._waiter.wait_for_stop_or_error(timeout)
+
+    def stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:
+        """Stop receivers and batches.
+
+        May be called in every state and more than once; a later call can still stop the
+        SparkContext. Called from an output operation, it does not wait for that one.
+
+        Args:
+            stopSparkContext: Whether the SparkContext is stopped, too.
+            stopGraceFully: Whether everything that was received is processed first, within
+                `spark.streaming.gracefulStopTimeout` in total. Otherwise running output
+                operations get two seconds.
+
+        Raises:
+            IllegalStateError: It was called by a listener, whose thread it would wait for.
+        """
+        if self._bus.is_current_thread():
+            raise IllegalStateError(
+                "Cannot stop StreamingContext within listener bus thread; call stop from another "
+                "thread, for example the one that waits in awaitTermination"
+            )
+        if not self._take_turn():
+            return
+        try:
+            self._stop_streams(stopGraceFully)
+        finally:
+            self._changing.release()
+        if stopSparkContext:
+            self._sc.stop()
+
+    def _take_turn(self) -> bool:
+        """Take the lock, except in an output operation that a stop may be waiting for."""
+        engine = self._engine
+        if engine is None or not engine.is_job_thread():
+            return self._changing.acquire()
+        while not self._changing.acquire(timeout=0.05):
+            if self._stopping:
+                return False
+        return True
+
+    def _stop_streams(self, graceful: bool) -> None:
+        if self._state is StreamingContextState.STOPPED:
+            return
+        self._stopping = True
+        self._graph.close("stopping")
+        if self._engine is not None:
+            self._engine.stop(graceful)
+            _log.info("StreamingContext stopped")
+        self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._state = StreamingContextState.STOPPED
+        with StreamingContext._active_lock:
+            if StreamingContext._active is self:
+                StreamingContext._active = None
+        atexit.unregister(self._stop_at_exit)
+        if error is not None:
+            self._waiter.notify_error(error)
+        self._waiter.notify_stop()
+
+    def _stop_at_exit(self) -> None:
+        conf = self._sc.getConf()
+        graceful = conf.get("spark.streaming.stopGracefullyOnShutdown", "false") == "true"
+        _log.warning("The program ends without StreamingContext.stop(); stopping it now")
+        self.stop(stopSparkContext=False, stopGraceFully=graceful)

@@ -1,0 +1,152 @@
+"""Nodes made of other nodes: narrow operations, shuffles, and the user's own functions of RDDs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark import RDD
+
+from penstock.streaming._arity import TimedFunction
+from penstock.streaming._combine import Combiner, combine_by_key, count_keys, reduce_records
+from penstock.streaming._fusion import FusedFunction, MapOperation, NarrowOperation
+from penstock.streaming._recognition import paired_constant
+from penstock.streaming.durations import batch_datetime
+from penstock.streaming.graph import common_slide
+from penstock.streaming.node import DStreamNode
+
+__all__ = [
+    "NarrowDStream",
+    "ReducedDStream",
+    "ShuffledDStream",
+    "TransformedDStream",
+    "UnionDStream",
+]
+
+
+class NarrowDStream(DStreamNode):
+    """One narrow operation on the records of another node.
+
+    Consecutive ones become one function of a partition when the first RDD is made; a node whose
+    RDDs are kept (persisted or checkpointed) stays a stage of its own.
+    """
+
+    def __init__(self, parent: DStreamNode, operation: NarrowOperation) -> None:
+        super().__init__(parent.graph, (parent,), parent.slide_ms)
+        self.parent = parent
+        self.operation = operation
+
+    def plan(self) -> tuple[DStreamNode, tuple[NarrowOperation, ...]]:
+        """Return the node whose RDDs are read, and the operations on its records, in order."""
+        operations = [self.operation]
+        source = self.parent
+        while isinstance(source, NarrowDStream) and not source.is_materialised:
+            operations.append(source.operation)
+            source = source.parent
+        return source, tuple(reversed(operations))
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        return fused_rdd(*self.plan(), time_ms)
+
+
+def fused_rdd(
+    source: DStreamNode, operations: Sequence[NarrowOperation], time_ms: int
+) -> RDD[Any] | None:
+    """Return the operations on the RDD of `source`, as one function of a partition."""
+    rdd = source.get_or_compute(time_ms)
+    if rdd is None or not operations:
+        return rdd
+    function = FusedFunction(operations)
+    return rdd.mapPartitionsWithIndex(function, function.preserves_partitioning)
+
+
+class ShuffledDStream(DStreamNode):
+    """The combined values of each key."""
+
+    def __init__(self, parent: DStreamNode, combiner: Combiner, partitions: int) -> None:
+        super().__init__(parent.graph, (parent,), parent.slide_ms)
+        self.parent = parent
+        self.combiner = combiner
+        self.partitions = partitions
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        counted = self._compute_count(time_ms)
+        if counted is not None:
+            return counted
+        rdd = self.parent.get_or_compute(time_ms)
+        return None if rdd is None else combine_by_key(rdd, self.combiner, self.partitions)
+
+    def _compute_count(self, time_ms: int) -> RDD[Any] | None:
+        """Count instead of pairing with a constant and adding up, where the program does that."""
+        parent = self.parent
+        if not self.combiner.is_addition or not isinstance(parent, NarrowDStream):
+            return None
+        if parent.is_materialised or not isinstance(parent.operation, MapOperation):
+            return None
+        weight = paired_constant(parent.operation.func)
+        if weight is None or parent.operation.preserves_partitioning:
+            return None
+        source, operations = parent.plan()
+        rdd = fused_rdd(source, operations[:-1], time_ms)
+        return None if rdd is None else count_keys(rdd, weight, self.partitions)
+
+
+class ReducedDStream(DStreamNode):
+    """All records reduced to one; nothing when there is no record."""
+
+    def __init__(self, parent: DStreamNode, func: Any) -> None:
+        super().__init__(parent.graph, (parent,), parent.slide_ms)
+        self.parent = parent
+        self.func = func
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        rdd = self.parent.get_or_compute(time_ms)
+        return None if rdd is None else reduce_records(rdd, self.func)
+
+
+class TransformedDStream(DStreamNode):
+    """The user's function of the batch time and the RDDs of one or more nodes.
+
+    With one parent, a batch without a parent RDD has none here either. With several, a missing
+    RDD becomes an empty one, as long as one is there.
+    """
+
+    def __init__(self, parents: Sequence[DStreamNode], func: TimedFunction) -> None:
+        slide_ms = common_slide(
+            (parent.slide_ms for parent in parents), "the DStreams should have same slide duration"
+        )
+        if any(parent.graph is not parents[0].graph for parent in parents):
+            raise ValueError("the DStreams belong to different contexts")
+        super().__init__(parents[0].graph, parents, slide_ms)
+        self.func = func
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        found = [parent.get_or_compute(time_ms) for parent in self.dependencies]
+        if all(rdd is None for rdd in found):
+            return None
+        empty = self.graph.spark_context.emptyRDD
+        rdds = [empty() if rdd is None else rdd for rdd in found]
+        result = self.func(batch_datetime(time_ms), *rdds)
+        if result is None or isinstance(result, RDD):
+            return result
+        raise TypeError(
+            f"a function given to transform must return an RDD or None, not {type(result).__name__}"
+        )
+
+
+class UnionDStream(DStreamNode):
+    """The records of several nodes."""
+
+    def __init__(self, parents: Sequence[DStreamNode]) -> None:
+        slide_ms = common_slide(
+            (parent.slide_ms for parent in parents),
+            "All DStreams should have same slide duration",
+        )
+        super().__init__(parents[0].graph, parents, slide_ms)
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        found = [parent.get_or_compute(time_ms) for parent in self.dependencies]
+        rdds = [rdd for rdd in found if rdd is not None]
+        if not rdds:
+            return None
+        return rdds[0] if len(rdds) == 1 else self.graph.spark_context.union(rdds)

@@ -1,0 +1,79 @@
+"""What goes wrong in a streaming program, as errors that name the way out."""
+
+from __future__ import annotations
+
+from penstock.errors import PenstockError
+
+__all__ = [
+    "JobGenerationError",
+    "NotEnoughCoresError",
+    "OutputOperationError",
+    "PermanentReceiverError",
+    "StreamGraphError",
+]
+
+
+class StreamGraphError(PenstockError, ValueError):
+    """The streams of a program do not make up a graph that can run."""
+
+
+class NotEnoughCoresError(PenstockError):
+    """The receivers would hold every core, and no batch could ever run.
+
+    Attributes:
+        master: The master as the user set it.
+        slots: How many tasks it runs at a time.
+        receivers: How many receivers the program has.
+    """
+
+    def __init__(self, master: str, slots: int, receivers: int, way_out: str) -> None:
+        super().__init__(
+            f"master {master!r} runs {slots} task(s) at a time and the program has {receivers} "
+            f"receiver(s), each of which holds one for good: no batch could run; {way_out}"
+        )
+        self.master = master
+        self.slots = slots
+        self.receivers = receivers
+
+
+class JobGenerationError(PenstockError):
+    """The jobs of a batch could not be made. The cause is the error that stopped it.
+
+    Attributes:
+        batch_time_ms: The batch, milliseconds since the epoch.
+    """
+
+    def __init__(self, batch_time_ms: int, what: str) -> None:
+        super().__init__(f"Error generating jobs for time {batch_time_ms} ms: {what}")
+        self.batch_time_ms = batch_time_ms
+
+
+class OutputOperationError(PenstockError):
+    """An output operation of a batch failed. The cause is the error that it raised.
+
+    Attributes:
+        batch_time_ms: The batch, milliseconds since the epoch.
+        output_op_id: The operation, counted from 0 in the order of the program.
+    """
+
+    def __init__(self, batch_time_ms: int, output_op_id: int, name: str, what: str) -> None:
+        super().__init__(
+            f"output operation {output_op_id} ({name}) of the batch of {batch_time_ms} ms "
+            f"failed: {what}"
+        )
+        self.batch_time_ms = batch_time_ms
+        self.output_op_id = output_op_id
+
+
+class PermanentReceiverError(PenstockError):
+    """A receiver failed in a way that starting it again cannot mend.
+
+    Attributes:
+        stream_id: Its stream.
+        error: The receiver's traceback as text, or empty.
+    """
+
+    def __init__(self, stream_id: int, message: str, error: str) -> None:
+        super().__init__(f"the receiver of stream {stream_id} failed for good: {message}\n{error}")
+        self.stream_id = stream_id
+        self.error = error

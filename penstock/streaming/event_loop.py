@@ -1,0 +1,65 @@
+"""One thread that handles events one after the other."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+__all__ = ["EventLoop"]
+
+Event = Callable[[], None]
+
+
+class EventLoop:
+    """Runs what is posted, in order, in a thread of its own.
+
+    Args:
+        name: Names the thread.
+        on_start: Run in the thread before the first event.
+        on_error: Told of an error of an event; the next event is handled all the same.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        on_start: Callable[[], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self._on_start = on_start
+        self._on_error = on_error
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"penstock-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to handle events."""
+        self._thread.start()
+
+    def post(self, event: Event) -> None:
+        """Queue an event. Any thread may; returns at once."""
+        self._events.put(event)
+
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until the events posted so far were handled; False when the time was over first."""
+        if not self._thread.is_alive() or threading.current_thread() is self._thread:
+            return True
+        handled = threading.Event()
+        self.post(handled.set)
+        return handled.wait(timeout_s)
+
+    def stop(self, timeout_s: float) -> bool:
+        """Handle what was posted, then end; False when that took longer."""
+        self._events.put(None)
+        if not self._thread.is_alive() or threading.current_thread() is self._thread:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        event: Event | None = self._on_start
+        while event is not None:
+            try:
+                event()
+            except BaseException as error:  # noqa: BLE001  # travels to the owner
+                self._on_error(error)
+            event = self._events.get()

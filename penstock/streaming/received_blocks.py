@@ -1,0 +1,61 @@
+"""What the batches ask of the tracker, and the answers when there is no receiver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from penstock.blockstore import BlockAccess
+from penstock.errors import IllegalStateError
+from penstock.wire.messages import ReceivedBlockInfo
+
+__all__ = ["NoReceivedBlocks", "ReceivedBlocks"]
+
+
+class ReceivedBlocks(Protocol):
+    """The part of `penstock.tracker.ReceiverTracker` that batches are made from."""
+
+    def allocate_blocks_to_batch(self, time_ms: int, /) -> None:
+        """Give all unallocated blocks to a batch; logged when this returns (I3)."""
+        ...
+
+    def get_blocks_of_batch_and_stream(
+        self, time_ms: int, stream_id: int, /
+    ) -> Sequence[ReceivedBlockInfo]:
+        """Return a stream's blocks of a batch, in the order in which they were added (I5)."""
+        ...
+
+    def has_unallocated_blocks(self) -> bool:
+        """Tell whether there are blocks that no batch has."""
+        ...
+
+    def cleanup_old_blocks_and_batches(self, threshold_ms: int, /) -> None:
+        """Log that batches before `threshold_ms` are done, then let their blocks go (I4)."""
+        ...
+
+    @property
+    def block_access(self) -> BlockAccess:
+        """How a batch task reaches blocks."""
+        ...
+
+
+class NoReceivedBlocks:
+    """The answers for a program without receivers."""
+
+    def allocate_blocks_to_batch(self, time_ms: int, /) -> None:
+        """There are none."""
+
+    def get_blocks_of_batch_and_stream(
+        self, time_ms: int, stream_id: int, /
+    ) -> Sequence[ReceivedBlockInfo]:
+        return ()
+
+    def has_unallocated_blocks(self) -> bool:
+        return False
+
+    def cleanup_old_blocks_and_batches(self, threshold_ms: int, /) -> None:
+        """There are none."""
+
+    @property
+    def block_access(self) -> BlockAccess:
+        raise IllegalStateError("a program without receivers has no blocks")

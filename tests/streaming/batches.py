@@ -1,0 +1,86 @@
+"""Runs streams batch by batch on a clock that the test moves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark import SparkContext
+
+from penstock.clock import ManualClock
+from penstock.streaming import DStream, StreamingContext, StreamingListener
+
+BATCH_MS = 1000
+WAIT_S = 30.0
+
+
+class CompletedBatches(StreamingListener):
+    """Counts completed batches, and lets a test wait for them."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.batches: list[Any] = []
+
+    def onBatchCompleted(self, batchCompleted: Any) -> None:
+        with self._changed:
+            self.batches.append(batchCompleted.batchInfo())
+            self._changed.notify_all()
+
+    def wait_for(self, count: int) -> None:
+        with self._changed:
+            done = self._changed.wait_for(lambda: len(self.batches) >= count, WAIT_S)
+            assert done, f"{len(self.batches)} of {count} batches completed in {WAIT_S} s"
+
+
+class Batches:
+    """A streaming context whose batches come when `run` is called."""
+
+    def __init__(self, sc: SparkContext, batch_s: float = 1) -> None:
+        self.sc = sc
+        self.clock = ManualClock(1_700_000_000_500)
+        self.ssc = StreamingContext(sc, batch_s, clock=self.clock)
+        self.completed = CompletedBatches()
+        self.ssc.addStreamingListener(self.completed)
+        self._batch_ms = round(batch_s * 1000)
+        self._expected = 0
+
+    def collect(self, stream: DStream[Any]) -> list[list[Any]]:
+        """Return a list that gets the records of each batch of `stream`."""
+        found: list[list[Any]] = []
+        stream.foreachRDD(lambda rdd: found.append(rdd.collect()))
+        return found
+
+    def start(self) -> None:
+        self.ssc.start()
+
+    def run(self, count: int) -> None:
+        """Let `count` batches come, each when the one before is complete."""
+        if self.ssc.getState().name == "INITIALIZED":
+            self.start()
+        for _ in range(count):
+            self._expected += 1
+            self.clock.advance(self._batch_ms)
+            self.completed.wait_for(self._expected)
+
+
+@contextmanager
+def batches(sc: SparkContext, batch_s: float = 1) -> Iterator[Batches]:
+    run = Batches(sc, batch_s)
+    try:
+        yield run
+    finally:
+        run.ssc.stop(stopSparkContext=False)
+
+
+def outcome(
+    sc: SparkContext,
+    inputs: list[list[Any]],
+    operation: Callable[[DStream[Any]], DStream[Any]],
+) -> list[list[Any]]:
+    """Return what `operation` makes of each batch of `inputs`."""
+    with batches(sc) as run:
+        found = run.collect(operation(run.ssc.queueStream(inputs)))
+        run.run(len(inputs))
+        return found
