@@ -83,9 +83,9 @@ def log_folder(block_log_root: str, stream_id: int, attempt: str) -> str:
     return os.path.join(block_log_root, f"{stream_id}-{attempt}")
 
 
-def arena_name(attempt: str) -> str:
-    """Return the file name of an attempt's arena in the memory folder."""
-    return f"penstock-{attempt}"
+def arena_name(application_id: str, attempt: str) -> str:
+    """Return the file name of an attempt's arena; the block server serves no other names."""
+    return f"penstock-{application_id}-{attempt}"
 
 
 def no_block_server(launch: ReceiverLaunch) -> None:
@@ -198,7 +198,7 @@ def _parts(
             attempt=launch.attempt,
             host=host,
             log_folder=log_folder(launch.block_log_root, launch.stream_id, launch.attempt),
-            memory_name=arena_name(launch.attempt),
+            memory_name=arena_name(launch.application_id, launch.attempt),
             options=BlockStoreOptions(
                 memory_dir=settings.memory_dir,
                 memory_bytes=settings.memory_bytes,
