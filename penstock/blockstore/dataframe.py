@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -70,22 +71,27 @@ def blocks_to_dataframe(
         return spark.createDataFrame([], sql_schema)
     if len({info.host for info in blocks}) == 1:
         encoded = [msgspec.msgpack.encode(info) for info in blocks]
-
-        def read_numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    yield from _read(encoded[number], access)
-
         numbers = spark.range(0, len(blocks), 1, len(blocks))
-        return numbers.mapInArrow(read_numbered, sql_schema)
-
-    def read_encoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for data in batch.column(0).to_pylist():
-                yield from _read(data, access)
-
+        return numbers.mapInArrow(partial(_read_numbered, access, encoded), sql_schema)
     placed = block_infos(spark.sparkContext, blocks).map(lambda data: (data,))
-    return spark.createDataFrame(placed, "block binary").mapInArrow(read_encoded, sql_schema)
+    frame = spark.createDataFrame(placed, "block binary")
+    return frame.mapInArrow(partial(_read_encoded, access), sql_schema)
+
+
+def _read_numbered(
+    access: BlockAccess, encoded: Sequence[bytes], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from _read(encoded[number], access)
+
+
+def _read_encoded(
+    access: BlockAccess, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for data in batch.column(0).to_pylist():
+            yield from _read(data, access)
 
 
 def _common_schema(blocks: Sequence[ReceivedBlockInfo], declared: pa.Schema | None) -> pa.Schema:

@@ -55,6 +55,14 @@ def _set_lock(fd: int, kind: int, offset: int, length: int) -> bool:
     return True
 
 
+def _end_of_conflict(fd: int, offset: int, length: int) -> int:
+    """Return the page after the lock that keeps a range from being locked exclusively."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, length, 0)
+    kind, _, start, size, _ = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))
+    # The lock may be gone by now; then the same place is tried again.
+    return offset if kind == fcntl.F_UNLCK else -(-(start + size) // PAGE) * PAGE
+
+
 def lock_shared(fd: int, offset: int, length: int) -> bool:
     """Lock a byte range against reuse; False when a writer has it (the slot was given away)."""
     return _set_lock(fd, fcntl.F_RDLCK, offset, length)
@@ -238,11 +246,14 @@ class MemoryArena:
         start = 0
         for index, slot in enumerate([*self._slots, None]):
             end = limit if slot is None else slot.offset
-            if end - start >= length and try_lock_exclusive(self._fd, start, length):
-                self._reserved += 1
-                taken = Slot(self, start, length, self._reserved)
-                self._slots.insert(index, taken)
-                return taken
+            while end - start >= length:
+                if try_lock_exclusive(self._fd, start, length):
+                    self._reserved += 1
+                    taken = Slot(self, start, length, self._reserved)
+                    self._slots.insert(index, taken)
+                    return taken
+                # A reader still has a slot that was freed: look behind it.
+                start = _end_of_conflict(self._fd, start, length)
             if slot is not None:
                 start = slot.offset + slot.length
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -69,12 +70,7 @@ class BlockRDD(PipelinedRDD[bytes, Any]):
         self, sc: SparkContext, blocks: Sequence[ReceivedBlockInfo], access: BlockAccess
     ) -> None:
         infos = block_infos(sc, blocks)
-
-        def read(_: int, encoded: Iterable[bytes]) -> Iterator[Any]:
-            # The generator is resumed once per chunk, not once per record.
-            return chain.from_iterable(_chunks(encoded, access))
-
-        super().__init__(infos, read)
+        super().__init__(infos, partial(_records, access))
         self.blocks = tuple(blocks)
         self.access = access
         self._infos = infos
@@ -83,17 +79,24 @@ class BlockRDD(PipelinedRDD[bytes, Any]):
         """Return the number of records; each task opens and verifies its block."""
         if self.is_cached or self.is_checkpointed:
             return super().count()
-        access = self.access
-
-        def count(encoded: Iterable[bytes]) -> Iterator[int]:
-            for data in encoded:
-                with read_block(_decoder.decode(data), access) as block:
-                    yield block.num_records
-
-        return sum(self._infos.mapPartitions(count).collect())
+        return sum(self._infos.mapPartitions(partial(_counts, self.access)).collect())
 
 
-def _chunks(encoded: Iterable[bytes], access: BlockAccess) -> Iterator[list[Any]]:
+# What runs in tasks stands at the top of the module, so that a task's closure holds its name only.
+
+
+def _records(access: BlockAccess, _: int, encoded: Iterable[bytes]) -> Iterator[Any]:
+    # The generator is resumed once per chunk, not once per record.
+    return chain.from_iterable(_chunks(access, encoded))
+
+
+def _chunks(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[list[Any]]:
     for data in encoded:
         with read_block(_decoder.decode(data), access) as block:
             yield from block.chunks()
+
+
+def _counts(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[int]:
+    for data in encoded:
+        with read_block(_decoder.decode(data), access) as block:
+            yield block.num_records

@@ -1,0 +1,265 @@
+"""Blocks from building to reading, through real files."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark import Row
+
+from penstock.blockstore import (
+    BlockAccess,
+    BlockKind,
+    BlockNotFoundError,
+    BlockStore,
+    read_block,
+)
+from penstock.blockstore.builder import join_binary, join_text, pickle_record, rows_to_batch
+from penstock.blockstore.store import BlockStoreOptions
+from penstock.wal import SyncPolicy, segment_path
+
+ACCESS = BlockAccess()
+OPTIONS = BlockStoreOptions(
+    memory_bytes=4 << 20, block_max_bytes=256 << 10, segment_bytes=1 << 20, sync=SyncPolicy.ALWAYS
+)
+
+
+def make_store(folder: Path, **changes: object) -> BlockStore:
+    attempt = uuid.uuid4().hex
+    return BlockStore(
+        stream_id=3,
+        attempt=attempt,
+        host="here",
+        log_folder=str(folder / f"3-{attempt}"),
+        memory_name=f"memory-{attempt}",
+        options=replace(OPTIONS, memory_dir=str(folder), **changes),
+    )
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = make_store(tmp_path)
+    yield store
+    store.close()
+
+
+def put(store: BlockStore, kind: BlockKind, records: list, number: int = 1):
+    builder = store.open_block(kind)
+    joined, lengths = join_text(records) if kind is BlockKind.STRING else join_binary(records)
+    builder.append(joined, lengths)
+    return store.put(builder.seal(f"input-3-{number}", 0.0))
+
+
+def records_of(info) -> list:
+    with read_block(info, ACCESS) as block:
+        records = list(block.records())
+        assert block.num_records == info.num_records
+    return records
+
+
+def without_memory(info):
+    return msgspec.structs.replace(info, memory=None)
+
+
+@given(st.lists(st.binary(max_size=50), max_size=100))
+@settings(max_examples=30, deadline=None)
+def test_bytes_come_back_as_they_were_from_memory_and_from_the_segment(tmp_path_factory, records):
+    store = make_store(tmp_path_factory.mktemp("store"))
+    try:
+        info = put(store, BlockKind.BINARY, records)
+        assert records_of(info) == records
+        assert records_of(without_memory(info)) == records
+    finally:
+        store.close()
+
+
+def test_text_comes_back_as_text_and_more_than_one_chunk_of_it(store):
+    records = [f"line {number} ü" for number in range(5000)]
+    assert records_of(put(store, BlockKind.STRING, records)) == records
+
+
+def test_bytes_that_are_no_text_come_out_with_replacement_characters(store):
+    builder = store.open_block(BlockKind.STRING)
+    builder.append(*join_binary([b"good", b"b\xffd", b""]))
+    info = store.put(builder.seal("input-3-1", 0.0))
+    assert records_of(info) == ["good", "b\ufffdd", ""]
+    with read_block(info, ACCESS) as block:
+        assert block.column().to_pylist() == ["good", "b\ufffdd", ""]
+
+
+def test_pickles_come_back_as_objects(store):
+    records = [{"a": 1}, (1, 2), None, 3.5, Row(x=1)]
+    info = put(store, BlockKind.PICKLED, [pickle_record(record) for record in records])
+    assert records_of(info) == records
+
+
+def test_arrow_batches_come_back_as_batches_and_as_rows(store):
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    batches = [
+        pa.RecordBatch.from_pylist([{"id": n, "name": str(n)} for n in range(k)], schema)
+        for k in (3, 0, 2)
+    ]
+    builder = store.open_block(BlockKind.ARROW, schema)
+    for batch in batches:
+        assert builder.room_for(batch.nbytes, batch.num_rows)
+        builder.append_batch(batch)
+    info = store.put(builder.seal("input-3-1", 0.0))
+    assert pa.ipc.read_schema(pa.py_buffer(info.schema)) == schema
+    with read_block(info, ACCESS) as block:
+        assert list(block.batches()) == batches
+    assert records_of(info) == [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_block_of_no_records_can_carry_a_position(store):
+    builder = store.open_block(BlockKind.BINARY)
+    builder.position = b"p"
+    info = store.put(builder.seal("input-3-1", 0.0))
+    assert (info.num_records, info.position) == (0, b"p")
+    assert records_of(info) == []
+
+
+def test_a_slot_that_was_given_to_another_block_is_not_read_the_segment_is(store):
+    first = put(store, BlockKind.BINARY, [b"first"])
+    store.release([first.block_id], [])
+    second = put(store, BlockKind.BINARY, [b"other"], 2)
+    assert second.memory.offset == first.memory.offset
+    assert records_of(first) == [b"first"]
+    assert records_of(second) == [b"other"]
+
+
+def test_a_damaged_slot_is_not_read_the_segment_is(store):
+    info = put(store, BlockKind.BINARY, [b"right"])
+    with open(info.memory.path, "r+b") as memory:
+        memory.seek(info.memory.offset + 64 + 64)
+        memory.write(b"W")
+    assert records_of(info) == [b"right"]
+
+
+def test_a_block_in_none_of_its_places_is_an_error_that_names_them(store):
+    info = put(store, BlockKind.BINARY, [b"gone"])
+    os.unlink(info.memory.path)
+    path = segment_path(info.segment.folder, info.segment.segment)
+    with open(path, "r+b") as segment:
+        segment.seek(info.segment.offset + 64 + 64)
+        segment.write(b"W")
+    with pytest.raises(BlockNotFoundError) as caught:
+        records_of(info)
+    assert caught.value.block_id == "input-3-1"
+    assert info.memory.path in str(caught.value)
+    assert info.segment.folder in str(caught.value)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.block_id, again.tried) == (caught.value.block_id, caught.value.tried)
+
+
+def test_a_reader_in_the_middle_of_a_block_keeps_it_while_memory_is_wanted(store):
+    info = put(store, BlockKind.BINARY, [b"x" * 1000] * 200)
+    with read_block(info, ACCESS) as block:
+        records = block.records()
+        assert next(records) == b"x" * 1000
+        store.release([info.block_id], [])
+        for number in range(2, 40):
+            put(store, BlockKind.BINARY, [b"y" * 1000] * 200, number)
+        assert list(records) == [b"x" * 1000] * 199
+
+
+def test_when_memory_runs_short_blocks_are_read_from_the_log_I7(store):
+    infos = [
+        put(store, BlockKind.BINARY, [bytes([n]) * 1000] * 200, number=n) for n in range(1, 60)
+    ]
+    assert store._arena.statistics().used <= OPTIONS.memory_bytes
+    assert store._arena.statistics().evicted > 0
+    for n, info in enumerate(infos, start=1):
+        assert records_of(info) == [bytes([n]) * 1000] * 200
+
+
+def test_a_memory_level_needs_no_disk_and_waits_instead_of_evicting(tmp_path):
+    store = make_store(tmp_path, use_disk=False, sync=SyncPolicy.NONE)
+    try:
+        infos = [put(store, BlockKind.BINARY, [b"x" * 100_000] * 2, n) for n in range(1, 21)]
+        assert {info.segment for info in infos} == {None}
+        with pytest.raises(Exception, match="no memory for a block"):
+            store.open_block(BlockKind.BINARY, timeout_s=0.05)
+        assert records_of(infos[0]) == [b"x" * 100_000] * 2
+        store.release([info.block_id for info in infos[:2]], [])
+        store.discard(store.open_block(BlockKind.BINARY, timeout_s=20))
+    finally:
+        store.close()
+
+
+def test_a_disk_level_keeps_no_memory(tmp_path):
+    store = make_store(tmp_path, use_memory=False)
+    try:
+        info = put(store, BlockKind.BINARY, [b"x"])
+        assert info.memory is None
+        assert store._arena.statistics().slots == 0
+        assert records_of(info) == [b"x"]
+    finally:
+        store.close()
+
+
+def test_without_shared_memory_blocks_are_built_in_the_log_folder_and_it_is_said(tmp_path, caplog):
+    store = make_store(tmp_path, memory_bytes=2 << 20)
+    store.close()
+    attempt = uuid.uuid4().hex
+    store = BlockStore(
+        stream_id=3,
+        attempt=attempt,
+        host="here",
+        log_folder=str(tmp_path / attempt),
+        memory_name="m",
+        options=replace(OPTIONS, memory_dir=str(tmp_path / "missing")),
+    )
+    try:
+        assert "no shared memory" in caplog.text
+        assert store.memory_path.startswith(str(tmp_path / attempt))
+        assert records_of(put(store, BlockKind.BINARY, [b"x"])) == [b"x"]
+    finally:
+        store.close()
+
+
+def test_released_segments_are_deleted_but_never_those_of_other_folders(store):
+    infos = [put(store, BlockKind.BINARY, [b"x" * 1000] * 200, n) for n in range(1, 16)]
+    first, last = infos[0].segment, infos[-1].segment
+    assert first.segment < last.segment
+    path = segment_path(first.folder, first.segment)
+    store.release([], [("/elsewhere", first.segment)])
+    assert os.path.exists(path)
+    store.release([], [(first.folder, first.segment)])
+    assert not os.path.exists(path)
+    assert records_of(infos[-1]) == [b"x" * 1000] * 200
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+def test_rows_of_any_common_shape_become_a_batch():
+    schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
+    rows = [{"x": 1, "y": 2}, Row(x=1, y=2), Point(1, 2), (1, 2)]
+    assert rows_to_batch(rows, schema).to_pylist() == [{"x": 1, "y": 2}] * 4
+    assert rows_to_batch([7], pa.schema([("v", pa.int64())])).to_pylist() == [{"v": 7}]
+
+
+@pytest.mark.parametrize("row", [{"x": "no"}, {"z": 1}, (1, 2, 3), 5, {"x": 1 << 70}])
+def test_a_row_that_does_not_fit_the_schema_is_refused(row):
+    schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
+    with pytest.raises((ValueError, TypeError, OverflowError, pa.ArrowException)):
+        rows_to_batch([{"x": 1, "y": 1}, row], schema)
+
+
+def test_offsets_are_those_of_arrow(store):
+    info = put(store, BlockKind.BINARY, [b"ab", b"", b"c"])
+    with read_block(info, ACCESS) as block:
+        assert np.frombuffer(block.offsets, np.int32).tolist() == [0, 2, 2, 3]
+        assert bytes(block.data) == b"abc"
