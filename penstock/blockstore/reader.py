@@ -173,7 +173,12 @@ class _MappedFiles:
         inode = os.fstat(fd).st_ino
         known = self._maps.get(path)
         if known is None or known[0] != inode:
-            known = (inode, mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+            # Opened again: a mapping keeps its descriptor's locks beyond the descriptor's closing.
+            own = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                known = (os.fstat(own).st_ino, mmap.mmap(own, 0, prot=mmap.PROT_READ))
+            finally:
+                os.close(own)
             self._maps[path] = known
         self._maps.move_to_end(path)
         while len(self._maps) > _MAPPED_FILES:
