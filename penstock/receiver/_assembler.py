@@ -170,7 +170,7 @@ class BlockAssembler:
                 if first is str:
                     return BlockKind.STRING, *join_text(chunk)
                 return BlockKind.BINARY, *join_binary(chunk)
-        except (TypeError, UnicodeEncodeError):
+        except (IndexError, TypeError, UnicodeEncodeError):
             # Not all of one type, or text that UTF-8 cannot hold.
             pass
         # Types that change from record to record make one block of pickles, not many blocks.
