@@ -116,8 +116,9 @@ class Settings:
         "spark.streaming.receiver.writeAheadLog.enable",
         Flag(),
         None,
-        "True syncs the receivers' blocks to disk; false leaves them to the page cache.",
-        unset="true with a checkpoint directory, else false",
+        "True forces the blocks to disk before they are acknowledged, and needs one of the "
+        "folders; false leaves them to the page cache.",
+        unset="true with a checkpoint directory or a log folder, else false",
     )
     receiver_wal_rolling_s: int = _setting(
         "spark.streaming.receiver.writeAheadLog.rollingIntervalSecs",
@@ -176,7 +177,7 @@ class Settings:
         None,
         "When the logs are forced to disk: never, at an interval, or before anything is "
         "acknowledged. It wins over what follows from the other settings.",
-        unset="always with a checkpoint directory, else none",
+        unset="always with a checkpoint directory or a log folder, else none",
     )
     wal_sync_interval_ms: int = _setting(
         "spark.penstock.wal.syncInterval",
