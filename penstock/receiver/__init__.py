@@ -37,7 +37,8 @@ log folder and other block numbers.
 
 Modules: `_receiver` (what an author sees), `short_forms`, `_threaded`, `_generator_forms`,
 `_async_storing`, `_yielded`, `_run_form` and `_context` (generators and classes with ``run``),
-`supervisor`, `_driver`, `_parts`, `_calls`, `_ending` and `_uncaught` (running one attempt),
+`supervisor`, `_attempt_state`, `_author`, `_calls`, `_driver`, `_ending`, `_parts` and `_uncaught`
+(running one attempt),
 `launch` and `_placement` (the Spark task), `block_generator` and `framing` (records to blocks),
 `rate_limiter` and `token_bucket` (the gate).
 """

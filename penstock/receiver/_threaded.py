@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from penstock.errors import IllegalStateError
+from penstock.errors import PenstockError
 from penstock.receiver._calls import UserCall
 from penstock.receiver._context import ReceiverContext
 from penstock.receiver._receiver import Receiver
@@ -83,8 +83,8 @@ class ThreadedReceiver(Receiver):
 
     def _failed(self, context: ReceiverContext, error: BaseException) -> None:
         if context.stopped.is_set():
-            # The source was told to end; that its store failed by then is no news.
-            if not isinstance(error, IllegalStateError):
+            # The source was told to end; that nothing can be stored any more is no news then.
+            if not isinstance(error, PenstockError):
                 self.reportError(f"Error in {self._describe()} while it ended: {error}", error)
             return
         self.restart(f"Error in {self._describe()}: {error}", error)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import enum
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, PenstockError, SettingError
+from penstock.receiver._attempt_state import AttemptState, RestartRequest, SupervisorState
+from penstock.receiver._author import Author
 from penstock.receiver._calls import UserCall
 from penstock.receiver._driver import Driver
 from penstock.receiver._ending import Ending, EndingKind, ReceiverFailedError
 from penstock.receiver._parts import BlockPipe, BlockStorage, Bounds, Parts
 from penstock.receiver._receiver import Receiver, ReceiverNotAttachedError
 from penstock.receiver.block_generator import BlockNotStoredError, RefusedError
+from penstock.wire import WireError
 from penstock.wire.messages import (
     CleanupOldBlocks,
     EnsureBlockServer,
@@ -43,23 +44,6 @@ _OUT_OF_REACH = (EndingKind.LOST, EndingKind.REFUSED)
 """After these nobody takes the last blocks; their source was not acknowledged."""
 
 
-class SupervisorState(enum.Enum):
-    """The states of Spark's `ReceiverSupervisor`."""
-
-    INITIALIZED = "initialized"
-    STARTED = "started"
-    STOPPED = "stopped"
-
-
-@dataclass(frozen=True)
-class _Restart:
-    """A restart that was asked for."""
-
-    message: str
-    error: BaseException | None
-    delay_ms: int
-
-
 class ReceiverSupervisor:
     """Runs a receiver: registers it, starts and stops it, stores what it gives, tells the driver.
 
@@ -72,7 +56,8 @@ class ReceiverSupervisor:
     takes, the generator seals, stores and reports the last block, the driver is told, and only
     then are log and connection closed. (Spark closes its log first and loses that block.)
 
-    `_lock` guards the state, the requests and the work list. Each change of state is one method.
+    What is shared with other threads is in an `AttemptState`, with its lock; each change of state
+    is one method of it.
     """
 
     def __init__(
@@ -102,17 +87,18 @@ class ReceiverSupervisor:
         self._bounds = bounds or Bounds()
         self._clock = clock or SystemClock()
         self._driver = Driver(registration)
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._ended = threading.Event()
-        self._state = SupervisorState.INITIALIZED
-        self._stop_request: Ending | None = None
-        self._restart_request: _Restart | None = None
-        self._work: deque[Message] = deque()
-        self._ending: Ending | None = None
+        self._attempt = AttemptState(self.stream_id)
+        self._author = Author(
+            receiver,
+            self._bounds.user_call_s,
+            on_start_failed=self._on_start_failed,
+            on_stop_failed=self._on_stop_failed,
+            report=self.report_error,
+        )
         self._storage: BlockStorage | None = None
         self._generator: BlockPipe | None = None
-        self._on_start: UserCall | None = None
+        self._is_registered = False
+        self._helpers: list[UserCall] = []
         self._thread = threading.Thread(
             target=self._run, name=f"penstock-supervisor-{self.stream_id}", daemon=True
         )
@@ -131,17 +117,16 @@ class ReceiverSupervisor:
         Returns:
             How it ended, or None when `timeout_s` seconds passed first.
         """
-        if not self._ended.wait(timeout_s):
+        if not self._attempt.ended.wait(timeout_s):
             return None
         if threading.current_thread() is not self._thread:
             self._thread.join(self._bounds.user_call_s)
-        return self._ending
+        return self._attempt.ending
 
     @property
     def state(self) -> SupervisorState:
         """The state now."""
-        with self._lock:
-            return self._state
+        return self._attempt.state
 
     def is_started(self) -> bool:
         """Whether the receiver runs."""
@@ -169,16 +154,13 @@ class ReceiverSupervisor:
         self, message: str, error: BaseException | None = None, delay_ms: int | None = None
     ) -> None:
         """Ask for a restart; see `Receiver.restart`. Merged with one that is under way."""
-        with self._lock:
-            if self._stop_request is not None or self._restart_request is not None:
-                logger.info("receiver %d: restart (%s) merged", self.stream_id, message)
-                return
-            if self._state is not SupervisorState.STARTED:
-                logger.info("receiver %d: restart (%s) ignored", self.stream_id, message)
-                return
-            delay = self._restart_delay_ms if delay_ms is None else max(0, delay_ms)
-            self._restart_request = _Restart(message, error, delay)
-        self._wake.set()
+        delay = self._restart_delay_ms if delay_ms is None else max(0, delay_ms)
+        if not self._attempt.ask_restart(RestartRequest(message, error, delay)):
+            logger.info(
+                "receiver %d: a stop or restart is under way already, so this is no second one: %s",
+                self.stream_id,
+                message,
+            )
 
     def stop(self, message: str, error: BaseException | None = None) -> None:
         """Ask for the end of this attempt, after which the driver starts another."""
@@ -190,11 +172,7 @@ class ReceiverSupervisor:
 
     def end(self, ending: Ending) -> None:
         """Ask for the end of this attempt; the first such request tells why."""
-        with self._lock:
-            if self._stop_request is not None:
-                return
-            self._stop_request = ending
-        self._wake.set()
+        self._attempt.ask_stop(ending)
 
     def report_error(self, message: str, error: BaseException | None = None) -> None:
         """Tell the driver of an error, and go on."""
@@ -216,29 +194,6 @@ class ReceiverSupervisor:
         else:
             self.restart(message, error)
 
-    # -- changes of state ------------------------------------------------------------------------
-
-    def _become_started(self) -> None:
-        """The receiver is about to be started; a restart that led here is done."""
-        with self._lock:
-            if self._state is SupervisorState.STARTED:
-                raise IllegalStateError(f"receiver {self.stream_id} is started already")
-            self._state = SupervisorState.STARTED
-            self._restart_request = None
-
-    def _become_stopped(self) -> None:
-        """The receiver is about to be stopped: its loops see `isStopped` from now on."""
-        with self._lock:
-            if self._state is not SupervisorState.STARTED:
-                raise IllegalStateError(f"receiver {self.stream_id} is not started")
-            self._state = SupervisorState.STOPPED
-
-    def _become_ended(self, ending: Ending) -> None:
-        with self._lock:
-            self._state = SupervisorState.STOPPED
-            self._ending = ending
-        self._ended.set()
-
     # -- the supervisor's thread -----------------------------------------------------------------
 
     def _run(self) -> None:
@@ -246,12 +201,18 @@ class ReceiverSupervisor:
             self._open()
             if self._register():
                 self._start_receiver()
-                while self._wait_for(lambda: self._restart_request is not None):
+                while self._wait_for(lambda: self._attempt.restart is not None):
                     if not self._restart_receiver():
                         break
         except BaseException as error:  # noqa: BLE001 - the driver hears of it, all is closed
             self._fail(f"Error starting receiver {self.stream_id}", error)
-        self._close()
+        ending = self._attempt.stop or Ending(EndingKind.FAILED, "it ended without a reason")
+        try:
+            ending = self._close(ending)
+        except BaseException as error:  # noqa: BLE001 - who waits for the end must learn of it
+            ending = Ending(EndingKind.FAILED, f"Error stopping receiver: {error}", error)
+        finally:
+            self._attempt.become_ended(ending)
 
     def _open(self) -> None:
         self._driver.connect(
@@ -261,15 +222,33 @@ class ReceiverSupervisor:
             on_closed=self._on_driver_lost,
             is_registered=self.is_started,
         )
-        self._parts.ensure_block_server()
+        self._ensure_block_server()
         self._storage = self._parts.open_storage()
+
+    def _ensure_block_server(self) -> None:
+        """Start it without waiting: blocks can be stored, and read on this host, without it."""
+        self._help(
+            "block-server",
+            self._parts.ensure_block_server,
+            lambda error: self.report_error(f"No block server for other hosts: {error}", error),
+        )
+
+    def _help(
+        self, name: str, work: Callable[[], object], on_error: Callable[[BaseException], None]
+    ) -> None:
+        """Do in a thread what may take long or wait, so that a stop is not held up."""
+        call = UserCall(f"receiver-{self.stream_id}-{name}", work, on_error)
+        self._helpers = [helper for helper in self._helpers if not helper.join(0)]
+        self._helpers.append(call)
+        call.start()
 
     def _register(self) -> bool:
         """Register; make the generator the first time. False: the attempt is to end."""
         future = self._driver.register()
-        future.add_done_callback(lambda _: self._wake.set())
+        self._is_registered = True
+        future.add_done_callback(lambda _: self._attempt.wake.set())
         if not self._wait_for(future.done, self._bounds.ask_s):
-            if self._stop_request is None:
+            if self._attempt.stop is None:
                 raise ReceiverFailedError(
                     self.stream_id,
                     EndingKind.FAILED,
@@ -278,13 +257,12 @@ class ReceiverSupervisor:
             return False
         answer = future.result()
         if isinstance(answer, Refused):
-            self.end(
-                Ending(
-                    EndingKind.REFUSED,
-                    "Registered unsuccessfully because Driver refused to start receiver "
-                    f"{self.stream_id}: {answer.reason}",
-                )
+            self._is_registered = False
+            text = (
+                "Registered unsuccessfully because Driver refused to start receiver "
+                f"{self.stream_id}: {answer.reason}"
             )
+            self.end(Ending(EndingKind.REFUSED, text))
             return False
         if not isinstance(answer, Registered):
             raise ReceiverFailedError(
@@ -308,46 +286,28 @@ class ReceiverSupervisor:
         self._receiver._bind_store(generator.store, generator.store_from)
 
     def _start_receiver(self) -> None:
-        self._become_started()
-        call = UserCall(
-            f"receiver-{self.stream_id}-onStart", self._receiver.onStart, self._on_start_failed
-        )
-        self._on_start = call
-        call.start()
-
-    def _stop_receiver(self) -> None:
-        """Call `onStop` and wait for an `onStart` that still runs, both with a bound."""
-        self._become_stopped()
-        bound_s = self._bounds.user_call_s
-        call = UserCall(
-            f"receiver-{self.stream_id}-onStop", self._receiver.onStop, self._on_stop_failed
-        )
-        call.start()
-        if not call.join(bound_s):
-            self.report_error(
-                f"onStop of receiver {self.stream_id} did not return within {bound_s:g} s and was "
-                f"left behind; it stands at {call.blocked_at()}"
-            )
+        self._attempt.become_started()
+        self._author.start()
 
     def _restart_receiver(self) -> bool:
         """Do the restart that was asked for. False: the attempt is to end."""
-        with self._lock:
-            request = self._restart_request
+        request = self._attempt.restart
         if request is None:
             raise IllegalStateError(f"no restart of receiver {self.stream_id} was asked for")
-        self._stop_receiver()
-        text = f"Restarting receiver with delay {request.delay_ms} ms: {request.message}"
-        self._driver.deregister(text, request.error)
-        bound_s = self._bounds.user_call_s
-        if self._on_start is not None and not self._on_start.join(bound_s):
+        self._attempt.become_stopped()
+        may_start_again = self._author.stop()
+        self._deregister(
+            f"Restarting receiver with delay {request.delay_ms} ms: {request.message}",
+            request.error,
+        )
+        if not may_start_again:
             raise ReceiverFailedError(
                 self.stream_id,
                 EndingKind.FAILED,
-                f"it cannot be restarted in this process: its onStart has not returned within "
-                f"{bound_s:g} s after onStop; it stands at {self._on_start.blocked_at()}",
+                "it cannot be restarted in this process, because its onStart still runs",
             ) from request.error
         self._wait_for(lambda: False, request.delay_ms / 1000)
-        if self._stop_request is not None or not self._flush() or not self._register():
+        if self._attempt.stop is not None or not self._flush() or not self._register():
             return False
         self._start_receiver()
         return True
@@ -363,39 +323,34 @@ class ReceiverSupervisor:
 
         def stored() -> None:
             durable.set()
-            self._wake.set()
+            self._attempt.wake.set()
 
-        # Not on this thread: the call waits when memory or the queue of blocks is full.
-        flush = UserCall(
-            f"receiver-{self.stream_id}-flush",
+        self._help(
+            "flush",
             lambda: generator.store([], None, stored),
             lambda error: self._fail(f"Error restarting receiver {self.stream_id}", error),
         )
-        flush.start()
         return self._wait_for(durable.is_set)
 
-    def _close(self) -> None:
-        """The end of the attempt, in the order that loses nothing."""
-        with self._lock:
-            ending = self._stop_request
-            started = self._state is SupervisorState.STARTED
-        if ending is None:
-            raise IllegalStateError(f"receiver {self.stream_id} ends without a reason")
-        if started:
-            self._stop_receiver()
+    def _close(self, ending: Ending) -> Ending:
+        """End the attempt, in the order that loses nothing; returns how it ended after all."""
+        if self.is_started():
+            self._attempt.become_stopped()
+            self._author.stop()
         drain_error = self._drain(ending)
         if drain_error is not None and ending.kind not in _OUT_OF_REACH:
             text = f"The last blocks of receiver {self.stream_id} could not be stored"
             self.report_error(text, drain_error)
             ending = Ending(EndingKind.FAILED, text, drain_error)
-        if started or ending.kind is EndingKind.FAILED:
-            self._tell_ending(ending)
+        self._tell_ending(ending)
+        for helper in self._helpers:
+            helper.join(self._bounds.abandon_s)
         for close in (self._close_storage, self._driver.close):
             try:
                 close()
             except Exception as error:
                 logger.warning("receiver %d: closing failed", self.stream_id, exc_info=error)
-        self._become_ended(ending)
+        return ending
 
     def _drain(self, ending: Ending) -> BaseException | None:
         """Seal, store and report the last blocks; return what kept them from it."""
@@ -416,15 +371,25 @@ class ReceiverSupervisor:
         )
 
     def _tell_ending(self, ending: Ending) -> None:
-        if ending.kind is EndingKind.PERMANENT:
-            self._driver.report_error(ending.message, ending.error, permanent=True)
+        """Tell the driver, if it does not know yet and can be reached."""
         if ending.kind is EndingKind.LOST:
             return
-        answer = self._driver.deregister(ending.message, ending.error)
-        if answer is not None:
-            answered = threading.Event()
-            answer.add_done_callback(lambda _: answered.set())
-            answered.wait(self._bounds.ask_s)
+        if ending.kind is EndingKind.PERMANENT:
+            self._driver.report_error(ending.message, ending.error, permanent=True)
+        if not self._is_registered and ending.kind is not EndingKind.FAILED:
+            return
+        try:
+            answer = self._deregister(ending.message, ending.error)
+        except (WireError, IllegalStateError) as error:
+            logger.warning("receiver %d: the driver was not told", self.stream_id, exc_info=error)
+            return
+        answered = threading.Event()
+        answer.add_done_callback(lambda _: answered.set())
+        answered.wait(self._bounds.ask_s)
+
+    def _deregister(self, message: str, error: BaseException | None) -> Future[Message]:
+        self._is_registered = False
+        return self._driver.deregister(message, error)
 
     def _close_storage(self) -> None:
         if self._storage is not None:
@@ -434,9 +399,9 @@ class ReceiverSupervisor:
         """Do what arrives until `condition` holds. False: time is over, or a stop was asked for."""
         end_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
         while True:
-            self._wake.clear()
+            self._attempt.wake.clear()
             self._do_work()
-            if self._stop_request is not None:
+            if self._attempt.stop is not None:
                 return False
             if condition():
                 return True
@@ -445,20 +410,16 @@ class ReceiverSupervisor:
                 wait_s = min(wait_s, end_s - self._clock.monotonic_s())
                 if wait_s <= 0:
                     return False
-            self._clock.wait(self._wake, wait_s)
+            self._clock.wait(self._attempt.wake, wait_s)
 
     def _do_work(self) -> None:
-        """Act on messages that take time (files are deleted, a process is started)."""
-        while True:
-            with self._lock:
-                if not self._work:
-                    return
-                message = self._work.popleft()
+        """Act on messages that take time."""
+        while (message := self._attempt.take_work()) is not None:
             try:
                 if isinstance(message, CleanupOldBlocks) and self._storage is not None:
                     self._storage.release(message.block_ids, message.segments)
                 elif isinstance(message, EnsureBlockServer):
-                    self._parts.ensure_block_server()
+                    self._ensure_block_server()
             except Exception as error:  # noqa: BLE001 - the receiver goes on; the driver knows
                 name = type(message).__name__
                 self.report_error(f"{name} failed on receiver {self.stream_id}", error)
@@ -493,9 +454,7 @@ class ReceiverSupervisor:
         elif isinstance(message, UpdateRateLimit):
             self._update_rate(message.records_per_second)
         elif isinstance(message, (CleanupOldBlocks, EnsureBlockServer)):
-            with self._lock:
-                self._work.append(message)
-            self._wake.set()
+            self._attempt.add_work(message)
         else:
             logger.warning("receiver %d: unexpected %r", self.stream_id, message)
 

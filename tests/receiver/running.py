@@ -60,15 +60,16 @@ class Tracker:
     def on_message(self, peer: Peer, message: Message) -> Reply:
         with self.changed:
             self.messages.append(message)
+            if isinstance(message, RegisterReceiver):
+                self.peer = peer
             reply = self.answer(message)
             if reply is None:
-                reply = self._answer(peer, message)
+                reply = self._answer(message)
             self.changed.notify_all()
             return reply
 
-    def _answer(self, peer: Peer, message: Message) -> Message | None:
+    def _answer(self, message: Message) -> Message | None:
         if isinstance(message, RegisterReceiver):
-            self.peer = peer
             attempt = self._attempts.setdefault(message.attempt, len(self._attempts) + 1)
             return Registered(attempt << 32, self.position, None)
         if isinstance(message, AddBlock):
@@ -119,16 +120,24 @@ class Running:
     """One attempt of a receiver, run in a thread of this process as a Spark task would run it."""
 
     def __init__(
-        self, receiver: object, tracker: Tracker, folder: Path, settings: Settings, **changes: Any
+        self,
+        receiver: object,
+        tracker: Tracker,
+        folder: Path,
+        settings: Settings,
+        *,
+        ensure_block_server: Callable[[ReceiverLaunch], None] = lambda launch: None,
+        **changes: Any,
     ) -> None:
         self.error: BaseException | None = None
+        self._ensure_block_server = ensure_block_server
         self.launch = replace(_launch(receiver, tracker, folder, settings), **changes)
         self._thread = threading.Thread(target=self._run, name="penstock-test-task", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            run_receiver(self.launch)
+            run_receiver(self.launch, ensure_block_server=self._ensure_block_server)
         except BaseException as error:  # noqa: BLE001 - what the task raises is what a test asks
             self.error = error
 

@@ -1,0 +1,146 @@
+"""`AttemptState`: the state of an attempt, and what has been asked of it."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+from penstock.errors import IllegalStateError
+from penstock.receiver._ending import Ending
+from penstock.wire.messages import Message
+
+__all__ = ["AttemptState", "RestartRequest", "SupervisorState"]
+
+
+class SupervisorState(enum.Enum):
+    """The states of Spark's `ReceiverSupervisor`."""
+
+    INITIALIZED = "initialized"
+    STARTED = "started"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class RestartRequest:
+    """A restart that was asked for."""
+
+    message: str
+    error: BaseException | None
+    delay_ms: int
+
+
+class AttemptState:
+    """What the supervisor's thread and everybody else share.
+
+    One lock guards all of it. `wake` is set by every request, so that the supervisor's thread
+    looks; the thread alone clears it. The states go ``INITIALIZED → STARTED → STOPPED`` and from
+    there, by a restart, to ``STARTED`` again.
+    """
+
+    def __init__(self, stream_id: int) -> None:
+        self.wake = threading.Event()
+        self.ended = threading.Event()
+        self._stream_id = stream_id
+        self._lock = threading.Lock()
+        self._state = SupervisorState.INITIALIZED
+        self._stop: Ending | None = None
+        self._restart: RestartRequest | None = None
+        self._work: deque[Message] = deque()
+        self._ending: Ending | None = None
+
+    @property
+    def state(self) -> SupervisorState:
+        """The state now."""
+        with self._lock:
+            return self._state
+
+    @property
+    def stop(self) -> Ending | None:
+        """The stop that was asked for."""
+        with self._lock:
+            return self._stop
+
+    @property
+    def restart(self) -> RestartRequest | None:
+        """The restart that was asked for and is not done."""
+        with self._lock:
+            return self._restart
+
+    @property
+    def ending(self) -> Ending | None:
+        """How the attempt ended, once it has."""
+        with self._lock:
+            return self._ending
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def ask_stop(self, ending: Ending) -> None:
+        """Leave a request to end; the first one tells why."""
+        with self._lock:
+            if self._stop is None:
+                self._stop = ending
+        self.wake.set()
+
+    def ask_restart(self, request: RestartRequest) -> bool:
+        """Leave a request to restart. False: a stop or restart is under way already."""
+        with self._lock:
+            if (
+                self._stop is not None
+                or self._restart is not None
+                or self._state is not SupervisorState.STARTED
+            ):
+                return False
+            self._restart = request
+        self.wake.set()
+        return True
+
+    def add_work(self, message: Message) -> None:
+        """Leave a message that the supervisor's thread is to act on."""
+        with self._lock:
+            self._work.append(message)
+        self.wake.set()
+
+    def take_work(self) -> Message | None:
+        """Take the next such message."""
+        with self._lock:
+            return self._work.popleft() if self._work else None
+
+    # -- changes of state ------------------------------------------------------------------------
+
+    def become_started(self) -> None:
+        """The receiver is about to be started; a restart that led here is done.
+
+        Raises:
+            IllegalStateError: It is started.
+        """
+        with self._lock:
+            if self._state is SupervisorState.STARTED:
+                raise IllegalStateError(f"receiver {self._stream_id} is started already")
+            self._state = SupervisorState.STARTED
+            self._restart = None
+
+    def become_stopped(self) -> None:
+        """The receiver is about to be stopped: its loops see `isStopped` from now on.
+
+        Raises:
+            IllegalStateError: It is not started.
+        """
+        with self._lock:
+            if self._state is not SupervisorState.STARTED:
+                raise IllegalStateError(f"receiver {self._stream_id} is not started")
+            self._state = SupervisorState.STOPPED
+
+    def become_ended(self, ending: Ending) -> None:
+        """Everything is closed; from whatever state, for an attempt may fail in any.
+
+        Raises:
+            IllegalStateError: It has ended before.
+        """
+        with self._lock:
+            if self._ending is not None:
+                raise IllegalStateError(f"receiver {self._stream_id} has ended already")
+            self._state = SupervisorState.STOPPED
+            self._ending = ending
+        self.ended.set()

@@ -1,0 +1,326 @@
+"""The supervisor where things take too long, come at the wrong time, or go wrong at the edges."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import IllegalStateError, SettingError
+from penstock.receiver import EndingKind, ReceiverFailedError, ReceiverLaunch, SupervisorState
+from penstock.receiver import launch as launch_module
+from penstock.receiver._attempt_state import AttemptState, RestartRequest
+from penstock.receiver._ending import TEXT_LIMIT, Ending, error_text
+from penstock.receiver._parts import Bounds
+from penstock.wire.messages import (
+    CleanupOldBlocks,
+    DeregisterReceiver,
+    EnsureBlockServer,
+    Failure,
+    Message,
+    RegisterReceiver,
+    ReportError,
+    StopReceiver,
+    UpdateRateLimit,
+)
+from tests.receiver.conftest import SETTINGS
+from tests.receiver.running import WAIT_S, Running, Shared, Tracker
+from tests.receiver.test_life_cycle import Quiet
+
+Run = Callable[..., Running]
+
+
+@pytest.fixture
+def short_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the author's calls be given up soon."""
+    monkeypatch.setattr(launch_module, "Bounds", lambda **changed: Bounds(0.2, **changed))
+
+
+@pytest.mark.usefixtures("short_bounds")
+def test_an_on_stop_that_hangs_is_left_behind_and_named(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    class Hanging(Quiet):
+        def onStop(self) -> None:
+            super().onStop()
+            self.store("last")
+            self.shared.go.wait(WAIT_S)
+
+    running = run(Hanging(shared))
+    shared.wait_for("onStart")
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    (report,) = tracker.of(ReportError)
+    assert "onStop of receiver 3 did not return within 0.2 s" in report.message
+    assert "in wait" in report.message
+    assert tracker.records() == ["last"]
+    shared.go.set()
+
+
+@pytest.mark.usefixtures("short_bounds")
+def test_a_receiver_whose_on_start_cannot_be_ended_is_not_started_twice_in_one_process(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    class Stuck(Quiet):
+        def onStart(self) -> None:
+            super().onStart()
+            self.shared.go.wait(WAIT_S)
+
+    running = run(Stuck(shared))
+    shared.wait_for("onStart")
+    shared.receiver.restart("please", ValueError("why"))
+    error = running.join()
+    assert isinstance(error, ReceiverFailedError), "a failed task gets a process of its own"
+    assert "its onStart still runs" in str(error)
+    assert shared.events == ["onStart", "onStop"]
+    shared.go.set()
+
+
+def test_a_stop_while_the_driver_answers_the_registration_starts_nothing(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    def answer(message: Message) -> Message | None:
+        if isinstance(message, RegisterReceiver):
+            tracker.send(StopReceiver())
+        return None
+
+    tracker.answer = answer
+    assert run(Quiet(shared)).join() is None
+    assert len(tracker.of(DeregisterReceiver)) == 1, "the driver must not count it as active"
+    assert shared.events in ([], ["onStart", "onStop"])
+
+
+def test_a_registration_that_the_driver_cannot_log_fails_the_attempt(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    tracker.answer = lambda message: (
+        Failure("the driver's disk is full") if isinstance(message, RegisterReceiver) else None
+    )
+    error = run(Quiet(shared)).join()
+    assert isinstance(error, ReceiverFailedError)
+    assert "the driver's disk is full" in str(error)
+
+
+def test_a_registration_that_is_not_answered_fails_the_attempt(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    answering = threading.Event()
+
+    def answer(message: Message) -> Message | None:
+        if isinstance(message, RegisterReceiver):
+            answering.wait(WAIT_S)
+        return None
+
+    tracker.answer = answer
+    running = run(Quiet(shared), settings=replace(SETTINGS, ask_timeout_s=0.3))
+    error = running.join()
+    answering.set()
+    assert isinstance(error, ReceiverFailedError)
+    assert error.kind is EndingKind.FAILED
+    assert "not answer" in str(error)
+    assert shared.events == []
+
+
+def test_a_driver_that_cannot_be_reached_at_all_fails_the_attempt(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    tracker.server.stop()
+    error = run(Quiet(shared), settings=replace(SETTINGS, ask_timeout_s=0.3)).join()
+    assert isinstance(error, ReceiverFailedError)
+    assert "no connection to" in str(error)
+    assert shared.events == []
+
+
+def test_a_bad_setting_of_the_parts_is_permanent(
+    run: Run, tracker: Tracker, shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**options: Any) -> None:
+        raise SettingError("spark.penstock.x", "y", "z")
+
+    monkeypatch.setattr(launch_module, "BlockStore", refuse)
+    assert run(Quiet(shared)).join() is None
+    (report,) = tracker.of(ReportError)
+    assert report.permanent
+    assert "spark.penstock.x='y' is not accepted: z" in report.message
+
+
+def test_a_store_that_waits_for_its_rate_ends_with_the_receiver(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    running = run(
+        Quiet(shared), settings=replace(SETTINGS, receiver_rate="1/day", receiver_max_rate=None)
+    )
+    shared.wait_for("onStart")
+    storing = threading.Thread(target=lambda: shared.receiver.store("x"), daemon=True)
+    storing.start()
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    storing.join(WAIT_S)
+    assert not storing.is_alive()
+
+
+def test_i8_a_rate_update_lets_a_waiting_store_pass(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    run(Quiet(shared), settings=replace(SETTINGS, backpressure_initial_rate=1))
+    shared.wait_for("onStart")
+
+    def store() -> None:
+        for number in range(1000):
+            shared.receiver.store(str(number))
+        shared.say("stored")
+
+    threading.Thread(target=store, daemon=True).start()
+    tracker.send(UpdateRateLimit(3, 1_000_000.0))
+    shared.wait_for("stored")
+
+
+def test_released_blocks_are_freed_and_a_failure_there_is_only_reported(
+    run: Run, tracker: Tracker, shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released: list[Any] = []
+
+    class Storage(launch_module.BlockStore):
+        def release(self, block_ids: Any, segments: Any) -> None:
+            released.append((tuple(block_ids), tuple(segments)))
+            if len(released) == 2:
+                raise OSError("cannot delete")
+            super().release(block_ids, segments)
+            shared.say("released")
+
+    monkeypatch.setattr(launch_module, "BlockStore", Storage)
+    running = run(Quiet(shared))
+    shared.wait_for("onStart")
+    shared.receiver.store(["x"])
+    (block,) = tracker.blocks
+    tracker.send(CleanupOldBlocks((block.block_id,), ()))
+    shared.wait_for("released")
+    tracker.send(CleanupOldBlocks(("input-3-9",), (("/elsewhere", 1),)))
+    tracker.wait_for_count(ReportError, 1)
+    assert "cannot delete" in tracker.of(ReportError)[0].error
+    assert released == [((block.block_id,), ()), (("input-3-9",), (("/elsewhere", 1),))]
+    tracker.send(StopReceiver())
+    assert running.join() is None
+
+
+def test_the_block_server_is_ensured_at_the_start_and_when_the_driver_asks(
+    tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    ensured: list[str] = []
+
+    def ensure(launch: ReceiverLaunch) -> None:
+        ensured.append(launch.attempt)
+        shared.say("ensured")
+        if len(ensured) == 2:
+            raise OSError("no process")
+
+    running = Running(
+        Quiet(shared),
+        tracker,
+        tmp_path,
+        replace(SETTINGS, memory_dir=str(tmp_path)),
+        ensure_block_server=ensure,
+    )
+    shared.wait_for("ensured")
+    shared.wait_for("onStart")
+    tracker.send(EnsureBlockServer())
+    shared.wait_for("ensured", 2)
+    tracker.wait_for_count(ReportError, 1)
+    assert "No block server for other hosts: no process" in tracker.of(ReportError)[0].message
+    tracker.send(StopReceiver())
+    assert running.join() is None, "without a block server the receiver goes on"
+
+
+def test_a_full_disk_ends_nothing_and_loses_nothing(
+    run: Run, tracker: Tracker, shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the original the push thread dies of it while the receiver looks active."""
+    full = threading.Event()
+    full.set()
+
+    class Storage(launch_module.BlockStore):
+        def put(self, block: Any) -> Any:
+            if full.is_set():
+                shared.say("full")
+                raise OSError(28, "No space left on device")
+            return super().put(block)
+
+    monkeypatch.setattr(launch_module, "BlockStore", Storage)
+    running = run(Quiet(shared))
+    shared.wait_for("onStart")
+    for number in range(100):
+        shared.receiver.store(str(number))
+    shared.wait_for("full", 2)
+    full.clear()
+    assert tracker.wait_for_records(100) == [str(number) for number in range(100)]
+    (report,) = tracker.of(ReportError)
+    assert "No space left on device" in report.error
+    tracker.send(StopReceiver())
+    assert running.join() is None
+
+
+def test_last_blocks_that_cannot_be_stored_are_said_and_fail_the_attempt(
+    run: Run, tracker: Tracker, shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Storage(launch_module.BlockStore):
+        def put(self, block: Any) -> Any:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(launch_module, "BlockStore", Storage)
+    running = run(Quiet(shared), settings=replace(SETTINGS, graceful_stop_timeout_ms=300))
+    shared.wait_for("onStart")
+    acknowledged: list[int] = []
+    shared.receiver.store("x", None, lambda: acknowledged.append(1))
+    tracker.send(StopReceiver())
+    error = running.join()
+    assert isinstance(error, ReceiverFailedError)
+    assert "last blocks of receiver 3 could not be stored" in str(error)
+    assert acknowledged == []
+
+
+# -- the state machine -----------------------------------------------------------------------------
+
+
+def test_an_illegal_change_of_state_raises() -> None:
+    attempt = AttemptState(3)
+    assert attempt.state is SupervisorState.INITIALIZED
+    with pytest.raises(IllegalStateError):
+        attempt.become_stopped()
+    attempt.become_started()
+    with pytest.raises(IllegalStateError):
+        attempt.become_started()
+    attempt.become_stopped()
+    attempt.become_started()
+    ending = Ending(EndingKind.DRIVER, "x")
+    attempt.become_ended(ending)
+    assert attempt.state is SupervisorState.STOPPED
+    with pytest.raises(IllegalStateError):
+        attempt.become_ended(ending)
+
+
+def test_a_restart_is_asked_for_once_and_not_after_a_stop() -> None:
+    attempt = AttemptState(3)
+    request = RestartRequest("x", None, 1)
+    assert not attempt.ask_restart(request), "it was never started"
+    attempt.become_started()
+    assert attempt.ask_restart(request)
+    assert not attempt.ask_restart(request)
+    attempt.become_stopped()
+    assert not attempt.ask_restart(request), "still the same one"
+    attempt.become_started()
+    assert attempt.restart is None
+    attempt.ask_stop(Ending(EndingKind.DRIVER, "first"))
+    attempt.ask_stop(Ending(EndingKind.LOST, "second"))
+    assert attempt.stop == Ending(EndingKind.DRIVER, "first")
+    assert not attempt.ask_restart(request)
+
+
+def test_a_huge_error_is_cut_to_what_a_message_takes() -> None:
+    text = error_text(ValueError("x" * 10_000_000))
+    assert len(text) < TEXT_LIMIT + 100
+    assert "characters left out" in text
+    assert error_text(None) == ""
