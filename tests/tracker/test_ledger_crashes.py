@@ -1,0 +1,266 @@
+"""Random operations, refused writes and crashes against a simple model of the ledger (I1 to I4)."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from penstock.tracker.errors import LedgerWriteError
+from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.wal import LogOptions, SyncPolicy
+from penstock.wire.messages import Failure, Ok, ReceivedBlockInfo, Refused
+from tests.tracker.ledger_cases import add, attempt_name, block
+from tests.wal.faulty_filesystem import FaultyFileSystem, SimulatedCrashError
+
+FOLDER = "/data/receivedBlockMetadata"
+OPTIONS = LogOptions(segment_size=4096, alignment=64, sync=SyncPolicy.ALWAYS)
+
+STREAMS = (0, 1)
+
+
+@dataclass
+class Model:
+    """What the ledger must say: written down as plainly as possible."""
+
+    waiting: dict[int, list[str]] = field(default_factory=lambda: {s: [] for s in STREAMS})
+    batches: dict[int, dict[int, list[str]]] = field(default_factory=dict)
+    last_batch: int = -1
+    position: dict[int, bytes | None] = field(default_factory=lambda: dict.fromkeys(STREAMS))
+    accepted: dict[str, int] = field(default_factory=dict)
+    """Blocks accepted per attempt: they are numbered without gaps."""
+
+    def add(self, stream: int, attempt: str, blocks: list[ReceivedBlockInfo]) -> None:
+        for info in blocks:
+            self.waiting[stream].append(info.block_id)
+            self.accepted[attempt] += 1
+            if info.position is not None:
+                self.position[stream] = info.position
+
+    def allocate(self, time: int) -> None:
+        self.batches[time] = {s: found for s, found in self.waiting.items() if found}
+        self.waiting = {s: [] for s in STREAMS}
+        self.last_batch = time
+
+    def clean(self, threshold: int) -> None:
+        self.batches = {time: found for time, found in self.batches.items() if time >= threshold}
+
+    def needed(self) -> set[str]:
+        waiting = {name for found in self.waiting.values() for name in found}
+        return waiting.union(
+            *(found for streams in self.batches.values() for found in streams.values())
+        )
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """A ledger over the real log, on a disk that fails, tears and forgets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Model()
+        # What the log may hold instead, because a write that failed may have arrived.
+        self.maybe: list[Model] = []
+        self.attempts: dict[int, str] = {}
+        self.first: dict[str, int] = {}
+        self.given: set[tuple[int, int]] = set()
+        self.blocks: dict[str, ReceivedBlockInfo] = {}
+        self.released: set[str] = set()
+        self.names = 0
+        self.tracker: ReceivedBlockTracker | None = None
+
+    @initialize(seed=st.integers(0, 2**32))
+    def begin(self, seed: int) -> None:
+        self.fs = FaultyFileSystem(seed)
+        self.tracker = self.open()
+
+    def open(self) -> ReceivedBlockTracker:
+        return ReceivedBlockTracker.recover(
+            STREAMS, FOLDER, options=OPTIONS, fs=self.fs, snapshot_bytes=1500
+        )
+
+    @property
+    def ledger(self) -> ReceivedBlockTracker:
+        assert self.tracker is not None
+        return self.tracker
+
+    def change(self, happened: bool, effect: Callable[[Model], None]) -> None:
+        if happened:
+            effect(self.model)
+            self.maybe = []
+        else:
+            other = copy.deepcopy(self.model)
+            effect(other)
+            self.maybe.append(other)
+
+    @rule(
+        call=st.sampled_from(["write", "write", "sync", "create", "rename", "preallocate"]),
+        number=st.sampled_from([errno.EIO, errno.ENOSPC]),
+    )
+    def fault(self, call: str, number: int) -> None:
+        self.fs.fail_next(call, number)
+
+    @rule(full=st.booleans())
+    def disk(self, full: bool) -> None:
+        self.fs.capacity = self.fs.used() if full else None
+
+    @rule()
+    def heal(self) -> None:
+        self.fs.heal()
+
+    @rule(calls=st.integers(0, 12))
+    def die_soon(self, calls: int) -> None:
+        self.fs.crash_after(calls)
+
+    @precondition(lambda self: self.tracker is not None)
+    @rule(stream=st.sampled_from(STREAMS))
+    def register(self, stream: int) -> None:
+        self.names += 1
+        attempt = attempt_name(self.names)
+        try:
+            registration = self.ledger.register_attempt(stream, attempt, "host")
+        except LedgerWriteError:
+            return
+        except SimulatedCrashError:
+            self.tracker = None
+            return
+        assert registration.last_position == self.model.position[stream]
+        assert (stream, registration.first_block_number) not in self.given
+        self.given.add((stream, registration.first_block_number))
+        older = self.attempts.get(stream)
+        if older is not None:
+            self.ledger.end_attempt(older)
+        self.attempts[stream] = attempt
+        self.first[attempt] = registration.first_block_number
+        self.model.accepted[attempt] = 0
+        self.maybe = []
+
+    @precondition(lambda self: self.tracker is not None and self.attempts)
+    @rule(data=st.data(), count=st.integers(1, 5), again=st.integers(0, 3), position=st.booleans())
+    def add_blocks(self, data: st.DataObject, count: int, again: int, position: bool) -> None:
+        stream = data.draw(st.sampled_from(sorted(self.attempts)))
+        attempt = self.attempts[stream]
+        done = self.model.accepted[attempt]
+        numbers = range(max(0, done - again), done + count)
+        blocks = [
+            block(
+                stream,
+                attempt,
+                self.first[attempt] + n,
+                segment=n // 4,
+                position=n.to_bytes(4, "big") if position else None,
+            )
+            for n in numbers
+        ]
+        new = blocks[done - numbers.start :]
+        self.blocks.update((info.block_id, info) for info in new)
+        try:
+            answer = add(self.ledger, stream, attempt, blocks)
+        except SimulatedCrashError:
+            self.tracker, answer = None, None
+        else:
+            assert isinstance(answer, (Ok, Failure))
+        self.change(answer == Ok(), lambda model: model.add(stream, attempt, new))
+
+    @precondition(lambda self: self.tracker is not None)
+    @rule(step=st.integers(-1, 3))
+    def allocate(self, step: int) -> None:
+        time = self.model.last_batch + step
+        try:
+            happened = self.ledger.allocate_blocks_to_batch(time)
+        except SimulatedCrashError:
+            self.tracker, happened = None, False
+        assert not (happened and step <= 0)
+        if step > 0:
+            self.change(happened, lambda model: model.allocate(time))
+
+    @precondition(lambda self: self.tracker is not None)
+    @rule(back=st.integers(0, 4))
+    def clean(self, back: int) -> None:
+        threshold = self.model.last_batch - back
+        old = [time for time in self.model.batches if time < threshold]
+        try:
+            releases = self.ledger.cleanup_old_batches(threshold)
+        except SimulatedCrashError:
+            self.tracker = None
+            self.change(False, lambda model: model.clean(threshold))
+            return
+        happened = bool(old) and self.ledger.batch_times_ms[:1] != tuple(old[:1])
+        if old:
+            self.change(happened, lambda model: model.clean(threshold))
+        needed = self.model.needed()
+        for release in releases:
+            self.released.update(release.block_ids)
+            assert not needed.intersection(release.block_ids)
+            mine = [self.blocks[name] for name in needed]
+            mine = [info for info in mine if info.attempt == release.attempt]
+            assert not (release.whole and mine)
+            held = {(info.segment.folder, info.segment.segment) for info in mine if info.segment}
+            assert not held.intersection(release.segments)
+        whole = [release.attempt for release in releases if release.whole]
+        try:
+            self.ledger.forget_attempts(whole)
+        except SimulatedCrashError:
+            self.tracker = None
+
+    @rule(power_loss=st.booleans(), again=st.none() | st.integers(0, 20))
+    def crash(self, power_loss: bool, again: int | None) -> None:
+        self.tracker = None
+        self.fs.die()
+        self.fs.restart(power_loss=power_loss)
+        if again is not None:
+            # The new driver dies too, in the middle of its recovery, or is refused by the disk.
+            self.fs.crash_after(again)
+            with contextlib.suppress(SimulatedCrashError):
+                self.open()
+                self.fs.die()
+            self.fs.restart(power_loss=power_loss)
+        self.tracker = self.open()
+        found = self.state()
+        assert found in [view(self.model), *(view(other) for other in self.maybe)]
+        if found != view(self.model):
+            self.model = next(other for other in self.maybe if view(other) == found)
+        self.maybe = []
+        for stream, attempt in self.attempts.items():
+            info = block(stream, attempt, self.first[attempt] + 1_000_000)
+            assert isinstance(add(self.ledger, stream, attempt, [info]), Refused)
+        self.attempts = {}
+
+    @invariant()
+    def says_what_the_model_says(self) -> None:
+        if self.tracker is not None:
+            assert self.state() == view(self.model)
+            assert not self.released.intersection(self.model.needed())
+
+    def state(self) -> object:
+        tracker = self.ledger
+        return (
+            {s: [info.block_id for info in tracker.unallocated_blocks(s)] for s in STREAMS},
+            {
+                time: {
+                    s: [info.block_id for info in found]
+                    for s, found in tracker.get_blocks_of_batch(time).items()
+                }
+                for time in tracker.batch_times_ms
+            },
+            tracker.last_allocated_ms,
+            {s: tracker.last_position(s) for s in STREAMS},
+        )
+
+
+def view(model: Model) -> object:
+    return (model.waiting, model.batches, model.last_batch, model.position)
+
+
+TestLedgerMachine = LedgerMachine.TestCase
+TestLedgerMachine.settings = settings(
+    max_examples=200,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)

@@ -1,0 +1,437 @@
+"""The ledger of received blocks, with the cases of Spark's ReceivedBlockTrackerSuite."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from penstock.tracker._events import EVENTS_KIND
+from penstock.tracker.errors import LedgerError, LedgerRecoveryError, LedgerWriteError
+from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.wal import CorruptRecordError, LogFolderInUseError, LogReader, LogWriter
+from penstock.wire.messages import Failure, Ok, Refused
+from tests.tracker.ledger_cases import (
+    LOG_OPTIONS,
+    RefusingFileSystem,
+    add,
+    attempt_name,
+    block,
+    ids,
+)
+
+A1, A2 = attempt_name(1), attempt_name(2)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return str(tmp_path / "receivedBlockMetadata")
+
+
+def recover(folder: str, *streams: int, snapshot_bytes: int = 1 << 20) -> ReceivedBlockTracker:
+    return ReceivedBlockTracker.recover(
+        streams or (0,), folder, options=LOG_OPTIONS, snapshot_bytes=snapshot_bytes
+    )
+
+
+def after_crash(folder: str) -> str:
+    """The folder as a dead process would have left it, with nobody's lock on it."""
+    copy = f"{folder}-{len(os.listdir(os.path.dirname(folder)))}"
+    shutil.copytree(folder, copy)
+    return copy
+
+
+# -- ReceivedBlockTrackerSuite --------------------------------------------------------------------
+
+
+def test_block_addition_and_block_to_batch_allocation() -> None:
+    tracker = ReceivedBlockTracker([0])
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    blocks = [block(0, A1, first + n) for n in range(5)]
+    assert not tracker.has_unallocated_blocks
+    assert add(tracker, 0, A1, blocks) == Ok()
+    assert tracker.unallocated_blocks(0) == tuple(blocks)
+    assert tracker.allocate_blocks_to_batch(1)
+    assert tracker.get_blocks_of_batch_and_stream(1, 0) == tuple(blocks)
+    assert tracker.get_blocks_of_batch(1) == {0: tuple(blocks)}
+    assert not tracker.has_unallocated_blocks
+    assert tracker.allocate_blocks_to_batch(2)
+    assert tracker.get_blocks_of_batch_and_stream(2, 0) == ()
+    # An older time, or the same one, takes nothing.
+    assert add(tracker, 0, A1, [block(0, A1, first + 5)]) == Ok()
+    assert not tracker.allocate_blocks_to_batch(2)
+    assert not tracker.allocate_blocks_to_batch(1)
+    assert tracker.get_blocks_of_batch_and_stream(1, 0) == tuple(blocks)
+    assert len(tracker.unallocated_blocks(0)) == 1
+
+
+def test_block_addition_and_block_to_batch_allocation_with_many_blocks(folder: str) -> None:
+    tracker = recover(folder, 0, 1)
+    added = {}
+    for stream, attempt in ((0, A1), (1, A2)):
+        first = tracker.register_attempt(stream, attempt, "host").first_block_number
+        added[stream] = [block(stream, attempt, first + n) for n in range(5000)]
+        assert add(tracker, stream, attempt, added[stream]) == Ok()
+    assert tracker.allocate_blocks_to_batch(1000)
+    assert {key: list(found) for key, found in tracker.get_blocks_of_batch(1000).items()} == added
+    again = recover(after_crash(folder), 0, 1)
+    assert {key: list(found) for key, found in again.get_blocks_of_batch(1000).items()} == added
+
+
+def test_recovery_with_write_ahead_logs_should_remove_only_allocated_blocks_from_received_queue(
+    folder: str,
+) -> None:
+    # SPARK-23438: a block that was added after the allocation was made, and before it was logged,
+    # in the original went with the batch at recovery.
+    tracker = recover(folder)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    blocks = [block(0, A1, first + n) for n in range(5)]
+    add(tracker, 0, A1, blocks[:3])
+    tracker.allocate_blocks_to_batch(1)
+    add(tracker, 0, A1, blocks[3:])
+    again = recover(after_crash(folder))
+    assert again.get_blocks_of_batch_and_stream(1, 0) == tuple(blocks[:3])
+    assert again.unallocated_blocks(0) == tuple(blocks[3:])
+
+
+def test_block_allocation_to_batch_should_not_lose_blocks_from_received_queue(folder: str) -> None:
+    # SPARK-23991: the allocation's write fails, and the queue keeps its blocks.
+    fs = RefusingFileSystem()
+    tracker = ReceivedBlockTracker.recover([0], folder, options=LOG_OPTIONS, fs=fs)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    blocks = [block(0, A1, first + n) for n in range(2)]
+    add(tracker, 0, A1, blocks)
+    fs.full = True
+    assert not tracker.allocate_blocks_to_batch(1)
+    assert tracker.get_blocks_of_batch_and_stream(1, 0) == ()
+    assert tracker.unallocated_blocks(0) == tuple(blocks)
+    fs.full = False
+    assert tracker.allocate_blocks_to_batch(2)
+    assert tracker.get_blocks_of_batch_and_stream(2, 0) == tuple(blocks)
+    again = recover(after_crash(folder))
+    assert again.batch_times_ms == (2,)
+    assert again.get_blocks_of_batch_and_stream(2, 0) == tuple(blocks)
+
+
+def test_recovery_and_cleanup_with_write_ahead_logs(folder: str) -> None:
+    tracker = recover(folder)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    blocks = [block(0, A1, first + n) for n in range(3)]
+    for n, info in enumerate(blocks):
+        add(tracker, 0, A1, [info])
+        if n < 2:
+            tracker.allocate_blocks_to_batch(1000 * (n + 1))
+    (release,) = tracker.cleanup_old_batches(2000)
+    assert release.block_ids == (blocks[0].block_id,)
+    again = recover(after_crash(folder))
+    assert again.batch_times_ms == (2000,)
+    assert again.get_blocks_of_batch_and_stream(1000, 0) == ()
+    assert again.get_blocks_of_batch_and_stream(2000, 0) == (blocks[1],)
+    assert again.unallocated_blocks(0) == (blocks[2],)
+    assert again.last_allocated_ms == 2000
+
+
+def test_without_a_log_the_ledger_works_in_memory_only(tmp_path: Path) -> None:
+    # "disable write ahead log when checkpoint directory is not set"
+    tracker = ReceivedBlockTracker([0])
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    assert add(tracker, 0, A1, [block(0, A1, first)]) == Ok()
+    assert tracker.allocate_blocks_to_batch(1)
+    assert tracker.cleanup_old_batches(2)[0].block_ids == (f"input-0-{first}",)
+    assert tracker.statistics().records_written == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- I2: one block once ---------------------------------------------------------------------------
+
+
+def test_i2_adding_a_block_again_changes_nothing_also_after_its_release(folder: str) -> None:
+    tracker = recover(folder)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    blocks = [block(0, A1, first + n) for n in range(3)]
+    add(tracker, 0, A1, blocks)
+    assert add(tracker, 0, A1, blocks[1:]) == Ok()
+    tracker.allocate_blocks_to_batch(1)
+    assert add(tracker, 0, A1, blocks) == Ok()
+    tracker.cleanup_old_batches(2)
+    assert add(tracker, 0, A1, blocks) == Ok()
+    assert not tracker.has_unallocated_blocks
+    statistics = tracker.statistics()
+    assert (statistics.blocks_added, statistics.blocks_known) == (3, 8)
+
+
+def test_i2_the_same_block_twice_in_one_log_record_counts_once() -> None:
+    tracker = ReceivedBlockTracker([0])
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    info = block(0, A1, first)
+    from penstock.wire.messages import AddBlock
+
+    message = AddBlock(0, A1, (info,))
+    assert tracker.add_many([message, message]) == [Ok(), Ok()]
+    assert tracker.unallocated_blocks(0) == (info,)
+
+
+def test_a_block_that_was_left_out_is_not_taken_for_known() -> None:
+    # Its addition failed while the next one's did not: answering Ok to it would lose it (I1).
+    tracker = ReceivedBlockTracker([0])
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    blocks = [block(0, A1, first + n, segment=n) for n in range(6)]
+    add(tracker, 0, A1, [blocks[0], blocks[5]])
+    assert add(tracker, 0, A1, [blocks[3]]) == Ok()
+    assert add(tracker, 0, A1, [blocks[3], blocks[1]]) == Ok()
+    assert ids(tracker.unallocated_blocks(0)) == ids([blocks[n] for n in (0, 5, 3, 1)])
+    # A missing block may lie in these segments, so they stay although all they held is released.
+    tracker.allocate_blocks_to_batch(1)
+    (release,) = tracker.cleanup_old_batches(2)
+    assert [segment for _, segment in release.segments] == [0]
+    add(tracker, 0, A1, [blocks[2], blocks[4]])
+    tracker.allocate_blocks_to_batch(3)
+    (release,) = tracker.cleanup_old_batches(4)
+    assert sorted(segment for _, segment in release.segments) == [1, 2, 3, 4]
+
+
+def test_a_position_is_taken_only_when_nothing_before_it_is_missing() -> None:
+    tracker = ReceivedBlockTracker([0])
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    late = block(0, A1, first + 1, position=b"\x02")
+    assert isinstance(add(tracker, 0, A1, [late]), Failure)
+    assert add(tracker, 0, A1, [block(0, A1, first, position=b"\x01")]) == Ok()
+    assert tracker.last_position(0) == b"\x01"
+    assert add(tracker, 0, A1, [late]) == Ok()
+    assert tracker.last_position(0) == b"\x02"
+    assert add(tracker, 0, A1, [block(0, A1, first + 2)]) == Ok()
+    assert tracker.last_position(0) == b"\x02"
+
+
+def test_a_newer_attempt_fences_the_older_and_gets_its_own_numbers_and_the_position() -> None:
+    tracker = ReceivedBlockTracker([0])
+    one = tracker.register_attempt(0, A1, "host")
+    assert one.last_position is None
+    add(tracker, 0, A1, [block(0, A1, one.first_block_number, position=b"\x07")])
+    two = tracker.register_attempt(0, A2, "host")
+    assert two.last_position == b"\x07"
+    assert two.first_block_number > one.first_block_number + (1 << 31)
+    refused = add(tracker, 0, A1, [block(0, A1, one.first_block_number + 1)])
+    assert isinstance(refused, Refused)
+    assert A2 in refused.reason
+    assert tracker.register_attempt(0, A2, "host") == two
+    with pytest.raises(LedgerError, match="replaced"):
+        tracker.register_attempt(0, A1, "host")
+
+
+@pytest.mark.parametrize(
+    ("info", "why"),
+    [
+        (block(0, A2, (1 << 32) + 1), "another receiver attempt"),
+        (block(1, A1, (1 << 32) + 1), "not a block id"),
+        (block(0, A1, 5), "not numbered from"),
+        (block(0, A1, 2 << 32), "not numbered from"),
+    ],
+)
+def test_a_block_that_is_not_the_attempts_own_is_refused_with_its_whole_message(
+    info: object, why: str
+) -> None:
+    tracker = ReceivedBlockTracker([0])
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    answer = add(tracker, 0, A1, [block(0, A1, first), info])  # type: ignore[list-item]  # the case
+    assert isinstance(answer, Refused)
+    assert why in answer.reason
+    assert not tracker.has_unallocated_blocks
+
+
+def test_unknown_streams_and_attempts_are_refused() -> None:
+    tracker = ReceivedBlockTracker([0])
+    assert isinstance(add(tracker, 0, A1, []), Refused)
+    assert isinstance(add(tracker, 9, A1, []), Refused)
+    with pytest.raises(LedgerError, match="stream 9"):
+        tracker.register_attempt(9, A1, "host")
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    tracker.end_attempt(A1)
+    assert isinstance(add(tracker, 0, A1, [block(0, A1, first)]), Refused)
+
+
+# -- I4: delete last ------------------------------------------------------------------------------
+
+
+def test_i4_a_living_attempts_segment_goes_only_when_a_later_one_is_in_use() -> None:
+    tracker = ReceivedBlockTracker([0])
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    for n, segment in enumerate([1, 1, 2, 2]):
+        add(tracker, 0, A1, [block(0, A1, first + n, segment=segment)])
+        tracker.allocate_blocks_to_batch(n + 1)
+    assert [release.segments for release in tracker.cleanup_old_batches(2)] == [()]
+    (release,) = tracker.cleanup_old_batches(5)
+    assert release.segments == ((f"/log/0-{A1}", 1),)
+    assert release.block_ids == tuple(f"input-0-{first + n}" for n in (1, 2, 3))
+    assert not release.ended
+    # Segment 2 goes as soon as segment 3 is in use.
+    add(tracker, 0, A1, [block(0, A1, first + 4, segment=3)])
+    (release,) = tracker.cleanup_old_batches(5)
+    assert (release.segments, release.block_ids) == (((f"/log/0-{A1}", 2),), ())
+
+
+def test_i4_an_ended_attempt_goes_segment_by_segment_and_then_wholly(folder: str) -> None:
+    tracker = recover(folder)
+    first = tracker.register_attempt(0, A1, "here").first_block_number
+    add(tracker, 0, A1, [block(0, A1, first, segment=1), block(0, A1, first + 1, segment=2)])
+    tracker.allocate_blocks_to_batch(1)
+    add(tracker, 0, A1, [block(0, A1, first + 2, segment=2)])
+    tracker.allocate_blocks_to_batch(2)
+    tracker.end_attempt(A1)
+    (release,) = tracker.cleanup_old_batches(2)
+    assert (release.ended, release.whole, release.host) == (True, False, "here")
+    assert [segment for _, segment in release.segments] == [1]
+    (release,) = tracker.cleanup_old_batches(3)
+    assert release.whole
+    # It is named until somebody has dealt with it, and then forgotten for good.
+    (release,) = tracker.cleanup_old_batches(3)
+    assert release.whole
+    tracker.forget_attempts([A1])
+    assert tracker.cleanup_old_batches(3) == []
+    assert recover(after_crash(folder)).cleanup_old_batches(9) == []
+
+
+def test_i4_nothing_is_released_when_the_clean_up_is_not_in_the_log(folder: str) -> None:
+    fs = RefusingFileSystem()
+    tracker = ReceivedBlockTracker.recover([0], folder, options=LOG_OPTIONS, fs=fs)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    add(tracker, 0, A1, [block(0, A1, first)])
+    tracker.allocate_blocks_to_batch(1)
+    fs.full = True
+    assert tracker.cleanup_old_batches(2) == []
+    assert tracker.batch_times_ms == (1,)
+    fs.full = False
+    assert tracker.cleanup_old_batches(2)[0].block_ids == (f"input-0-{first}",)
+
+
+def test_after_a_restart_old_attempts_are_ended_and_their_numbers_stay_theirs(folder: str) -> None:
+    tracker = recover(folder)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    add(tracker, 0, A1, [block(0, A1, first, position=b"\x05")])
+    again = recover(after_crash(folder))
+    assert isinstance(add(again, 0, A1, [block(0, A1, first + 1)]), Refused)
+    registration = again.register_attempt(0, A2, "host")
+    assert registration.first_block_number > first
+    assert registration.last_position == b"\x05"
+
+
+# -- the log --------------------------------------------------------------------------------------
+
+
+def test_i1_a_full_disk_is_a_failure_and_later_the_same_message_is_taken(folder: str) -> None:
+    fs = RefusingFileSystem()
+    tracker = ReceivedBlockTracker.recover([0], folder, options=LOG_OPTIONS, fs=fs)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    fs.full = True
+    info = block(0, A1, first, position=b"\x01")
+    answer = add(tracker, 0, A1, [info])
+    assert isinstance(answer, Failure)
+    assert "1 blocks" in answer.reason
+    assert (tracker.has_unallocated_blocks, tracker.last_position(0)) == (False, None)
+    with pytest.raises(LedgerWriteError):
+        tracker.register_attempt(0, A2, "host")
+    fs.full = False
+    assert add(tracker, 0, A1, [info]) == Ok()
+    again = recover(after_crash(folder))
+    assert again.unallocated_blocks(0) == (info,)
+    assert again.last_position(0) == b"\x01"
+
+
+def test_snapshots_let_old_segments_go_and_keep_everything(folder: str) -> None:
+    tracker = recover(folder, 0, 1, snapshot_bytes=2000)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    tracker.register_attempt(1, A2, "host")
+    for n in range(400):
+        add(tracker, 0, A1, [block(0, A1, first + n, segment=n // 50, position=bytes([n % 256]))])
+        if n % 10 == 9:
+            tracker.allocate_blocks_to_batch(n)
+            tracker.cleanup_old_batches(n - 50)
+    assert tracker.statistics().snapshots > 3
+    crashed = after_crash(folder)
+    with LogReader.open(crashed) as reader:
+        assert reader.segments[0].number > 3
+    again = recover(crashed, 0, 1)
+    assert again.batch_times_ms == tracker.batch_times_ms
+    for time_ms in tracker.batch_times_ms:
+        assert again.get_blocks_of_batch(time_ms) == tracker.get_blocks_of_batch(time_ms)
+    assert again.unallocated_blocks(0) == tracker.unallocated_blocks(0)
+    assert again.last_position(0) == tracker.last_position(0)
+    third = recover(after_crash(crashed), 0, 1)
+    assert third.batch_times_ms == tracker.batch_times_ms
+
+
+def test_a_snapshot_without_its_end_is_as_if_never_begun(folder: str) -> None:
+    from penstock.tracker._events import SNAPSHOT_KIND, encode
+    from penstock.tracker._snapshot import snapshot_parts
+
+    tracker = recover(folder)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    blocks = [block(0, A1, first + n, position=b"x" * 1_500_000) for n in range(3)]
+    for info in blocks:
+        add(tracker, 0, A1, [info])
+    parts = list(snapshot_parts(tracker._state, tracker._number + 1, tracker._after))
+    assert len(parts) > 1
+    tracker.close()
+    with LogWriter.create(folder, options=LOG_OPTIONS) as log:
+        for part in parts[:-1]:
+            log.append(SNAPSHOT_KIND, encode(part))
+    again = recover(folder)
+    assert again.unallocated_blocks(0) == tuple(blocks)
+    add_numbers = again.register_attempt(0, A2, "host")
+    assert add(again, 0, A2, [block(0, A2, add_numbers.first_block_number)]) == Ok()
+    assert len(recover(after_crash(folder)).unallocated_blocks(0)) == 4
+
+
+def test_i6_damage_in_the_driver_log_names_segment_and_offset(folder: str) -> None:
+    tracker = recover(folder)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    for n in range(3):
+        add(tracker, 0, A1, [block(0, A1, first + n)])
+    tracker.close()
+    with LogReader.open(folder) as reader:
+        places = [record.place for record in reader.records()]
+    path = LogReader.open(folder).segments[0].path
+    with open(path, "r+b") as file:
+        file.seek(places[1].offset + 70)
+        file.write(b"\xff\xff")
+    with pytest.raises(CorruptRecordError) as error:
+        recover(folder)
+    assert (error.value.segment, error.value.offset) == (places[1].segment, places[1].offset)
+
+
+def test_a_record_that_is_no_ledger_event_names_segment_and_offset(folder: str) -> None:
+    with LogWriter.create(folder, options=LOG_OPTIONS) as log:
+        place = log.append(EVENTS_KIND, b"\x93\x01\x00nonsense")
+    with pytest.raises(LedgerRecoveryError, match="cannot be decoded") as error:
+        recover(folder)
+    assert (error.value.segment, error.value.offset) == (place.segment, place.offset)
+    # The log is free again after the error.
+    with pytest.raises(LedgerRecoveryError):
+        recover(folder)
+
+
+def test_a_log_of_something_else_is_not_taken_for_a_ledger(folder: str) -> None:
+    with LogWriter.create(folder, options=LOG_OPTIONS) as log:
+        log.append(3, b"a block")
+    with pytest.raises(LedgerRecoveryError, match="not a driver log"):
+        recover(folder)
+
+
+def test_a_second_application_on_the_same_driver_log_gets_a_clear_error(folder: str) -> None:
+    tracker = recover(folder)
+    with pytest.raises(LogFolderInUseError, match=str(os.getpid())):
+        recover(folder)
+    tracker.close()
+    recover(folder).close()
+
+
+def test_a_closed_ledger_can_be_asked_but_not_changed(folder: str) -> None:
+    tracker = recover(folder)
+    tracker.allocate_blocks_to_batch(5)
+    tracker.close()
+    tracker.close()
+    assert tracker.batch_times_ms == (5,)
+    assert not tracker.allocate_blocks_to_batch(6)
+    assert tracker.cleanup_old_batches(9) == []
