@@ -12,6 +12,7 @@ from typing import Any
 from pyspark import StorageLevel
 
 from penstock.blockstore import BlockStore
+from penstock.blockstore import _launch as block_server
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.receiver._driver import Driver
 from penstock.receiver._ending import Ending, EndingKind, ReceiverFailedError
@@ -52,6 +53,8 @@ class ReceiverLaunch:
         storage_level: ``useDisk, useMemory, useOffHeap, deserialized, replication`` of a
             `StorageLevel`.
         executor_hosts: Executor id to host, as the driver knows them.
+        remove_at_lease_end: Whether the block server removes the log folders when the driver is
+            gone for good: True if no restarted driver could recover from them.
     """
 
     stream_id: int
@@ -65,6 +68,7 @@ class ReceiverLaunch:
     sync: str
     storage_level: tuple[bool, bool, bool, bool, int]
     executor_hosts: Mapping[str, str] = field(default_factory=dict)
+    remove_at_lease_end: bool = False
 
     @staticmethod
     def storage_level_tuple(level: StorageLevel) -> tuple[bool, bool, bool, bool, int]:
@@ -88,14 +92,31 @@ def arena_name(application_id: str, attempt: str) -> str:
     return f"penstock-{application_id}-{attempt}"
 
 
-def no_block_server(launch: ReceiverLaunch) -> None:
-    """Start no block server: blocks are read on this host only."""
+def start_block_server(launch: ReceiverLaunch) -> None:
+    """Make sure that this host has a block server of the application.
+
+    Raises:
+        BlockServerError: It could not be started.
+    """
+    block_server.ensure_block_server(
+        block_server.BlockServerLaunch(
+            application_id=launch.application_id,
+            secret=launch.secret,
+            tracker_address=launch.tracker_address,
+            host=host_name(executor_id(), launch.executor_hosts),
+            scratch_folder=launch.block_log_root,
+            block_log_root=launch.block_log_root,
+            memory_folder=launch.settings.memory_dir,
+            lease_s=launch.settings.block_server_lease_s,
+            remove_at_lease_end=launch.remove_at_lease_end,
+        )
+    )
 
 
 def run_receiver(
     launch: ReceiverLaunch,
     *,
-    ensure_block_server: Callable[[ReceiverLaunch], None] = no_block_server,
+    ensure_block_server: Callable[[ReceiverLaunch], None] = start_block_server,
 ) -> None:
     """Run one attempt of a receiver until it ends.
 

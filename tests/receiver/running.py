@@ -24,11 +24,13 @@ from penstock.settings import Settings
 from penstock.wire import Peer, Reply, Server
 from penstock.wire.messages import (
     AddBlock,
+    BlockServerRegistered,
     DeregisterReceiver,
     Message,
     Ok,
     ReceivedBlockInfo,
     Refused,
+    RegisterBlockServer,
     Registered,
     RegisterReceiver,
     ReportError,
@@ -50,6 +52,7 @@ class Tracker:
         self.messages: list[Message] = []
         self.blocks: list[ReceivedBlockInfo] = []
         self.peer: Peer | None = None
+        self.block_server: Peer | None = None
         self.position: bytes | None = None
         self.answer: Callable[[Message], Message | None] = lambda message: None
         """A test may answer in the place of this tracker."""
@@ -62,6 +65,8 @@ class Tracker:
             self.messages.append(message)
             if isinstance(message, RegisterReceiver):
                 self.peer = peer
+            if isinstance(message, RegisterBlockServer):
+                self.block_server = peer
             reply = self.answer(message)
             if reply is None:
                 reply = self._answer(message)
@@ -77,10 +82,14 @@ class Tracker:
                 if block.block_id not in [known.block_id for known in self.blocks]:
                     self.blocks.append(block)
                     self.position = block.position or self.position
+        if isinstance(message, RegisterBlockServer):
+            return BlockServerRegistered(WAIT_S)
         return None if isinstance(message, ReportError) else Ok()
 
     def on_disconnect(self, peer: Peer) -> None:
         with self.changed:
+            if peer is self.block_server:
+                self.block_server = None
             self.changed.notify_all()
 
     def of(self, kind: type[M]) -> list[M]:

@@ -16,11 +16,14 @@ from pyspark import StorageLevel
 
 from penstock.receiver import EndingKind, ReceiverFailedError, ReceiverLaunch
 from penstock.receiver._placement import executor_id, host_name
+from penstock.receiver.launch import start_block_server
 from penstock.wire.messages import (
     DeregisterReceiver,
     Refused,
+    RegisterBlockServer,
     RegisterReceiver,
     ReportError,
+    StopBlockServer,
     StopReceiver,
 )
 from tests.receiver.conftest import SETTINGS
@@ -241,6 +244,29 @@ def test_the_process_does_not_outlive_its_executor(tracker: Tracker, tmp_path: P
         executor.wait(WAIT_S)
     tracker.wait_for_count(DeregisterReceiver, 1)
     assert "executor of receiver 3 is gone" in tracker.of(DeregisterReceiver)[0].message
+
+
+def test_the_hosts_block_server_outlives_the_receiver(
+    tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    running = Running(
+        Quiet(shared),
+        tracker,
+        tmp_path,
+        replace(SETTINGS, memory_dir=str(tmp_path)),
+        ensure_block_server=start_block_server,
+    )
+    tracker.wait_for_count(RegisterBlockServer, 1)
+    try:
+        shared.wait_for("onStart")
+        tracker.send(StopReceiver())
+        assert running.join() is None
+        (server,) = tracker.of(RegisterBlockServer)
+        os.kill(server.pid, 0)  # it lives
+    finally:
+        assert tracker.block_server is not None
+        tracker.block_server.send(StopBlockServer(remove_files=True))
+        tracker.wait_for(lambda: tracker.block_server is None)
 
 
 def test_the_executor_is_found_where_spark_tells_it() -> None:
