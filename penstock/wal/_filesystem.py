@@ -105,6 +105,10 @@ class FileSystem(Protocol):
         """Cut a file and return when the cut is on the disk."""
         ...
 
+    def sync_file(self, path: str) -> None:
+        """Return when all that was written to a closed file is on the disk."""
+        ...
+
     def rename(self, source: str, target: str) -> None:
         """Give a file another name in the same folder, at once or not at all."""
         ...

@@ -63,6 +63,13 @@ class LocalFileSystem:
         finally:
             os.close(fd)
 
+    def sync_file(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
 

@@ -106,6 +106,7 @@ class LogWriter:
         self._highest_begun = 0
         self._next_number = next_number
         self._untrimmed: dict[int, int] = {}
+        self._unforced: set[int] = set()
         self._last_sequence = 0
         self._committed = 0
         self._synced = 0
@@ -461,6 +462,8 @@ class LogWriter:
         if self._options.sync is SyncPolicy.INTERVAL:
             self._sync_segment()
         sync = self._options.sync is not SyncPolicy.NONE
+        if not sync:
+            self._unforced.add(segment.number)
         with self._turn:
             self._segment = None
         try:
@@ -481,6 +484,7 @@ class LogWriter:
             self._counts.note_segment(segment)
         if not segment.abandon():
             self._untrimmed[segment.number] = segment.end
+            self._unforced.add(segment.number)
 
     def _trim(self) -> None:
         """Cut off what failed writes left and could not be cut off before."""
@@ -488,6 +492,12 @@ class LogWriter:
             with contextlib.suppress(OSError):
                 self._fs.truncate(segment_path(self._folder, number), end)
                 del self._untrimmed[number]
+
+    def _sync_closed(self) -> None:
+        """Force segments that the policy `NONE` closed without a sync."""
+        for number in sorted(self._unforced):
+            self._fs.sync_file(segment_path(self._folder, number))
+            self._unforced.discard(number)
 
     def _sync_segment(self) -> None:
         """Force the open segment."""
@@ -529,6 +539,7 @@ class LogWriter:
             with self._turn:
                 self._check_usable()
             try:
+                self._sync_closed()
                 self._sync_segment()
             except OSError as error:
                 self._fail_outside_append()
@@ -623,6 +634,8 @@ class LogWriter:
                 except OSError as error:
                     failed = error
                     continue
+                finally:
+                    self._unforced.discard(number)
                 self._untrimmed.pop(number, None)
                 with self._turn:
                     self._counts.segments_removed += 1

@@ -139,6 +139,10 @@ class FaultyFileSystem:
         self._crash_after = calls
 
     @property
+    def dead(self) -> bool:
+        return self._dead
+
+    @property
     def crash_pending(self) -> bool:
         return self._crash_after is not None and not self._dead
 
@@ -187,6 +191,10 @@ class FaultyFileSystem:
             file = self._file(path)
             file.resize(size)
             file.sync()
+
+    def sync_file(self, path: str) -> None:
+        with self._call("sync_file"):
+            self._file(path).sync()
 
     def rename(self, source: str, target: str) -> None:
         with self._call("rename"):
