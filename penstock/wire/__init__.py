@@ -31,7 +31,9 @@ from penstock.wire._authentication import (
     HandshakeState,
     ServerHandshake,
 )
-from penstock.wire.client import Client, ClientState, ClientStatistics
+from penstock.wire._client_state import ClientState, ClientStatistics
+from penstock.wire._handler import Handler, Peer, PendingReply, Reply
+from penstock.wire.client import Client
 from penstock.wire.errors import (
     AskTimeoutError,
     AuthenticationError,
@@ -43,7 +45,7 @@ from penstock.wire.errors import (
     WireError,
 )
 from penstock.wire.options import WireOptions
-from penstock.wire.server import Handler, Peer, PendingReply, Reply, Server, ServerStatistics
+from penstock.wire.server import Server, ServerStatistics
 
 __all__ = [
     "PROTOCOL_VERSION",

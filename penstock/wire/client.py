@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import enum
 import itertools
 import logging
 import random
 import ssl
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
 
 from penstock.errors import IllegalStateError
+from penstock.wire._asks import Ask, UnansweredAsks
 from penstock.wire._authentication import ClientHandshake
+from penstock.wire._client_state import ClientState, ClientStatistics
 from penstock.wire._connection import Connection, peer_text
 from penstock.wire._frames import Kind, encode_frame
+from penstock.wire._handover import Handover
 from penstock.wire.errors import (
     AskTimeoutError,
     AuthenticationError,
@@ -35,7 +37,7 @@ from penstock.wire.errors import (
 from penstock.wire.messages import Message
 from penstock.wire.options import WireOptions
 
-__all__ = ["Client", "ClientState", "ClientStatistics"]
+__all__ = ["Client"]
 
 _logger = logging.getLogger("penstock.wire")
 
@@ -48,62 +50,12 @@ _GRACE_S = 5.0
 _CLOSE_TIMEOUT_S = 5.0
 
 
-class ClientState(enum.Enum):
-    """The life of a client."""
-
-    NEW = "not connected yet"
-    CONNECTING = "not connected, trying"
-    GREETING = "connected, saying hello again"
-    READY = "connected"
-    CLOSED = "closed"
-
-
-_NEXT = {
-    ClientState.NEW: {ClientState.CONNECTING, ClientState.CLOSED},
-    ClientState.CONNECTING: {ClientState.GREETING, ClientState.READY, ClientState.CLOSED},
-    ClientState.GREETING: {ClientState.READY, ClientState.CONNECTING, ClientState.CLOSED},
-    ClientState.READY: {ClientState.CONNECTING, ClientState.CLOSED},
-    ClientState.CLOSED: set[ClientState](),
-}
-
-
-@dataclass(frozen=True)
-class ClientStatistics:
-    """How a client does.
-
-    Attributes:
-        state: Where it stands.
-        connections: How often it was connected and authenticated.
-        unanswered: Asks that wait for their answer now.
-    """
-
-    state: ClientState
-    connections: int
-    unanswered: int
-
-
-class _Ask:
-    """An ask that has no answer yet."""
-
-    __slots__ = ("ask_id", "deadline_s", "frame", "future", "message", "timeout_s")
-
-    def __init__(
-        self, ask_id: int, message: Message, frame: bytes, timeout_s: float, deadline_s: float
-    ) -> None:
-        self.ask_id = ask_id
-        self.message = message
-        self.frame = frame
-        self.timeout_s = timeout_s
-        self.deadline_s = deadline_s
-        self.future: Future[Message] = Future()
-
-
 class Client:
     """A connection to a `Server` that mends itself.
 
-    One lock guards what callers and the client's thread share: the list of new frames and the
-    flag that says that no more are taken. All else belongs to the thread ``penstock-<name>``,
-    on which every callback is called; a callback must not block and must not call `ask`.
+    Callers and the client's thread share the `Handover` of new frames and the error that ended
+    the client, each with its own lock. All else belongs to the thread ``penstock-<name>``, on
+    which every callback is called; a callback must not block and must not call `ask`.
     """
 
     def __init__(
@@ -157,25 +109,23 @@ class Client:
         self._ssl_context = ssl_context
         self._ids = itertools.count(1)
         self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = threading.Lock()
-        # Guarded by the lock.
-        self._submitted: deque[_Ask | bytes] = deque()
-        self._woken = False
-        self._end: WireError | None = None
-        # Of the client's thread.
+        self._first_connected: Future[None] = Future()
+        # New asks, the frames of sends, and None: stop.
+        self._submitted: Handover[Ask | bytes | None] = Handover()
+        self._end: WireError | None = None  # set once, under the lock; then nothing is taken
+        self._end_lock = threading.Lock()
+        # The rest belongs to the client's thread.
         self._state = ClientState.NEW
-        self._unanswered: dict[int, _Ask] = {}
+        self._unanswered = UnansweredAsks()
+        self._greetings = UnansweredAsks()
         self._unsent: deque[bytes] = deque(maxlen=max_unsent)
-        self._greetings: dict[int, _Ask] = {}
         self._connection: Connection | None = None
         self._connections = 0
         self._last_error: BaseException | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
-        self._sweep_due_s = 0.0
-        self._stop: asyncio.Event | None = None
-        self._connection_over: asyncio.Event | None = None
-        self._first_connected: Future[None] = Future()
+        self._stop: asyncio.Event
+        self._connection_over: asyncio.Event
+        self._end_of_connection: WireError | None = None
         ClientHandshake(secret, service, self._peer)  # refuses a secret that is too short
 
     # -- for any thread ------------------------------------------------------------------------
@@ -278,13 +228,12 @@ class Client:
         Raises:
             WireError: The thread did not end within `timeout_s` (a callback blocks it).
         """
-        with self._lock:
-            if self._end is None:
-                self._end = ClientClosedError(
-                    self._peer, f"the connection to {self._peer} was closed by this process"
-                )
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._request_stop)
+        self._end_with(
+            ClientClosedError(
+                self._peer, f"the connection to {self._peer} was closed by this process"
+            )
+        )
+        self._submitted.put(None)
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return
@@ -306,38 +255,37 @@ class Client:
 
     # -- handing over to the thread ------------------------------------------------------------
 
-    def _new_ask(self, message: Message, timeout_s: float) -> _Ask:
+    def _new_ask(self, message: Message, timeout_s: float) -> Ask:
         ask_id = next(self._ids)
         limit_bytes = self._options.max_frame_bytes
         frame = encode_frame(message, Kind.ASK, ask_id, limit_bytes=limit_bytes, peer=self._peer)
-        loop = self._loop
-        now = loop.time() if loop is not None else 0.0
-        ask = _Ask(ask_id, message, frame, timeout_s, now + timeout_s)
-        ask.future.set_running_or_notify_cancel()
-        return ask
+        return Ask(ask_id, message, frame, timeout_s, time.monotonic() + timeout_s)
 
-    def _submit(self, item: _Ask | bytes) -> None:
-        with self._lock:
+    def _submit(self, item: Ask | bytes) -> None:
+        if self._end is None and self._submitted.put(item):
+            return
+        if self._end is not None:
+            raise copy.copy(self._end)
+        if self._first_connected.done():
+            raise ClientClosedError(self._peer, f"the connection to {self._peer} is just ending")
+        raise IllegalStateError("the Client is not connected: call connect() first")
+
+    def _end_with(self, error: WireError) -> bool:
+        """Take no more from now on; True when it was this error that ended it."""
+        with self._end_lock:
             if self._end is not None:
-                raise copy.copy(self._end)
-            if self._loop is None:
-                raise IllegalStateError("the Client is not connected: call connect() first")
-            self._submitted.append(item)
-            if self._woken:
-                return
-            self._woken = True
-            self._loop.call_soon_threadsafe(self._take_submitted)
+                return False
+            self._end = error
+            return True
 
-    def _take_submitted(self) -> None:
-        with self._lock:
-            self._woken = False
-            items = list(self._submitted)
-            self._submitted.clear()
+    def _take(self, items: Sequence[Ask | bytes | None]) -> None:
         connection = self._connection if self._state is ClientState.READY else None
         for item in items:
-            if isinstance(item, _Ask):
-                self._unanswered[item.ask_id] = item
-                self._watch(item)
+            if item is None:
+                self._stop.set()
+            elif isinstance(item, Ask):
+                self._unanswered.add(item)
+                self._watch(item.deadline_s)
                 if connection is not None:
                     connection.queue(item.frame)
             elif connection is not None:
@@ -348,34 +296,25 @@ class Client:
     # -- the thread ----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        end: BaseException
+        end = ClientClosedError(self._peer, f"the client of {self._peer} ended")
         try:
             asyncio.run(self._live())
-            end = self._end or ClientClosedError(self._peer, "the client ended")
         except WireError as error:
-            end = error
+            self._finish(error)
         except BaseException as error:
             _logger.exception("the thread of the client of %s died", self._peer)
-            end = ClientClosedError(self._peer, f"the client of {self._peer} died: {error!r}")
             end.__cause__ = error
-        self._finish(end)
+            self._finish(end)
+        else:
+            self._finish(end)
 
-    def _finish(self, end: BaseException) -> None:
+    def _finish(self, end: WireError) -> None:
         """Nothing is taken any more; what has no answer fails; the owner hears of an error."""
-        with self._lock:
-            by_itself = self._end is None
-            if self._end is None:
-                self._end = (
-                    end if isinstance(end, WireError) else ClientClosedError(self._peer, str(end))
-                )
-            left = [item for item in self._submitted if isinstance(item, _Ask)]
-            self._submitted.clear()
-            self._loop = None
-            final = self._end
-        self._become(ClientState.CLOSED)
-        left += self._unanswered.values()
-        self._unanswered.clear()
-        for ask in left:
+        by_itself = self._end_with(end)
+        final = self._end or end
+        self._state = self._state.to(ClientState.CLOSED)
+        left = [item for item in self._submitted.close() if isinstance(item, Ask)]
+        for ask in self._unanswered.clear() + left:
             ask.future.set_exception(copy.copy(final))
         if not self._first_connected.done():
             self._first_connected.set_exception(final)
@@ -388,13 +327,18 @@ class Client:
     async def _live(self) -> None:
         loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        with self._lock:
-            if self._end is not None:
-                return
-            self._loop = loop
+        self._submitted.open(loop, self._take)
+        try:
+            if self._end is None:
+                await self._stay_connected(loop)
+        finally:
+            # While the loop can still be woken. What comes now fails with the rest.
+            self._take(self._submitted.close())
+
+    async def _stay_connected(self, loop: asyncio.AbstractEventLoop) -> None:
         lost_s = loop.time()
         failures = 0
-        self._become(ClientState.CONNECTING)
+        self._state = self._state.to(ClientState.CONNECTING)
         while not self._stop.is_set():
             connected_s = loop.time()
             try:
@@ -408,15 +352,12 @@ class Client:
                 failures += 1
             if self._stop.is_set():
                 return
-            if self._state is not ClientState.CONNECTING:
-                self._become(ClientState.CONNECTING)
             delay_s = min(_MAX_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(failures, 10))
             delay_s *= random.uniform(0.5, 1.0)
             await self._pause(delay_s, lost_s)
 
     async def _pause(self, delay_s: float, lost_s: float) -> None:
         """Wait until the next try, or until the client is stopped or gives up."""
-        assert self._stop is not None
         give_up_s = self._give_up_after_s
         if give_up_s is not None:
             left_s = lost_s + give_up_s - asyncio.get_running_loop().time()
@@ -434,9 +375,8 @@ class Client:
 
     async def _live_connected(self, loop: asyncio.AbstractEventLoop) -> None:
         """Make one connection and stay until it is over. Raises what ended it."""
-        assert self._stop is not None
         self._connection_over = asyncio.Event()
-        self._end_of_connection: WireError | None = None
+        self._end_of_connection = None
         connection = Connection(
             loop,
             ClientHandshake(self._secret, self._service, self._peer),
@@ -462,7 +402,7 @@ class Client:
             over = asyncio.ensure_future(self._connection_over.wait())
             await asyncio.wait({over, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not over.done():
-                self._take_submitted()
+                self._submitted.pass_on()
                 connection.close()
                 await over
         finally:
@@ -470,15 +410,6 @@ class Client:
             self._connection = None
         if self._end_of_connection is not None:
             raise self._end_of_connection
-
-    def _request_stop(self) -> None:
-        if self._stop is not None:
-            self._stop.set()
-
-    def _become(self, state: ClientState) -> None:
-        if state is not self._state and state not in _NEXT[self._state]:
-            raise IllegalStateError(f"a client cannot go from {self._state} to {state}")
-        self._state = state
 
     # -- ConnectionOwner -----------------------------------------------------------------------
 
@@ -493,13 +424,12 @@ class Client:
             self._first_connected.set_result(None)
             return
         _logger.info("connected to %s again", self._peer)
-        self._become(ClientState.GREETING)
+        self._state = self._state.to(ClientState.GREETING)
         hellos = self._on_reconnect() if self._on_reconnect is not None else ()
-        self._greetings = {}
         for message in hellos:
             ask = self._new_ask(message, self._ask_timeout_s)
-            self._greetings[ask.ask_id] = ask
-            self._watch(ask)
+            self._greetings.add(ask)
+            self._watch(ask.deadline_s)
             connection.queue(ask.frame)
         if not self._greetings:
             self._ready()
@@ -508,11 +438,10 @@ class Client:
         self, connection: Connection, ask_id: int, kind: Kind, message: Message
     ) -> None:
         if kind is Kind.REPLY:
-            ask = self._unanswered.pop(ask_id, None)
-            if ask is not None:
+            if (ask := self._unanswered.pop(ask_id)) is not None:
                 ask.future.set_result(message)
-            elif ask_id in self._greetings:
-                self._greeted(self._greetings.pop(ask_id), message)
+            elif (ask := self._greetings.pop(ask_id)) is not None:
+                self._greeted(ask, message)
         elif self._on_message is not None and kind is Kind.SEND:
             try:
                 self._on_message(message)
@@ -524,14 +453,13 @@ class Client:
         self._greetings.clear()
         self._end_of_connection = error
         if self._state in (ClientState.READY, ClientState.GREETING):
-            self._become(ClientState.CONNECTING)
+            self._state = self._state.to(ClientState.CONNECTING)
             if error is not None:
                 self._last_error = error
                 _logger.info("%s; connecting again", error)
-        if self._connection_over is not None:
-            self._connection_over.set()
+        self._connection_over.set()
 
-    def _greeted(self, ask: _Ask, answer: Message) -> None:
+    def _greeted(self, ask: Ask, answer: Message) -> None:
         if self._on_hello_answer is not None:
             try:
                 self._on_hello_answer(ask.message, answer)
@@ -545,8 +473,8 @@ class Client:
         connection = self._connection
         if connection is None or self._state is ClientState.CLOSED:
             return
-        self._become(ClientState.READY)
-        for ask in self._unanswered.values():
+        self._state = self._state.to(ClientState.READY)
+        for ask in self._unanswered:
             connection.queue(ask.frame)
         for frame in self._unsent:
             connection.queue(frame)
@@ -554,37 +482,31 @@ class Client:
 
     # -- time-outs -----------------------------------------------------------------------------
 
-    def _watch(self, ask: _Ask) -> None:
-        """See to it that the ask times out. One timer serves all: mostly none ever fires."""
-        if self._sweep_timer is not None and self._sweep_due_s <= ask.deadline_s:
-            return
+    def _watch(self, deadline_s: float) -> None:
+        """See to it that time-outs are noticed. One timer serves all: mostly none ever fires."""
         if self._sweep_timer is not None:
+            if self._sweep_timer.when() <= deadline_s:
+                return
             self._sweep_timer.cancel()
-        self._sweep_due_s = ask.deadline_s
-        loop = asyncio.get_running_loop()
-        self._sweep_timer = loop.call_at(ask.deadline_s, self._sweep)
+        self._sweep_timer = asyncio.get_running_loop().call_at(deadline_s, self._sweep)
 
     def _sweep(self) -> None:
         self._sweep_timer = None
-        now = asyncio.get_running_loop().time() + 0.001  # the loop's timers are that coarse
-        for ask in [ask for ask in self._unanswered.values() if ask.deadline_s <= now]:
-            del self._unanswered[ask.ask_id]
+        now_s = time.monotonic() + 0.001  # the loop's timers are that coarse
+        for ask in self._unanswered.expire(now_s):
+            name = type(ask.message).__name__
             ask.future.set_exception(
-                AskTimeoutError(
-                    self._peer, type(ask.message).__name__, ask.timeout_s, self._describe()
-                )
+                AskTimeoutError(self._peer, name, ask.timeout_s, self._describe())
             )
-        late = [ask for ask in self._greetings.values() if ask.deadline_s <= now]
+        late = self._greetings.expire(now_s)
         if late and self._connection is not None:
             name = type(late[0].message).__name__
             self._connection.fail(
                 ConnectionLostError(self._peer, f"{name} was not answered by {self._peer} in time")
             )
-        waiting = [*self._unanswered.values()]
-        if not late:
-            waiting += self._greetings.values()
-        if waiting:
-            self._watch(min(waiting, key=lambda ask: ask.deadline_s))
+        for asks in (self._unanswered, self._greetings):
+            if (deadline_s := asks.next_deadline_s()) is not None:
+                self._watch(deadline_s)
 
     def _describe(self) -> str:
         if self._state is ClientState.READY or self._last_error is None:

@@ -11,11 +11,10 @@ import asyncio
 import logging
 import ssl
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
@@ -23,8 +22,10 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
 from penstock.wire._authentication import ServerHandshake
 from penstock.wire._complaints import Complaints
-from penstock.wire._connection import Connection, ConnectionState
+from penstock.wire._connection import Connection
 from penstock.wire._frames import Kind, encode_frame
+from penstock.wire._handler import Handler, Peer, PendingReply
+from penstock.wire._handover import Handover
 from penstock.wire.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -34,86 +35,11 @@ from penstock.wire.errors import (
 from penstock.wire.messages import Failure, Message
 from penstock.wire.options import WireOptions
 
-__all__ = ["Handler", "Peer", "PendingReply", "Reply", "Server", "ServerStatistics"]
+__all__ = ["Server", "ServerStatistics"]
 
 _logger = logging.getLogger("penstock.wire")
 
 _STOP_TIMEOUT_S = 5.0
-
-
-class PendingReply:
-    """The promise of an answer: a handler returns it, `Server.resolve` keeps it, from any thread.
-
-    It is far cheaper than a coroutine: many of them are resolved by one wake-up of the loop.
-    """
-
-    __slots__ = ("_ask_id", "_connection")
-
-    def __init__(self) -> None:
-        # Both are set on the loop's thread right after the handler returned, and read there.
-        self._connection: Connection | None = None
-        self._ask_id = 0
-
-
-Reply = Message | PendingReply | Awaitable[Message | None] | None
-"""What a handler may return. None and what it awaits to None: only for a send."""
-
-
-class Handler(Protocol):
-    """What a server does with messages. All methods are called on the server's thread."""
-
-    def on_message(self, peer: Peer, message: Message) -> Reply:
-        """Act on one message; must not block. Messages of one peer come in their order.
-
-        May be an ``async def``. An ask must be answered with a message; whatever is raised
-        becomes a `Failure` reply and a log line with its traceback, and the server lives on.
-        """
-
-    def on_disconnect(self, peer: Peer) -> None:
-        """The peer is gone; called once for each peer from which a message may have come."""
-
-
-class Peer:
-    """An authenticated connection, as a handler sees it. Compared by identity."""
-
-    def __init__(self, server: Server, connection: Connection) -> None:
-        self._server = server
-        self._connection = connection
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """The other end's host and port."""
-        return self._connection.address
-
-    @property
-    def is_connected(self) -> bool:
-        """False once it has gone (or is about to)."""
-        return self._connection.state is ConnectionState.OPEN
-
-    def send(self, message: Message) -> None:
-        """Send a message that is not answered. From any thread; in order; never blocks.
-
-        It is lost without an error when the peer is gone or goes before it read it; the handler
-        hears of that by `Handler.on_disconnect`.
-
-        Raises:
-            FrameTooLargeError: It is larger than a frame may be.
-        """
-        frame = encode_frame(
-            message,
-            Kind.SEND,
-            limit_bytes=self._server.options.max_frame_bytes,
-            peer=self._connection.peer,
-        )
-        connection = self._connection
-        self._server.call(lambda: connection.queue(frame))
-
-    def close(self) -> None:
-        """End the connection once what was sent has gone out (bounded). From any thread."""
-        self._server.call(self._connection.close)
-
-    def __repr__(self) -> str:
-        return f"<Peer {self._connection.peer}>"
 
 
 @dataclass(frozen=True)
@@ -175,14 +101,9 @@ class Server:
         self._service = service
         self._ssl_context = ssl_context
         self._complaints = Complaints(_logger, clock or SystemClock())
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._stop_requested: asyncio.Event | None = None
-        # Filled by any thread, emptied on the loop's. See `call`.
-        self._calls: deque[Callable[[], None]] = deque()
-        self._wake_lock = threading.Lock()
-        self._woken = False
-        self._accepting_calls = False
+        self._calls: Handover[Callable[[], None]] = Handover()
+        self._stop_requested: asyncio.Event
         # The rest belongs to the loop's thread.
         self._unauthenticated: OrderedDict[Connection, None] = OrderedDict()
         self._peers: dict[Connection, Peer] = {}
@@ -231,7 +152,7 @@ class Server:
             raise IllegalStateError(
                 "Server.stop was called by its own handler: it would wait for itself"
             )
-        self.call(self._request_stop)
+        self.call(lambda: self._stop_requested.set())
         thread.join(timeout_s)
         if thread.is_alive():
             raise WireError(
@@ -252,14 +173,7 @@ class Server:
 
         Without effect when the server does not run. Many calls share one wake-up.
         """
-        with self._wake_lock:
-            if not self._accepting_calls or self._loop is None:
-                return
-            self._calls.append(function)
-            if self._woken:
-                return
-            self._woken = True
-            self._loop.call_soon_threadsafe(self._run_calls)
+        self._calls.put(function)
 
     def statistics(self) -> ServerStatistics:
         """Return the counts; from any thread, each by itself up to date."""
@@ -278,8 +192,6 @@ class Server:
         try:
             asyncio.run(self._serve(started))
         except BaseException as error:
-            with self._wake_lock:
-                self._accepting_calls = False
             if not started.done():
                 started.set_exception(error)
             else:
@@ -305,18 +217,17 @@ class Server:
             ) from error
         host, port = listener.sockets[0].getsockname()[:2]
         self._port = port
-        self._loop = loop
-        with self._wake_lock:
-            self._accepting_calls = True
+        self._calls.open(loop, self._run_calls)
         started.set_result((host, port))
-        await self._stop_requested.wait()
-        listener.close()
+        try:
+            await self._stop_requested.wait()
+            listener.close()
+        finally:
+            # While the loop can still be woken.
+            self._run_calls(self._calls.close())
         await self._close_all()
 
     async def _close_all(self) -> None:
-        with self._wake_lock:
-            self._accepting_calls = False
-        self._run_calls()
         for task in list(self._tasks):
             task.cancel()
         for connection in list(self._unauthenticated):
@@ -329,17 +240,7 @@ class Server:
         while self._peers or self._unauthenticated:
             await asyncio.sleep(0.005)
 
-    def _request_stop(self) -> None:
-        if self._stop_requested is not None:
-            self._stop_requested.set()
-
-    def _run_calls(self) -> None:
-        # The flag goes down before the queue is emptied: who finds it up knows that its call is
-        # going to be seen.
-        with self._wake_lock:
-            self._woken = False
-            calls = list(self._calls)
-            self._calls.clear()
+    def _run_calls(self, calls: list[Callable[[], None]]) -> None:
         for function in calls:
             try:
                 function()
@@ -357,7 +258,9 @@ class Server:
     def connection_authenticated(self, connection: Connection) -> None:
         del self._unauthenticated[connection]
         self._accepted += 1
-        self._peers[connection] = connection.context = Peer(self, connection)
+        self._peers[connection] = connection.context = Peer(
+            connection, self.call, self.options.max_frame_bytes
+        )
 
     def connection_closed(self, connection: Connection, error: WireError | None) -> None:
         peer = self._peers.pop(connection, None)
