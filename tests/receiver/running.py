@@ -140,7 +140,7 @@ class Running:
     ) -> None:
         self.error: BaseException | None = None
         self._ensure_block_server = ensure_block_server
-        self.launch = replace(_launch(receiver, tracker, folder, settings), **changes)
+        self.launch = replace(make_launch(receiver, tracker, folder, settings), **changes)
         self._thread = threading.Thread(target=self._run, name="penstock-test-task", daemon=True)
         self._thread.start()
 
@@ -157,7 +157,10 @@ class Running:
         return self.error
 
 
-def _launch(receiver: object, tracker: Tracker, folder: Path, settings: Settings) -> ReceiverLaunch:
+def make_launch(
+    receiver: object, tracker: Tracker, folder: Path, settings: Settings
+) -> ReceiverLaunch:
+    """Return the launch of an attempt."""
     pickled = receiver if isinstance(receiver, bytes) else cloudpickle.dumps(as_receiver(receiver))
     level = StorageLevel.MEMORY_AND_DISK
     return ReceiverLaunch(
