@@ -47,6 +47,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +61,7 @@ from penstock.receiver._assembler import LARGE_RECORD, BlockAssembler, RecordToo
 from penstock.receiver._pieces import BULK, FramesPiece, Piece, one_piece, pieces_of, reader_of
 from penstock.receiver._pipeline import BlockPipeline, RefusedError
 from penstock.receiver.framing import FrameReader, Framing, frame_reader
-from penstock.receiver.rate_limiter import RateLimiter, RateLimiterTimeoutError
+from penstock.receiver.rate_limiter import RateLimiter
 from penstock.wire.messages import ReceivedBlockInfo
 
 __all__ = [
@@ -351,20 +352,21 @@ class BlockGenerator:
         began = time.monotonic()
         while True:
             self._check_active()
-            try:
-                granted = self._limiter.lease(
-                    wanted,
-                    _LEASE_STEP_S,
-                    in_hand=wanted if in_hand else 1,
-                    lessee="bulk" if in_hand else "single",
-                )
-            except RateLimiterTimeoutError:
-                continue
-            self._waited_for_rate_s += time.monotonic() - began
-            return granted
+            granted = self._limiter.lease(
+                wanted,
+                _LEASE_STEP_S,
+                in_hand=wanted if in_hand else 1,
+                lessee="bulk" if in_hand else "single",
+            )
+            if granted:
+                self._waited_for_rate_s += time.monotonic() - began
+                return granted
 
     def _charge(self) -> None:
-        """Wait until the bytes that were added may have passed; no lock is held."""
+        """Wait until the bytes that were added may have passed; no lock is held.
+
+        What was added is charged afterwards, so the byte rate can be exceeded by one chunk.
+        """
         size = self._assembler.take_uncharged()
         if size:
             self._limiter.charge_bytes(size)
@@ -461,7 +463,7 @@ class BlockGenerator:
         while True:
             try:
                 return done.result(timeout=_LEASE_STEP_S)
-            except TimeoutError:
+            except FutureTimeoutError:
                 if self._pipeline.refused is not None:
                     raise BlockNotStoredError(self.stream_id, str(self._pipeline.refused)) from None
                 if self._pipeline.is_abandoned():
