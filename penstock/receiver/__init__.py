@@ -39,7 +39,8 @@ Modules: `_receiver` (what an author sees), `short_forms`, `_threaded`, `_genera
 `_async_storing`, `_yielded`, `_run_form` and `_context` (generators and classes with ``run``),
 `supervisor`, `_attempt_state`, `_author`, `_calls`, `_driver`, `_ending`, `_parts` and `_uncaught`
 (running one attempt),
-`launch` and `_placement` (the Spark task), `block_generator` and `framing` (records to blocks),
+`launch` and `_placement` (the Spark task), `block_generator`, `_assembler`, `_pieces`, `_pipeline`
+and `framing` (records to blocks),
 `rate_limiter` and `token_bucket` (the gate).
 """
 

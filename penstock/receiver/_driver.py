@@ -6,9 +6,10 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from penstock.errors import IllegalStateError, PenstockError
-from penstock.receiver._ending import error_text
+from penstock.receiver._ending import Ending, EndingKind, error_text
 from penstock.receiver._parts import Connect, TrackerConnection
 from penstock.receiver.block_generator import RefusedError
 from penstock.wire import WireError
@@ -46,14 +47,15 @@ class BlocksNotAddedError(PenstockError):
 class Driver:
     """Asks and tells the tracker, in the name of one attempt. Usable from any thread.
 
-    After a reconnect the client first says the registration again, if the receiver runs, so that
-    the tracker can send to it.
+    After a reconnect the client first says the registration again, if there is one, so that the
+    tracker can send to it. `_lock` guards the connection and whether there is a registration.
     """
 
     def __init__(self, registration: RegisterReceiver) -> None:
         self._registration = registration
         self._lock = threading.Lock()
         self._connection: TrackerConnection | None = None
+        self._registered = False
 
     def connect(
         self,
@@ -62,12 +64,11 @@ class Driver:
         on_message: Callable[[Message], None],
         on_hello_answer: Callable[[Message, Message], None],
         on_closed: Callable[[WireError], None],
-        is_registered: Callable[[], bool],
     ) -> None:
         """Connect; raises what the client raises."""
 
         def hello() -> Sequence[Message]:
-            return [self._registration] if is_registered() else []
+            return [self._registration] if self._registered else []
 
         connection = connect(
             on_message=on_message,
@@ -92,10 +93,12 @@ class Driver:
 
     def register(self) -> Future[Message]:
         """Ask to be the stream's receiver."""
+        self._set_registered(True)
         return self.connection.ask_async(self._registration)
 
     def deregister(self, message: str, error: BaseException | None) -> Future[Message]:
         """Ask to be counted as stopped."""
+        self._set_registered(False)
         return self.connection.ask_async(
             DeregisterReceiver(
                 stream_id=self._registration.stream_id,
@@ -104,6 +107,29 @@ class Driver:
                 error=error_text(error),
             )
         )
+
+    def was_refused(self) -> None:
+        """There is no registration: the tracker said no."""
+        self._set_registered(False)
+
+    def tell_ending(self, ending: Ending, timeout_s: float) -> None:
+        """Tell how the attempt ended, if the tracker does not know and can be reached.
+
+        Waits up to `timeout_s` seconds for the answer, and never raises: what is not told, the
+        tracker learns from the end of the task.
+        """
+        if ending.kind is EndingKind.LOST:
+            return
+        if ending.kind is EndingKind.PERMANENT:
+            self.report_error(ending.message, ending.error, permanent=True)
+        with self._lock:
+            known = not self._registered and ending.kind is not EndingKind.FAILED
+        if known:
+            return
+        try:
+            self.deregister(ending.message, ending.error).result(timeout_s)
+        except (WireError, IllegalStateError, FutureTimeoutError) as error:
+            logger.warning("the driver was not told of the end: %s", ending.message, exc_info=error)
 
     def report_error(
         self, message: str, error: BaseException | None, *, permanent: bool = False
@@ -140,6 +166,10 @@ class Driver:
             connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def _set_registered(self, registered: bool) -> None:
+        with self._lock:
+            self._registered = registered
 
     def _settle(self, added: Future[None], answer: Future[Message]) -> None:
         error = answer.exception()

@@ -197,7 +197,6 @@ def _report_permanent(launch: ReceiverLaunch, host: str, executor: str, error: E
         on_message=lambda message: None,
         on_hello_answer=lambda message, answer: None,
         on_closed=lambda reason: None,
-        is_registered=lambda: False,
     )
     driver.report_error(text, error, permanent=True)
     driver.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -20,7 +19,6 @@ from penstock.receiver._ending import Ending, EndingKind, ReceiverFailedError
 from penstock.receiver._parts import BlockPipe, BlockStorage, Bounds, Parts
 from penstock.receiver._receiver import Receiver, ReceiverNotAttachedError
 from penstock.receiver.block_generator import BlockNotStoredError, RefusedError
-from penstock.wire import WireError
 from penstock.wire.messages import (
     CleanupOldBlocks,
     EnsureBlockServer,
@@ -97,7 +95,6 @@ class ReceiverSupervisor:
         )
         self._storage: BlockStorage | None = None
         self._generator: BlockPipe | None = None
-        self._is_registered = False
         self._helpers: list[UserCall] = []
         self._thread = threading.Thread(
             target=self._run, name=f"penstock-supervisor-{self.stream_id}", daemon=True
@@ -220,7 +217,6 @@ class ReceiverSupervisor:
             on_message=self._on_message,
             on_hello_answer=self._on_hello_answer,
             on_closed=self._on_driver_lost,
-            is_registered=self.is_started,
         )
         self._ensure_block_server()
         self._storage = self._parts.open_storage()
@@ -245,7 +241,6 @@ class ReceiverSupervisor:
     def _register(self) -> bool:
         """Register; make the generator the first time. False: the attempt is to end."""
         future = self._driver.register()
-        self._is_registered = True
         future.add_done_callback(lambda _: self._attempt.wake.set())
         if not self._wait_for(future.done, self._bounds.ask_s):
             if self._attempt.stop is None:
@@ -257,7 +252,7 @@ class ReceiverSupervisor:
             return False
         answer = future.result()
         if isinstance(answer, Refused):
-            self._is_registered = False
+            self._driver.was_refused()
             text = (
                 "Registered unsuccessfully because Driver refused to start receiver "
                 f"{self.stream_id}: {answer.reason}"
@@ -296,7 +291,7 @@ class ReceiverSupervisor:
             raise IllegalStateError(f"no restart of receiver {self.stream_id} was asked for")
         self._attempt.become_stopped()
         may_start_again = self._author.stop()
-        self._deregister(
+        self._driver.deregister(
             f"Restarting receiver with delay {request.delay_ms} ms: {request.message}",
             request.error,
         )
@@ -342,7 +337,7 @@ class ReceiverSupervisor:
             text = f"The last blocks of receiver {self.stream_id} could not be stored"
             self.report_error(text, drain_error)
             ending = Ending(EndingKind.FAILED, text, drain_error)
-        self._tell_ending(ending)
+        self._driver.tell_ending(ending, self._bounds.ask_s)
         for helper in self._helpers:
             helper.join(self._bounds.abandon_s)
         for close in (self._close_storage, self._driver.close):
@@ -369,27 +364,6 @@ class ReceiverSupervisor:
             f"within {bound_s:g} s after the stop they were not all stored and in the driver's log "
             "(they were not acknowledged; errors reported before this say what was in the way)",
         )
-
-    def _tell_ending(self, ending: Ending) -> None:
-        """Tell the driver, if it does not know yet and can be reached."""
-        if ending.kind is EndingKind.LOST:
-            return
-        if ending.kind is EndingKind.PERMANENT:
-            self._driver.report_error(ending.message, ending.error, permanent=True)
-        if not self._is_registered and ending.kind is not EndingKind.FAILED:
-            return
-        try:
-            answer = self._deregister(ending.message, ending.error)
-        except (WireError, IllegalStateError) as error:
-            logger.warning("receiver %d: the driver was not told", self.stream_id, exc_info=error)
-            return
-        answered = threading.Event()
-        answer.add_done_callback(lambda _: answered.set())
-        answered.wait(self._bounds.ask_s)
-
-    def _deregister(self, message: str, error: BaseException | None) -> Future[Message]:
-        self._is_registered = False
-        return self._driver.deregister(message, error)
 
     def _close_storage(self) -> None:
         if self._storage is not None:

@@ -128,22 +128,31 @@ def test_a_silent_source_does_not_hang_the_stop_and_a_cut_line_is_no_record(
     assert len(tracker.of(RegisterReceiver)) == 1
 
 
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as status:
+        return int(status.read().split()[1]) * 4096
+
+
 def test_i7_a_line_without_an_end_is_dropped_and_reported_without_growing_memory(
     run: Run, tracker: Tracker, server: LineServer
 ) -> None:
     run(SocketReceiver("127.0.0.1", server.port))
     connection = server.accept()
-    piece = b"x" * (1 << 20)
+    piece = b"x" * (1 << 20)  # as large as a block of this test can be
+    connection.sendall(b"before\n")
+    tracker.wait_for_records(1)
+    before = resident_bytes()
 
     def send() -> None:
-        for _ in range(64):  # the largest block of this test is one megabyte
+        for _ in range(1024):
             connection.sendall(piece)
         connection.sendall(b"\nafter\n")
 
     sending = threading.Thread(target=send, daemon=True)
     sending.start()
-    assert tracker.wait_for_records(1) == ["after"]
+    assert tracker.wait_for_records(2) == ["before", "after"]
     sending.join(WAIT_S)
+    assert resident_bytes() - before < 32 << 20
     (report,) = tracker.of(ReportError)
     assert report.message.startswith("1 record(s) of ")
     assert "RecordTooLargeError" in report.error
