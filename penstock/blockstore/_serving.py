@@ -42,6 +42,7 @@ __all__ = ["BlockService", "ServingLimits"]
 _logger = logging.getLogger("penstock.blockstore")
 
 _STEP_BYTES = 4 << 20
+_LINGER_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -132,10 +133,11 @@ class BlockService:
         finally:
             self._connections.discard(task)
             self._unauthenticated.pop(writer, None)
-            writer.close()
-            if writer.transport.get_write_buffer_size():
+            transport = writer.transport
+            if not transport.is_closing() and transport.get_write_buffer_size():
                 # A reader that takes nothing must not keep the connection.
-                asyncio.get_running_loop().call_later(1.0, writer.transport.abort)
+                asyncio.get_running_loop().call_later(_LINGER_S, transport.abort)
+            writer.close()
 
     async def _authenticate(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -82,7 +82,7 @@ class FrameTooLargeError(WireError):
 
     Attributes:
         size_bytes: What the frame says or has.
-        limit_bytes: What is allowed (``spark.penstock.maxFrameBytes``).
+        limit_bytes: What is allowed (``spark.penstock.maxFrameSize``).
     """
 
     def __init__(self, peer: str, size_bytes: int, limit_bytes: int) -> None:
