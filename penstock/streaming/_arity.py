@@ -48,7 +48,10 @@ def with_time(func: Callable[..., Any], rdds: int) -> TimedFunction:
 
 def _argument_count(func: Callable[..., Any], rdds: int) -> int:
     if isinstance(func, FunctionType) and not func.__code__.co_flags & inspect.CO_VARARGS:
-        return func.__code__.co_argcount
+        count = func.__code__.co_argcount
+        if count <= rdds + 1:
+            return count
+        return count - len(func.__defaults__ or ())
     try:
         parameters = inspect.signature(func).parameters.values()
     except ValueError:

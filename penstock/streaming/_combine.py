@@ -189,6 +189,7 @@ class _BucketWriter:
         count = self._partitions
         if count == 1:
             return [list(pairs)]
+        portable_hash(None)  # Raises when hashes of str differ from worker to worker.
         buckets: list[list[Pair]] = [[] for _ in range(count)]
         for pair in pairs:
             key = pair[0]

@@ -10,7 +10,7 @@ from penstock.streaming.errors import NotEnoughCoresError
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["check_cores"]
+__all__ = ["check_cores", "check_slots"]
 
 _LOCAL = re.compile(r"local(?:\[\s*([0-9]+|\*)\s*(?:,\s*[0-9]+\s*)?\])?$")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*([0-9]+)\s*\]$")
@@ -19,37 +19,47 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*([
 def check_cores(spark_context: SparkContext, receivers: int) -> None:
     """Check that a core is left for batches when every receiver holds one.
 
-    Only masters that tell their cores beforehand can be checked: ``local`` and ``local-cluster``.
-
     Raises:
-        NotEnoughCoresError: No core is left.
+        NotEnoughCoresError: None is left.
     """
     if receivers == 0:
         return
-    master = spark_context.master or ""
-    cpus = int(spark_context.getConf().get("spark.task.cpus", "1") or 1)
-    local = _LOCAL.match(master)
-    if local is not None:
-        slots = _local_cores(spark_context, local.group(1)) // cpus
-        if slots <= receivers:
-            way_out = f"use local[{(receivers + 1) * cpus}] or more"
-            raise NotEnoughCoresError(master, slots, receivers, way_out)
-        return
-    cluster = _LOCAL_CLUSTER.match(master)
-    if cluster is not None:
-        workers, cores = int(cluster.group(1)), int(cluster.group(2))
-        slots = workers * (cores // cpus)
-        if slots <= receivers:
-            needed = -(-(receivers + 1) // max(workers, 1)) * cpus
-            way_out = f"use local-cluster[{workers},{needed},{cluster.group(3)}] or more"
-            raise NotEnoughCoresError(master, slots, receivers, way_out)
-
-
-def _local_cores(spark_context: SparkContext, text: str | None) -> int:
-    if text is None:
-        return 1
-    if text != "*":
-        return int(text)
     jvm = spark_context._jvm
     assert jvm is not None
-    return int(jvm.java.lang.Runtime.getRuntime().availableProcessors())
+    check_slots(
+        spark_context.master or "",
+        int(spark_context.getConf().get("spark.task.cpus", "1") or 1),
+        int(jvm.java.lang.Runtime.getRuntime().availableProcessors()),
+        receivers,
+    )
+
+
+def check_slots(master: str, task_cpus: int, processors: int, receivers: int) -> None:
+    """Check that `master` runs more tasks at a time than there are receivers.
+
+    Only masters that tell their cores beforehand can be checked: ``local`` and ``local-cluster``.
+
+    Args:
+        master: Spark's master.
+        task_cpus: Cores that each task takes (``spark.task.cpus``).
+        processors: Cores of this machine, for ``local[*]``.
+        receivers: How many receivers the program has.
+
+    Raises:
+        NotEnoughCoresError: It does not.
+    """
+    local = _LOCAL.match(master)
+    cluster = _LOCAL_CLUSTER.match(master)
+    if local is not None:
+        text = local.group(1) or "1"
+        slots = (processors if text == "*" else int(text)) // task_cpus
+        way_out = f"use local[{(receivers + 1) * task_cpus}] or more"
+    elif cluster is not None:
+        workers, cores = int(cluster.group(1)), int(cluster.group(2))
+        slots = workers * (cores // task_cpus)
+        needed = -(-(receivers + 1) // max(workers, 1)) * task_cpus
+        way_out = f"use local-cluster[{workers},{needed},{cluster.group(3)}] or more"
+    else:
+        return
+    if slots <= receivers:
+        raise NotEnoughCoresError(master, slots, receivers, way_out)

@@ -164,7 +164,8 @@ class JobGenerator:
 
     def _clear(self, time_ms: int) -> None:
         self._graph.clear_metadata(time_ms, self._unpersist)
+        threshold_ms = time_ms - self._graph.input_remember_ms()
+        # An RDD of the threshold itself may be made once more, by `slice`, and is told of again.
+        self._runtime.input_info.cleanup(threshold_ms + 1)
         if self._unpersist:
-            threshold_ms = time_ms - self._graph.input_remember_ms()
             self._runtime.received_blocks.cleanup_old_blocks_and_batches(threshold_ms)
-        self._runtime.input_info.cleanup(time_ms - self._graph.input_remember_ms())

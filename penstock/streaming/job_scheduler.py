@@ -69,7 +69,7 @@ class JobScheduler:
     """The queue of jobs and the threads that run them.
 
     `_changed` (a condition with its lock) guards the job sets and the counters, and is notified
-    whenever a batch is complete.
+    whenever a batch starts or is complete.
 
     Args:
         scope: Sets what Spark shows of each job.
@@ -100,6 +100,7 @@ class JobScheduler:
         self._sets: dict[int, JobSet] = {}
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._stopping = False
+        self._cancelled = False
         self._completed = 0
         self._failed = 0
         self._last_delay_ms: int | None = None
@@ -242,13 +243,15 @@ class JobScheduler:
             result = job_set.results[job.output_op_id]
             if job_set.start_ms is None:
                 job_set.start_ms = now_ms
+                self._changed.notify_all()  # There is room for another batch.
                 self._bus.post(BatchStarted(BatchInfo.of(job_set)))
             result.start_ms = now_ms
             self._bus.post(OutputOperationStarted(OutputOperationInfo.of(result)))
             return True
 
     def _end(self, job: Job, error: BaseException | None) -> None:
-        failure: BaseException | None = None
+        if error is not None:
+            self._report(job, error)
         with self._changed:
             job_set = self._sets.get(job.time_ms)
             if job_set is None:
@@ -258,12 +261,17 @@ class JobScheduler:
             result.end_ms = now_ms
             result.error = error
             self._bus.post(OutputOperationCompleted(OutputOperationInfo.of(result)))
-            if error is not None:
-                failure = _as_failure(job, error)
             if job_set.is_complete:
                 self._complete(job_set, now_ms)
-        if failure is not None:
-            _log.error("%s", failure, exc_info=error)
+
+    def _report(self, job: Job, error: BaseException) -> None:
+        """Tell of a failed job, before its batch is complete."""
+        failure = _as_failure(job, error)
+        _log.error("%s", failure, exc_info=error)
+        with self._changed:
+            # What a stop interrupted is not an error of the program.
+            interrupted = self._cancelled
+        if not interrupted:
             self._on_error(failure)
 
     def _complete(self, job_set: JobSet, now_ms: int) -> None:
@@ -297,6 +305,8 @@ class JobScheduler:
         if self._join(timeout_s):
             return
         _log.warning("Cancelling the Spark jobs of output operations that still run")
+        with self._changed:
+            self._cancelled = True
         self._scope.cancel_jobs()
         if not self._join(_INTERRUPTED_S):
             names = [thread.name for thread in self._others() if thread.is_alive()]

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from tests.streaming.batches import batches, outcome
 
 from penstock.streaming import StreamGraphError
+from tests.streaming.batches import batches, outcome
 
 
 class Times:
@@ -99,7 +99,9 @@ class TestAllRecords:
         found = outcome(
             sc,
             [["a b a", "c a"], ["b"], []],
-            lambda s: s.flatMap(lambda l: l.split(" ")).map(lambda w: (w, 1)).reduceByKey(add),
+            lambda s: (
+                s.flatMap(lambda line: line.split(" ")).map(lambda w: (w, 1)).reduceByKey(add)
+            ),
         )
         assert [dict(x) for x in found] == [{"a": 3, "b": 1, "c": 1}, {"b": 1}, {}]
 

@@ -1,0 +1,107 @@
+"""Which promise is in force follows from what the user set."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any
+
+import pytest
+
+from penstock.errors import SettingError
+from penstock.settings import Settings
+from penstock.streaming import NotEnoughCoresError
+from penstock.streaming._durability import Durability, choose_durability, scratch_parent
+from penstock.streaming._startup_checks import check_slots
+
+
+def choose(checkpoint: str | None = None, **settings: Any) -> Durability:
+    return choose_durability(Settings(**settings), checkpoint, "app-1", "/scratch")
+
+
+class TestRows:
+    def test_nothing_set(self) -> None:
+        row = choose()
+        assert row.block_log_root == "/scratch/penstock-app-1/receivedData"
+        assert row.driver_log_folder == "/scratch/penstock-app-1/receivedBlockMetadata"
+        assert (row.sync, row.scratch) == ("none", "/scratch/penstock-app-1")
+        assert "death of any Python worker" in row.describe()
+
+    @pytest.mark.parametrize("given", ["/cp", "file:///cp", "file:/cp"])
+    def test_a_checkpoint_directory(self, given: str) -> None:
+        row = choose(given)
+        assert row.block_log_root == "/cp/receivedData"
+        assert row.driver_log_folder == "/cp/receivedBlockMetadata"
+        assert (row.sync, row.scratch) == ("always", None)
+        assert "power loss" in row.describe()
+
+    def test_a_log_folder(self) -> None:
+        row = choose(wal_dir="/wal")
+        assert row.block_log_root == "/wal/receivedData"
+        assert row.driver_log_folder == "/wal/receivedBlockMetadata"
+        assert row.sync == "always"
+
+    def test_both(self) -> None:
+        row = choose("/cp", wal_dir="/wal")
+        assert row.block_log_root == "/wal/receivedData"
+        assert row.driver_log_folder == "/cp/receivedBlockMetadata"
+
+    def test_a_log_switched_off_wins(self) -> None:
+        row = choose("/cp", receiver_wal_enable=False)
+        assert row.block_log_root == "/scratch/penstock-app-1/receivedData"
+        assert row.driver_log_folder == "/cp/receivedBlockMetadata"
+        assert (row.sync, row.scratch) == ("none", "/scratch/penstock-app-1")
+
+    def test_a_log_switched_on_needs_a_folder(self) -> None:
+        assert choose("/cp", receiver_wal_enable=True).sync == "always"
+        with pytest.raises(SettingError, match=r"StreamingContext.checkpoint\(directory\)"):
+            choose(receiver_wal_enable=True)
+
+    def test_a_named_sync_policy_wins(self) -> None:
+        assert choose("/cp", wal_sync="interval").sync == "interval"
+        assert choose(wal_sync="always").sync == "always"
+
+    def test_other_file_systems_are_refused(self) -> None:
+        with pytest.raises(SettingError, match="a folder on a local file system"):
+            choose("hdfs://host/cp")
+
+    def test_the_scratch_folder_is_where_spark_has_its_own(self) -> None:
+        assert scratch_parent({}, {}) == tempfile.gettempdir()
+        assert scratch_parent({"spark.local.dir": "/a,/b"}, {}) == "/a"
+        both = scratch_parent({"spark.local.dir": "/a"}, {"SPARK_LOCAL_DIRS": "/c,/d"})
+        assert both == "/c"
+        assert os.path.isabs(scratch_parent({"spark.local.dir": "x"}, {}))
+
+
+class TestCores:
+    @pytest.mark.parametrize(
+        ("master", "receivers"),
+        [
+            ("local[2]", 1),
+            ("local[*]", 7),
+            ("local[4, 3]", 3),
+            ("local-cluster[2,2,1024]", 3),
+            ("spark://host:7077", 99),
+            ("yarn", 99),
+        ],
+    )
+    def test_enough(self, master: str, receivers: int) -> None:
+        check_slots(master, 1, 8, receivers)
+
+    @pytest.mark.parametrize(
+        ("master", "receivers", "way_out"),
+        [
+            ("local", 1, r"local\[2\]"),
+            ("local[1]", 1, r"local\[2\]"),
+            ("local[*]", 8, r"local\[9\]"),
+            ("local-cluster[2,1,1024]", 2, r"local-cluster\[2,2,1024\]"),
+        ],
+    )
+    def test_too_few_names_the_way_out(self, master: str, receivers: int, way_out: str) -> None:
+        with pytest.raises(NotEnoughCoresError, match=way_out):
+            check_slots(master, 1, 8, receivers)
+
+    def test_tasks_may_take_several_cores(self) -> None:
+        check_slots("local[4]", 2, 8, 1)
+        with pytest.raises(NotEnoughCoresError, match=r"local\[6\]"):
+            check_slots("local[4]", 2, 8, 2)

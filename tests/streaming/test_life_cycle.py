@@ -1,0 +1,354 @@
+"""A context's life: start, errors, waiting, stopping, and what a failed start leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import Any
+
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.errors import IllegalStateError, SettingError
+from penstock.streaming import (
+    JobGenerationError,
+    OutputOperationError,
+    StreamGraphError,
+    StreamingContext,
+    StreamingContextState,
+    StreamingListener,
+)
+from tests.streaming.batches import WAIT_S, batches
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def own_threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith("penstock-")]
+
+
+def nothing(rdd: Any) -> None:
+    pass
+
+
+class TestStart:
+    def test_without_output_operations_the_error_says_so(self, sc: Any) -> None:
+        ssc = StreamingContext(sc, 1)
+        ssc.queueStream([[1]]).map(str)
+        with pytest.raises(StreamGraphError, match="No output operations registered, so nothing"):
+            ssc.start()
+        assert ssc.getState() is StreamingContextState.STOPPED
+        assert StreamingContext.getActive() is None
+        assert own_threads() == []
+        # Whoever waits is told, too.
+        with pytest.raises(StreamGraphError):
+            ssc.awaitTermination()
+
+    def test_states(self, sc: Any) -> None:
+        with batches(sc) as run:
+            run.ssc.queueStream([[1]]).foreachRDD(nothing)
+            assert run.ssc.getState() is StreamingContextState.INITIALIZED
+            run.start()
+            assert run.ssc.getState() is StreamingContextState.ACTIVE
+            assert StreamingContext.getActive() is run.ssc
+            run.start()
+            run.ssc.stop(False)
+            assert run.ssc.getState() is StreamingContextState.STOPPED
+            assert StreamingContext.getActive() is None
+            assert run.ssc.awaitTerminationOrTimeout(0)
+            with pytest.raises(IllegalStateError, match="has already been stopped"):
+                run.start()
+        assert own_threads() == []
+
+    def test_one_context_is_active_at_a_time(self, sc: Any) -> None:
+        with batches(sc) as first, batches(sc) as second:
+            for run in (first, second):
+                run.ssc.queueStream([[1]]).foreachRDD(nothing)
+            first.start()
+            with pytest.raises(IllegalStateError, match="Only one StreamingContext"):
+                second.start()
+            first.ssc.stop(False)
+            second.start()
+            assert StreamingContext.getActive() is second.ssc
+
+    def test_a_bad_setting_is_named(self, sc: Any, monkeypatch: Any) -> None:
+        conf = sc.getConf().set("spark.streaming.concurrentJobs", "none")
+        monkeypatch.setattr(sc, "getConf", lambda: conf)
+        ssc = StreamingContext(sc, 1)
+        ssc.queueStream([[1]]).foreachRDD(nothing)
+        with pytest.raises(SettingError, match="concurrentJobs"):
+            ssc.start()
+        assert own_threads() == []
+
+    @pytest.mark.parametrize("duration", [None, 0, -1, 0.0001])
+    def test_a_batch_duration_is_needed(self, sc: Any, duration: Any) -> None:
+        with pytest.raises(ValueError, match="batchDuration"):
+            StreamingContext(sc, duration)
+
+    def test_durations_are_rounded_to_milliseconds(self, sc: Any) -> None:
+        assert StreamingContext(sc, 2.01)._graph.batch_ms == 2010
+
+    def test_state_needs_a_checkpoint_directory(self, sc: Any) -> None:
+        ssc = StreamingContext(sc, 1)
+        state = ssc.queueStream([[("a", 1)]]).updateStateByKey(lambda new, old: sum(new))
+        state.foreachRDD(nothing)
+        with pytest.raises(StreamGraphError, match="checkpoint directory has not been set"):
+            ssc.start()
+
+    def test_nothing_is_added_or_changed_after_the_start(self, sc: Any) -> None:
+        with batches(sc) as run:
+            stream = run.ssc.queueStream([[1]])
+            stream.foreachRDD(nothing)
+            run.start()
+            for add in (
+                lambda: run.ssc.queueStream([[1]]),
+                lambda: stream.foreachRDD(nothing),
+                lambda: stream.window(1),
+            ):
+                with pytest.raises(IllegalStateError, match="after starting a context"):
+                    add()
+            with pytest.raises(IllegalStateError, match="Cannot change storage level"):
+                stream.cache()
+            with pytest.raises(IllegalStateError, match="Cannot change checkpoint interval"):
+                stream.checkpoint(1)
+            stream.map(str)
+            run.ssc.stop(False)
+            with pytest.raises(IllegalStateError, match="after stopping a context"):
+                stream.foreachRDD(nothing)
+
+
+class TestErrors:
+    def test_a_failed_operation_costs_only_itself(self, sc: Any) -> None:
+        def fail(rdd: Any) -> None:
+            raise ValueError("it broke")
+
+        with batches(sc) as run:
+            stream = run.ssc.queueStream([[1], [2]])
+            found = run.collect(stream)
+            stream.foreachRDD(fail)  # last, where the original never clears the batch
+            run.run(2)
+            assert found == [[1], [2]]
+            assert run.ssc.getState() is StreamingContextState.ACTIVE
+            for _ in range(2):  # it is raised again
+                with pytest.raises(OutputOperationError, match=r"output operation 1 .*fail") as got:
+                    run.ssc.awaitTermination(WAIT_S)
+                assert isinstance(got.value.__cause__, ValueError)
+                assert got.value.__cause__.__traceback__ is not None
+                assert got.value.batch_time_ms == 1_700_000_002_000
+            infos = run.completed.batches[0].outputOperationInfos()
+            assert infos[0].failureReason() is None
+            assert "ValueError: it broke" in infos[1].failureReason()
+            # Cleared like any other batch: only the last RDD is remembered.
+            assert run.ssc._engine is not None
+            assert run.ssc._engine._generator._loop.drain(WAIT_S)
+            assert list(stream._node.generated) == [1_700_000_002_000]
+            assert run.ssc.statistics().failed_batches == 2
+
+    def test_an_error_in_a_task_reaches_the_waiter(self, sc: Any) -> None:
+        with batches(sc) as run:
+            run.collect(run.ssc.queueStream([[0]]).map(lambda x: 1 // x))
+            run.run(1)
+            with pytest.raises(OutputOperationError, match="ZeroDivisionError"):
+                run.ssc.awaitTermination(WAIT_S)
+
+    def test_an_error_while_a_batch_is_made_costs_only_its_operation(self, sc: Any) -> None:
+        def fail(rdd: Any) -> Any:
+            raise ValueError("no RDD")
+
+        with batches(sc) as run:
+            stream = run.ssc.queueStream([[1], [2]])
+            run.collect(stream.transform(fail))
+            found = run.collect(stream)
+            run.run(2)
+            assert found == [[1], [2]]
+            with pytest.raises(JobGenerationError, match="Error generating jobs for time") as got:
+                run.ssc.awaitTermination(WAIT_S)
+            assert isinstance(got.value.__cause__, ValueError)
+
+    def test_transform_must_return_an_rdd(self, sc: Any) -> None:
+        with batches(sc) as run:
+            run.collect(run.ssc.queueStream([[1]]).transform(lambda rdd: rdd.collect()))
+            run.run(1)
+            with pytest.raises(JobGenerationError, match="must return an RDD or None, not list"):
+                run.ssc.awaitTermination(WAIT_S)
+
+
+class TestStop:
+    def test_stop_may_come_at_any_time_and_again(self, sc: Any) -> None:
+        ssc = StreamingContext(sc, 1)
+        ssc.stop(False)
+        ssc.stop(False)
+        assert ssc.awaitTerminationOrTimeout(0)
+        with pytest.raises(IllegalStateError, match="already been stopped"):
+            ssc.start()
+
+    def test_waiting_ends_with_stop(self, sc: Any) -> None:
+        with batches(sc) as run:
+            run.ssc.queueStream([[1]]).foreachRDD(nothing)
+            run.start()
+            assert not run.ssc.awaitTerminationOrTimeout(0.01)
+            stopper = threading.Thread(target=run.ssc.stop, args=(False,))
+            stopper.start()
+            run.ssc.awaitTermination(WAIT_S)
+            stopper.join(WAIT_S)
+            assert run.ssc.awaitTerminationOrTimeout(0)
+
+    @pytest.mark.parametrize("graceful", [False, True])
+    def test_an_output_operation_may_stop_the_context(self, sc: Any, graceful: bool) -> None:
+        with batches(sc) as run:
+            stream = run.ssc.queueStream([[1]])
+            stream.foreachRDD(lambda rdd: run.ssc.stop(False, graceful))
+            run.start()
+            run.clock.advance(1000)
+            assert run.ssc.awaitTerminationOrTimeout(WAIT_S)
+
+    def test_a_listener_must_not_stop_the_context(self, sc: Any) -> None:
+        errors: list[Exception] = []
+        called = threading.Event()
+
+        class Stopping(StreamingListener):
+            def onBatchCompleted(self, batchCompleted: Any) -> None:
+                try:
+                    run.ssc.stop(False)
+                except IllegalStateError as error:
+                    errors.append(error)
+                called.set()
+
+        with batches(sc) as run:
+            run.ssc.addStreamingListener(Stopping())
+            run.ssc.queueStream([[1]]).foreachRDD(nothing)
+            run.run(1)
+            assert called.wait(WAIT_S)
+        assert "Cannot stop StreamingContext within listener bus thread" in str(errors[0])
+
+    def test_a_graceful_stop_processes_what_waits_and_makes_no_more(self, sc: Any) -> None:
+        release = threading.Event()
+        seen: list[Any] = []
+
+        def slow(rdd: Any) -> None:
+            assert release.wait(WAIT_S)
+            seen.append(rdd.collect())
+
+        with batches(sc) as run:
+            run.ssc.queueStream([[1], [2], [3], [4]]).foreachRDD(slow)
+            run.start()
+            engine = run.ssc._engine
+            assert engine is not None
+            for _ in range(3):
+                run.clock.advance(1000)
+            submitted = threading.Event()
+            while run.ssc.statistics().waiting_batches < 2:
+                assert not submitted.wait(0.01)
+            stopper = threading.Thread(target=run.ssc.stop, args=(False, True))
+            stopper.start()
+            release.set()
+            stopper.join(WAIT_S)
+            assert not stopper.is_alive()
+        assert seen == [[1], [2], [3]]
+        assert own_threads() == []
+
+    def test_a_graceful_stop_is_bounded(self, sc: Any, monkeypatch: Any) -> None:
+        conf = sc.getConf().set("spark.streaming.gracefulStopTimeout", "100ms")
+        monkeypatch.setattr(sc, "getConf", lambda: conf)
+        started, release = threading.Event(), threading.Event()
+
+        def endless(rdd: Any) -> None:
+            started.set()
+            release.wait(WAIT_S)
+
+        with batches(sc) as run:
+            run.ssc.queueStream([[1]]).foreachRDD(endless)
+            run.start()
+            run.clock.advance(1000)
+            assert started.wait(WAIT_S)
+            threading.Timer(1.0, release.set).start()
+            run.ssc.stop(False, True)
+            assert run.ssc.getState() is StreamingContextState.STOPPED
+
+    def test_a_fast_stop_cancels_running_spark_jobs(self, sc: Any) -> None:
+        started = threading.Event()
+
+        def endless(rdd: Any) -> None:
+            started.set()
+            rdd.foreach(lambda _: threading.Event().wait(60))
+
+        with batches(sc) as run:
+            run.ssc.queueStream([[1]]).foreachRDD(endless)
+            run.start()
+            run.clock.advance(1000)
+            assert started.wait(WAIT_S)
+            run.ssc.stop(False)
+        assert own_threads() == []
+
+
+PROGRAM = textwrap.dedent(
+    """
+    import os, signal, sys, threading
+    from pyspark import SparkConf, SparkContext
+    from penstock.streaming import StreamingContext
+
+    conf = SparkConf().setMaster("local[2]").set("spark.ui.enabled", "false")
+    sc = SparkContext(conf=conf)
+    sc.setLogLevel("OFF")
+    ssc = StreamingContext(sc, 0.1)
+    seen = []
+    interrupted = threading.Event()
+
+    def work(rdd):
+        if not seen:
+            seen.append(None)
+            os.kill(os.getpid(), signal.SIGINT)
+            assert interrupted.wait(60)
+        seen.append(rdd.map(str).collect())
+
+    ssc.queueStream([["a"]]).foreachRDD(work)
+    ssc.start()
+    try:
+        ssc.awaitTermination()
+    except KeyboardInterrupt:
+        interrupted.set()
+        print("interrupted")
+    if "stop" in sys.argv:
+        ssc.stop(stopSparkContext=True, stopGraceFully=True)
+    print("seen", seen[1:2])
+    """
+)
+
+
+@pytest.mark.slow
+class TestProgram:
+    @pytest.mark.parametrize("how", ["stop", "forget"])
+    def test_ctrl_c_leaves_running_batches_alone_and_nothing_hangs(self, how: str) -> None:
+        environment = {**os.environ, "PYTHONPATH": ROOT, "PYSPARK_PYTHON": sys.executable}
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, how],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "interrupted" in done.stdout
+        if how == "stop":
+            assert "seen [['a']]" in done.stdout
+        assert "Traceback" not in done.stderr
+
+
+def test_signal_handlers_of_the_program_are_kept(sc: Any) -> None:
+    calls: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, frame: calls.append(number))
+    try:
+        ssc = StreamingContext(sc, 1, clock=ManualClock(0))
+        timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        assert not ssc.awaitTerminationOrTimeout(0.3)
+        timer.join()
+        assert calls == [signal.SIGINT]
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        ssc.stop(False)
