@@ -104,7 +104,8 @@ def start_block_server(launch: ReceiverLaunch) -> None:
             secret=launch.secret,
             tracker_address=launch.tracker_address,
             host=host_name(executor_id(), launch.executor_hosts),
-            scratch_folder=launch.block_log_root,
+            # Beside the logs, not among them.
+            scratch_folder=os.path.dirname(launch.block_log_root),
             block_log_root=launch.block_log_root,
             memory_folder=launch.settings.memory_dir,
             lease_s=launch.settings.block_server_lease_s,

@@ -171,7 +171,7 @@ def make_launch(
         secret=tracker.secret,
         application_id="app-test",
         settings=settings,
-        block_log_root=str(folder),
+        block_log_root=str(folder / "blocks"),
         sync="none",
         storage_level=ReceiverLaunch.storage_level_tuple(level),
     )
