@@ -20,7 +20,8 @@ Layout:
 - ``_batched_additions``: many `AddBlock` messages, one record of the log.
 - ``receiver_scheduling_policy``, ``task_location``: where receivers should run.
 - ``receiver_tracking_info``: the states of a receiver. ``_restart_backoff``: when to start again.
-- ``_receiver_jobs``: the Spark job of each receiver, in a thread of its own. ``_cluster``: what
+- ``_receivers``: all of them, under one lock. ``_receiver_jobs``: the Spark job of each, in a
+  thread of its own. ``_receiver_task``: what that job runs in the executor. ``cluster``: what
   is asked of Spark.
 - ``_endpoint``: the messages. ``_block_servers``: who serves which host's blocks.
 - ``receiver_tracker``: `ReceiverTracker`, which owns all of these.
@@ -36,3 +37,59 @@ that grow; the ledger does not know what they mean or who consumes them.
 """
 
 from __future__ import annotations
+
+from penstock.tracker.cluster import Cluster, SparkCluster, TaskEnd
+from penstock.tracker.errors import (
+    LedgerError,
+    LedgerRecoveryError,
+    LedgerWriteError,
+    NoExecutorsError,
+    ReceiverPickleError,
+    TooFewSlotsError,
+    TrackerError,
+)
+from penstock.tracker.received_block_tracker import (
+    AttemptRegistration,
+    AttemptRelease,
+    LedgerStatistics,
+    ReceivedBlockTracker,
+)
+from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
+from penstock.tracker.receiver_tracker import (
+    ReceiverTracker,
+    ReceiverTrackerEvents,
+    TrackerState,
+)
+from penstock.tracker.receiver_tracking_info import (
+    ReceiverInfo,
+    ReceiverState,
+    ReceiverTrackingInfo,
+)
+from penstock.tracker.task_location import ExecutorLocation, HostLocation, TaskLocation
+
+__all__ = [
+    "AttemptRegistration",
+    "AttemptRelease",
+    "Cluster",
+    "ExecutorLocation",
+    "HostLocation",
+    "LedgerError",
+    "LedgerRecoveryError",
+    "LedgerStatistics",
+    "LedgerWriteError",
+    "NoExecutorsError",
+    "ReceivedBlockTracker",
+    "ReceiverInfo",
+    "ReceiverPickleError",
+    "ReceiverSchedulingPolicy",
+    "ReceiverState",
+    "ReceiverTracker",
+    "ReceiverTrackerEvents",
+    "ReceiverTrackingInfo",
+    "SparkCluster",
+    "TaskEnd",
+    "TaskLocation",
+    "TooFewSlotsError",
+    "TrackerError",
+    "TrackerState",
+]

@@ -39,7 +39,7 @@ from penstock.tracker.errors import LedgerError, LedgerWriteError
 from penstock.wal import FileSystem, LocalFileSystem, LogOptions, LogReader, LogWriter
 from penstock.wire.messages import AddBlock, Failure, Ok, ReceivedBlockInfo, Refused
 
-__all__ = ["AttemptRegistration", "LedgerStatistics", "ReceivedBlockTracker"]
+__all__ = ["AttemptRegistration", "AttemptRelease", "LedgerStatistics", "ReceivedBlockTracker"]
 
 _log = logging.getLogger("penstock.tracker")
 
@@ -104,6 +104,7 @@ class ReceivedBlockTracker:
         log: LogWriter | None = None,
         clock: Clock | None = None,
         snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
+        snapshot_age_s: float | None = None,
     ) -> None:
         """Start an empty ledger.
 
@@ -112,12 +113,17 @@ class ReceivedBlockTracker:
             log: The driver log, empty and open for appending; closed by `close`. None: nothing
                 survives this process.
             clock: Says how old the log's segments are.
-            snapshot_bytes: Write a snapshot after this many bytes of events.
+            snapshot_bytes: Write a snapshot after this many bytes of events (or twice the last
+                snapshot, if that is more).
+            snapshot_age_s: Write one also after this time, unless there are fewer bytes of events
+                than the last snapshot had.
         """
         self._stream_ids = frozenset(stream_ids)
         self._driver_log = log
         self._clock = clock or SystemClock()
         self._snapshot_bytes = snapshot_bytes
+        self._snapshot_age_s = snapshot_age_s
+        self._last_snapshot_s = self._clock.monotonic_s()
         self._commit_lock = threading.Lock()
         self._state_lock = threading.Lock()
         self._state = LedgerState()
@@ -147,6 +153,7 @@ class ReceivedBlockTracker:
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
+        snapshot_age_s: float | None = None,
         owner: bytes = b"",
     ) -> ReceivedBlockTracker:
         """Open the driver log in `folder` and go on from what it says; a new one if there is none.
@@ -160,7 +167,8 @@ class ReceivedBlockTracker:
             options: How the log is written; by default with sync at each record.
             fs: The file system.
             clock: For the age of segments.
-            snapshot_bytes: Write a snapshot after this many bytes of events.
+            snapshot_bytes: See the constructor.
+            snapshot_age_s: See the constructor.
             owner: Written into each segment's header, for people who look at the log.
 
         Raises:
@@ -179,7 +187,13 @@ class ReceivedBlockTracker:
             user_header=owner,
         )
         try:
-            tracker = cls(stream_ids, log=log, clock=clock, snapshot_bytes=snapshot_bytes)
+            tracker = cls(
+                stream_ids,
+                log=log,
+                clock=clock,
+                snapshot_bytes=snapshot_bytes,
+                snapshot_age_s=snapshot_age_s,
+            )
             tracker._recover(folder, LogReader.open(folder, fs=fs))
         except BaseException:
             log.close()
@@ -468,8 +482,18 @@ class ReceivedBlockTracker:
             self._bytes_since_snapshot += len(payload)
         with self._state_lock:
             apply()
-        if self._bytes_since_snapshot >= max(self._snapshot_bytes, 2 * self._last_snapshot_bytes):
+        if self._snapshot_is_due():
             self._write_snapshot()
+
+    def _snapshot_is_due(self) -> bool:
+        """Needs `_commit_lock`. Snapshots cost at most about as much as the events themselves."""
+        if self._bytes_since_snapshot >= max(self._snapshot_bytes, 2 * self._last_snapshot_bytes):
+            return True
+        return (
+            self._snapshot_age_s is not None
+            and self._bytes_since_snapshot > self._last_snapshot_bytes
+            and self._clock.monotonic_s() - self._last_snapshot_s >= self._snapshot_age_s
+        )
 
     def _write_snapshot(self) -> None:
         """Begin a segment with the whole ledger and remove the older ones. Needs `_commit_lock`.
@@ -480,6 +504,7 @@ class ReceivedBlockTracker:
         if log is None:
             return
         self._bytes_since_snapshot = 0
+        self._last_snapshot_s = self._clock.monotonic_s()
         size = 0
         segment = -1
         try:

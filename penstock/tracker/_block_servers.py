@@ -1,0 +1,100 @@
+"""`BlockServers`: which block server serves which host's blocks, and what it is to delete."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from penstock.clock import Clock
+from penstock.wire import Peer
+from penstock.wire.messages import RegisterBlockServer, ReleaseBlocks, StopBlockServer
+
+__all__ = ["BlockServers"]
+
+_NAMES_PER_MESSAGE = 10_000
+
+
+@dataclass
+class _Host:
+    address: tuple[str, int] | None = None
+    peer: Peer | None = None
+    lost_at_s: float = 0.0
+    # Segments that nobody was there to delete; attempts are named again by each clean-up.
+    segments: list[tuple[str, int]] = field(default_factory=list)
+
+
+class BlockServers:
+    """The block servers by host. Safe to use from any thread; never blocks."""
+
+    def __init__(self, lease_s: float, clock: Clock) -> None:
+        self._lease_s = lease_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._hosts: dict[str, _Host] = {}
+
+    def register(self, peer: Peer, message: RegisterBlockServer) -> None:
+        """Take a server for its host's; it replaces the one before."""
+        with self._lock:
+            host = self._hosts.setdefault(message.host, _Host())
+            host.address = message.address
+            host.peer = peer
+            segments, host.segments = host.segments, []
+        _send(peer, (), segments)
+
+    def disconnected(self, peer: Peer) -> str | None:
+        """Take note that a connection is gone; return the host that it served, if any."""
+        with self._lock:
+            for name, host in self._hosts.items():
+                if host.peer is peer:
+                    host.peer = None
+                    host.lost_at_s = self._clock.monotonic_s()
+                    return name
+        return None
+
+    def is_served(self, host: str) -> bool:
+        """Whether a block server of the host is connected."""
+        with self._lock:
+            return host in self._hosts and self._hosts[host].peer is not None
+
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """Return the address of each host's server, also of one that is gone but has its lease."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            return {
+                name: host.address
+                for name, host in self._hosts.items()
+                if host.address is not None
+                and (host.peer is not None or now_s - host.lost_at_s < self._lease_s)
+            }
+
+    def release(
+        self, host: str, attempts: Iterable[str], segments: Iterable[tuple[str, int]]
+    ) -> bool:
+        """Have what ended attempts left deleted; segments also later, when nobody is there now.
+
+        Returns:
+            Whether it was sent.
+        """
+        with self._lock:
+            known = self._hosts.setdefault(host, _Host())
+            peer = known.peer
+            if peer is None:
+                known.segments.extend(segments)
+                return False
+        _send(peer, attempts, segments)
+        return True
+
+    def stop(self, remove_files: bool) -> None:
+        """Tell all servers that the application ends."""
+        with self._lock:
+            peers = [host.peer for host in self._hosts.values() if host.peer is not None]
+        for peer in peers:
+            peer.send(StopBlockServer(remove_files=remove_files))
+
+
+def _send(peer: Peer, attempts: Iterable[str], segments: Iterable[tuple[str, int]]) -> None:
+    names, places = tuple(attempts), tuple(segments)
+    while names or places:
+        peer.send(ReleaseBlocks(names[:_NAMES_PER_MESSAGE], places[:_NAMES_PER_MESSAGE]))
+        names, places = names[_NAMES_PER_MESSAGE:], places[_NAMES_PER_MESSAGE:]

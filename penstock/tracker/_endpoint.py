@@ -1,0 +1,124 @@
+"""`TrackerEndpoint`: what arrives from receivers and block servers, and who deals with it.
+
+On the server's event loop only two things happen: an `AddBlock` is queued for the next log record
+(`BatchedAdditions`), everything else for the thread ``penstock-tracker-control``, which may wait
+for the disk and calls the user's listeners. So messages of one kind keep their order, and nothing
+blocks the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from penstock.tracker._batched_additions import BatchedAdditions
+from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.wire import Peer, PendingReply, Reply, Server, WireOptions
+from penstock.wire.messages import AddBlock, Failure, Message
+
+__all__ = ["ControlHandler", "TrackerEndpoint"]
+
+_log = logging.getLogger("penstock.tracker")
+
+_STOP_TIMEOUT_S = 10.0
+
+
+class ControlHandler(Protocol):
+    """Deals with everything but `AddBlock`; called on the control thread, one at a time."""
+
+    def on_control(self, peer: Peer, message: Message) -> Message:
+        """Act on a message and return the answer."""
+
+    def on_peer_gone(self, peer: Peer) -> None:
+        """A connection is gone for good."""
+
+
+class TrackerEndpoint:
+    """The tracker's server. Its owner calls `start` once and `stop`."""
+
+    def __init__(
+        self,
+        secret: bytes,
+        ledger: ReceivedBlockTracker,
+        handler: ControlHandler,
+        *,
+        host: str,
+        port: int,
+        options: WireOptions,
+    ) -> None:
+        self._handler = handler
+        self._server = Server(
+            secret, self, host=host, port=port, name="tracker-server", options=options
+        )
+        self._additions: BatchedAdditions[PendingReply] = BatchedAdditions(
+            ledger, self._server.resolve
+        )
+        self._control = ThreadPoolExecutor(1, "penstock-tracker-control")
+
+    def start(self) -> tuple[str, int]:
+        """Listen; return the address that was bound.
+
+        Raises:
+            ServerStartError: The address cannot be bound.
+        """
+        self._additions.start()
+        try:
+            return self._server.start()
+        except BaseException:
+            self._additions.stop(_STOP_TIMEOUT_S)
+            self._control.shutdown()
+            raise
+
+    def stop(self) -> None:
+        """Write and answer what has arrived, then close all connections and join all threads."""
+        self._additions.stop(_STOP_TIMEOUT_S)
+        self._server.stop()
+        self._control.shutdown()
+
+    def later(self, delay_s: float, function: Callable[[], None]) -> None:
+        """Run `function` on the control thread after a while; not at all when stopped before."""
+
+        def schedule() -> None:
+            asyncio.get_running_loop().call_later(delay_s, self._submit, function)
+
+        self._server.call(schedule)
+
+    # -- called on the server's thread ---------------------------------------------------------
+
+    def on_message(self, peer: Peer, message: Message) -> Reply:
+        """Queue a message for the thread that deals with it (`penstock.wire.Handler`)."""
+        pending = PendingReply()
+        if isinstance(message, AddBlock):
+            return self._additions.submit(pending, message) or pending
+        self._submit(lambda: self._answer(peer, message, pending))
+        return pending
+
+    def on_disconnect(self, peer: Peer) -> None:
+        """Queue the end of a connection behind the messages that came from it."""
+        self._submit(lambda: self._handler.on_peer_gone(peer))
+
+    def _submit(self, function: Callable[[], None]) -> None:
+        try:
+            self._control.submit(self._run, function)
+        except RuntimeError:
+            _log.debug("something came after the tracker's endpoint was stopped")
+
+    # -- called on the control thread ----------------------------------------------------------
+
+    def _run(self, function: Callable[[], None]) -> None:
+        try:
+            function()
+        except Exception:  # noqa: BLE001 - a defect must not end the thread; it is logged
+            _log.exception("the tracker failed to deal with something that came from a peer")
+
+    def _answer(self, peer: Peer, message: Message, pending: PendingReply) -> None:
+        try:
+            answer = self._handler.on_control(peer, message)
+        except Exception as error:  # noqa: BLE001 - becomes the answer, and a log line
+            _log.exception("the tracker failed to deal with %s", type(message).__name__)
+            answer = Failure(f"{type(error).__name__}: {error}")
+        # An answer to what was only sent goes nowhere.
+        self._server.resolve([(pending, answer)])

@@ -1,0 +1,289 @@
+"""`Receivers`: the driver's table of receivers, and every change of it, under one lock."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from penstock.clock import Clock
+from penstock.tracker.receiver_tracking_info import ReceiverState, ReceiverTrackingInfo
+from penstock.tracker.task_location import ExecutorLocation, HostLocation, TaskLocation
+from penstock.wire import Peer
+from penstock.wire.messages import (
+    CleanupOldBlocks,
+    DeregisterReceiver,
+    RegisterReceiver,
+    ReportError,
+    UpdateRateLimit,
+)
+
+__all__ = ["Ended", "Receivers"]
+
+MAXIMUM_BOUNCES = 3
+"""So often in a row is a receiver refused because Spark started it at another place than asked."""
+
+_REMEMBERED_CLEANUPS = 64
+"""So many of the last clean-ups are sent again when a receiver has reconnected."""
+
+
+@dataclass
+class _Entry:
+    info: ReceiverTrackingInfo
+    preferred: str | None
+    peer: Peer | None = None
+    rate: float | None = None
+    bounces: int = 0
+    bounced: bool = False
+    permanent: bool = False
+    ever_registered: bool = False
+    cleanups: deque[CleanupOldBlocks] = field(
+        default_factory=lambda: deque(maxlen=_REMEMBERED_CLEANUPS)
+    )
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What the end of a receiver's job meant.
+
+    Attributes:
+        info: The receiver now.
+        was_active: It had not deregistered.
+        bounced: The tracker had refused this attempt because of its place.
+        permanent: It must not be started again.
+        registered: This attempt had registered.
+        disconnected: Its connection is gone too, so nothing of it can arrive any more.
+    """
+
+    info: ReceiverTrackingInfo
+    was_active: bool
+    bounced: bool
+    permanent: bool
+    registered: bool
+    disconnected: bool
+
+
+class Receivers:
+    """All receivers of an application, by stream. Safe to use from any thread; never blocks."""
+
+    def __init__(
+        self, receivers: Mapping[int, tuple[str, str | None]], clock: Clock, *, is_local: bool
+    ) -> None:
+        """Make the table.
+
+        Args:
+            receivers: Name and preferred location of each receiver.
+            clock: Says when errors happened.
+            is_local: All places are the same.
+        """
+        self._clock = clock
+        self._is_local = is_local
+        self._lock = threading.Lock()
+        self._entries = {
+            stream_id: _Entry(ReceiverTrackingInfo(stream_id, name=name), preferred)
+            for stream_id, (name, preferred) in receivers.items()
+        }
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def infos(self) -> dict[int, ReceiverTrackingInfo]:
+        """Return all receivers by stream."""
+        with self._lock:
+            return {stream_id: entry.info for stream_id, entry in self._entries.items()}
+
+    def preferred(self, stream_id: int) -> str | None:
+        """Return the receiver's preferred location."""
+        return self._entries[stream_id].preferred
+
+    def active_peers(self) -> list[Peer]:
+        """Return the connections of the receivers that registered and are connected."""
+        with self._lock:
+            return [entry.peer for entry in self._entries.values() if entry.peer is not None]
+
+    def peer_on(self, host: str) -> Peer | None:
+        """Return the connection of a living receiver on the host, if there is one."""
+        with self._lock:
+            for entry in self._entries.values():
+                running = entry.info.running
+                active = entry.info.state is ReceiverState.ACTIVE
+                if active and entry.peer is not None and running and running.host == host:
+                    return entry.peer
+        return None
+
+    # -- launching -----------------------------------------------------------------------------
+
+    def schedule(
+        self, stream_id: int, attempt: str, locations: tuple[TaskLocation, ...]
+    ) -> ReceiverTrackingInfo:
+        """Take note that a job for a new attempt is about to be submitted."""
+        with self._lock:
+            entry = self._entries[stream_id]
+            entry.info = entry.info.schedule(attempt, locations)
+            entry.peer = None
+            entry.bounced = False
+            entry.ever_registered = False
+            entry.cleanups.clear()
+            return entry.info
+
+    def job_ended(self, stream_id: int, attempt: str) -> Ended:
+        """Take note that the attempt's job is over."""
+        with self._lock:
+            entry = self._entries[stream_id]
+            was_active = entry.info.state is ReceiverState.ACTIVE
+            entry.info = entry.info.job_ended()
+            return Ended(
+                entry.info,
+                was_active,
+                entry.bounced,
+                entry.permanent,
+                entry.ever_registered,
+                entry.peer is None,
+            )
+
+    # -- messages ------------------------------------------------------------------------------
+
+    def refusal(self, message: RegisterReceiver) -> str | None:
+        """Return why this receiver may not register now, or None when it may."""
+        with self._lock:
+            entry = self._entries.get(message.stream_id)
+            if entry is None:
+                return f"stream {message.stream_id} has no receiver"
+            info = entry.info
+            if message.attempt != info.attempt:
+                return (
+                    f"attempt {message.attempt} is not the one that was launched last for stream "
+                    f"{message.stream_id}"
+                )
+            misplaced = info.state is ReceiverState.SCHEDULED and not self._is_acceptable(
+                info, message
+            )
+            if misplaced and entry.bounces < MAXIMUM_BOUNCES:
+                entry.bounces += 1
+                entry.bounced = True
+                places = ", ".join(str(place) for place in info.scheduled_locations)
+                return (
+                    f"receiver {message.stream_id} runs on executor {message.executor_id} of "
+                    f"{message.host}, but it should run on {places}"
+                )
+            return None
+
+    def _is_acceptable(self, info: ReceiverTrackingInfo, message: RegisterReceiver) -> bool:
+        if self._is_local or not info.scheduled_locations:
+            return True
+        return any(
+            message.host == place.host
+            if isinstance(place, HostLocation)
+            # A worker that cannot tell its executor's id says "driver": then the host must do.
+            else message.executor_id == place.executor_id
+            or (message.executor_id == "driver" and message.host == place.host)
+            for place in info.scheduled_locations
+        )
+
+    def register(
+        self, peer: Peer, message: RegisterReceiver
+    ) -> tuple[ReceiverTrackingInfo, bool, float | None]:
+        """Make the receiver ACTIVE, with `peer` as its connection.
+
+        Returns:
+            The receiver, whether it is new (not a mere reconnect), and the rate in force.
+        """
+        with self._lock:
+            entry = self._entries[message.stream_id]
+            new = entry.info.state is not ReceiverState.ACTIVE
+            name = f"{message.receiver_type}-{message.stream_id}"
+            running = ExecutorLocation(message.host, message.executor_id)
+            entry.info = entry.info.register(name, running)
+            entry.peer = peer
+            entry.bounces = 0
+            entry.ever_registered = True
+            # What was on its way when the connection broke may be lost. Cleaning twice is free.
+            again = list(entry.cleanups) if not new else []
+            rate = entry.rate
+        for cleanup in again:
+            peer.send(cleanup)
+        return entry.info, new, rate
+
+    def report_error(self, message: ReportError) -> ReceiverTrackingInfo | None:
+        """Keep a receiver's error; None when it is of an attempt of long ago."""
+        with self._lock:
+            entry = self._entries.get(message.stream_id)
+            if entry is None or entry.info.attempt != message.attempt:
+                return None
+            entry.permanent = entry.permanent or message.permanent
+            entry.info = entry.info.report_error(
+                message.message, message.error, self._clock.time_ms()
+            )
+            return entry.info
+
+    def keep_error(self, stream_id: int, text: str, error: str) -> ReceiverTrackingInfo:
+        """Keep an error that the driver itself has seen."""
+        with self._lock:
+            entry = self._entries[stream_id]
+            entry.info = entry.info.report_error(text, error, self._clock.time_ms())
+            return entry.info
+
+    def deregister(self, message: DeregisterReceiver) -> ReceiverTrackingInfo | None:
+        """Make the receiver INACTIVE; None when it is not the one that is active or scheduled."""
+        with self._lock:
+            entry = self._entries.get(message.stream_id)
+            if (
+                entry is None
+                or entry.info.attempt != message.attempt
+                or entry.info.state is ReceiverState.INACTIVE
+            ):
+                return None
+            entry.info = entry.info.deregister(
+                message.message, message.error, self._clock.time_ms()
+            )
+            return entry.info
+
+    def disconnected(self, peer: Peer) -> tuple[str, bool] | None:
+        """Take note that a connection is gone.
+
+        Returns:
+            The attempt it belonged to and whether its job is over too; None for other peers.
+        """
+        with self._lock:
+            for entry in self._entries.values():
+                if entry.peer is peer:
+                    entry.peer = None
+                    return entry.info.attempt, entry.info.state is ReceiverState.INACTIVE
+        return None
+
+    # -- to receivers --------------------------------------------------------------------------
+
+    def update_rate(self, stream_id: int, rate: float) -> None:
+        """Remember the rate for receivers that start later and send it to the running one."""
+        with self._lock:
+            entry = self._entries.get(stream_id)
+            if entry is None:
+                return
+            entry.rate = rate
+            peer = entry.peer
+        if peer is not None:
+            peer.send(UpdateRateLimit(stream_id, rate))
+
+    def clean_up(self, stream_id: int, attempt: str, messages: Iterable[CleanupOldBlocks]) -> None:
+        """Send clean-ups to a living attempt, also later if it is not connected now."""
+        messages = tuple(messages)
+        with self._lock:
+            entry = self._entries.get(stream_id)
+            if entry is None or entry.info.attempt != attempt:
+                return
+            entry.cleanups.extend(messages)
+            peer = entry.peer
+        if peer is not None:
+            for message in messages:
+                peer.send(message)
+
+    def deactivate_all(self) -> list[ReceiverTrackingInfo]:
+        """Make all receivers INACTIVE; return those that had not deregistered."""
+        left = []
+        with self._lock:
+            for entry in self._entries.values():
+                if entry.info.state is not ReceiverState.INACTIVE:
+                    entry.info = entry.info.job_ended()
+                    left.append(entry.info)
+                entry.peer = None
+        return left

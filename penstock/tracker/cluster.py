@@ -1,0 +1,200 @@
+"""What the tracker asks of Spark: executors, slots, addresses, and a job for each receiver."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import re
+from collections.abc import Callable, Iterable, Sequence
+from operator import add
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark import RDD, InheritableThread, TaskContext
+from pyspark.errors import PySparkException
+from pyspark.serializers import CPickleSerializer
+
+from penstock.tracker.task_location import ExecutorLocation, TaskLocation
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["Cluster", "SparkCluster", "TaskEnd"]
+
+DRIVER_ID = "driver"
+"""Spark's name for the driver's own block manager, and for the one executor of a local master."""
+
+_WAKE_TASKS = 50
+_WAKE_REDUCERS = 20
+
+
+class TaskEnd(enum.Enum):
+    """How a receiver's task ended when it did not fail."""
+
+    ENDED = "ended"
+    """The receiver ended for good."""
+    RETRY = "retry"
+    """Spark had started the task a second time; only the tracker restarts receivers."""
+
+
+class Cluster(Protocol):
+    """Where receivers run."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the driver is the one executor."""
+        ...
+
+    @property
+    def slots(self) -> int | None:
+        """How many tasks can run at a time; None when that is not known or can grow."""
+        ...
+
+    @property
+    def master(self) -> str:
+        """What it is, for messages."""
+        ...
+
+    def addresses(self, wanted: str | None) -> tuple[str, str | None]:
+        """Return the address to listen at, and the one to tell others (None: the same)."""
+        ...
+
+    def wait_for_executors(self) -> None:
+        """Return when executors are up."""
+        ...
+
+    def executors(self) -> list[ExecutorLocation]:
+        """Return the executors that are up now."""
+        ...
+
+    def run_task(
+        self,
+        stream_id: int,
+        tag: str,
+        task: Callable[[], None],
+        locations: Sequence[TaskLocation],
+    ) -> TaskEnd:
+        """Run `task` in an executor, in a job of its own, and return when it has ended.
+
+        Raises:
+            Exception: The task failed, or the job was cancelled.
+        """
+        ...
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the job with this tag, if it runs."""
+        ...
+
+    def thread(self, target: Callable[[], None], name: str) -> Thread:
+        """Return a thread that may run jobs; not started."""
+        ...
+
+
+class SparkCluster:
+    """A Spark application, seen through its context. Safe to use from any thread."""
+
+    def __init__(self, spark_context: SparkContext) -> None:
+        self._sc = spark_context
+
+    @property
+    def is_local(self) -> bool:
+        return re.match(r"local(\[|$)", self.master) is not None
+
+    @property
+    def master(self) -> str:
+        return str(self._sc.master)
+
+    @property
+    def slots(self) -> int | None:
+        if self.is_local:
+            return int(self._jsc().schedulerBackend().totalCores())
+        sizes = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*\]", self.master)
+        return int(sizes.group(1)) * int(sizes.group(2)) if sizes else None
+
+    def addresses(self, wanted: str | None) -> tuple[str, str | None]:
+        wildcards = ("0.0.0.0", "::")
+        conf = self._sc.getConf()
+        if self.is_local:
+            return wanted or "127.0.0.1", "127.0.0.1" if wanted in wildcards else None
+        host = conf.get("spark.driver.host")
+        if wanted is not None:
+            return wanted, host if wanted in wildcards else None
+        bind = conf.get("spark.driver.bindAddress") or host
+        # Where nothing is set, reachable from everywhere is what executors need; a stranger
+        # there still has to know the secret (I9).
+        return bind or wildcards[0], host
+
+    def wait_for_executors(self) -> None:
+        """Run a short job on all executors, unless local (as ``ReceiverTracker.scala`` does)."""
+        if self.is_local:
+            return
+        self._sc.setJobDescription("Streaming job waiting for executors")
+        try:
+            numbers = self._sc.parallelize(range(_WAKE_TASKS), _WAKE_TASKS)
+            numbers.map(lambda number: (number, 1)).reduceByKey(add, _WAKE_REDUCERS).collect()
+        finally:
+            # PySpark's stub wants text; None clears it.
+            self._sc.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+    def executors(self) -> list[ExecutorLocation]:
+        # The store behind Spark's own UI and REST pages; it is there also when those are off.
+        summaries = self._jsc().statusStore().executorList(True).iterator()
+        found = []
+        while summaries.hasNext():
+            summary = summaries.next()
+            executor_id = str(summary.id())
+            if (executor_id == DRIVER_ID) == self.is_local:
+                host = str(summary.hostPort()).rpartition(":")[0]
+                found.append(ExecutorLocation(host, executor_id))
+        return sorted(found)
+
+    def run_task(
+        self,
+        stream_id: int,
+        tag: str,
+        task: Callable[[], None],
+        locations: Sequence[TaskLocation],
+    ) -> TaskEnd:
+        def body(_: Iterable[int]) -> Iterable[str]:
+            context = TaskContext.get()
+            if context is not None and context.attemptNumber() > 0:
+                # A restart by Spark would neither wait nor choose a place: the tracker does both.
+                return [TaskEnd.RETRY.value]
+            task()
+            return [TaskEnd.ENDED.value]
+
+        self._sc.setJobGroup(f"receiver-{stream_id}", f"Streaming job running receiver {stream_id}")
+        self._sc.addJobTag(tag)
+        try:
+            rdd = self._one_partition(locations)
+            rdd.setName(f"Receiver {stream_id}")
+            (end,) = rdd.mapPartitions(body).collect()
+        finally:
+            self._sc.removeJobTag(tag)
+        return TaskEnd(end)
+
+    def _one_partition(self, locations: Sequence[TaskLocation]) -> RDD[int]:
+        if self.is_local or not locations:
+            return self._sc.parallelize([0], 1)
+        jvm: Any = self._sc._jvm
+        scala = jvm.scala.jdk.javaapi.CollectionConverters
+        preferred = scala.asScala([str(location) for location in locations]).toSeq()
+        serializer: Any = CPickleSerializer()
+        element = jvm.scala.Tuple2(serializer.dumps(0), preferred)
+        any_ref = jvm.scala.reflect.ClassTag.AnyRef()
+        scala_rdd = self._jsc().makeRDD(scala.asScala([element]).toSeq(), any_ref)
+        java_rdd = jvm.org.apache.spark.api.java.JavaRDD.fromRDD(scala_rdd, any_ref)
+        return RDD(java_rdd, self._sc, serializer)
+
+    def cancel(self, tag: str) -> None:
+        # When the context is already stopped, so is the job.
+        with contextlib.suppress(PySparkException, AttributeError):
+            self._sc.cancelJobsWithTag(tag)
+
+    def thread(self, target: Callable[[], None], name: str) -> Thread:
+        # Takes the local properties of whoever starts it (scheduler pool and the like) to the
+        # JVM's thread that belongs to it, and no job of another thread sees those set in it.
+        return InheritableThread(target, name=name, daemon=True)
+
+    def _jsc(self) -> Any:
+        return self._sc._jsc.sc()
