@@ -62,7 +62,7 @@ KIND_INDEX = 0xFFFE
 HEADER = struct.Struct("<IIIHHQQQ16sQ")
 _HEADER_BODY = struct.Struct("<IHHQQQ16sQ")
 _HEADER_FRONT = struct.Struct("<II")
-_SEGMENT = struct.Struct("<HHIQQQI")
+_SEGMENT = struct.Struct("<HHIQQQQI")
 _TRAILER = struct.Struct("<IIQQQQ16sQ")
 _TRAILER_BODY = struct.Struct("<QQQQ16sQ")
 
@@ -109,6 +109,7 @@ class SegmentHeader:
 
     Attributes:
         number: The segment's number.
+        previous: Number of the segment before it in the same log, 0 when it is the first.
         alignment: Records begin at multiples of it.
         first_sequence: Sequence of its first record. A record of an earlier segment of the same
             log with this sequence or a higher one belongs to a failed append and is void.
@@ -120,6 +121,7 @@ class SegmentHeader:
     """
 
     number: int
+    previous: int
     alignment: int
     first_sequence: int
     committed: int
@@ -227,6 +229,7 @@ def check_header(
 def pack_segment_header(
     *,
     number: int,
+    previous: int,
     alignment: int,
     first_sequence: int,
     committed: int,
@@ -237,7 +240,14 @@ def pack_segment_header(
     """Return a segment's first record, padded to the alignment."""
     payload = (
         _SEGMENT.pack(
-            FORMAT_VERSION, 0, alignment, number, first_sequence, created_ms, len(user_header)
+            FORMAT_VERSION,
+            0,
+            alignment,
+            number,
+            previous,
+            first_sequence,
+            created_ms,
+            len(user_header),
         )
         + user_header
     )
@@ -256,15 +266,15 @@ def parse_segment_header(buffer: memoryview) -> SegmentHeader:
     _, _, _, kind, _, length, _, committed, log_id, _ = HEADER.unpack_from(buffer)
     if kind != KIND_SEGMENT or length < _SEGMENT.size:
         raise CorruptRecordError(None, 0, "no segment header at the beginning")
-    version, _, alignment, number, first_sequence, created_ms, user_size = _SEGMENT.unpack_from(
-        payload
-    )
+    fields = _SEGMENT.unpack_from(payload)
+    version, _, alignment, number, previous, first_sequence, created_ms, user_size = fields
     if version != FORMAT_VERSION:
         raise CorruptRecordError(
             None, 0, f"format version {version}; this version reads {FORMAT_VERSION}"
         )
     return SegmentHeader(
         number=number,
+        previous=previous,
         alignment=alignment,
         first_sequence=first_sequence,
         committed=committed,

@@ -228,9 +228,6 @@ class LocalReadFile:
         if fd >= 0:
             os.close(fd)
 
-    def __del__(self) -> None:
-        self.close()
-
 
 class LocalFolderLock:
     """A `flock` on a file: the system lets it go when the process ends, however it ends."""

@@ -208,6 +208,7 @@ class LogReader:
                 on_damage(damage)
 
         yield from reader.records(
+            followed=any(other.header.previous == info.number for other in later),
             void_from=min((other.header.first_sequence for other in later), default=None),
             committed_later=lambda: max((other.committed() for other in later), default=0),
             ended=ended,

@@ -127,6 +127,7 @@ class SegmentReader:
     def records(
         self,
         *,
+        followed: bool,
         void_from: int | None,
         committed_later: Callable[[], int],
         ended: Callable[[SegmentEnd], None],
@@ -134,6 +135,7 @@ class SegmentReader:
         """Yield all readable records, then tell `ended` what was found.
 
         Args:
+            followed: The segment that was begun right after this one is still there.
             void_from: Records from this sequence on are void: a later segment has them anew.
             committed_later: Gives the highest sequence that later segments of the same log know
                 as committed. Asked only when something is wrong here.
@@ -141,13 +143,14 @@ class SegmentReader:
         """
         file = self._fs.open(self.path)
         try:
-            yield from self._walk(file, void_from, committed_later, ended)
+            yield from self._walk(file, followed, void_from, committed_later, ended)
         finally:
             file.close()
 
     def _walk(
         self,
         file: ReadFile,
+        followed: bool,
         void_from: int | None,
         committed_later: Callable[[], int],
         ended: Callable[[SegmentEnd], None],
@@ -218,7 +221,7 @@ class SegmentReader:
                 return
             if not reason:
                 continue
-            judged = self._judge(file, position, sequence, stop, reason, committed_later)
+            judged = self._judge(file, position, sequence, stop, reason, followed, committed_later)
             if isinstance(judged, bool):
                 ended(SegmentEnd(position, judged, False, count, sequence, tuple(damages)))
                 return
@@ -235,6 +238,7 @@ class SegmentReader:
         sequence: int,
         stop: int,
         reason: str,
+        followed: bool,
         committed_later: Callable[[], int],
     ) -> bool | tuple[CorruptRecordError, int, int]:
         """Decide what a bad place is.
@@ -249,10 +253,13 @@ class SegmentReader:
         committed = max((place[2] for place in found), default=0)
         if self.trailer is not None:
             committed = max(committed, self.trailer.committed)
+        clean = not found and self._is_zero(file, position)
+        # Without the segment right after it nobody says where an abandoned one ended: later ones
+        # know the sequence as committed, which may have been in the one that was released.
+        if committed < sequence and (followed or not clean):
+            committed = committed_later()
         if committed < sequence:
-            committed = max(committed, committed_later())
-        if committed < sequence:
-            return bool(found) or not self._is_zero(file, position)
+            return not clean
         damage = CorruptRecordError(self.number, position, f"{reason} (sequence {sequence})")
         if not found:
             return damage, file.size, sequence

@@ -129,6 +129,7 @@ class SegmentWriter:
         folder: str,
         *,
         number: int,
+        previous: int,
         alignment: int,
         segment_size: int,
         needed: int,
@@ -152,6 +153,7 @@ class SegmentWriter:
         path = segment_path(folder, number)
         header = pack_segment_header(
             number=number,
+            previous=previous,
             alignment=alignment,
             first_sequence=first_sequence,
             committed=committed,
@@ -385,24 +387,9 @@ class SegmentWriter:
         finally:
             self._close()
 
-    def abandon(self) -> bool:
-        """Give the segment up behind its last good record.
-
-        What a failed write left behind it is cut off if the disk still lets us; if not, the next
-        segment's header says where this one ends.
-
-        Returns:
-            Whether it is cut off for good.
-        """
-        try:
-            self._close()
-            self._fs.truncate(self.path, self.end)
-        except OSError as error:
-            _logger.warning(
-                "could not cut the abandoned segment %s at %d: %s", self.path, self.end, error
-            )
-            return False
-        return True
+    def abandon(self) -> None:
+        """Close the file as it is: a write failed, and what lies behind `end` is void."""
+        self._close()
 
 
 def _index_size(records: int, alignment: int) -> int:

@@ -436,6 +436,7 @@ class LogWriter:
             self._fs,
             self._folder,
             number=number,
+            previous=self._highest_begun,
             alignment=self._options.alignment,
             segment_size=self._options.segment_size,
             needed=needed,
@@ -471,6 +472,8 @@ class LogWriter:
         except OSError as error:
             # Its records are committed all the same; a reader finds them without the index.
             _logger.warning("segment %s has no index: %s", segment.path, error)
+            self._untrimmed[segment.number] = segment.end
+            self._trim()
         with self._turn:
             self._counts.note_segment(segment)
 
@@ -482,16 +485,28 @@ class LogWriter:
             self._segment = None
             self._counts.segments_abandoned += 1
             self._counts.note_segment(segment)
-        if not segment.abandon():
-            self._untrimmed[segment.number] = segment.end
-            self._unforced.add(segment.number)
+        self._untrimmed[segment.number] = segment.end
+        self._unforced.add(segment.number)
+        try:
+            segment.abandon()
+        except OSError as error:
+            _logger.warning("could not close the abandoned segment %s: %s", segment.path, error)
+        self._trim()
 
     def _trim(self) -> None:
-        """Cut off what failed writes left and could not be cut off before."""
+        """Cut off what failed writes left in segments, as far as the disk lets us.
+
+        Until then the header of the segment after it says where such a segment ends.
+        """
         for number, end in list(self._untrimmed.items()):
-            with contextlib.suppress(OSError):
-                self._fs.truncate(segment_path(self._folder, number), end)
-                del self._untrimmed[number]
+            path = segment_path(self._folder, number)
+            try:
+                self._fs.truncate(path, end)
+            except OSError as error:
+                _logger.warning("could not cut the segment %s at %d: %s", path, end, error)
+                continue
+            del self._untrimmed[number]
+            self._unforced.discard(number)
 
     def _sync_closed(self) -> None:
         """Force segments that the policy `NONE` closed without a sync."""

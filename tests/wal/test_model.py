@@ -95,6 +95,7 @@ class LogMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if self.writer is not None:
             self.crash(power_loss=False)
+            self.writer.close()
 
     # Appending
 
@@ -349,7 +350,7 @@ class Faults:
 
 
 QUICK = settings(
-    max_examples=60,
+    max_examples=150,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

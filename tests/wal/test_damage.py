@@ -1,0 +1,230 @@
+"""I6: a torn tail is not corruption, and corruption is named and stops nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.wal import (
+    CorruptRecordError,
+    LogOptions,
+    LogReader,
+    LogWriter,
+    RecordPlace,
+    SegmentNotFoundError,
+    SyncPolicy,
+    check,
+    parse_record,
+    read_record,
+    repair,
+    segment_path,
+)
+
+OPTIONS = LogOptions(segment_size=1 << 16, alignment=64)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return str(tmp_path / "log")
+
+
+def write(folder: str, segments: int = 3, each: int = 4) -> list[RecordPlace]:
+    """Write numbered records of 100 bytes and leave the last segment open, as a crash does."""
+    writer = LogWriter.create(folder, options=OPTIONS)
+    places = []
+    for segment in range(segments):
+        if segment:
+            writer.roll()
+        for _ in range(each):
+            places.append(writer.append(1, b"%03d" % len(places) + b"x" * 97))
+    writer._lock.release()  # what the death of the process does
+    return places
+
+
+def damage(folder: str, place: RecordPlace, offset: int, data: bytes = b"\xff\xee") -> None:
+    with open(segment_path(folder, place.segment), "r+b") as file:
+        file.seek(place.offset + offset)
+        file.write(data)
+
+
+def read(folder: str) -> tuple[list[int], list[CorruptRecordError]]:
+    damages: list[CorruptRecordError] = []
+    records = LogReader.open(folder).records(on_damage=damages.append)
+    return [int(bytes(record.payload[:3])) for record in records], damages
+
+
+@pytest.mark.parametrize("offset", [0, 5, 10, 20, 30, 45, 64, 163])
+@pytest.mark.parametrize("victim", [0, 2, 3, 5, 9])
+def test_damage_is_named_and_everything_else_is_read(folder: str, victim: int, offset: int) -> None:
+    places = write(folder)
+    damage(folder, places[victim], offset)
+    numbers, damages = read(folder)
+    assert numbers == [number for number in range(12) if number != victim]
+    assert [(error.segment, error.offset) for error in damages] == [
+        (places[victim].segment, places[victim].offset)
+    ]
+    with pytest.raises(CorruptRecordError, match=f"segment {places[victim].segment}"):
+        read_record(segment_path(folder, places[victim].segment), places[victim].offset)
+
+
+def test_damage_is_raised_after_every_readable_record(folder: str) -> None:
+    places = write(folder)
+    damage(folder, places[1], 70)
+    damage(folder, places[6], 70)
+    seen = []
+    with pytest.raises(CorruptRecordError) as error:
+        seen.extend(record.sequence for record in LogReader.open(folder).records())
+    assert seen == [1, 3, 4, 5, 6, 8, 9, 10, 11, 12]
+    assert (error.value.segment, error.value.offset) == (1, places[1].offset)
+    assert [(each.segment, each.offset) for each in error.value.damages] == [
+        (1, places[1].offset),
+        (2, places[6].offset),
+    ]
+    with pytest.raises(CorruptRecordError):
+        list(LogReader.open(folder).segment_records(2))
+    assert len(list(LogReader.open(folder).segment_records(3))) == 4
+
+
+def test_an_unreadable_segment_header_costs_that_segment_only(folder: str) -> None:
+    places = write(folder)
+    damage(folder, RecordPlace(2, 0, 0, 0), 70)
+    numbers, damages = read(folder)
+    assert numbers == [0, 1, 2, 3, 8, 9, 10, 11]
+    assert [(error.segment, error.offset) for error in damages] == [(2, 0)]
+    # Its records are still read by place.
+    record = read_record(segment_path(folder, 2), places[5].offset, expected_sequence=6)
+    assert record.payload[:3] == b"005"
+
+
+def test_several_damaged_records_in_a_row_are_one_damaged_place(folder: str) -> None:
+    places = write(folder)
+    damage(folder, places[1], 0, b"\0" * (places[3].offset - places[1].offset))
+    numbers, damages = read(folder)
+    assert numbers == [0, *range(3, 12)]
+    assert [error.offset for error in damages] == [places[1].offset]
+
+
+def test_the_last_record_of_a_closed_segment_cannot_be_taken_for_a_torn_tail(folder: str) -> None:
+    with LogWriter.create(folder, options=OPTIONS) as writer:
+        places = [writer.append(1, b"%03d" % number) for number in range(3)]
+    damage(folder, places[2], 64)
+    numbers, damages = read(folder)
+    assert numbers == [0, 1]
+    assert len(damages) == 1
+
+
+def test_a_cut_file_is_damage_when_a_later_segment_knows_the_records(folder: str) -> None:
+    places = write(folder)
+    with open(segment_path(folder, 1), "r+b") as file:
+        file.truncate(places[2].offset + 80)
+    numbers, damages = read(folder)
+    assert numbers == [0, 1, *range(4, 12)]
+    assert [(error.segment, error.offset) for error in damages] == [(1, places[2].offset)]
+
+
+def test_the_last_record_cut_anywhere_is_a_torn_tail(folder: str) -> None:
+    places = write(folder, segments=1)
+    path = segment_path(folder, 1)
+    with open(path, "rb") as file:
+        whole = file.read()
+    for length in range(places[-1].offset, places[-1].offset + places[-1].length):
+        for filler in (b"", bytes(4096)):
+            with open(path, "wb") as file:
+                file.write(whole[:length] + filler)
+            assert read(folder) == ([0, 1, 2], [])
+
+
+def test_other_bytes_that_look_like_records_are_not_taken_for_records(folder: str) -> None:
+    with LogWriter.create(folder, options=OPTIONS) as writer:
+        inner = writer.append(1, b"inner")
+    with open(segment_path(folder, 1), "rb") as file:
+        image = file.read()
+    # A log that carries another log's bytes, at aligned places, and is damaged just before.
+    outer = folder + "-outer"
+    with LogWriter.create(outer, options=OPTIONS) as writer:
+        first = writer.append(1, bytes(64) + image)
+        writer.append(1, b"end")
+    damage(outer, first, 8)
+    damages: list[CorruptRecordError] = []
+    records = LogReader.open(outer).records(on_damage=damages.append)
+    assert [bytes(record.payload) for record in records] == [b"end"]
+    assert len(damages) == 1
+    assert inner.sequence == 1
+
+
+def test_a_wrong_place_or_sequence_is_never_a_wrong_record(folder: str) -> None:
+    places = write(folder)
+    path = segment_path(folder, places[0].segment)
+    with pytest.raises(CorruptRecordError, match="sequence 1 where 7 was expected"):
+        read_record(path, places[0].offset, expected_sequence=7)
+    with pytest.raises(CorruptRecordError, match="no record begins here"):
+        read_record(path, places[0].offset + 64)
+    with pytest.raises(CorruptRecordError, match="only 0 bytes"):
+        read_record(path, 1 << 30)
+    with pytest.raises(SegmentNotFoundError):
+        read_record(segment_path(folder, 99), 0)
+    with pytest.raises(SegmentNotFoundError):
+        list(LogReader.open(folder).segment_records(99))
+
+
+def test_parse_record_checks_what_lies_in_memory(folder: str) -> None:
+    with LogWriter.create(folder, options=OPTIONS) as writer:
+        place = writer.append(1, b"payload")
+    with open(segment_path(folder, 1), "rb") as file:
+        file.seek(place.offset)
+        memory = bytearray(file.read())
+    view = memoryview(memory)
+    assert parse_record(view, expected_sequence=1) == b"payload"
+    memory[66] ^= 1
+    with pytest.raises(CorruptRecordError, match="payload checksum"):
+        parse_record(view)
+    assert len(parse_record(view, verify=False)) == 7
+    memory[20] ^= 1
+    with pytest.raises(CorruptRecordError, match="header checksum"):
+        parse_record(view, verify=False)
+    with pytest.raises(CorruptRecordError, match="only 10 bytes"):
+        parse_record(view[:10])
+    with pytest.raises(CorruptRecordError, match="cut short"):
+        parse_record(memoryview(bytes(memory[:20]) + bytes([memory[20] ^ 1]) + memory[21:68]))
+
+
+def test_the_index_of_a_closed_segment_names_each_record(folder: str) -> None:
+    places = write(folder)
+    reader = LogReader.open(folder)
+    assert reader.index(2) == [(1, place) for place in places[4:8]]
+    assert reader.index(3) is None
+    assert [segment.closed for segment in reader.segments] == [True, True, False]
+
+
+def test_none_reports_a_hole_among_written_records_as_damage(folder: str) -> None:
+    writer = LogWriter.create(
+        folder, options=LogOptions(segment_size=1 << 16, alignment=64, sync=SyncPolicy.NONE)
+    )
+    places = [writer.append(1, b"%03d" % number) for number in range(4)]
+    writer._lock.release()
+    damage(folder, places[1], 64)
+    numbers, damages = read(folder)
+    assert numbers == [0, 2, 3]
+    assert len(damages) == 1
+
+
+def test_repair_cuts_a_torn_tail_and_puts_a_damaged_segment_aside(folder: str) -> None:
+    places = write(folder)
+    damage(folder, places[5], 70)
+    damage(folder, places[11], 70)
+    before = check(folder)
+    assert before.actions == ()
+    assert [segment.torn for segment in before.segments] == [False, False, True]
+    assert [len(segment.damages) for segment in before.segments] == [0, 1, 0]
+    report = repair(folder)
+    assert len(report.actions) == 2
+    assert any("torn tail" in action for action in report.actions)
+    assert any("put aside" in action for action in report.actions)
+    after = check(folder)
+    assert after.damages == ()
+    assert after.records == 7
+    assert not any(segment.torn for segment in after.segments)
+    assert read(folder) == ([0, 1, 2, 3, 8, 9, 10], [])
+    assert repair(folder).actions == ()
+    assert Path(segment_path(folder, 2) + ".damaged").exists()
