@@ -107,6 +107,11 @@ class StreamingEngine:
             raise
         self._bus.post(StreamingStarted(self._clock.time_ms()))
 
+    @property
+    def is_graceful_on_shutdown(self) -> bool:
+        """Whether the end of the program drains first (`stopGracefullyOnShutdown`)."""
+        return self._settings.stop_gracefully_on_shutdown
+
     def is_job_thread(self) -> bool:
         """Tell whether the caller is an output operation."""
         return self._scheduler.is_job_thread()

@@ -1,13 +1,15 @@
-"""Ctrl-C while a program waits for its streams."""
+"""Signals: Ctrl-C while a program waits for its streams, and the order to end."""
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
-__all__ = ["plain_interrupts"]
+__all__ = ["exit_on_termination", "plain_interrupts"]
 
 
 @contextmanager
@@ -30,3 +32,19 @@ def plain_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def exit_on_termination() -> None:
+    """Let SIGTERM end the program like `sys.exit`, so that what is registered for that runs.
+
+    Without a handler it ends the process at once. A handler of the program's own stays in force;
+    outside the main thread nothing can be done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)

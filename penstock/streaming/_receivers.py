@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.settings import Settings
@@ -13,7 +13,16 @@ from penstock.streaming.errors import PermanentReceiverError
 from penstock.streaming.graph import DStreamGraph
 from penstock.streaming.input_streams import ReceiverInputDStream
 from penstock.streaming.listener_bus import StreamingListenerBus
+from penstock.streaming.listener_events import (
+    ReceiverError,
+    ReceiverInfo,
+    ReceiverStarted,
+    ReceiverStopped,
+)
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
+from penstock.tracker.receiver_tracker import ReceiverTracker
+from penstock.tracker.receiver_tracking_info import ReceiverInfo as TrackedReceiver
+from penstock.wal import UnwritableFolderError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -41,20 +50,88 @@ class ReceiverSide:
     ) -> None:
         nodes = [node for node in graph.inputs if isinstance(node, ReceiverInputDStream)]
         self.blocks: ReceivedBlocks = NoReceivedBlocks()
-        self._tracker: Any = None
+        self._tracker: ReceiverTracker | None = None
+        self._durability = durability
+        self._is_local = (spark_context.master or "").startswith("local")
         if nodes:
-            raise NotImplementedError
+            self._tracker = ReceiverTracker(
+                spark_context,
+                {node.stream_id: (node.receiver, node.name) for node in nodes},
+                settings,
+                application_id=str(spark_context.applicationId),
+                driver_log_folder=durability.driver_log_folder,
+                block_log_root=durability.block_log_root,
+                sync=durability.sync,
+                events=_TrackerEvents(bus, on_error),
+                clock=clock,
+                remove_files=durability.scratch is not None,
+            )
+            self.blocks = self._tracker
 
     def start(self) -> None:
-        """Start the tracker, which starts the receivers."""
-        if self._tracker is not None:
-            self._tracker.start()
+        """Start the tracker, which starts the receivers.
+
+        Raises:
+            UnwritableFolderError: A log folder on this host cannot be written.
+            PenstockError: See `ReceiverTracker.start`.
+        """
+        if self._tracker is None:
+            return
+        if self._is_local:
+            # Executors are on this host, so that what they would find can be said now.
+            _check_writable(self._durability.block_log_root)
+        self._tracker.start()
 
     def stop_receiving(self, graceful: bool, timeout_s: float) -> None:
         """Stop the receivers; when graceful, their last blocks are stored and reported first."""
+        if self._tracker is not None:
+            self._tracker.stop_receiving(graceful, timeout_s)
 
     def stop(self, timeout_s: float) -> None:
-        """Stop the tracker."""
+        """Stop the tracker; no block can be read any more."""
+        if self._tracker is not None:
+            self._tracker.stop(False, timeout_s)
 
 
-_ = (os, PermanentReceiverError)
+def _check_writable(folder: str) -> None:
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise UnwritableFolderError(folder, str(error)) from error
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise UnwritableFolderError(folder, "permission denied")
+
+
+class _TrackerEvents:
+    """Hands what the tracker tells to the listeners, and what is final to the waiter."""
+
+    def __init__(
+        self, bus: StreamingListenerBus, on_error: Callable[[BaseException], None]
+    ) -> None:
+        self._bus = bus
+        self._on_error = on_error
+
+    def receiver_started(self, info: TrackedReceiver, /) -> None:
+        self._bus.post(ReceiverStarted(_info(info)))
+
+    def receiver_error(self, info: TrackedReceiver, /) -> None:
+        self._bus.post(ReceiverError(_info(info)))
+
+    def receiver_stopped(self, info: TrackedReceiver, /) -> None:
+        self._bus.post(ReceiverStopped(_info(info)))
+
+    def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:
+        self._on_error(PermanentReceiverError(stream_id, message, error))
+
+
+def _info(info: TrackedReceiver) -> ReceiverInfo:
+    return ReceiverInfo(
+        info.streamId,
+        info.name,
+        info.active,
+        info.location,
+        info.executorId,
+        info.lastErrorMessage,
+        info.lastError,
+        info.lastErrorTime,
+    )

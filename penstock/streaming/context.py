@@ -17,7 +17,7 @@ from penstock.errors import IllegalStateError
 from penstock.settings import Settings
 from penstock.streaming._durability import choose_durability, scratch_parent
 from penstock.streaming._engine import StreamingEngine
-from penstock.streaming._interrupts import plain_interrupts
+from penstock.streaming._interrupts import exit_on_termination, plain_interrupts
 from penstock.streaming._startup_checks import check_cores
 from penstock.streaming.derived_streams import TransformedDStream, UnionDStream
 from penstock.streaming.dstream import DStream
@@ -249,6 +249,8 @@ class StreamingContext:
                 raise
             self._state = StreamingContextState.ACTIVE
             atexit.register(self._stop_at_exit)
+            if engine.is_graceful_on_shutdown:
+                exit_on_termination()
             _log.info("StreamingContext started")
 
     def _become_active(self) -> None:
@@ -367,7 +369,7 @@ class StreamingContext:
         self._waiter.notify_stop()
 
     def _stop_at_exit(self) -> None:
-        conf = self._sc.getConf()
-        graceful = conf.get("spark.streaming.stopGracefullyOnShutdown", "false") == "true"
+        engine = self._engine
+        graceful = engine is not None and engine.is_graceful_on_shutdown
         _log.warning("The program ends without StreamingContext.stop(); stopping it now")
         self.stop(stopSparkContext=False, stopGraceFully=graceful)

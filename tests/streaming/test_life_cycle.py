@@ -292,6 +292,7 @@ PROGRAM = textwrap.dedent(
     from penstock.streaming import StreamingContext
 
     conf = SparkConf().setMaster("local[2]").set("spark.ui.enabled", "false")
+    conf.set("spark.streaming.gracefulStopTimeout", "60s")
     sc = SparkContext(conf=conf)
     sc.setLogLevel("OFF")
     ssc = StreamingContext(sc, 0.1)
@@ -337,6 +338,46 @@ class TestProgram:
         if how == "stop":
             assert "seen [['a']]" in done.stdout
         assert "Traceback" not in done.stderr
+
+    def test_the_order_to_end_drains_when_the_setting_says_so(self) -> None:
+        program = textwrap.dedent(
+            """
+            import os, signal, threading
+            from pyspark import SparkConf, SparkContext
+            from penstock.streaming import StreamingContext
+
+            conf = SparkConf().setMaster("local[2]").set("spark.ui.enabled", "false")
+            conf.set("spark.streaming.stopGracefullyOnShutdown", "true")
+            conf.set("spark.streaming.gracefulStopTimeout", "60s")
+            sc = SparkContext(conf=conf)
+            sc.setLogLevel("OFF")
+            ssc = StreamingContext(sc, 0.1)
+
+            def work(time, rdd):
+                if not ordered:
+                    ordered.append(True)
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    # The timer and the receivers stop first; this operation is waited for.
+                    threading.Event().wait(1)
+                    print("processed", rdd.map(str).collect(), flush=True)
+
+            ordered = []
+            ssc.queueStream([["a"]]).foreachRDD(work)
+            ssc.start()
+            ssc.awaitTermination()
+            """
+        )
+        environment = {**os.environ, "PYTHONPATH": ROOT, "PYSPARK_PYTHON": sys.executable}
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 128 + signal.SIGTERM, done.stderr
+        assert "processed ['a']" in done.stdout
 
 
 def test_signal_handlers_of_the_program_are_kept(sc: Any) -> None:

@@ -1,0 +1,207 @@
+"""From a receiver in an executor to the user's function, with nothing replaced."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.clock import SystemClock
+from penstock.receiver import Receiver
+from penstock.streaming import (
+    PermanentReceiverError,
+    StreamingContext,
+    StreamingListener,
+)
+from penstock.wal import UnwritableFolderError
+
+WAIT_S = 60.0
+
+
+class Events(StreamingListener):
+    """Keeps all events, and lets a test wait for one."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.seen: list[tuple[str, Any]] = []
+
+    def wait_for(self, test: Callable[[str, Any], bool]) -> Any:
+        with self._changed:
+            found = self._changed.wait_for(lambda: [e for n, e in self.seen if test(n, e)], WAIT_S)
+            assert found, self.seen
+            return found[0]
+
+    def _keep(self, name: str, event: Any) -> None:
+        with self._changed:
+            self.seen.append((name, event))
+            self._changed.notify_all()
+
+
+for _name in [name for name in dir(StreamingListener) if name.startswith("on")]:
+    setattr(Events, _name, lambda self, event, name=_name: self._keep(name, event))
+
+
+class Streams:
+    def __init__(self, sc: Any) -> None:
+        self.ssc = StreamingContext(sc, 0.5)
+        self.events = Events()
+        self.ssc.addStreamingListener(self.events)
+        self._changed = threading.Condition()
+        self.records: list[Any] = []
+
+    def collect(self, stream: Any) -> None:
+        def keep(rdd: Any) -> None:
+            found = rdd.collect()
+            with self._changed:
+                self.records.extend(found)
+                self._changed.notify_all()
+
+        stream.foreachRDD(keep)
+
+    def wait_for_records(self, count: int) -> None:
+        with self._changed:
+            done = self._changed.wait_for(lambda: len(self.records) >= count, WAIT_S)
+            assert done, f"{len(self.records)} of {count} records after {WAIT_S} s"
+
+
+@pytest.fixture
+def streams(sc: Any) -> Iterator[Streams]:
+    made = Streams(sc)
+    yield made
+    made.ssc.stop(stopSparkContext=False)
+    left = [t.name for t in threading.enumerate() if t.name.startswith("penstock-")]
+    assert left == []
+
+
+def scratch_folder(sc: Any) -> Path:
+    return Path(tempfile.gettempdir()) / f"penstock-{sc.applicationId}"
+
+
+def hundred_lines() -> Iterator[str]:
+    for number in range(100):
+        yield f"line {number}"
+
+
+class Forever(Receiver):
+    """Counts for ever, as fast as it is let."""
+
+    def onStart(self) -> None:
+        self.thread = threading.Thread(target=self.count, daemon=True)
+        self.thread.start()
+
+    def onStop(self) -> None:
+        self.thread.join(10)
+
+    def count(self) -> None:
+        number = 0
+        while not self.isStopped():
+            self.store(number.to_bytes(8, "big"))
+            number += 1
+            if number % 100 == 0:
+                time.sleep(0.001)
+
+
+class TestEndToEnd:
+    def test_a_generators_records_are_counted(self, sc: Any, streams: Streams) -> None:
+        lines = streams.ssc.receiverStream(hundred_lines)
+        counts = lines.flatMap(str.split).map(lambda word: (word, 1))
+        streams.collect(counts.reduceByKey(lambda a, b: a + b))
+        streams.ssc.start()
+        streams.wait_for_records(101)
+        assert dict(streams.records) == {"line": 100, **{str(n): 1 for n in range(100)}}
+        done = streams.events.wait_for(
+            lambda name, e: name == "onBatchCompleted" and e.batchInfo().numRecords() > 0
+        )
+        assert done.batchInfo().streamIdToInputInfo()[0].numRecords() > 0
+        started = streams.events.wait_for(lambda name, _: name == "onReceiverStarted")
+        assert started.receiverInfo().streamId() == 0
+        assert scratch_folder(sc).exists()
+        streams.ssc.stop(stopSparkContext=False)
+        assert not scratch_folder(sc).exists()
+
+    def test_a_batch_as_a_dataframe(self, streams: Streams) -> None:
+        rows: list[Any] = []
+        lines = streams.ssc.receiverStream(hundred_lines)
+
+        def keep(frame: Any, time: Any) -> None:
+            rows.extend(row.value for row in frame.collect())
+
+        lines.foreachBatch(keep)
+        streams.collect(lines)
+        streams.ssc.start()
+        streams.wait_for_records(100)
+        assert rows == streams.records == [f"line {n}" for n in range(100)]
+
+    def test_lines_from_a_socket(self, streams: Streams) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            streams.collect(streams.ssc.socketTextStream("127.0.0.1", port))
+            streams.ssc.start()
+            server.settimeout(WAIT_S)
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall("".join(f"zeile {n} é\n" for n in range(1000)).encode())
+                streams.wait_for_records(1000)
+        assert streams.records == [f"zeile {n} é" for n in range(1000)]
+
+    def test_i10_a_graceful_stop_loses_nothing(self, streams: Streams) -> None:
+        """What the receiver stored is processed: the numbers have no gap and no double."""
+        streams.collect(streams.ssc.receiverStream(Forever()))
+        streams.ssc.start()
+        streams.wait_for_records(2000)
+        begin = SystemClock().monotonic_s()
+        streams.ssc.stop(stopSparkContext=False, stopGraceFully=True)
+        assert SystemClock().monotonic_s() - begin < 60
+        numbers = [int.from_bytes(record, "big") for record in streams.records]
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) >= 2000
+        assert streams.ssc.awaitTerminationOrTimeout(0)
+
+    def test_two_receivers_share_the_batches(self, streams: Streams) -> None:
+        one = streams.ssc.receiverStream(hundred_lines)
+        two = streams.ssc.receiverStream(hundred_lines)
+        streams.collect(one.union(two).map(lambda line: (line, 1)).reduceByKey(lambda a, b: a + b))
+        streams.collect(one.count())
+        streams.ssc.start()
+        streams.events.wait_for(
+            lambda name, e: name == "onBatchCompleted" and e.batchInfo().numRecords() > 0
+        )
+
+    def test_a_checkpoint_directory_keeps_the_logs(self, streams: Streams, tmp_path: Path) -> None:
+        streams.ssc.checkpoint(str(tmp_path))
+        streams.collect(streams.ssc.receiverStream(hundred_lines))
+        streams.ssc.start()
+        streams.wait_for_records(100)
+        streams.ssc.stop(stopSparkContext=False, stopGraceFully=True)
+        assert list((tmp_path / "receivedBlockMetadata").iterdir())
+
+    def test_a_receiver_that_can_never_start_is_told_to_the_user(self, streams: Streams) -> None:
+        class Broken(Receiver):
+            def __setstate__(self, state: Any) -> None:
+                raise ValueError("cannot be unpickled")
+
+        streams.collect(streams.ssc.receiverStream(Broken()))
+        streams.ssc.start()
+        with pytest.raises(PermanentReceiverError, match="cannot be unpickled"):
+            streams.ssc.awaitTermination(WAIT_S)
+
+
+class TestFailedStart:
+    def test_a_log_folder_that_cannot_be_written(
+        self, sc: Any, streams: Streams, tmp_path: Path, monkeypatch: Any
+    ) -> None:
+        (tmp_path / "file").write_text("in the way")
+        conf = sc.getConf().set("spark.penstock.wal.dir", str(tmp_path / "file" / "logs"))
+        monkeypatch.setattr(sc, "getConf", lambda: conf)
+        streams.collect(streams.ssc.receiverStream(hundred_lines))
+        with pytest.raises(UnwritableFolderError, match="file/logs"):
+            streams.ssc.start()
+        assert StreamingContext.getActive() is None
+        assert os.listdir(tmp_path) == ["file"]
