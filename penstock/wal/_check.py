@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from penstock.wal._errors import CorruptRecordError
 from penstock.wal._filesystem import FileSystem
+from penstock.wal._folder_lock import lock_folder
 from penstock.wal._local_filesystem import LocalFileSystem
 from penstock.wal._names import DAMAGED_SUFFIX, LOCK_NAME, list_names, segment_path
 from penstock.wal._reader import LogReader
-from penstock.wal._writer import lock_folder
 
 __all__ = ["LogReport", "SegmentReport", "check", "remove_log", "repair"]
 

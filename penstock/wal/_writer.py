@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import os
-import secrets
-import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +16,6 @@ from crc32c import crc32c
 from penstock.clock import Clock, SystemClock
 from penstock.wal._errors import (
     LogClosedError,
-    LogFolderInUseError,
     LogFullError,
     LogStalledError,
     LogWriteError,
@@ -28,32 +24,24 @@ from penstock.wal._errors import (
     WalError,
 )
 from penstock.wal._filesystem import FileSystem, FolderLock
+from penstock.wal._folder_lock import lock_folder
 from penstock.wal._layout import MAX_KIND, RECORD_HEADER_SIZE, RecordPlace, round_up
 from penstock.wal._local_filesystem import LocalFileSystem
-from penstock.wal._names import (
-    LOCK_NAME,
-    is_unwritable,
-    list_names,
-    make_folders,
-    segment_path,
-)
+from penstock.wal._names import is_unwritable, list_names, make_folders
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
+from penstock.wal._segment_chain import SegmentChain
 from penstock.wal._segment_writer import (
     MAX_RECORDS,
     AppendUnit,
     SegmentWriter,
     UnitRecord,
-    new_scratch,
 )
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["LogWriter", "lock_folder"]
+__all__ = ["LogWriter"]
 
-_logger = logging.getLogger("penstock.wal")
-
-_DIRECT_ALIGNMENT = 4096
 _RUN_BYTES = 8 << 20
 _NO_OPTIONS = LogOptions()
 _LOCAL = LocalFileSystem()
@@ -92,28 +80,23 @@ class LogWriter:
         self._lock = lock
         self._options = options
         self._clock = clock
-        self._user_header = user_header
-        self._log_id = secrets.token_bytes(16)
-        self._direct = options.direct and options.alignment % _DIRECT_ALIGNMENT == 0
         self._always = options.sync is SyncPolicy.ALWAYS
-        self._scratch = new_scratch()
+        self._chain = SegmentChain(fs, folder, options, clock, user_header, next_number)
         self._turn = threading.Condition()
         self._queue: list[AppendUnit] = []
         self._leader: threading.Thread | None = None
         self._closed = False
-        self._segment: SegmentWriter | None = None
         self._distrusted: SegmentWriter | None = None
-        self._highest_begun = 0
-        self._next_number = next_number
-        self._untrimmed: dict[int, int] = {}
-        self._unforced: set[int] = set()
         self._last_sequence = 0
         self._committed = 0
         self._synced = 0
         self._background_error: BaseException | None = None
         self._stop = threading.Event()
         self._syncer: threading.Thread | None = None
-        self._counts = _Counts()
+        self._records = 0
+        self._bytes = 0
+        self._writes = 0
+        self._failures = 0
 
     @classmethod
     def create(
@@ -182,7 +165,7 @@ class LogWriter:
     @property
     def log_id(self) -> bytes:
         """The 16 random bytes that all records of this writer carry."""
-        return self._log_id
+        return self._chain.log_id
 
     def __enter__(self) -> LogWriter:
         return self
@@ -320,6 +303,9 @@ class LogWriter:
     def _check_usable(self) -> None:
         if self._closed:
             raise LogClosedError(self._folder)
+        self._raise_background_error()
+
+    def _raise_background_error(self) -> None:
         if self._background_error is not None:
             error, self._background_error = self._background_error, None
             raise LogWriteError(
@@ -370,12 +356,14 @@ class LogWriter:
             self._write_run(units)
         except BaseException as caught:  # noqa: BLE001 - it goes to every caller whose unit it broke
             error = caught
-            self._abandon_segment()
+            self._chain.abandon()
         with self._turn:
             if error is None:
-                self._counts.note_run(units)
+                self._writes += 1
+                self._records += sum(len(unit.records) for unit in units)
+                self._bytes += sum(unit.size for unit in units)
             else:
-                self._counts.failures += 1
+                self._failures += 1
             for unit in units:
                 unit.error = self._own_error(error)
                 unit.done = True
@@ -384,7 +372,7 @@ class LogWriter:
             raise error
 
     def _take_run(self) -> list[AppendUnit]:
-        segment = self._segment
+        segment = self._chain.open
         size = self._queue[0].size
         records = len(self._queue[0].records)
         count = 1
@@ -402,12 +390,11 @@ class LogWriter:
     def _write_run(self, units: list[AppendUnit]) -> None:
         size = sum(unit.size for unit in units)
         records = sum(len(unit.records) for unit in units)
-        segment = self._segment
-        if segment is not None and segment is self._distrusted:
-            self._abandon_segment()
-        elif segment is not None and (not segment.fits(size, records) or self._is_old(segment)):
+        self._leave_distrusted()
+        segment = self._chain.open
+        if segment is not None and (not segment.fits(size, records) or self._chain.is_old(segment)):
             self._finish_segment()
-        segment = self._segment
+        segment = self._chain.open
         if segment is None:
             segment = self._begin_segment(size + 16 * records)
         segment.write(units, committed=self._committed, sync=self._always)
@@ -419,104 +406,27 @@ class LogWriter:
             if self._options.sync is not SyncPolicy.INTERVAL:
                 self._committed = last
 
-    def _is_old(self, segment: SegmentWriter) -> bool:
-        age = self._options.roll_age_s
-        return (
-            age is not None
-            and segment.record_count > 0
-            and self._clock.monotonic_s() - segment.begun_s >= age
-        )
+    def _leave_distrusted(self) -> None:
+        """Take no more records into a segment whose sync in the background failed."""
+        with self._turn:
+            distrusted, self._distrusted = self._distrusted, None
+        if distrusted is not None and distrusted is self._chain.open:
+            self._chain.abandon()
 
     def _begin_segment(self, needed: int) -> SegmentWriter:
-        self._trim()
-        number = self._next_number
-        # Also a number whose segment could not be begun is spent: its name may be on the disk.
-        self._next_number += 1
-        segment = SegmentWriter.create(
-            self._fs,
-            self._folder,
-            number=number,
-            previous=self._highest_begun,
-            alignment=self._options.alignment,
-            segment_size=self._options.segment_size,
-            needed=needed,
-            direct=self._direct,
-            log_id=self._log_id,
-            first_sequence=self._last_sequence + 1,
-            committed=self._committed,
-            created_ms=self._clock.time_ms(),
-            begun_s=self._clock.monotonic_s(),
-            user_header=self._user_header,
-            scratch=self._scratch,
+        return self._chain.begin(
+            needed, first_sequence=self._last_sequence + 1, committed=self._committed
         )
-        with self._turn:
-            self._segment = segment
-            self._highest_begun = number
-            self._counts.segments_created += 1
-        return segment
 
     def _finish_segment(self) -> None:
-        """Close the open segment with its index. Its records are committed first."""
-        segment = self._segment
-        if segment is None:
-            return
+        """Commit what is in the open segment, and close it with its index."""
         if self._options.sync is SyncPolicy.INTERVAL:
             self._sync_segment()
-        sync = self._options.sync is not SyncPolicy.NONE
-        if not sync:
-            self._unforced.add(segment.number)
-        with self._turn:
-            self._segment = None
-        try:
-            segment.finish(committed=self._committed, sync=sync)
-        except OSError as error:
-            # Its records are committed all the same; a reader finds them without the index.
-            _logger.warning("segment %s has no index: %s", segment.path, error)
-            self._untrimmed[segment.number] = segment.end
-            self._trim()
-        with self._turn:
-            self._counts.note_segment(segment)
-
-    def _abandon_segment(self) -> None:
-        segment = self._segment
-        if segment is None:
-            return
-        with self._turn:
-            self._segment = None
-            self._counts.segments_abandoned += 1
-            self._counts.note_segment(segment)
-        self._untrimmed[segment.number] = segment.end
-        self._unforced.add(segment.number)
-        try:
-            segment.abandon()
-        except OSError as error:
-            _logger.warning("could not close the abandoned segment %s: %s", segment.path, error)
-        self._trim()
-
-    def _trim(self) -> None:
-        """Cut off what failed writes left in segments, as far as the disk lets us.
-
-        Until then the header of the segment after it says where such a segment ends.
-        """
-        for number, end in list(self._untrimmed.items()):
-            path = segment_path(self._folder, number)
-            try:
-                self._fs.truncate(path, end)
-            except OSError as error:
-                _logger.warning("could not cut the segment %s at %d: %s", path, end, error)
-                continue
-            del self._untrimmed[number]
-            self._unforced.discard(number)
-
-    def _sync_closed(self) -> None:
-        """Force segments that the policy `NONE` closed without a sync."""
-        for number in sorted(self._unforced):
-            self._fs.sync_file(segment_path(self._folder, number))
-            self._unforced.discard(number)
+        self._chain.finish(committed=self._committed)
 
     def _sync_segment(self) -> None:
         """Force the open segment."""
-        segment = self._segment
+        segment = self._chain.open
         if segment is None:
             return
         with self._turn:
@@ -553,8 +463,9 @@ class LogWriter:
         with self._lead("a sync"):
             with self._turn:
                 self._check_usable()
+            self._leave_distrusted()
             try:
-                self._sync_closed()
+                self._chain.sync_closed()
                 self._sync_segment()
             except OSError as error:
                 self._fail_outside_append()
@@ -569,7 +480,8 @@ class LogWriter:
         with self._lead("a roll"):
             with self._turn:
                 self._check_usable()
-            if self._segment is not None and not self._segment.record_count:
+            self._leave_distrusted()
+            if self._chain.open is not None and not self._chain.open.record_count:
                 return
             try:
                 self._finish_segment()
@@ -580,8 +492,8 @@ class LogWriter:
 
     def _fail_outside_append(self) -> None:
         with self._turn:
-            self._counts.failures += 1
-        self._abandon_segment()
+            self._failures += 1
+        self._chain.abandon()
 
     def close(self) -> None:
         """Commit what was appended, close the segment with its index, give the folder back.
@@ -606,12 +518,15 @@ class LogWriter:
                     )
             while self._queue:
                 self._write_queued()
+            self._leave_distrusted()
             try:
                 self._finish_segment()
             except OSError as error:
                 self._fail_outside_append()
                 raise _translated(error, self._fs, self._folder) from error
-            self._trim()
+            self._chain.end()
+            with self._turn:
+                self._raise_background_error()
         finally:
             self._lock.release()
             self._give_turn_back()
@@ -632,37 +547,20 @@ class LogWriter:
             with self._turn:
                 if self._closed:
                     raise LogClosedError(self._folder)
-            self._trim()
-            wanted = sorted(set(numbers))
-            kept = [number for number in self._untrimmed if number not in wanted]
-            failed: OSError | None = None
-            for number in wanted:
-                if number >= self._highest_begun or any(number > other for other in kept):
-                    # The highest number stays, so that no name is used twice. And what follows
-                    # an abandoned segment stays while that one holds remains of a failed write:
-                    # only the later header says that they are void.
-                    continue
-                try:
-                    self._fs.remove(segment_path(self._folder, number))
-                except FileNotFoundError:
-                    continue
-                except OSError as error:
-                    failed = error
-                    continue
-                finally:
-                    self._unforced.discard(number)
-                self._untrimmed.pop(number, None)
-                with self._turn:
-                    self._counts.segments_removed += 1
+            failed = self._chain.remove(numbers)
             if failed is not None:
                 raise _translated(failed, self._fs, self._folder) from failed
 
     def statistics(self) -> LogStatistics:
         """Return what was done so far."""
-        free = self._fs.free_bytes(self._folder)
         with self._turn:
-            return self._counts.snapshot(
-                self._segment, self._last_sequence, self._committed, free, self._direct
+            return self._chain.statistics(
+                records=self._records,
+                bytes_appended=self._bytes,
+                writes=self._writes,
+                failures=self._failures,
+                last_sequence=self._last_sequence,
+                committed_sequence=self._committed,
             )
 
     # The sync thread of the INTERVAL policy
@@ -673,7 +571,7 @@ class LogWriter:
 
     def _sync_in_background(self) -> None:
         with self._turn:
-            segment, last = self._segment, self._last_sequence
+            segment, last = self._chain.open, self._last_sequence
             if segment is None or last == self._synced:
                 return
         try:
@@ -683,75 +581,7 @@ class LogWriter:
             with self._turn:
                 self._background_error = error
                 self._distrusted = segment
-                self._counts.failures += 1
-
-
-class _Counts:
-    """The numbers behind `LogStatistics`. Guarded by the writer's lock."""
-
-    def __init__(self) -> None:
-        self.segments_created = 0
-        self.segments_abandoned = 0
-        self.segments_removed = 0
-        self.failures = 0
-        self._records = 0
-        self._bytes = 0
-        self._writes = 0
-        self._syncs = 0
-        self._sync_total_s = 0.0
-        self._sync_max_s = 0.0
-
-    def note_run(self, units: Sequence[AppendUnit]) -> None:
-        self._writes += 1
-        for unit in units:
-            self._records += len(unit.records)
-            self._bytes += unit.size
-
-    def note_segment(self, segment: SegmentWriter) -> None:
-        self._syncs += segment.syncs
-        self._sync_total_s += segment.sync_seconds_total
-        self._sync_max_s = max(self._sync_max_s, segment.sync_seconds_max)
-
-    def snapshot(
-        self,
-        segment: SegmentWriter | None,
-        last_sequence: int,
-        committed: int,
-        free_bytes: int,
-        direct: bool,
-    ) -> LogStatistics:
-        return LogStatistics(
-            segment=None if segment is None else segment.number,
-            segments_created=self.segments_created,
-            segments_abandoned=self.segments_abandoned,
-            segments_removed=self.segments_removed,
-            records=self._records,
-            bytes_appended=self._bytes,
-            writes=self._writes,
-            syncs=self._syncs + (segment.syncs if segment else 0),
-            sync_seconds_total=self._sync_total_s + (segment.sync_seconds_total if segment else 0),
-            sync_seconds_max=max(self._sync_max_s, segment.sync_seconds_max if segment else 0.0),
-            failures=self.failures,
-            last_sequence=last_sequence,
-            committed_sequence=committed,
-            free_bytes=free_bytes,
-            direct=segment.direct if segment else direct,
-        )
-
-
-def lock_folder(fs: FileSystem, folder: str, application: str = "") -> FolderLock:
-    """Take a log's folder for this process.
-
-    Raises:
-        LogFolderInUseError: Another living process has it.
-    """
-    owner = f"process {os.getpid()} on host {socket.gethostname()}"
-    if application:
-        owner += f", application {application}"
-    try:
-        return fs.lock(os.path.join(folder, LOCK_NAME), owner)
-    except BlockingIOError as error:
-        raise LogFolderInUseError(folder, error.strerror or "an unknown process") from error
+                self._failures += 1
 
 
 def _check_kind(kind: int) -> None:

@@ -303,6 +303,7 @@ def test_the_remains_of_a_failed_append_stay_void_when_later_segments_are_remove
         writer.append(1, b"failed")
     fs.fail_next("truncate")
     assert writer.append(1, b"after").segment == 2
+    fs.fail_next("truncate")
     writer.roll()
     writer.append(1, b"last")
     fs.fail_next("truncate")
@@ -310,3 +311,18 @@ def test_the_remains_of_a_failed_append_stay_void_when_later_segments_are_remove
     assert b"failed" not in payloads(fs)
     writer.remove_segments([2])
     assert payloads(fs) == [b"before", b"last"]
+
+
+def test_a_segment_whose_index_could_not_be_written_is_no_damage() -> None:
+    for seed in range(40):
+        fs = FaultyFileSystem(seed)
+        writer = LogWriter.create(FOLDER, fs=fs, options=SMALL)
+        writer.append_many([(1, b"%d" % number) for number in range(20)])
+        fs.fail_next("write")
+        writer.roll()
+        writer.append(1, b"released")
+        writer.roll()
+        writer.append(1, b"last")
+        writer.remove_segments([2])
+        assert payloads(fs) == [*(b"%d" % number for number in range(20)), b"last"]
+        assert not LogReader.open(FOLDER, fs=fs).segments[0].closed

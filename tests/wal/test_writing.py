@@ -212,6 +212,23 @@ def test_a_slot_and_small_appends_in_one_write_are_all_forced() -> None:
         assert len(list(LogReader.open("/log", fs=fs).records())) == 6
 
 
+def test_closing_commits_what_is_queued_and_begins_nothing_new() -> None:
+    for _ in range(20):
+        fs = FaultyFileSystem()
+        writer = LogWriter.create("/log", fs=fs, options=SMALL)
+        results: list[object] = []
+        with writer._lead("the test"):
+            threads = [threading.Thread(target=writer.close)]
+            threads += start_appends(writer, 3, results)
+            wait_until_queued(writer, 3)
+            threads[0].start()
+        for thread in threads:
+            thread.join(WAIT_S)
+        assert len(results) == 3
+        assert len(list(LogReader.open("/log", fs=fs).records())) == 3
+        assert [segment.closed for segment in LogReader.open("/log", fs=fs).segments] == [True]
+
+
 def test_an_append_does_not_wait_for_a_stalled_disk_for_ever() -> None:
     fs = HeldFileSystem()
     options = LogOptions(segment_size=1 << 16, alignment=64, stall_timeout_s=0.05)
@@ -261,6 +278,18 @@ def test_a_sync_that_fails_in_the_background_surfaces_at_the_next_append() -> No
     assert writer.append(1, b"after").segment == 2
     assert len(list(LogReader.open("/log", fs=fs).records())) == 2
     writer.close()
+
+
+def test_a_sync_that_failed_in_the_background_is_told_at_the_latest_by_close() -> None:
+    fs = FaultyFileSystem()
+    options = LogOptions(segment_size=1 << 16, alignment=64, sync=SyncPolicy.INTERVAL)
+    writer = LogWriter.create("/log", fs=fs, options=options, clock=ManualClock())
+    writer.append(1, b"x")
+    fs.fail_next("sync")
+    writer._sync_in_background()
+    with pytest.raises(LogWriteError, match="sync in the background failed"):
+        writer.close()
+    LogWriter.create("/log", fs=fs, options=options, clock=ManualClock()).close()
 
 
 def test_sync_forces_everything_whatever_the_policy() -> None:

@@ -1,0 +1,246 @@
+"""The segments of one writer, one after the other: begun, finished, abandoned, removed."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Iterable
+
+from penstock.clock import Clock
+from penstock.wal._filesystem import FileSystem
+from penstock.wal._names import segment_path
+from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
+from penstock.wal._segment_writer import SegmentWriter, new_scratch
+
+__all__ = ["SegmentChain"]
+
+_logger = logging.getLogger("penstock.wal")
+
+_DIRECT_ALIGNMENT = 4096
+
+
+class SegmentChain:
+    """The segments that a writer makes. Its methods are for the writer's leader only.
+
+    `open` is replaced by the leader and may be read by any thread; `statistics` may be asked by
+    any thread. `_lock` guards the numbers behind it.
+
+    Attributes:
+        open: The open segment, None after a failure.
+        log_id: Random bytes that all records of this writer carry.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        folder: str,
+        options: LogOptions,
+        clock: Clock,
+        user_header: bytes,
+        next_number: int,
+    ) -> None:
+        self._fs = fs
+        self._folder = folder
+        self._options = options
+        self._clock = clock
+        self._user_header = user_header
+        self._next_number = next_number
+        self._highest_begun = 0
+        self._direct = options.direct and options.alignment % _DIRECT_ALIGNMENT == 0
+        self._scratch = new_scratch()
+        # Where segments end in which a failed write may have left something behind.
+        self._untrimmed: dict[int, int] = {}
+        # Segments that were closed, but not forced.
+        self._unforced: set[int] = set()
+        self._lock = threading.Lock()
+        self._created = 0
+        self._abandoned = 0
+        self._removed = 0
+        self._syncs = 0
+        self._sync_seconds_total = 0.0
+        self._sync_seconds_max = 0.0
+        self.log_id = secrets.token_bytes(16)
+        self.open: SegmentWriter | None = None
+
+    def begin(self, needed: int, *, first_sequence: int, committed: int) -> SegmentWriter:
+        """Begin the next segment, with room for an append of `needed` bytes.
+
+        Raises:
+            OSError: It is not begun; there is no open segment.
+        """
+        self._trim()
+        number = self._next_number
+        # Also a number whose segment could not be begun is spent: its name may be on the disk.
+        self._next_number += 1
+        segment = SegmentWriter.create(
+            self._fs,
+            self._folder,
+            number=number,
+            previous=self._highest_begun,
+            alignment=self._options.alignment,
+            segment_size=self._options.segment_size,
+            needed=needed,
+            direct=self._direct,
+            log_id=self.log_id,
+            first_sequence=first_sequence,
+            committed=committed,
+            created_ms=self._clock.time_ms(),
+            begun_s=self._clock.monotonic_s(),
+            user_header=self._user_header,
+            scratch=self._scratch,
+        )
+        self._highest_begun = number
+        with self._lock:
+            self.open = segment
+            self._created += 1
+        return segment
+
+    def is_old(self, segment: SegmentWriter) -> bool:
+        """Return whether a segment has records and has reached the age at which it rolls."""
+        age = self._options.roll_age_s
+        return (
+            age is not None
+            and segment.record_count > 0
+            and self._clock.monotonic_s() - segment.begun_s >= age
+        )
+
+    def finish(self, *, committed: int) -> None:
+        """Close the open segment with its index. Its records must be committed before."""
+        segment = self.open
+        if segment is None:
+            return
+        sync = self._options.sync is not SyncPolicy.NONE
+        if not sync:
+            self._unforced.add(segment.number)
+        self._let_go(segment)
+        try:
+            segment.finish(committed=committed, sync=sync)
+        except OSError as error:
+            # Its records are committed all the same; a reader finds them without the index.
+            _logger.warning("segment %s has no index: %s", segment.path, error)
+            self._untrimmed[segment.number] = segment.end
+            self._trim()
+
+    def abandon(self) -> None:
+        """Give the open segment up behind its last good record, after a write or sync failed."""
+        segment = self.open
+        if segment is None:
+            return
+        self._let_go(segment)
+        with self._lock:
+            self._abandoned += 1
+        self._untrimmed[segment.number] = segment.end
+        self._unforced.add(segment.number)
+        try:
+            segment.abandon()
+        except OSError as error:
+            _logger.warning("could not close the abandoned segment %s: %s", segment.path, error)
+        self._trim()
+
+    def _let_go(self, segment: SegmentWriter) -> None:
+        with self._lock:
+            self.open = None
+            self._syncs += segment.syncs
+            self._sync_seconds_total += segment.sync_seconds_total
+            self._sync_seconds_max = max(self._sync_seconds_max, segment.sync_seconds_max)
+
+    def _trim(self) -> None:
+        """Cut off what failed writes left in segments, as far as the disk lets us.
+
+        Until then the header of the segment after it says where such a segment ends.
+        """
+        for number, end in list(self._untrimmed.items()):
+            path = segment_path(self._folder, number)
+            try:
+                self._fs.truncate(path, end)
+            except FileNotFoundError:
+                _logger.warning("the segment %s was taken away", path)
+            except OSError as error:
+                _logger.warning("could not cut the segment %s at %d: %s", path, end, error)
+                continue
+            del self._untrimmed[number]
+            self._unforced.discard(number)
+
+    def sync_closed(self) -> None:
+        """Force the segments that were closed without a sync.
+
+        Raises:
+            OSError: One of them may not be on the disk.
+        """
+        for number in sorted(self._unforced):
+            path = segment_path(self._folder, number)
+            try:
+                self._fs.sync_file(path)
+            except FileNotFoundError:
+                _logger.warning("the segment %s was taken away", path)
+            self._unforced.discard(number)
+
+    def end(self) -> None:
+        """Put in order what can be, when the writer closes."""
+        self._trim()
+
+    def remove(self, numbers: Iterable[int]) -> OSError | None:
+        """Remove segments, except those that must stay.
+
+        The highest number stays, so that no name is used twice. And what follows an abandoned
+        segment stays while that one holds remains of a failed write: only the header of the later
+        one says that they are void.
+
+        Returns:
+            The last error, None when all went well.
+        """
+        self._trim()
+        wanted = sorted(set(numbers))
+        kept = [number for number in self._untrimmed if number not in wanted]
+        failed: OSError | None = None
+        for number in wanted:
+            if number >= self._highest_begun or any(number > other for other in kept):
+                continue
+            try:
+                self._fs.remove(segment_path(self._folder, number))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                failed = error
+                continue
+            self._untrimmed.pop(number, None)
+            self._unforced.discard(number)
+            with self._lock:
+                self._removed += 1
+        return failed
+
+    def statistics(
+        self,
+        *,
+        records: int,
+        bytes_appended: int,
+        writes: int,
+        failures: int,
+        last_sequence: int,
+        committed_sequence: int,
+    ) -> LogStatistics:
+        """Return the writer's numbers together with those of the segments."""
+        free = self._fs.free_bytes(self._folder)
+        with self._lock:
+            segment = self.open
+            return LogStatistics(
+                segment=segment.number if segment else None,
+                segments_created=self._created,
+                segments_abandoned=self._abandoned,
+                segments_removed=self._removed,
+                records=records,
+                bytes_appended=bytes_appended,
+                writes=writes,
+                syncs=self._syncs + (segment.syncs if segment else 0),
+                sync_seconds_total=self._sync_seconds_total
+                + (segment.sync_seconds_total if segment else 0),
+                sync_seconds_max=max(
+                    self._sync_seconds_max, segment.sync_seconds_max if segment else 0.0
+                ),
+                failures=failures,
+                last_sequence=last_sequence,
+                committed_sequence=committed_sequence,
+                free_bytes=free,
+                direct=segment.direct if segment else self._direct,
+            )
