@@ -53,6 +53,7 @@ for thread in range(3):
 def child(script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-c", script, *arguments],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -63,8 +64,9 @@ def child(script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     finally:
         process.kill()
         process.wait(20)
-        assert process.stdout is not None
-        process.stdout.close()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
@@ -104,11 +106,12 @@ HOLD = """
 import os, sys
 from penstock.wal import LogOptions, LogWriter
 writer = LogWriter.create(sys.argv[1], application="billing")
-if len(sys.argv) > 2 and os.fork() == 0:
-    sys.stdin.read()
-    os._exit(0)
-print("held", flush=True)
+# With a second argument it is the forked child that says when all is ready.
+forked = len(sys.argv) > 2 and os.fork()
+if not forked:
+    print("held", flush=True)
 sys.stdin.read()
+os._exit(0)
 """
 
 
