@@ -37,6 +37,7 @@ class _Entry:
     bounces: int = 0
     bounced: bool = False
     permanent: bool = False
+    job_over: bool = False
     ever_registered: bool = False
     cleanups: deque[CleanupOldBlocks] = field(
         default_factory=lambda: deque(maxlen=_REMEMBERED_CLEANUPS)
@@ -80,6 +81,8 @@ class Receivers:
         self._clock = clock
         self._is_local = is_local
         self._lock = threading.Lock()
+        # Also those of attempts that were replaced: something may still arrive on them.
+        self._connections: dict[Peer, tuple[int, str]] = {}
         self._entries = {
             stream_id: _Entry(ReceiverTrackingInfo(stream_id, name=name), preferred)
             for stream_id, (name, preferred) in receivers.items()
@@ -122,6 +125,7 @@ class Receivers:
             entry.info = entry.info.schedule(attempt, locations)
             entry.peer = None
             entry.bounced = False
+            entry.job_over = False
             entry.ever_registered = False
             entry.cleanups.clear()
             return entry.info
@@ -132,13 +136,14 @@ class Receivers:
             entry = self._entries[stream_id]
             was_active = entry.info.state is ReceiverState.ACTIVE
             entry.info = entry.info.job_ended()
+            entry.job_over = True
             return Ended(
                 entry.info,
                 was_active,
                 entry.bounced,
                 entry.permanent,
                 entry.ever_registered,
-                entry.peer is None,
+                (stream_id, attempt) not in self._connections.values(),
             )
 
     # -- messages ------------------------------------------------------------------------------
@@ -195,6 +200,7 @@ class Receivers:
             running = ExecutorLocation(message.host, message.executor_id)
             entry.info = entry.info.register(name, running)
             entry.peer = peer
+            self._connections[peer] = (message.stream_id, message.attempt)
             entry.bounces = 0
             entry.ever_registered = True
             # What was on its way when the connection broke may be lost. Cleaning twice is free.
@@ -245,11 +251,15 @@ class Receivers:
             The attempt it belonged to and whether its job is over too; None for other peers.
         """
         with self._lock:
-            for entry in self._entries.values():
-                if entry.peer is peer:
-                    entry.peer = None
-                    return entry.info.attempt, entry.info.state is ReceiverState.INACTIVE
-        return None
+            known = self._connections.pop(peer, None)
+            if known is None:
+                return None
+            stream_id, attempt = known
+            entry = self._entries[stream_id]
+            if entry.peer is peer:
+                entry.peer = None
+            is_over = entry.info.attempt != attempt or entry.job_over
+            return attempt, is_over and known not in self._connections.values()
 
     # -- to receivers --------------------------------------------------------------------------
 

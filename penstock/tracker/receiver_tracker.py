@@ -489,7 +489,7 @@ class ReceiverTracker:
         stopping = self.state is not TrackerState.STARTED
         if error is not None and not stopping:
             text, trace = f"The job of receiver {stream_id} failed", _text_of(error)
-            _log.warning("%s: %s", text, trace.strip().rpartition("\n")[2])
+            _log.warning("%s: %s", text, _headline(trace))
             self._tell(
                 self._events.receiver_error,
                 self._receivers.keep_error(stream_id, text, trace).info,
@@ -638,6 +638,14 @@ def _pickle(stream_id: int, receiver: Receiver) -> bytes:
 def _text_of(error: BaseException) -> str:
     """Return what there is to know of a failed job: Spark puts the task's traceback there."""
     return str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
+
+
+def _headline(text: str) -> str:
+    """Return the line of a failed job's text that says most: Java's text ends with its stack."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    telling = [line for line in lines if not line.startswith(("at ", "... ", "File "))]
+    return (causes or telling or lines or ["no reason given"])[-1]
 
 
 def _cleanups(

@@ -1,0 +1,475 @@
+"""The tracker over real sockets; the cases of Spark's ReceiverTrackerSuite and what it promises."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import IllegalStateError
+from penstock.settings import Settings
+from penstock.tracker import (
+    ExecutorLocation,
+    NoExecutorsError,
+    ReceiverPickleError,
+    ReceiverTracker,
+    TaskEnd,
+    TooFewSlotsError,
+    TrackerState,
+)
+from penstock.wal import LogFolderInUseError
+from penstock.wire import Client
+from penstock.wire.messages import (
+    BlockServerRegistered,
+    CleanupOldBlocks,
+    EnsureBlockServer,
+    Ok,
+    Refused,
+    RegisterBlockServer,
+    Registered,
+    ReleaseBlocks,
+    StopBlockServer,
+    StopReceiver,
+    UpdateRateLimit,
+)
+from tests.tracker.ledger_cases import block
+from tests.tracker.tracker_cases import (
+    WAIT_S,
+    Attempt,
+    Events,
+    Source,
+    ThreadCluster,
+    make_tracker,
+    running_tracker,
+)
+
+# -- ReceiverTrackerSuite --------------------------------------------------------------------------
+
+
+def test_send_rate_update_to_receivers(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        first = cluster.next_attempt()
+        assert first.register() == Registered(1 << 32, None, None)
+        tracker.send_rate_update(0, 100.5)
+        assert first.next_message() == UpdateRateLimit(0, 100.5)
+        first.fail()
+        # A receiver that starts again gets the rate in force at once, unlike in the original.
+        assert cluster.next_attempt().register().records_per_second == 100.5
+        tracker.send_rate_update(99, 1.0)
+
+
+def test_should_restart_receiver_after_stopping_it(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (_, cluster, events):
+        first = cluster.next_attempt()
+        first.register()
+        assert events.next("started").active
+        first.deregister("test")
+        assert not events.next("stopped").active
+        # `Receiver.stop` ends the attempt, not the receiver.
+        first.fail()
+        assert "RuntimeError" in events.next("error").lastError
+        second = cluster.next_attempt()
+        assert second.launch.attempt != first.launch.attempt
+        second.register()
+        events.next("started")
+
+
+def test_get_allocated_executors(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        attempt = cluster.next_attempt()
+        assert tracker.get_all_receiver_info()[0].executorId == ""
+        attempt.register()
+        (info,) = tracker.receiver_infos()
+        assert (info.streamId, info.name, info.active) == (0, "Source-0", True)
+        assert (info.location, info.executorId) == ("127.0.0.1", "driver")
+        assert tracker.all_receiver_ids() == (0,)
+        attempt.deregister()
+        assert tracker.all_receiver_ids() == ()
+
+
+# -- life ------------------------------------------------------------------------------------------
+
+
+def test_a_tracker_is_started_once_and_may_be_stopped_at_any_time(tmp_path: Path) -> None:
+    unstarted = make_tracker(tmp_path / "a", ThreadCluster(), Events())
+    assert unstarted.state is TrackerState.INITIALIZED
+    with pytest.raises(IllegalStateError, match="not started"):
+        unstarted.allocate_blocks_to_batch(1)
+    unstarted.stop()
+    unstarted.stop()
+    with pytest.raises(IllegalStateError, match="already started"):
+        unstarted.start()
+    with (
+        running_tracker(tmp_path / "b") as (tracker, _, _),
+        pytest.raises(IllegalStateError, match="ReceiverTracker already started"),
+    ):
+        tracker.start()
+    assert tracker.state is TrackerState.STOPPED
+
+
+def test_i10_a_graceful_stop_lets_receivers_report_their_last_blocks(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, events):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        stopping = threading.Thread(target=tracker.stop_receiving, args=(True, WAIT_S))
+        stopping.start()
+        assert attempt.next_message() == StopReceiver()
+        assert attempt.add(block(0, attempt.launch.attempt, attempt.first)) == Ok()
+        attempt.deregister("Stopped by driver")
+        # Also after it deregistered: the answer to the first try may have been lost.
+        assert attempt.add(block(0, attempt.launch.attempt, attempt.first + 1)) == Ok()
+        attempt.finish()
+        stopping.join(WAIT_S)
+        assert not stopping.is_alive()
+        assert not cluster.has_more()
+        assert cluster.cancelled == []
+        # The last batches are still to come.
+        tracker.allocate_blocks_to_batch(5)
+        assert len(tracker.get_blocks_of_batch_and_stream(5, 0)) == 2
+        assert events.until("stopped").lastErrorMessage == "Stopped by driver"
+
+
+def test_a_receiver_that_misses_the_stop_is_cancelled_and_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, events):
+        cluster.next_attempt().register()
+        with caplog.at_level(logging.WARNING, "penstock.tracker"):
+            tracker.stop_receiving(True, 0.1)
+        assert len(cluster.cancelled) == 1
+        assert "Receiver 0 exited but didn't deregister" in caplog.text
+        assert not events.until("stopped").active
+        assert not cluster.has_more()
+
+
+def test_a_receiver_that_registers_while_the_tracker_stops_is_refused(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        attempt = cluster.next_attempt()
+        attempt.connect()
+        stopping = threading.Thread(target=tracker.stop_receiving, args=(True, WAIT_S))
+        stopping.start()
+        while tracker.state is TrackerState.STARTED:
+            stopping.join(0.01)
+        answer = attempt.register()
+        assert isinstance(answer, Refused)
+        assert "stops" in answer.reason
+        attempt.finish()
+        stopping.join(WAIT_S)
+        assert not stopping.is_alive()
+
+
+def test_a_second_application_on_the_same_log_folder_gets_a_clear_error(tmp_path: Path) -> None:
+    with running_tracker(tmp_path):
+        other = make_tracker(tmp_path, ThreadCluster(), Events())
+        with pytest.raises(LogFolderInUseError, match="give each application its own folder"):
+            other.start()
+        assert other.state is TrackerState.STOPPED
+
+
+def test_blocks_of_the_run_before_are_there_after_a_restart(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        name = attempt.launch.attempt
+        attempt.add(block(0, name, attempt.first), block(0, name, attempt.first + 1, position=b"2"))
+        tracker.allocate_blocks_to_batch(7)
+        attempt.add(block(0, name, attempt.first + 2, position=b"3"))
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        assert [len(found) for found in tracker.get_blocks_of_batch(7).values()] == [2]
+        assert tracker.has_unallocated_blocks()
+        again = cluster.next_attempt().register()
+        assert again.last_position == b"3"
+        assert again.first_block_number == 2 << 32
+
+
+# -- errors at the start ---------------------------------------------------------------------------
+
+
+def test_too_few_slots_are_an_error_that_names_the_way_out(tmp_path: Path) -> None:
+    receivers = {n: (Source(), f"Source [{n}]") for n in range(2)}
+    tracker = make_tracker(tmp_path, ThreadCluster(slots=2), Events(), receivers=receivers)
+    with pytest.raises(TooFewSlotsError, match=r"use local\[3\] or more"):
+        tracker.start()
+
+
+def test_no_executor_is_an_error(tmp_path: Path) -> None:
+    tracker = make_tracker(tmp_path, ThreadCluster(executors=()), Events())
+    with pytest.raises(NoExecutorsError):
+        tracker.start()
+
+
+def test_a_receiver_that_cannot_be_pickled_is_named(tmp_path: Path) -> None:
+    source = Source()
+    source.lock = threading.Lock()  # type: ignore[attr-defined]  # the mistake
+    tracker = make_tracker(tmp_path, ThreadCluster(), Events(), receivers={4: (source, "S [4]")})
+    with pytest.raises(ReceiverPickleError, match=r"Source of stream 4.*onStart") as error:
+        tracker.start()
+    assert error.value.stream_id == 4
+
+
+# -- restarts --------------------------------------------------------------------------------------
+
+
+def test_a_receiver_is_started_again_until_it_ends_for_good(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (_, cluster, events):
+        attempts = []
+        for _ in range(3):
+            attempts.append(cluster.next_attempt())
+            attempts[-1].register()
+            attempts[-1].fail()
+        # Spark had started the task a second time: it ended at once, and that says nothing.
+        cluster.next_attempt().finish(TaskEnd.RETRY)
+        last = cluster.next_attempt()
+        last.register()
+        last.deregister("the source has ended")
+        last.finish(TaskEnd.ENDED)
+        assert len({attempt.launch.attempt for attempt in attempts}) == 3
+        for _ in range(3):
+            events.next("started")
+            events.next("error")
+            events.next("stopped")
+        events.next("started")
+        assert events.next("stopped").lastErrorMessage == "the source has ended"
+        assert not cluster.has_more()
+
+
+def test_an_older_attempt_is_fenced_by_a_newer(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        old = cluster.next_attempt()
+        old.register()
+        # Its task is lost to Spark, but its process and its connection live on.
+        old.end.set_exception(RuntimeError("executor lost"))
+        new = cluster.next_attempt()
+        assert old.add(block(0, old.launch.attempt, old.first)) == Ok()
+        new.register()
+        answer = old.add(block(0, old.launch.attempt, old.first + 1))
+        assert isinstance(answer, Refused)
+        assert isinstance(old.register(), Refused)
+        old.report("too late", "")
+        assert new.add(block(0, new.launch.attempt, new.first)) == Ok()
+        assert tracker.receiver_infos()[0].lastErrorMessage != "too late"
+        old.close()
+
+
+def test_a_permanent_error_is_told_and_not_tried_again(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (_, cluster, events):
+        attempt = cluster.next_attempt()
+        attempt.report("cannot be made", "Traceback: no such setting", permanent=True)
+        assert events.next("error").lastError == "Traceback: no such setting"
+        assert events.next("permanent") == (0, "cannot be made", "Traceback: no such setting")
+        attempt.finish(TaskEnd.ENDED)
+        assert not cluster.has_more()
+
+
+def test_a_task_that_raises_in_python_at_each_start_is_given_up(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (_, cluster, events):
+        for _ in range(3):
+            error = RuntimeError("Traceback (most recent call last):\nModuleNotFoundError: mine")
+            cluster.next_attempt().fail(error)
+            assert events.next("error").lastErrorTime > 0
+        stream, message, text = events.next("permanent")
+        assert (stream, "3 times" in message, "ModuleNotFoundError" in text) == (0, True, True)
+        assert not cluster.has_more()
+
+
+def test_reported_errors_reach_listeners_with_text_and_time(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (_, cluster, events):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        events.next("started")
+        attempt.report("odd line", "Traceback …")
+        info = events.next("error")
+        assert (info.lastErrorMessage, info.lastError) == ("odd line", "Traceback …")
+        assert info.active
+        assert info.lastErrorTime > 0
+
+
+def test_a_receiver_that_restarts_itself_registers_again_under_its_numbers(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (_, cluster, events):
+        attempt = cluster.next_attempt()
+        first = attempt.register()
+        attempt.add(block(0, attempt.launch.attempt, attempt.first, position=b"p"))
+        attempt.deregister("restarting")
+        again = attempt.register()
+        assert again.first_block_number == first.first_block_number
+        assert again.last_position == b"p"
+        assert [events.next(kind).active for kind in ("started", "stopped", "started")] == [
+            True,
+            False,
+            True,
+        ]
+
+
+def test_a_reconnect_is_not_a_new_start(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, events):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        attempt.close()
+        attempt.connect()
+        assert attempt.register().first_block_number == 1 << 32
+        tracker.send_rate_update(0, 5.0)
+        assert attempt.next_message() == UpdateRateLimit(0, 5.0)
+        events.next("started")
+        assert events.rest() == []
+
+
+def test_a_listener_that_raises_harms_nobody(tmp_path: Path) -> None:
+    class Broken(Events):
+        def receiver_started(self, info: object) -> None:
+            raise ValueError("mine")
+
+    cluster = ThreadCluster()
+    tracker = make_tracker(tmp_path, cluster, Broken())
+    tracker.start()
+    try:
+        attempt = cluster.next_attempt()
+        assert isinstance(attempt.register(), Registered)
+    finally:
+        tracker.stop(timeout_s=0)
+        cluster.close()
+
+
+# -- placement -------------------------------------------------------------------------------------
+
+
+def test_receivers_are_spread_and_a_misplaced_one_is_refused_but_not_for_ever(
+    tmp_path: Path,
+) -> None:
+    executors = [ExecutorLocation("hostA", "0"), ExecutorLocation("hostB", "1")]
+    cluster = ThreadCluster(is_local=False, executors=executors)
+    receivers = {0: (Source("hostA"), "S [0]"), 1: (Source("hostB"), "S [1]")}
+    with running_tracker(tmp_path, cluster=cluster, receivers=receivers) as (tracker, _, _):
+        found = {
+            attempt.launch.stream_id: attempt
+            for attempt in (cluster.next_attempt(), cluster.next_attempt())
+        }
+        assert [found[n].locations for n in (0, 1)] == [(executors[0],), (executors[1],)]
+        assert found[0].launch.executor_hosts == {"0": "hostA", "1": "hostB"}
+        found[1].host, found[1].executor_id = "hostB", "1"
+        assert isinstance(found[1].register(), Registered)
+        attempt = found[0]
+        for _ in range(3):
+            attempt.host, attempt.executor_id = "hostC", "7"
+            answer = attempt.register()
+            assert isinstance(answer, Refused)
+            assert "executor_hostA_0" in answer.reason
+            attempt.finish()
+            attempt = cluster.next_attempt()
+        attempt.host, attempt.executor_id = "hostC", "7"
+        assert isinstance(attempt.register(), Registered)
+        assert tracker.receiver_infos()[0].location == "hostC"
+
+
+# -- clean-up and block servers --------------------------------------------------------------------
+
+
+def register_block_server(attempt: Attempt, host: str) -> tuple[Client, Attempt]:
+    server = Attempt(attempt.launch, ())
+    client = server.connect()
+    answer = client.ask(RegisterBlockServer(host, ("127.0.0.1", 4711), 1), WAIT_S)
+    assert answer == BlockServerRegistered(60.0)
+    return client, server
+
+
+def test_i4_released_blocks_are_deleted_by_the_living_attempt_that_wrote_them(
+    tmp_path: Path,
+) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        name, first = attempt.launch.attempt, attempt.first
+        attempt.add(block(0, name, first, segment=1), block(0, name, first + 1, segment=2))
+        tracker.allocate_blocks_to_batch(10)
+        tracker.cleanup_old_blocks_and_batches(10)
+        assert attempt.messages.empty()
+        tracker.cleanup_old_blocks_and_batches(11)
+        expected = [
+            CleanupOldBlocks((f"input-0-{first}", f"input-0-{first + 1}"), ()),
+            CleanupOldBlocks((), ((f"/log/0-{name}", 1),)),
+        ]
+        assert [attempt.next_message() for _ in expected] == expected
+        # What was lost on its way when the connection broke is sent again.
+        attempt.close()
+        attempt.connect()
+        attempt.register()
+        assert [attempt.next_message() for _ in expected] == expected
+
+
+def test_i4_what_an_ended_attempt_left_is_deleted_by_the_block_server_of_its_host(
+    tmp_path: Path,
+) -> None:
+    with running_tracker(tmp_path, remove_files=True) as (tracker, cluster, _):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        name, first = attempt.launch.attempt, attempt.first
+        attempt.add(block(0, name, first, segment=1))
+        tracker.allocate_blocks_to_batch(10)
+        attempt.add(block(0, name, first + 1, segment=2))
+        tracker.allocate_blocks_to_batch(20)
+        attempt.fail()
+        second = cluster.next_attempt()
+        second.register()
+        # Nobody is there to delete segment 1 yet: it is told when a server comes.
+        tracker.cleanup_old_blocks_and_batches(11)
+        client, server = register_block_server(second, "127.0.0.1")
+        assert server.next_message() == ReleaseBlocks((), ((f"/log/0-{name}", 1),))
+        assert tracker.block_access.servers == {"127.0.0.1": ("127.0.0.1", 4711)}
+        tracker.cleanup_old_blocks_and_batches(21)
+        assert server.next_message() == ReleaseBlocks((name,), ((f"/log/0-{name}", 2),))
+        assert tracker.statistics().attempts == 1
+        second.fail()
+        tracker.stop(timeout_s=0)
+        assert server.next_message() == StopBlockServer(remove_files=True)
+        client.close()
+
+
+def test_a_lost_block_server_is_replaced_by_a_receiver_of_its_host(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        client, _ = register_block_server(attempt, "127.0.0.1")
+        client.close()
+        assert attempt.next_message() == EnsureBlockServer()
+        # It may live on for its lease; who reads meanwhile may still try.
+        assert "127.0.0.1" in tracker.block_access.servers
+
+
+def test_a_message_that_is_not_for_the_tracker_is_refused(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (_, cluster, _):
+        attempt = cluster.next_attempt()
+        assert isinstance(attempt.ask(StopReceiver()), Refused)
+        assert isinstance(attempt.register(), Registered)
+
+
+def test_i9_the_secret_is_in_no_repr(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        launch = cluster.next_attempt().launch
+        shown = repr(launch) + repr(tracker.block_access) + repr(tracker)
+        assert repr(launch.secret) not in shown
+        assert launch.secret.hex() not in shown
+        assert len(launch.secret) == 32
+
+
+def test_settings_reach_the_receiver(tmp_path: Path) -> None:
+    settings = Settings(block_interval_ms=77, tracker_bind_address="127.0.0.2")
+    with running_tracker(tmp_path, settings=settings) as (_, cluster, _):
+        launch = cluster.next_attempt().launch
+        assert launch.settings == settings
+        assert launch.tracker_address[0] == "127.0.0.2"
+        assert launch.application_id == "app-1"
+
+
+def test_a_tracker_needs_somewhere_to_run(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="SparkContext"):
+        ReceiverTracker(
+            None,
+            {},
+            Settings(),
+            application_id="a",
+            driver_log_folder=None,
+            block_log_root="b",
+            sync="none",
+            events=Events(),
+        )

@@ -1,0 +1,226 @@
+"""The tracker on a real Spark: jobs, placement, restarts, and a killed worker."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+
+from penstock.blockstore import BlockRDD
+from penstock.receiver import Receiver
+from penstock.settings import Settings
+from penstock.tracker import (
+    ExecutorLocation,
+    HostLocation,
+    ReceiverTracker,
+    SparkCluster,
+    TaskEnd,
+    TooFewSlotsError,
+)
+from tests.tracker.tracker_cases import WAIT_S, Events
+
+pytestmark = pytest.mark.slow
+
+
+class Numbers(Receiver):
+    """Stores 0, 1, 2, … and tells its process id as an error that is none."""
+
+    def onStart(self) -> None:
+        self.reportError(f"pid {os.getpid()}")
+        threading.Thread(target=self.run, name="numbers", daemon=True).start()
+
+    def onStop(self) -> None:
+        pass
+
+    def run(self) -> None:
+        number = int(self.lastPosition or 0)
+        pause = threading.Event()
+        while not self.isStopped():
+            self.store([str(number + n).encode() for n in range(10)], position=number + 10)
+            number += 10
+            pause.wait(0.005)
+
+
+class CannotUnpickle(Receiver):
+    def __setstate__(self, state: Any) -> None:
+        raise ValueError("not in this process")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"some": "state"}
+
+
+@contextmanager
+def tracker_on(
+    sc: SparkContext, folder: Path, receiver: Receiver
+) -> Iterator[tuple[ReceiverTracker, Events]]:
+    events = Events()
+    tracker = ReceiverTracker(
+        sc,
+        {0: (receiver, f"{type(receiver).__name__} [0]")},
+        Settings(block_interval_ms=200, memory_bytes=16 << 20, block_max_bytes=1 << 20),
+        application_id=sc.applicationId,
+        driver_log_folder=str(folder / "receivedBlockMetadata"),
+        block_log_root=str(folder / "receivedData"),
+        sync="none",
+        events=events,
+        remove_files=True,
+    )
+    tracker.start()
+    try:
+        yield tracker, events
+    finally:
+        tracker.stop(graceful=True, timeout_s=WAIT_S)
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(int(WAIT_S / 0.01)):
+        if what():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it did not happen in time")
+
+
+def pid_of(info: Any) -> int:
+    found = re.fullmatch(r"pid (\d+)", info.lastErrorMessage)
+    assert found is not None, info
+    return int(found.group(1))
+
+
+def test_records_arrive_and_nothing_is_lost_or_doubled_when_the_worker_is_killed(
+    sc: SparkContext, tmp_path: Path
+) -> None:
+    numbers: list[int] = []
+    with tracker_on(sc, tmp_path, Numbers()) as (tracker, events):
+        time_ms = 0
+
+        def batch() -> None:
+            nonlocal time_ms
+            time_ms += 1000
+            tracker.allocate_blocks_to_batch(time_ms)
+            blocks = tracker.get_blocks_of_batch_and_stream(time_ms, 0)
+            numbers.extend(int(x) for x in BlockRDD(sc, blocks, tracker.block_access).collect())
+            tracker.cleanup_old_blocks_and_batches(time_ms)
+
+        for kill in (True, True, False):
+            events.until("started")
+            pid = pid_of(events.until("error"))
+            before = tracker.statistics().blocks_added
+            wait_for(lambda before=before: tracker.statistics().blocks_added > before + 2)
+            if kill:
+                batch()
+                os.kill(pid, signal.SIGKILL)
+        tracker.stop_receiving(True, WAIT_S)
+        assert events.until("stopped").lastErrorMessage
+        batch()
+        batch()
+        assert not tracker.has_unallocated_blocks()
+    assert len(numbers) > 100
+    assert numbers == list(range(len(numbers)))
+
+
+def test_a_receiver_that_cannot_be_unpickled_is_told_to_the_user_once(
+    sc: SparkContext, tmp_path: Path
+) -> None:
+    with tracker_on(sc, tmp_path, CannotUnpickle()) as (_, events):
+        stream_id, _, error = events.until("permanent")
+        assert stream_id == 0
+        assert "not in this process" in error
+        assert "permanent" not in events.rest()
+
+
+def test_receiver_jobs_are_named_and_leave_the_callers_properties_alone(
+    sc: SparkContext, tmp_path: Path
+) -> None:
+    sc.setLocalProperty("penstock.test", "mine")
+    try:
+        with tracker_on(sc, tmp_path, Numbers()) as (_, events):
+            events.until("started")
+            status = sc.statusTracker()
+            jobs = status.getJobIdsForGroup("receiver-0")
+            (job,) = set(jobs).intersection(status.getActiveJobsIds())
+            assert sc.getLocalProperty("penstock.test") == "mine"
+            assert sc.getLocalProperty("spark.jobGroup.id") is None
+            store = sc._jsc.sc().statusStore().job(job)
+            assert store.description().get() == "Streaming job running receiver 0"
+            names = {thread.name for thread in threading.enumerate()}
+            assert "penstock-receiver-job-0" in names
+    finally:
+        sc.setLocalProperty("penstock.test", None)  # type: ignore[arg-type]  # clears it
+    assert not any(
+        thread.name.startswith("penstock-receiver-job") for thread in threading.enumerate()
+    )
+
+
+def test_local_receivers_need_a_slot_for_the_batches_too(sc: SparkContext, tmp_path: Path) -> None:
+    tracker = ReceiverTracker(
+        sc,
+        {n: (Numbers(), f"Numbers [{n}]") for n in range(4)},
+        Settings(),
+        application_id=sc.applicationId,
+        driver_log_folder=None,
+        block_log_root=str(tmp_path),
+        sync="none",
+        events=Events(),
+    )
+    with pytest.raises(TooFewSlotsError, match=r"4 receiver\(s\) .* local\[5\] or more"):
+        tracker.start()
+
+
+# -- SparkCluster ----------------------------------------------------------------------------------
+
+
+class NotLocal(SparkCluster):
+    """The same Spark, taken for a cluster."""
+
+    is_local = False  # type: ignore[assignment]  # a property there
+
+
+def test_spark_11063_the_task_gets_the_receivers_preferred_locations(sc: SparkContext) -> None:
+    places = [ExecutorLocation("host1", "3"), HostLocation("host2")]
+    rdd = NotLocal(sc)._one_partition(places)
+    java_rdd: Any = rdd._jrdd.rdd()
+    preferred = java_rdd.preferredLocations(java_rdd.partitions()[0])
+    assert preferred.mkString(" ") == "executor_host1_3 host2"
+    assert rdd.mapPartitions(list).collect() == [0]
+
+
+def test_a_local_spark_is_one_executor_on_loopback(sc: SparkContext) -> None:
+    cluster = SparkCluster(sc)
+    assert (cluster.is_local, cluster.slots) == (True, 4)
+    assert cluster.executors() == [ExecutorLocation("127.0.0.1", "driver")]
+    assert cluster.addresses(None) == ("127.0.0.1", None)
+    assert cluster.addresses("0.0.0.0") == ("0.0.0.0", "127.0.0.1")
+    assert NotLocal(sc).addresses(None) == ("127.0.0.1", "127.0.0.1")
+    assert NotLocal(sc).addresses("10.0.0.9") == ("10.0.0.9", None)
+
+
+def test_a_job_can_be_cancelled_by_its_tag_while_others_run(sc: SparkContext) -> None:
+    cluster = SparkCluster(sc)
+    ends: list[object] = []
+
+    def wait_long() -> None:
+        threading.Event().wait(60)
+
+    def run() -> None:
+        try:
+            ends.append(cluster.run_task(7, "penstock-test-tag", wait_long, ()))
+        except Exception as error:  # noqa: BLE001 - looked at below
+            ends.append(error)
+
+    thread = cluster.thread(run, "penstock-test-job")
+    thread.start()
+    wait_for(lambda: bool(sc.statusTracker().getJobIdsForGroup("receiver-7")))
+    assert cluster.run_task(8, "penstock-other-tag", lambda: None, ()) is TaskEnd.ENDED
+    cluster.cancel("penstock-test-tag")
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+    assert "cancelled" in str(ends[0])

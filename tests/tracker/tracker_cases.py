@@ -1,0 +1,268 @@
+"""A tracker over real sockets whose receivers are played by the test instead of Spark tasks."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock.receiver import Receiver, ReceiverLaunch
+from penstock.settings import Settings
+from penstock.tracker import (
+    ExecutorLocation,
+    ReceiverInfo,
+    ReceiverTracker,
+    TaskEnd,
+    TaskLocation,
+)
+from penstock.wire import Client
+from penstock.wire.messages import (
+    AddBlock,
+    DeregisterReceiver,
+    Message,
+    ReceivedBlockInfo,
+    RegisterReceiver,
+    ReportError,
+    StopReceiver,
+)
+
+WAIT_S = 20.0
+"""Bounds every wait; none is expected to take nearly so long."""
+
+QUICK = Settings(restart_max_delay_s=0.01, graceful_stop_timeout_ms=2000)
+
+
+class Source(Receiver):
+    """A receiver that is never run: the tests speak for it."""
+
+    def __init__(self, place: str | None = None) -> None:
+        super().__init__()
+        self.place = place
+
+    def preferredLocation(self) -> str | None:
+        return self.place
+
+
+class Events:
+    """Keeps what listeners are told, in order, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self._told: queue.Queue[tuple[str, Any]] = queue.Queue()
+
+    def receiver_started(self, info: ReceiverInfo) -> None:
+        self._told.put(("started", info))
+
+    def receiver_error(self, info: ReceiverInfo) -> None:
+        self._told.put(("error", info))
+
+    def receiver_stopped(self, info: ReceiverInfo) -> None:
+        self._told.put(("stopped", info))
+
+    def permanent_error(self, stream_id: int, message: str, error: str) -> None:
+        self._told.put(("permanent", (stream_id, message, error)))
+
+    def next(self, kind: str) -> Any:
+        """Return the next event, which must be of this kind."""
+        found, content = self._told.get(timeout=WAIT_S)
+        assert found == kind, (found, content)
+        return content
+
+    def until(self, kind: str) -> Any:
+        """Return the next event of this kind, passing over others."""
+        while True:
+            found, content = self._told.get(timeout=WAIT_S)
+            if found == kind:
+                return content
+
+    def rest(self) -> list[str]:
+        found = []
+        while not self._told.empty():
+            found.append(self._told.get()[0])
+        return found
+
+
+class Attempt:
+    """One launched attempt, as its executor would act: a connection and what came over it."""
+
+    def __init__(self, launch: ReceiverLaunch, locations: Sequence[TaskLocation]) -> None:
+        self.launch = launch
+        self.locations = locations
+        self.messages: queue.Queue[Message] = queue.Queue()
+        self.end: Future[TaskEnd] = Future()
+        self.client: Client | None = None
+        self.first = 0
+        self.host, self.executor_id = "127.0.0.1", "driver"
+
+    def connect(self) -> Client:
+        self.client = Client(
+            self.launch.tracker_address,
+            self.launch.secret,
+            on_message=self.messages.put,
+            on_reconnect=lambda: [self.registration()],
+        )
+        self.client.connect()
+        return self.client
+
+    def registration(self) -> RegisterReceiver:
+        return RegisterReceiver(
+            self.launch.stream_id, self.launch.attempt, "Source", self.host, self.executor_id, 1
+        )
+
+    def ask(self, message: Message) -> Message:
+        client = self.client or self.connect()
+        return client.ask(message, WAIT_S)
+
+    def register(self) -> Any:
+        answer = self.ask(self.registration())
+        self.first = getattr(answer, "first_block_number", 0)
+        return answer
+
+    def add(self, *blocks: ReceivedBlockInfo) -> Message:
+        return self.ask(AddBlock(self.launch.stream_id, self.launch.attempt, blocks))
+
+    def deregister(self, message: str = "done", error: str = "") -> Message:
+        return self.ask(
+            DeregisterReceiver(self.launch.stream_id, self.launch.attempt, message, error)
+        )
+
+    def report(self, message: str, error: str, *, permanent: bool = False) -> None:
+        client = self.client or self.connect()
+        client.send(
+            ReportError(self.launch.stream_id, self.launch.attempt, message, error, permanent)
+        )
+
+    def next_message(self) -> Message:
+        return self.messages.get(timeout=WAIT_S)
+
+    def fail(self, error: Exception | None = None) -> None:
+        """Die: the connection is gone and the task has failed."""
+        self.close()
+        self.end.set_exception(error or RuntimeError("the worker died"))
+
+    def finish(self, end: TaskEnd = TaskEnd.ENDED) -> None:
+        self.close()
+        self.end.set_result(end)
+
+    def close(self) -> None:
+        if self.client is not None:
+            self.client.close()
+
+    def obey(self) -> None:
+        """Stop when told to, as a good receiver does."""
+        assert isinstance(self.next_message(), StopReceiver)
+        self.deregister("Stopped by driver")
+        self.finish()
+
+
+class ThreadCluster:
+    """Runs no task: hands each launch to the test, and waits until the test has ended it."""
+
+    def __init__(
+        self,
+        *,
+        is_local: bool = True,
+        slots: int | None = None,
+        executors: Sequence[ExecutorLocation] = (ExecutorLocation("127.0.0.1", "driver"),),
+    ) -> None:
+        self.is_local = is_local
+        self.slots = slots
+        self.master = "local[2]"
+        self.up = list(executors)
+        self.cancelled: list[str] = []
+        self._attempts: queue.Queue[Attempt] = queue.Queue()
+        self._running: dict[str, Attempt] = {}
+
+    def addresses(self, wanted: str | None) -> tuple[str, str | None]:
+        return wanted or "127.0.0.1", None
+
+    def wait_for_executors(self) -> None:
+        pass
+
+    def executors(self) -> list[ExecutorLocation]:
+        return list(self.up)
+
+    def run_task(
+        self,
+        stream_id: int,
+        tag: str,
+        task: Callable[[], None],
+        locations: Sequence[TaskLocation],
+    ) -> TaskEnd:
+        attempt = Attempt(task.launch, locations)  # type: ignore[attr-defined]  # a ReceiverTask
+        self._running[tag] = attempt
+        self._attempts.put(attempt)
+        return attempt.end.result()
+
+    def cancel(self, tag: str) -> None:
+        self.cancelled.append(tag)
+        # As with Spark, what is submitted just after this is not cancelled by it.
+        attempt = self._running.get(tag)
+        if attempt is not None and not attempt.end.done():
+            attempt.fail(RuntimeError("the job was cancelled"))
+
+    def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
+        return threading.Thread(target=target, name=name, daemon=True)
+
+    def next_attempt(self) -> Attempt:
+        return self._attempts.get(timeout=WAIT_S)
+
+    def has_more(self) -> bool:
+        return not self._attempts.empty()
+
+    def close(self) -> None:
+        for attempt in self._running.values():
+            attempt.close()
+
+
+@contextmanager
+def running_tracker(
+    folder: Path,
+    *,
+    cluster: ThreadCluster | None = None,
+    receivers: dict[int, tuple[Receiver, str]] | None = None,
+    settings: Settings = QUICK,
+    remove_files: bool = False,
+) -> Iterator[tuple[ReceiverTracker, ThreadCluster, Events]]:
+    cluster = cluster or ThreadCluster()
+    events = Events()
+    tracker = make_tracker(
+        folder,
+        cluster,
+        events,
+        receivers=receivers,
+        settings=settings,
+        remove_files=remove_files,
+    )
+    tracker.start()
+    try:
+        yield tracker, cluster, events
+    finally:
+        tracker.stop(graceful=False, timeout_s=0.0)
+        cluster.close()
+
+
+def make_tracker(
+    folder: Path,
+    cluster: Any,
+    events: Events,
+    *,
+    receivers: dict[int, tuple[Receiver, str]] | None = None,
+    settings: Settings = QUICK,
+    remove_files: bool = False,
+) -> ReceiverTracker:
+    return ReceiverTracker(
+        None,
+        receivers or {0: (Source(), "Source [0]")},
+        settings,
+        application_id="app-1",
+        driver_log_folder=str(folder / "receivedBlockMetadata"),
+        block_log_root=str(folder / "receivedData"),
+        sync="none",
+        events=events,
+        remove_files=remove_files,
+        cluster=cluster,
+    )
