@@ -140,6 +140,8 @@ class JobScheduler:
             if self._stopping:
                 return
             self._last_submitted_ms = job_set.time_ms
+            if self._horizon_ms is None:
+                self._horizon_ms = job_set.time_ms - self._batch_ms
             if job_set.jobs:
                 job_set.submission_ms = self._clock.time_ms()
                 self._sets[job_set.time_ms] = job_set
