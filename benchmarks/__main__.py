@@ -1,0 +1,128 @@
+"""``python -m benchmarks``: run the cases, print the tables, write page and chart."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+from benchmarks import chart, machine, page
+from benchmarks.cases import CASES, CORES, Case
+from benchmarks.rounds import Results, run_rounds
+from benchmarks.streaming_run import Window
+from penstock.progress import Progress
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_DOCS = os.path.join(_ROOT, "docs")
+_RAW = os.path.join(_ROOT, "benchmarks", "results")
+_CHART = "benchmarks.png"
+
+_ROUNDS = 3
+_QUICK = Window(6.0, 8.0)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is asked for; 1 when a run failed."""
+    given = _parser().parse_args(arguments)
+    if given.list:
+        for case in CASES:
+            print(f"{case.name:<14} {case.title}")
+        return 0
+    cases = _chosen(given.case)
+    if given.case and not cases:
+        return 2
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    plan = Window() if not given.quick else _QUICK
+    window = Window(
+        plan.warm_up_s if given.warm_up is None else given.warm_up,
+        plan.seconds if given.seconds is None else given.seconds,
+    )
+    rounds = given.rounds or (1 if given.quick else _ROUNDS)
+    folder = given.folder or tempfile.gettempdir()
+    os.makedirs(folder, exist_ok=True)
+    with Progress() as progress:
+        try:
+            results = run_rounds(cases, rounds, window, folder, progress.show, progress.print)
+        except KeyboardInterrupt:
+            progress.print("interrupted; nothing is left behind")
+            return 130
+    print()
+    if any(case.main for case in cases):
+        print(page.terminal(page.MAIN_HEADS, page.main_rows(cases, results)), end="\n\n")
+    if any(not case.main for case in cases):
+        print(page.terminal(page.ALSO_HEADS, page.also_rows(cases, results)), end="\n\n")
+    found = machine.describe(folder)
+    how = {
+        "how": f"{rounds} rounds, median; {window.seconds:g} s measured after {window.warm_up_s:g}"
+        f" s of warm-up; `local[{CORES}]`; everybody's log on"
+    }
+    output = given.output or (_DOCS if not given.case and not given.quick else _RAW)
+    _write(output, cases, results, found, how)
+    return 1 if results.failures else 0
+
+
+def _write(
+    output: str,
+    cases: Sequence[Case],
+    results: Results,
+    found: Mapping[str, str],
+    how: Mapping[str, str],
+) -> None:
+    os.makedirs(_RAW, exist_ok=True)
+    raw = {"machine": found, **how, "figures": results.figures, "notes": results.notes}
+    with open(os.path.join(_RAW, "latest.json"), "w") as file:
+        json.dump({**raw, "failures": results.failures}, file, indent=1)
+    os.makedirs(output, exist_ok=True)
+    picture = os.path.join(output, _CHART)
+    has_chart = any(case.main for case in cases)
+    if has_chart:
+        chart.draw(picture, cases, results, found)
+    section = page.markdown(cases, results, found, how, _CHART if has_chart else None)
+    path = os.path.join(output, "benchmarks.md")
+    if not os.path.exists(path):
+        with open(path, "w") as file:
+            file.write(f"{page.BEGIN}\n{page.END}\n")
+    page.write_page(path, section)
+    print(f"written: {os.path.relpath(path)}" + (f", {os.path.relpath(picture)}" * has_chart))
+
+
+def _chosen(names: Sequence[str]) -> list[Case]:
+    known = {case.name for case in CASES}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        print(f"no case {', '.join(unknown)}; --list shows what there is", file=sys.stderr)
+        return []
+    return [case for case in CASES if not names or case.name in names]
+
+
+def _as_interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Penstock beside pyspark.streaming: same programs, same feeder, same cores.",
+        epilog="A full run takes about three quarters of an hour and writes docs/benchmarks.md and "
+        "its chart; with --case or --quick they go to benchmarks/results.",
+    )
+    parser.add_argument("--list", action="store_true", help="show the cases and end")
+    parser.add_argument(
+        "--case", action="append", default=[], metavar="NAME", help="only this one; may be repeated"
+    )
+    parser.add_argument("--quick", action="store_true", help="one short round")
+    parser.add_argument("--rounds", type=int, metavar="N", help=f"default {_ROUNDS}")
+    parser.add_argument("--seconds", type=float, metavar="S", help="of each window, default 20")
+    parser.add_argument("--warm-up", type=float, metavar="S", help="left out, default 12")
+    parser.add_argument("--folder", help="where logs go; default the system's temporary folder")
+    parser.add_argument("--output", help="folder for page and chart")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,322 @@
+"""What is run, what is set beside what, and what is to be reached."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from benchmarks.feeder import FeederOptions
+from benchmarks.programs._program import ProgramOptions
+from benchmarks.streaming_run import StreamingRun
+
+__all__ = ["CASES", "CORES", "MEMORY_BOUND_MIB", "SUBJECTS", "Case", "Check", "Subject"]
+
+CORES = (os.cpu_count() or 1) + 1
+"""N of ``local[N]``, for both sides: a slot for the receiver, and as many for tasks as there are
+cores. A receiver waits for its source most of the time; with one slot less, the peer loses half."""
+
+ARENA_MIB = 512
+"""The default of `spark.penstock.memory.size`."""
+MEMORY_BOUND_MIB = ARENA_MIB + 256
+"""The arena, and room for an interpreter with Arrow in it."""
+
+_PROGRAMS = "benchmarks.programs."
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One thing that is run in every round.
+
+    Attributes:
+        name: Its name.
+        title: What it is, for people.
+        peer: Whether it is somebody else's.
+        run: A streaming program, or the module of a program that measures by itself.
+    """
+
+    name: str
+    title: str
+    run: StreamingRun | str
+    peer: bool = False
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a figure is to reach. Exactly one of the bounds is set.
+
+    Attributes:
+        figure: Name of the figure.
+        times_at_least: It, divided by that of the subject beside it.
+        times_at_most: The same.
+        at_least: The figure itself.
+        at_most: The same.
+        title: What it is, for people.
+    """
+
+    figure: str
+    times_at_least: float | None = None
+    times_at_most: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    title: str = "records/s"
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether it is beside something."""
+        return self.at_least is None and self.at_most is None
+
+    def is_reached(self, value: float) -> bool:
+        """Tell whether a value, or a quotient for a relative check, is good enough."""
+        low = self.times_at_least if self.times_at_least is not None else self.at_least
+        high = self.times_at_most if self.times_at_most is not None else self.at_most
+        return (low is None or value >= low) and (high is None or value <= high)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row of figures.
+
+    Attributes:
+        name: For ``--case``.
+        title: For the table.
+        ours: Name of the subject.
+        beside: Name of the subject that it is set beside, or None.
+        checks: What is to be reached; without one, the figures are only stated.
+        also: Subjects that are shown with it.
+        main: Whether it is one of the table's rows; else it is "also shown".
+    """
+
+    name: str
+    title: str
+    ours: str
+    beside: str | None = None
+    checks: tuple[Check, ...] = ()
+    also: tuple[str, ...] = field(default=())
+    main: bool = True
+
+
+def _streaming(
+    side: str,
+    program: str,
+    variant: str = "",
+    *,
+    feeder: FeederOptions | None = None,
+    record_bytes: int = 100,
+    batch_s: float = 1.0,
+    block_ms: int = 200,
+    fed: bool = True,
+    memory_only: bool = False,
+) -> StreamingRun:
+    options = ProgramOptions(
+        side=side,
+        folder="",
+        variant=variant,
+        cores=CORES,
+        batch_s=batch_s,
+        block_ms=block_ms,
+        record_bytes=record_bytes,
+    )
+    if fed and feeder is None:
+        feeder = FeederOptions(record_bytes=record_bytes, batch_s=batch_s)
+    return StreamingRun(_PROGRAMS + program, options, feeder, memory_only)
+
+
+_WORDS = FeederOptions(content="words")
+_FEW_WORDS = FeederOptions(content="words", least_in_flight_bytes=1 << 20)
+_STAMPED = FeederOptions(stamped_per_s=10_000)
+_LATE = FeederOptions(in_flight_batches=0, most_bytes=6 << 30)
+
+_ALL = (
+    Subject("peer-count", "pyspark.streaming", _streaming("pyspark", "count", "count"), peer=True),
+    Subject("count", "Penstock", _streaming("penstock", "count", "count")),
+    Subject(
+        "peer-count-jvm",
+        "pyspark.streaming, counted in the JVM",
+        _streaming("pyspark", "count", "jvm"),
+        peer=True,
+    ),
+    Subject(
+        "iterate",
+        "Penstock, counted as Python objects",
+        _streaming("penstock", "count", "iterate"),
+    ),
+    Subject(
+        "peer-count-1kb",
+        "pyspark.streaming",
+        _streaming("pyspark", "count", "count", record_bytes=1000),
+        peer=True,
+    ),
+    Subject("count-1kb", "Penstock", _streaming("penstock", "count", "count", record_bytes=1000)),
+    *(
+        Subject(
+            f"store-{variant}", "Penstock", _streaming("penstock", "store_loop", variant, fed=False)
+        )
+        for variant in ("bytes", "str", "dict", "batch")
+    ),
+    Subject(
+        "peer-words",
+        "pyspark.streaming",
+        _streaming("pyspark", "word_count", feeder=_WORDS),
+        peer=True,
+    ),
+    Subject("words", "Penstock", _streaming("penstock", "word_count", feeder=_WORDS)),
+    *(
+        Subject(
+            f"{prefix}latency-{milliseconds}",
+            title,
+            _streaming(
+                side,
+                "latency",
+                feeder=_STAMPED,
+                batch_s=milliseconds / 1000,
+                block_ms=50,
+            ),
+            peer=bool(prefix),
+        )
+        for milliseconds in (200, 100)
+        for prefix, side, title in (
+            ("peer-", "pyspark", "pyspark.streaming"),
+            ("", "penstock", "Penstock"),
+        )
+    ),
+    Subject(
+        "structured-sql-words",
+        "Structured Streaming, socket source",
+        _streaming("pyspark", "sql_word_count", "structured", feeder=_FEW_WORDS),
+        peer=True,
+    ),
+    Subject(
+        "sql-words", "Penstock", _streaming("penstock", "sql_word_count", "penstock", feeder=_WORDS)
+    ),
+    Subject("segment-log", "Penstock", _PROGRAMS + "segment_log"),
+    Subject("limiter", "Penstock", _PROGRAMS + "limiter"),
+    Subject("add-block", "Penstock", _PROGRAMS + "add_block"),
+    Subject("recovery", "Penstock", _PROGRAMS + "recovery"),
+    Subject(
+        "memory",
+        "Penstock",
+        _streaming("penstock", "slow_batches", feeder=_LATE, memory_only=True),
+    ),
+)
+
+SUBJECTS: Mapping[str, Subject] = {subject.name: subject for subject in _ALL}
+
+CASES: tuple[Case, ...] = (
+    Case(
+        "count",
+        "socket text, `rdd.count()`",
+        "count",
+        "peer-count",
+        (Check("records_per_s", times_at_least=8),),
+        also=("peer-count-jvm", "iterate"),
+    ),
+    Case(
+        "count-1kb",
+        "the same with 1 kB lines",
+        "count-1kb",
+        "peer-count-1kb",
+        (Check("records_per_s", times_at_least=5),),
+    ),
+    Case(
+        "store-bytes",
+        "`store(bytes)` for each record in a loop, count",
+        "store-bytes",
+        "peer-count",
+        (Check("records_per_s", times_at_least=4),),
+    ),
+    Case(
+        "store-str",
+        "the same storing `str`",
+        "store-str",
+        "peer-count",
+        (Check("records_per_s"),),
+    ),
+    Case(
+        "store-dict",
+        "the same storing `dict` with a schema",
+        "store-dict",
+        "peer-count",
+        (Check("records_per_s"),),
+    ),
+    Case(
+        "store-batch",
+        "the same storing `pa.RecordBatch`, beside socket text",
+        "store-batch",
+        "count",
+        (Check("records_per_s", times_at_least=1),),
+    ),
+    Case(
+        "words",
+        "word count through the RDD API in Python",
+        "words",
+        "peer-words",
+        (Check("records_per_s", times_at_least=4),),
+    ),
+    Case(
+        "latency",
+        "latency from send to `foreachRDD`, 10,000 records/s, 200 ms batches, 50 ms blocks",
+        "latency-200",
+        "peer-latency-200",
+        (
+            Check("p50_ms", times_at_most=0.5, title="p50"),
+            Check("p99_ms", times_at_most=0.5, title="p99"),
+        ),
+    ),
+    Case(
+        "latency-100ms",
+        "the same with 100 ms batches",
+        "latency-100",
+        "peer-latency-100",
+        (Check("keeps_up", at_least=1, title="keeps up"), Check("p99_ms", title="p99")),
+    ),
+    Case(
+        "sql-words",
+        "batch as a DataFrame (`foreachBatch`), SQL word count",
+        "sql-words",
+        "structured-sql-words",
+        (Check("records_per_s"),),
+    ),
+    Case(
+        "segment-log",
+        "segment log alone, bytes synced per second, as a share of the best raw write",
+        "segment-log",
+        checks=(Check("share_of_raw", at_least=0.6, title="share of the best raw write"),),
+        main=False,
+    ),
+    Case(
+        "limiter",
+        "rate limiter at a rate it never reaches, and its accuracy over 10 s",
+        "limiter",
+        checks=(
+            Check("lease_ns_per_record", at_most=60, title="ns per record in bulk lease"),
+            Check("largest_error", at_most=0.01, title="largest error of three rates"),
+        ),
+        main=False,
+    ),
+    Case(
+        "tracker",
+        "`AddBlock` from four connections, log synced",
+        "add-block",
+        checks=(Check("messages_per_s", at_least=20_000, title="messages/s"),),
+        main=False,
+    ),
+    Case(
+        "recovery",
+        "recovery of a ledger with one million blocks",
+        "recovery",
+        checks=(Check("recovery_s", at_most=10, title="seconds"),),
+        main=False,
+    ),
+    Case(
+        "memory",
+        "memory of a receiver that is fed 6 GiB faster than the batches run",
+        "memory",
+        checks=(
+            Check(
+                "peak_worker_mib", at_most=MEMORY_BOUND_MIB, title="peak PSS of its process, MiB"
+            ),
+        ),
+        main=False,
+    ),
+)

@@ -1,0 +1,29 @@
+"""Word count of lines from a socket, in Python, through the RDD API."""
+
+from __future__ import annotations
+
+from operator import add
+
+from benchmarks.feeder import WORDS_PER_LINE
+from benchmarks.programs._program import LEVEL, options, reporting, run, spark_context
+
+given = options()
+if given.side == "penstock":
+    from penstock.streaming import StreamingContext
+else:
+    from pyspark.streaming import StreamingContext
+
+
+def on_batch(time, rdd):
+    with reporting(time) as report:
+        words = sum(count for _, count in rdd.collect())
+        report.records = words // WORDS_PER_LINE
+
+
+sc = spark_context(given)
+ssc = StreamingContext(sc, given.batch_s)
+ssc.checkpoint(given.folder + "/checkpoint")
+lines = ssc.socketTextStream("127.0.0.1", given.port, LEVEL)
+counts = lines.flatMap(lambda line: line.split(" ")).map(lambda word: (word, 1)).reduceByKey(add)
+counts.foreachRDD(on_batch)
+run(ssc)
