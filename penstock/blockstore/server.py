@@ -42,7 +42,7 @@ from penstock.blockstore._launch import (
 )
 from penstock.blockstore._serving import BlockService
 from penstock.errors import PenstockError
-from penstock.wire import Client, WireError
+from penstock.wire import Client, ClientClosedError, ConnectionLostError, WireError
 from penstock.wire.messages import (
     BlockServerRegistered,
     Message,
@@ -57,6 +57,9 @@ _logger = logging.getLogger("penstock.blockstore")
 
 _LOOK_S = 1.0
 """How often it is looked whether the lock file is still there."""
+
+_SLOW_DRIVER_S = 30.0
+"""How much longer than the lease the first answer of the tracker may take."""
 
 
 class Ending(enum.Enum):
@@ -118,8 +121,7 @@ class BlockServer:
             hello = RegisterBlockServer(self._launch.host, address, os.getpid())
             self._client = client = self._make_client(hello)
             try:
-                await self._work(client.connect)
-                self._registered(await asyncio.wrap_future(client.ask_async(hello)))
+                await self._register(client, hello)
                 ready(BlockServerReady(os.getpid(), address))
                 ending = await self._await_end()
             finally:
@@ -129,6 +131,18 @@ class BlockServer:
         await self._work(functools.partial(self._clean_up, ending))
         self._worker.shutdown()
         return ending
+
+    async def _register(self, client: Client, hello: RegisterBlockServer) -> None:
+        try:
+            await self._work(functools.partial(client.connect, self._launch.lease_s))
+            # Longer than the lease, so that a driver that is gone is told from one that is slow.
+            answer = client.ask_async(hello, self._launch.lease_s + _SLOW_DRIVER_S)
+            self._registered(await asyncio.wrap_future(answer))
+        except (ConnectionLostError, ClientClosedError):
+            # The driver was killed while this server was starting, and has been gone for the
+            # lease. The receivers may be gone, too: nobody else would remove what they left.
+            await self._work(functools.partial(self._clean_up, Ending.LEASE_OVER))
+            raise
 
     async def _work(self, function: Callable[[], None]) -> None:
         """Run what may block, after all that was handed to the worker before."""

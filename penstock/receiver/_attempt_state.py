@@ -35,12 +35,13 @@ class AttemptState:
     """What the supervisor's thread and everybody else share.
 
     One lock guards all of it. `wake` is set by every request, so that the supervisor's thread
-    looks; the thread alone clears it. The states go ``INITIALIZED → STARTED → STOPPED`` and from
+    looks; the thread alone clears it. `stopping` is set once a stop was asked for. The states go ``INITIALIZED → STARTED → STOPPED`` and from
     there, by a restart, to ``STARTED`` again.
     """
 
     def __init__(self, stream_id: int) -> None:
         self.wake = threading.Event()
+        self.stopping = threading.Event()
         self.ended = threading.Event()
         self._stream_id = stream_id
         self._lock = threading.Lock()
@@ -81,6 +82,7 @@ class AttemptState:
         with self._lock:
             if self._stop is None:
                 self._stop = ending
+        self.stopping.set()
         self.wake.set()
 
     def ask_restart(self, request: RestartRequest) -> bool:

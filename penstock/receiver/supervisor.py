@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from itertools import chain, repeat
 from typing import Any
 
 import msgspec
@@ -37,6 +38,8 @@ logger = logging.getLogger("penstock.receiver")
 IDLE_S = 60.0
 """The longest single wait: nothing is expected to be missed, and nothing may be for ever."""
 
+_BLOCK_SERVER_DELAYS_S = (0.5, 2.0, 10.0, 60.0)
+"""Pauses between the tries to start the host's block server; each failure is reported."""
 
 _OUT_OF_REACH = (EndingKind.LOST, EndingKind.REFUSED)
 """After these nobody takes the last blocks; their source was not acknowledged."""
@@ -223,11 +226,22 @@ class ReceiverSupervisor:
 
     def _ensure_block_server(self) -> None:
         """Start it without waiting: blocks can be stored, and read on this host, without it."""
-        self._help(
-            "block-server",
-            self._parts.ensure_block_server,
-            lambda error: self.report_error(f"No block server for other hosts: {error}", error),
-        )
+        self._help("block-server", self._start_block_server, self._on_block_server_failed)
+
+    def _start_block_server(self) -> None:
+        """Try until there is one: it may be killed, or the host be short of memory, just now."""
+        for delay_s in chain(_BLOCK_SERVER_DELAYS_S, repeat(_BLOCK_SERVER_DELAYS_S[-1])):
+            try:
+                self._parts.ensure_block_server()
+            except PenstockError as error:
+                self._on_block_server_failed(error)
+            else:
+                return
+            if self._clock.wait(self._attempt.stopping, delay_s):
+                return
+
+    def _on_block_server_failed(self, error: BaseException) -> None:
+        self.report_error(f"No block server for other hosts: {error}", error)
 
     def _help(
         self, name: str, work: Callable[[], object], on_error: Callable[[BaseException], None]
