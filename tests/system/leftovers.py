@@ -1,0 +1,119 @@
+"""What an application has on this machine: processes, shared memory, folders.
+
+All is found by the application's id, or by a mark in the environment, so that other runs on the
+same machine are not taken for this one.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+MARK = "PENSTOCK_TEST_RUN"
+
+
+def await_that(
+    what: str,
+    condition: Callable[[], object],
+    timeout_s: float = 60.0,
+    report: Callable[[], str] = str,
+) -> None:
+    """Wait until `condition` is true, looking every 20 ms; `report` says how things are."""
+    end_s = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while not condition():
+        if time.monotonic() >= end_s:
+            raise AssertionError(f"not within {timeout_s:g} s: {what}; {report()}")
+        pause.wait(0.02)
+
+
+def _pids() -> Iterator[int]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            yield int(name)
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists and is not just waiting to be reaped."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return ""
+
+
+def marked_processes(mark: str) -> dict[int, str]:
+    """Return the processes that were started with this mark in their environment, by id."""
+    entry = f"{MARK}={mark}".encode()
+    found = {}
+    for pid in _pids():
+        with suppress(OSError):
+            if entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found[pid] = command_of(pid)
+    return {pid: command for pid, command in found.items() if is_running(pid)}
+
+
+def block_servers(application_id: str) -> list[int]:
+    """Return the block server processes of an application: who has its lock file open."""
+    name = f"block-server-{application_id}.lock"
+    return [pid for pid in _pids() if _has_open(pid, name) and "blockstore" in command_of(pid)]
+
+
+def _has_open(pid: int, name: str) -> bool:
+    with suppress(OSError):
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                if name in os.readlink(f"/proc/{pid}/fd/{fd}"):
+                    return True
+    return False
+
+
+def memory_mapped_by(application_id: str) -> dict[int, set[str]]:
+    """Return which process still maps or has open which memory file of an application."""
+    found: dict[int, set[str]] = {}
+    for pid in _pids():
+        with suppress(OSError):
+            for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+                if f"penstock-{application_id}-" in line:
+                    found.setdefault(pid, set()).add(line.split(maxsplit=5)[-1])
+    return found
+
+
+def memory_files(application_id: str, folder: str = "/dev/shm") -> list[str]:
+    return [name for name in os.listdir(folder) if name.startswith(f"penstock-{application_id}-")]
+
+
+def scratch_folder(application_id: str) -> Path:
+    return Path(tempfile.gettempdir()) / f"penstock-{application_id}"
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("penstock-")]
+
+
+def assert_nothing_left(application_id: str, *, timeout_s: float = 20.0) -> None:
+    """Check what a stopped context must not leave; processes get a moment to end."""
+    assert threads() == []
+    await_that(
+        f"no block server ({block_servers(application_id)})",
+        lambda: not block_servers(application_id),
+        timeout_s,
+    )
+    assert memory_files(application_id) == []
+    assert not scratch_folder(application_id).exists()

@@ -1,0 +1,76 @@
+"""Receivers that are used in more than one test; executors import them from here."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from functools import partial
+from typing import Any
+
+from penstock.receiver import Receiver
+
+
+class NumberedLines(Receiver):
+    """Takes lines from a `Feeder`, and acknowledges them when they are durable (I1).
+
+    Args:
+        address: The feeder's.
+        positions: Whether a line's number is stored as its position, and asked for again.
+    """
+
+    def __init__(self, address: tuple[str, int], *, positions: bool = False) -> None:
+        super().__init__()
+        self.address = address
+        self.positions = positions
+        self._connection: socket.socket | None = None
+
+    def onStart(self) -> None:
+        self._thread = threading.Thread(target=self._receive, name="lines", daemon=True)
+        self._thread.start()
+
+    def onStop(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            # Only reading ends: acknowledgements of what is being stored still go out.
+            try:
+                connection.shutdown(socket.SHUT_RD)
+            except OSError:
+                pass
+        self._thread.join(10)
+
+    def _receive(self) -> None:
+        try:
+            connection = socket.create_connection(self.address, 20)
+            connection.settimeout(None)
+            self._connection = connection
+            start = self.lastPosition if self.positions else None
+            connection.sendall(
+                b"hello %d %s\n"
+                % (os.getpid(), str(start or 0 if self.positions else "-").encode())
+            )
+            self._lines(connection)
+        except OSError as error:
+            self.restart("the feeder is gone", error)
+        else:
+            self.restart("the feeder closed the connection")
+
+    def _lines(self, connection: socket.socket) -> None:
+        rest = b""
+        while (data := connection.recv(64 << 10)) and not self.isStopped():
+            *lines, rest = (rest + data).split(b"\n")
+            if lines:
+                end = int(lines[-1]) + 1
+                position = end if self.positions else None
+                self.store(lines, position=position, ack=partial(_acknowledge, connection, end))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_connection": None}
+
+
+def _acknowledge(connection: socket.socket, end: int) -> None:
+    try:
+        connection.sendall(b"%d\n" % end)
+    except OSError:
+        # It was not acknowledged, so it comes again.
+        return

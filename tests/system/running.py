@@ -1,0 +1,152 @@
+"""A streaming context in this process, its listener's events, and the numbers it processed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark import SparkContext
+
+from penstock.clock import Clock
+from penstock.streaming import StreamingContext, StreamingListener
+from tests.system.leftovers import assert_nothing_left
+
+WAIT_S = 60.0
+
+SMALL = {
+    "spark.streaming.blockInterval": "100ms",
+    "spark.penstock.memory.size": "32m",
+    "spark.penstock.block.maxSize": "4m",
+    "spark.penstock.wal.segmentSize": "16m",
+    "spark.penstock.receiver.maxRestartDelay": "1s",
+    "spark.streaming.gracefulStopTimeout": "60s",
+}
+"""Settings that keep a test small."""
+
+
+class Events(StreamingListener):
+    """Keeps all events of receivers and batches, and lets a test wait for one."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.seen: list[tuple[str, Any]] = []
+
+    def onReceiverStarted(self, receiverStarted: Any) -> None:
+        self._keep("started", receiverStarted.receiverInfo())
+
+    def onReceiverError(self, receiverError: Any) -> None:
+        self._keep("error", receiverError.receiverInfo())
+
+    def onReceiverStopped(self, receiverStopped: Any) -> None:
+        self._keep("stopped", receiverStopped.receiverInfo())
+
+    def onBatchCompleted(self, batchCompleted: Any) -> None:
+        self._keep("batch", batchCompleted.batchInfo())
+
+    def _keep(self, name: str, content: Any) -> None:
+        with self._changed:
+            self.seen.append((name, content))
+            self._changed.notify_all()
+
+    def of(self, name: str) -> list[Any]:
+        with self._changed:
+            return [content for found, content in self.seen if found == name]
+
+    def wait_for(
+        self, name: str, test: Callable[[Any], bool] = lambda _: True, count: int = 1
+    ) -> Any:
+        """Return the event with this number among those that fit."""
+
+        def fitting() -> list[Any]:
+            return [content for found, content in self.seen if found == name and test(content)]
+
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(fitting()) >= count, WAIT_S):
+                errors = [content.lastErrorMessage() for n, content in self.seen if n == "error"]
+                names = [n for n, _ in self.seen if n != "batch"]
+                raise AssertionError(f"no {name} ({count}) within {WAIT_S:g} s: {names}, {errors}")
+            return fitting()[count - 1]
+
+
+class Run:
+    """One streaming context, from its making to the check that it left nothing.
+
+    Attributes:
+        processed: What reached the output operation, in its order.
+    """
+
+    def __init__(
+        self, sc: SparkContext, *, batch_s: float = 0.5, clock: Clock | None = None
+    ) -> None:
+        self.sc = sc
+        self.application_id = str(sc.applicationId)
+        self.ssc = StreamingContext(sc, batch_s, clock=clock)
+        self.events = Events()
+        self.ssc.addStreamingListener(self.events)
+        self._changed = threading.Condition()
+        self.processed: list[Any] = []
+
+    def process(self, receiver: Any, convert: Callable[[Any], Any] = int) -> None:
+        """Add a stream whose records, each converted in a task, go to `processed`."""
+
+        def keep(rdd: Any) -> None:
+            found = rdd.map(convert).collect()
+            with self._changed:
+                self.processed.extend(found)
+                self._changed.notify_all()
+
+        self.ssc.receiverStream(receiver).foreachRDD(keep)
+
+    def start(self) -> None:
+        self.ssc.start()
+
+    def await_processed(self, count: int, timeout_s: float = WAIT_S) -> None:
+        with self._changed:
+            done = self._changed.wait_for(lambda: len(self.processed) >= count, timeout_s)
+            assert done, f"{len(self.processed)} of {count} records after {timeout_s:g} s"
+
+    def await_last(self, last: Any, timeout_s: float = WAIT_S) -> None:
+        with self._changed:
+            done = self._changed.wait_for(
+                lambda: bool(self.processed) and self.processed[-1] == last, timeout_s
+            )
+            assert done, f"{self.processed[-1:]} is the last, not {last}, after {timeout_s:g} s"
+
+    def stop(self, *, graceful: bool = True) -> None:
+        self.ssc.stop(stopSparkContext=False, stopGraceFully=graceful)
+
+
+@contextmanager
+def settings(sc: SparkContext, values: Mapping[str, str]) -> Iterator[None]:
+    """Let contexts that start within it see these settings, on top of `SMALL`."""
+    conf = sc.getConf()
+    for key, value in {**SMALL, **values}.items():
+        conf.set(key, value)
+    sc.getConf = lambda: conf  # type: ignore[method-assign]  # this one context's only
+    try:
+        yield
+    finally:
+        del sc.getConf
+
+
+@contextmanager
+def run_on(
+    sc: SparkContext,
+    values: Mapping[str, str] | None = None,
+    *,
+    batch_s: float = 0.5,
+    clock: Clock | None = None,
+    checkpoint: str | None = None,
+) -> Iterator[Run]:
+    """Make a `Run`; at its end it is stopped, and nothing of it may be left."""
+    with settings(sc, values or {}):
+        run = Run(sc, batch_s=batch_s, clock=clock)
+        if checkpoint is not None:
+            run.ssc.checkpoint(checkpoint)
+        try:
+            yield run
+        finally:
+            run.stop(graceful=False)
+        assert_nothing_left(run.application_id)

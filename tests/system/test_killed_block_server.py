@@ -1,0 +1,39 @@
+"""SIGKILL of the host's block server."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from tests.system.feeder import Feeder
+from tests.system.leftovers import await_that, block_servers
+from tests.system.receivers import NumberedLines
+from tests.system.running import run_on
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_killed_block_server_is_replaced_and_nothing_is_lost(sc: Any) -> None:
+    with Feeder() as feeder, run_on(sc) as run:
+        run.process(NumberedLines(feeder.address, positions=True))
+        run.start()
+        killed: list[int] = []
+        for _ in range(2):
+            feeder.await_acknowledged(2000)
+            await_that(
+                "a block server",
+                lambda: len(set(block_servers(run.application_id)) - set(killed)) == 1,
+            )
+            (pid,) = set(block_servers(run.application_id)) - set(killed)
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+        await_that("another block server", lambda: block_servers(run.application_id))
+        feeder.await_acknowledged(2000)
+        total = feeder.finish()
+        run.stop()
+        assert run.processed == list(range(total))
+        # The receiver was not disturbed: it is still the first.
+        assert len(feeder.pids) == 1

@@ -1,0 +1,73 @@
+"""SIGKILL of the driver: everything else ends by itself, and what was acknowledged is on disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.blockstore import BlockAccess, read_block
+from penstock.tracker import ReceivedBlockTracker
+from tests.system.driver_process import driver_process
+from tests.system.feeder import Feeder
+from tests.system.leftovers import memory_files
+
+pytestmark = pytest.mark.slow
+
+LEASE_S = 3
+
+
+def numbers_on_disk(checkpoint: Path, batches: list[int]) -> list[int]:
+    """Read, as a new driver would, all blocks that the ledger on disk knows of, in order."""
+    ledger = ReceivedBlockTracker.recover([0], str(checkpoint / "receivedBlockMetadata"))
+    try:
+        blocks = [
+            block
+            for time_ms in ledger.batch_times_ms
+            for block in ledger.get_blocks_of_batch_and_stream(time_ms, 0)
+        ]
+        batches.extend(ledger.batch_times_ms)
+        blocks.extend(ledger.unallocated_blocks(0))
+        numbers = []
+        for info in blocks:
+            with read_block(msgspec.structs.replace(info, memory=None), BlockAccess()) as block:
+                numbers.extend(int(record) for record in block.records())
+        return numbers
+    finally:
+        ledger.close()
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("victim", ["python", "python and jvm"])
+def test_a_killed_driver_leaves_no_process_and_every_acknowledged_record(
+    tmp_path: Path, victim: str
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    config = {
+        "master": "local[3]",
+        "checkpoint": str(checkpoint),
+        "settings": {"spark.penstock.blockServer.lease": f"{LEASE_S}s"},
+    }
+    with (
+        Feeder() as feeder,
+        driver_process(tmp_path, {**config, "feeders": [feeder.address]}) as driver,
+    ):
+        started = driver.wait_until_started()
+        feeder.await_acknowledged(5000)
+        assert any("penstock.blockstore.server" in name for name in driver.processes().values())
+        if victim == "python and jvm":
+            os.kill(started["jvm"], signal.SIGKILL)
+        driver.kill()
+        driver.assert_no_process_left(LEASE_S + 30)
+        acknowledged = feeder.acknowledged
+        processed = set(driver.numbers())
+        assert memory_files(started["application"]) == []
+    batches: list[int] = []
+    found = numbers_on_disk(checkpoint, batches)
+    # What is released is processed; what is not is on disk, in order, without a hole between.
+    assert set(found) | processed >= set(range(acknowledged))
+    assert found == list(range(found[0], found[0] + len(found)))
+    assert set(range(found[0])) <= processed
