@@ -57,6 +57,12 @@ class BlockServers:
         with self._lock:
             return host in self._hosts and self._hosts[host].peer is not None
 
+    def is_lost(self, host: str) -> bool:
+        """Whether the host had a block server and has none now."""
+        with self._lock:
+            known = self._hosts.get(host)
+            return known is not None and known.address is not None and known.peer is None
+
     def addresses(self) -> dict[str, tuple[str, int]]:
         """Return the address of each host's server, also of one that is gone but has its lease."""
         now_s = self._clock.monotonic_s()
@@ -84,6 +90,14 @@ class BlockServers:
                 return False
         _send(peer, attempts, segments)
         return True
+
+    def release_everywhere(self, attempts: Iterable[str]) -> None:
+        """Have what these attempts left deleted, on whichever host that is."""
+        with self._lock:
+            peers = [host.peer for host in self._hosts.values() if host.peer is not None]
+        names = tuple(attempts)
+        for peer in peers:
+            _send(peer, names, ())
 
     def stop(self, remove_files: bool) -> None:
         """Tell all servers that the application ends."""

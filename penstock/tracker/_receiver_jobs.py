@@ -81,6 +81,11 @@ class ReceiverJob:
         self._thread = cluster.thread(self._run, f"penstock-receiver-job-{stream_id}")
 
     @property
+    def stream_id(self) -> int:
+        """The receiver's stream."""
+        return self._stream_id
+
+    @property
     def tag(self) -> str:
         """The tag of its Spark jobs; no other jobs have it."""
         return self._tag

@@ -232,20 +232,31 @@ class ReceiverTracker:
         """Stop all receivers; the ledger and the block servers stay for the last batches (I10).
 
         Each is told to stop: it stores and reports its last blocks, deregisters, and its job ends.
-        What has not ended in time is cancelled.
+        What has not ended in time is cancelled. May be called
+        again when it was interrupted.
 
         Args:
             graceful: Wait the whole `timeout_s` for the receivers; else at most 10 s of it.
             timeout_s: The longest wait.
         """
         with self._lock:
-            if self._state is not TrackerState.STARTED:
+            # STOPPING: a call before was interrupted, or another thread is in it too.
+            if self._state not in (TrackerState.STARTED, TrackerState.STOPPING):
                 return
             self._state = TrackerState.STOPPING
             jobs = list(self._jobs)
         for job in jobs:
             job.stop()
         self.stop_all_receivers()
+        scheduled = [
+            stream_id
+            for stream_id, info in self._receivers.infos().items()
+            if info.state is ReceiverState.SCHEDULED
+        ]
+        for job in jobs:
+            # It has stored nothing yet, and may wait for a free slot for ever.
+            if job.stream_id in scheduled and job.is_alive:
+                job.cancel()
         end_s = time.monotonic() + (timeout_s if graceful else min(timeout_s, 10.0))
         self._await_jobs(jobs, end_s, "to store their last blocks and end")
         left = [job for job in jobs if job.is_alive]
@@ -500,6 +511,9 @@ class ReceiverTracker:
             self._tell(self._events.receiver_stopped, ended.info.info)
         if ended.disconnected:
             self.ledger.end_attempt(attempt)
+        if not ended.registered:
+            # It may have made its files, on whichever host it was.
+            self._block_servers.release_everywhere((attempt,))
         if stopping or ended.permanent:
             return Next.DONE
         if end is TaskEnd.ENDED and not ended.bounced:
@@ -578,6 +592,9 @@ class ReceiverTracker:
         if self.state is not TrackerState.STARTED:
             # It came just when the receivers were told to stop, and would never hear of it.
             peer.send(StopReceiver())
+        elif self._block_servers.is_lost(message.host):
+            # It died while no receiver was there to start another.
+            peer.send(EnsureBlockServer())
         if new:
             _log.info("Registered receiver %d from %s", message.stream_id, message.host)
             self._tell(self._events.receiver_started, info.info)

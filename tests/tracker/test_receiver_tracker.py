@@ -148,6 +148,8 @@ def test_a_receiver_that_registers_while_the_tracker_stops_is_refused(tmp_path: 
     with running_tracker(tmp_path) as (tracker, cluster, _):
         attempt = cluster.next_attempt()
         attempt.connect()
+        # Spark kills a task only after a while.
+        cluster.ignores_cancel = True
         stopping = threading.Thread(target=tracker.stop_receiving, args=(True, WAIT_S))
         stopping.start()
         while tracker.state is TrackerState.STARTED:
@@ -423,6 +425,44 @@ def test_i4_what_an_ended_attempt_left_is_deleted_by_the_block_server_of_its_hos
         tracker.stop(timeout_s=0)
         assert server.next_message() == StopBlockServer(remove_files=True)
         client.close()
+
+
+def test_what_an_attempt_left_that_never_registered_is_deleted_too(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (_, cluster, _):
+        first = cluster.next_attempt()
+        client, server = register_block_server(first, "127.0.0.1")
+        first.fail()
+        assert server.next_message() == ReleaseBlocks((first.launch.attempt,), ())
+        client.close()
+
+
+def test_a_receiver_that_still_waits_for_a_slot_does_not_hold_up_the_stop(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        cluster.next_attempt()
+        tracker.stop_receiving(True, WAIT_S)
+        assert len(cluster.cancelled) == 1
+
+
+def test_a_stop_that_was_interrupted_can_be_called_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        attempt = cluster.next_attempt()
+        attempt.register()
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(tracker, "_await_jobs", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                tracker.stop_receiving(True, WAIT_S)
+        stopping = threading.Thread(target=tracker.stop, args=(True, WAIT_S))
+        stopping.start()
+        attempt.obey()
+        stopping.join(WAIT_S)
+        assert tracker.state is TrackerState.STOPPED
+        assert cluster.cancelled == []
 
 
 def test_a_lost_block_server_is_replaced_by_a_receiver_of_its_host(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +173,7 @@ class ThreadCluster:
         self.master = "local[2]"
         self.up = list(executors)
         self.cancelled: list[str] = []
+        self.ignores_cancel = False
         self._attempts: queue.Queue[Attempt] = queue.Queue()
         self._running: dict[str, Attempt] = {}
 
@@ -201,8 +202,9 @@ class ThreadCluster:
         self.cancelled.append(tag)
         # As with Spark, what is submitted just after this is not cancelled by it.
         attempt = self._running.get(tag)
-        if attempt is not None and not attempt.end.done():
-            attempt.fail(RuntimeError("the job was cancelled"))
+        if attempt is not None and not self.ignores_cancel:
+            with suppress(InvalidStateError):
+                attempt.fail(RuntimeError("the job was cancelled"))
 
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
         return threading.Thread(target=target, name=name, daemon=True)

@@ -1,0 +1,127 @@
+"""A driver on ``local-cluster``: two receivers, one of whose executors is killed with SIGKILL.
+
+Argument 1 is a folder. Says what happened in one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+
+from penstock.blockstore import BlockRDD
+from penstock.receiver import Receiver
+from penstock.settings import Settings
+from penstock.tracker import ReceiverTracker
+from tests.tracker.tracker_cases import Events
+
+
+def executor_pid() -> int:
+    """The executor's JVM: the parent of the daemon that is this worker's parent."""
+    status = Path(f"/proc/{os.getppid()}/status").read_text()
+    found = re.search(r"^PPid:\s*(\d+)", status, re.MULTILINE)
+    assert found is not None
+    return int(found.group(1))
+
+
+class Numbers(Receiver):
+    def onStart(self) -> None:
+        self.reportError(f"executor {executor_pid()}")
+        threading.Thread(target=self.run, name="numbers", daemon=True).start()
+
+    def onStop(self) -> None:
+        pass
+
+    def run(self) -> None:
+        number = int(self.lastPosition or 0)
+        pause = threading.Event()
+        while not self.isStopped():
+            self.store([str(number + n).encode() for n in range(10)], position=number + 10)
+            number += 10
+            pause.wait(0.1)
+
+
+def main(folder: str) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    conf = SparkConf().setMaster("local-cluster[3,1,1024]").setAppName("penstock-kill")
+    conf.set("spark.ui.enabled", "false").set("spark.executor.memory", "512m")
+    conf.set("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
+    conf.set("spark.driver.memory", "512m")
+    sc = SparkContext(conf=conf)
+    sc.setLogLevel("OFF")
+    events = Events()
+    tracker = ReceiverTracker(
+        sc,
+        {n: (Numbers(), f"Numbers [{n}]") for n in range(2)},
+        Settings(memory_bytes=16 << 20, block_max_bytes=1 << 20, block_interval_ms=500),
+        application_id=str(sc.applicationId),
+        driver_log_folder=os.path.join(folder, "receivedBlockMetadata"),
+        block_log_root=os.path.join(folder, "receivedData"),
+        sync="none",
+        events=events,
+        remove_files=True,
+    )
+    tracker.start()
+    try:
+        result = run(sc, tracker, events)
+    finally:
+        tracker.stop(graceful=True, timeout_s=20)
+        sc.stop()
+    print(json.dumps(result), flush=True)
+
+
+def run(sc: SparkContext, tracker: ReceiverTracker, events: Events) -> dict[str, Any]:
+    pids: dict[int, int] = {}
+    reports = 0
+    started: list[int] = []
+    deadline = time.monotonic() + 90
+
+    def follow(enough: int) -> None:
+        nonlocal reports
+        while len(started) < enough or reports < enough:
+            assert time.monotonic() < deadline
+            kind, info = events._told.get(timeout=60)
+            if kind == "started":
+                started.append(info.streamId)
+            found = kind == "error" and re.fullmatch(r"executor (\d+)", info.lastErrorMessage)
+            if found:
+                pids[info.streamId] = int(found.group(1))
+                reports += 1
+
+    def wait_for_blocks(more: int) -> None:
+        enough = tracker.statistics().blocks_added + more
+        while tracker.statistics().blocks_added < enough:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    follow(2)
+    first = dict(pids)
+    wait_for_blocks(6)
+    os.kill(pids[0], signal.SIGKILL)
+    follow(3)
+    wait_for_blocks(6)
+    tracker.stop_receiving(True, 20)
+    tracker.allocate_blocks_to_batch(1000)
+    numbers = {}
+    for stream_id in (0, 1):
+        blocks = tracker.get_blocks_of_batch_and_stream(1000, stream_id)
+        numbers[stream_id] = [int(x) for x in BlockRDD(sc, blocks, tracker.block_access).collect()]
+    return {
+        "apart": first[0] != first[1],
+        "moved": pids[0] != first[0],
+        "restarted": started[2:],
+        "complete": [found == list(range(len(found))) for found in numbers.values()],
+        "counts": [len(found) for found in numbers.values()],
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

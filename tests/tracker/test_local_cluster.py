@@ -1,0 +1,42 @@
+"""Receivers on executors of their own, and an executor's JVM that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_receivers_are_spread_and_one_whose_executor_is_killed_goes_on_elsewhere(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.tracker.local_cluster_application", str(tmp_path)],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "SPARK_HOME": os.path.dirname(pyspark.__file__),
+            # local-cluster tells its workers apart from the driver by nothing else.
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    counts = said.pop("counts")
+    assert said == {"apart": True, "moved": True, "restarted": [0], "complete": [True, True]}
+    assert min(counts) > 60
+    assert list((tmp_path / "receivedData").glob("*")) == []
