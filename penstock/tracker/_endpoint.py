@@ -17,7 +17,7 @@ from typing import Protocol
 from penstock.tracker._batched_additions import BatchedAdditions
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wire import Peer, PendingReply, Reply, Server, WireOptions
-from penstock.wire.messages import AddBlock, Failure, Message
+from penstock.wire.messages import AddBlock, Failure, Message, Refused
 
 __all__ = ["ControlHandler", "TrackerEndpoint"]
 
@@ -37,19 +37,22 @@ class ControlHandler(Protocol):
 
 
 class TrackerEndpoint:
-    """The tracker's server. Its owner calls `start` once and `stop`."""
+    """The tracker's server. Its owner sets `handler`, calls `start` once, and `stop`.
+
+    Attributes:
+        handler: Deals with everything but `AddBlock`. Without one, all else is refused.
+    """
 
     def __init__(
         self,
         secret: bytes,
         ledger: ReceivedBlockTracker,
-        handler: ControlHandler,
         *,
         host: str,
         port: int,
         options: WireOptions,
     ) -> None:
-        self._handler = handler
+        self.handler: ControlHandler | None = None
         self._server = Server(
             secret, self, host=host, port=port, name="tracker-server", options=options
         )
@@ -93,12 +96,17 @@ class TrackerEndpoint:
         pending = PendingReply()
         if isinstance(message, AddBlock):
             return self._additions.submit(pending, message) or pending
-        self._submit(lambda: self._answer(peer, message, pending))
+        handler = self.handler
+        if handler is None:
+            return Refused(f"{type(message).__name__} is not taken here")
+        self._submit(lambda: self._answer(handler, peer, message, pending))
         return pending
 
     def on_disconnect(self, peer: Peer) -> None:
         """Queue the end of a connection behind the messages that came from it."""
-        self._submit(lambda: self._handler.on_peer_gone(peer))
+        handler = self.handler
+        if handler is not None:
+            self._submit(lambda: handler.on_peer_gone(peer))
 
     def _submit(self, function: Callable[[], None]) -> None:
         try:
@@ -114,9 +122,11 @@ class TrackerEndpoint:
         except Exception:  # noqa: BLE001 - a defect must not end the thread; it is logged
             _log.exception("the tracker failed to deal with something that came from a peer")
 
-    def _answer(self, peer: Peer, message: Message, pending: PendingReply) -> None:
+    def _answer(
+        self, handler: ControlHandler, peer: Peer, message: Message, pending: PendingReply
+    ) -> None:
         try:
-            answer = self._handler.on_control(peer, message)
+            answer = handler.on_control(peer, message)
         except Exception as error:  # noqa: BLE001 - becomes the answer, and a log line
             _log.exception("the tracker failed to deal with %s", type(message).__name__)
             answer = Failure(f"{type(error).__name__}: {error}")

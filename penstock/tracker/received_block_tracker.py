@@ -13,19 +13,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.clock import Clock, SystemClock
-from penstock.errors import PenstockError
 from penstock.tracker._block_numbers import BlockNumbers
+from penstock.tracker._driver_log import DriverLog, SnapshotRule
 from penstock.tracker._events import (
-    EVENTS_KIND,
-    SNAPSHOT_KIND,
     AttemptEndEvent,
     AttemptRegistrationEvent,
     BatchAllocationEvent,
     BatchCleanupEvent,
     Event,
-    LedgerRecord,
     addition_events,
-    encode,
 )
 from penstock.tracker._ledger_state import (
     AttemptRelease,
@@ -34,7 +30,6 @@ from penstock.tracker._ledger_state import (
     StreamLedger,
 )
 from penstock.tracker._recovery import recover_ledger
-from penstock.tracker._snapshot import snapshot_parts
 from penstock.tracker.errors import LedgerError, LedgerWriteError
 from penstock.wal import FileSystem, LocalFileSystem, LogOptions, LogReader, LogWriter
 from penstock.wire.messages import AddBlock, Failure, Ok, ReceivedBlockInfo, Refused
@@ -45,8 +40,7 @@ _log = logging.getLogger("penstock.tracker")
 
 _OK = Ok()
 
-DEFAULT_SNAPSHOT_BYTES = 8 << 20
-"""A snapshot is due after this many bytes of events (or twice the last snapshot, if larger)."""
+_SNAPSHOTS = SnapshotRule()
 
 
 @dataclass(frozen=True)
@@ -103,8 +97,7 @@ class ReceivedBlockTracker:
         *,
         log: LogWriter | None = None,
         clock: Clock | None = None,
-        snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
-        snapshot_age_s: float | None = None,
+        snapshots: SnapshotRule = _SNAPSHOTS,
     ) -> None:
         """Start an empty ledger.
 
@@ -113,35 +106,18 @@ class ReceivedBlockTracker:
             log: The driver log, empty and open for appending; closed by `close`. None: nothing
                 survives this process.
             clock: Says how old the log's segments are.
-            snapshot_bytes: Write a snapshot after this many bytes of events (or twice the last
-                snapshot, if that is more).
-            snapshot_age_s: Write one also after this time, unless there are fewer bytes of events
-                than the last snapshot had.
+            snapshots: When a snapshot is due.
         """
         self._stream_ids = frozenset(stream_ids)
-        self._driver_log = log
-        self._clock = clock or SystemClock()
-        self._snapshot_bytes = snapshot_bytes
-        self._snapshot_age_s = snapshot_age_s
-        self._last_snapshot_s = self._clock.monotonic_s()
+        self._driver_log = DriverLog(log, snapshots, clock or SystemClock())
         self._commit_lock = threading.Lock()
         self._state_lock = threading.Lock()
         self._state = LedgerState()
         for stream_id in sorted(self._stream_ids):
             self._state.streams[stream_id] = StreamLedger()
         # Guarded by _commit_lock:
-        self._number = 0
-        self._after = 0
-        self._first_segment = 0
-        self._bytes_since_snapshot = 0
-        self._last_snapshot_bytes = 0
-        self._closed = False
         self._blocks_added = 0
         self._blocks_known = 0
-        self._records_written = 0
-        self._bytes_written = 0
-        self._snapshots = 0
-        self._write_failures = 0
 
     @classmethod
     def recover(
@@ -152,8 +128,7 @@ class ReceivedBlockTracker:
         options: LogOptions | None = None,
         fs: FileSystem | None = None,
         clock: Clock | None = None,
-        snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
-        snapshot_age_s: float | None = None,
+        snapshots: SnapshotRule = _SNAPSHOTS,
         owner: bytes = b"",
     ) -> ReceivedBlockTracker:
         """Open the driver log in `folder` and go on from what it says; a new one if there is none.
@@ -167,8 +142,7 @@ class ReceivedBlockTracker:
             options: How the log is written; by default with sync at each record.
             fs: The file system.
             clock: For the age of segments.
-            snapshot_bytes: See the constructor.
-            snapshot_age_s: See the constructor.
+            snapshots: When a snapshot is due.
             owner: Written into each segment's header, for people who look at the log.
 
         Raises:
@@ -187,30 +161,22 @@ class ReceivedBlockTracker:
             user_header=owner,
         )
         try:
-            tracker = cls(
-                stream_ids,
-                log=log,
-                clock=clock,
-                snapshot_bytes=snapshot_bytes,
-                snapshot_age_s=snapshot_age_s,
-            )
-            tracker._recover(folder, LogReader.open(folder, fs=fs))
+            tracker = cls(stream_ids, log=log, clock=clock, snapshots=snapshots)
+            tracker._recover(folder, LogReader.open(folder, fs=fs), clock)
         except BaseException:
             log.close()
             raise
         return tracker
 
-    def _recover(self, folder: str, reader: LogReader) -> None:
-        started = self._clock.monotonic_s()
+    def _recover(self, folder: str, reader: LogReader, clock: Clock) -> None:
+        started_s = clock.monotonic_s()
         found = recover_ledger(folder, reader)
         self._state = found.state
         for attempt in found.state.attempts.values():
             attempt.ended = True
         for stream_id in sorted(self._stream_ids):
             found.state.streams.setdefault(stream_id, StreamLedger())
-        self._number = found.number
-        self._after = found.after
-        self._first_segment = max(found.first_segment, 0)
+        self._driver_log.go_on_from(found)
         if not found.records:
             return
         _log.info(
@@ -220,10 +186,10 @@ class ReceivedBlockTracker:
             sum(len(stream.unallocated) for stream in found.state.streams.values()),
             len(found.state.batches),
             found.records,
-            self._clock.monotonic_s() - started,
+            clock.monotonic_s() - started_s,
         )
         with self._commit_lock:
-            self._write_snapshot()
+            self._driver_log.write_snapshot(found.state)
 
     # -- receivers -----------------------------------------------------------------------------
 
@@ -451,79 +417,21 @@ class ReceivedBlockTracker:
                 len(state.attempts),
                 self._blocks_added,
                 self._blocks_known,
-                self._records_written,
-                self._bytes_written,
-                self._snapshots,
-                self._write_failures,
+                self._driver_log.records,
+                self._driver_log.size_bytes,
+                self._driver_log.snapshots,
+                self._driver_log.failures,
             )
 
     def close(self) -> None:
         """Close the driver log. What the ledger knows can still be asked, but not changed."""
         with self._commit_lock:
-            self._closed = True
-            if self._driver_log is not None:
-                self._driver_log.close()
+            self._driver_log.close()
 
     def _commit(self, what: str, events: tuple[Event, ...], apply: Callable[[], None]) -> None:
         """Write events, then apply them. Needs `_commit_lock`."""
-        if self._closed:
-            raise LedgerWriteError(what, "the ledger is closed")
-        if self._driver_log is not None:
-            self._number += 1
-            payload = encode(LedgerRecord(self._number, self._after, events))
-            try:
-                self._driver_log.append(EVENTS_KIND, payload)
-            except (PenstockError, OSError) as error:
-                self._write_failures += 1
-                raise LedgerWriteError(what, str(error)) from error
-            self._after = self._number
-            self._records_written += 1
-            self._bytes_written += len(payload)
-            self._bytes_since_snapshot += len(payload)
+        self._driver_log.append(what, events)
         with self._state_lock:
             apply()
-        if self._snapshot_is_due():
-            self._write_snapshot()
-
-    def _snapshot_is_due(self) -> bool:
-        """Needs `_commit_lock`. Snapshots cost at most about as much as the events themselves."""
-        if self._bytes_since_snapshot >= max(self._snapshot_bytes, 2 * self._last_snapshot_bytes):
-            return True
-        return (
-            self._snapshot_age_s is not None
-            and self._bytes_since_snapshot > self._last_snapshot_bytes
-            and self._clock.monotonic_s() - self._last_snapshot_s >= self._snapshot_age_s
-        )
-
-    def _write_snapshot(self) -> None:
-        """Begin a segment with the whole ledger and remove the older ones. Needs `_commit_lock`.
-
-        A snapshot that fails is one log line: the events before it are all still there.
-        """
-        log = self._driver_log
-        if log is None:
-            return
-        self._bytes_since_snapshot = 0
-        self._last_snapshot_s = self._clock.monotonic_s()
-        size = 0
-        segment = -1
-        try:
-            log.roll()
-            for part in snapshot_parts(self._state, self._number + 1, self._after):
-                self._number = part.number
-                payload = encode(part)
-                place = log.append(SNAPSHOT_KIND, payload)
-                segment = place.segment if segment < 0 else segment
-                size += len(payload)
-            self._after = self._number
-        except (PenstockError, OSError) as error:
-            self._write_failures += 1
-            _log.warning("the driver log did not take a snapshot, older segments stay: %s", error)
-            return
-        self._last_snapshot_bytes = size
-        self._snapshots += 1
-        try:
-            log.remove_segments(range(self._first_segment, segment))
-            self._first_segment = segment
-        except (PenstockError, OSError) as error:
-            _log.warning("segments of the driver log before %d stay: %s", segment, error)
+        if self._driver_log.snapshot_is_due:
+            self._driver_log.write_snapshot(self._state)

@@ -7,27 +7,28 @@ import logging
 import secrets
 import threading
 import time
-import traceback
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from pyspark import cloudpickle
 
 from penstock.blockstore import BlockAccess
 from penstock.clock import Clock, SystemClock
-from penstock.errors import IllegalStateError, PenstockError
-from penstock.receiver import Receiver, ReceiverFailedError, ReceiverLaunch
+from penstock.errors import IllegalStateError
+from penstock.receiver import Receiver, ReceiverLaunch
 from penstock.settings import Settings
 from penstock.tracker._block_servers import BlockServers
+from penstock.tracker._control import Control
+from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._endpoint import TrackerEndpoint
-from penstock.tracker._receiver_jobs import Launch, Next, ReceiverJob
-from penstock.tracker._receiver_task import ReceiverTask
+from penstock.tracker._listeners import Listeners, ReceiverTrackerEvents
+from penstock.tracker._receiver_jobs import ReceiverJob
+from penstock.tracker._receiver_starts import ReceiverStarts
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._restart_backoff import RestartBackoff
-from penstock.tracker.cluster import Cluster, SparkCluster, TaskEnd
+from penstock.tracker.cluster import Cluster, SparkCluster
 from penstock.tracker.errors import (
-    LedgerError,
     NoExecutorsError,
     ReceiverPickleError,
     TooFewSlotsError,
@@ -35,23 +36,11 @@ from penstock.tracker.errors import (
 from penstock.tracker.received_block_tracker import LedgerStatistics, ReceivedBlockTracker
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
 from penstock.tracker.receiver_tracking_info import ReceiverInfo, ReceiverState
-from penstock.tracker.task_location import TaskLocation
 from penstock.wal import LogOptions, SyncPolicy
-from penstock.wire import Peer, WireOptions
+from penstock.wire import WireOptions
 from penstock.wire.messages import (
-    BlockServerRegistered,
     CleanupOldBlocks,
-    DeregisterReceiver,
-    EnsureBlockServer,
-    Failure,
-    Message,
-    Ok,
     ReceivedBlockInfo,
-    Refused,
-    RegisterBlockServer,
-    Registered,
-    RegisterReceiver,
-    ReportError,
     StopReceiver,
 )
 
@@ -66,8 +55,6 @@ _DRIVER_SEGMENT_BYTES = 16 << 20
 _IDS_PER_MESSAGE = 10_000
 _CANCEL_S = 10.0
 _LOOK_S = 0.25
-_SERVER_GRACE_S = 1.0
-_HOPELESS_STARTS = 3
 
 
 class TrackerState(enum.Enum):
@@ -77,22 +64,6 @@ class TrackerState(enum.Enum):
     STARTED = 1
     STOPPING = 2
     STOPPED = 3
-
-
-class ReceiverTrackerEvents(Protocol):
-    """Who is told of receivers. Called on the tracker's threads: must not block for long."""
-
-    def receiver_started(self, info: ReceiverInfo, /) -> None:
-        """A receiver registered."""
-
-    def receiver_error(self, info: ReceiverInfo, /) -> None:
-        """A receiver, or its job, had an error; it may go on."""
-
-    def receiver_stopped(self, info: ReceiverInfo, /) -> None:
-        """A receiver stopped; unless the tracker stops too, it starts again."""
-
-    def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:
-        """A receiver cannot be started, however often it is tried; it is given up."""
 
 
 class ReceiverTracker:
@@ -144,11 +115,10 @@ class ReceiverTracker:
         self._driver_log_folder = driver_log_folder
         self._block_log_root = block_log_root
         self._sync = sync
-        self._events = events
+        self._listeners = Listeners(events)
         self._clock = clock or SystemClock()
         self._remove_files = remove_files
         self._secret = secrets.token_bytes(32)
-        self._policy = ReceiverSchedulingPolicy()
         self._receivers = Receivers(
             {
                 stream_id: (name, receiver.preferredLocation())
@@ -161,8 +131,6 @@ class ReceiverTracker:
         self._lock = threading.Lock()
         self._state = TrackerState.INITIALIZED
         self._pickled: dict[int, bytes] = {}
-        self._first_locations: dict[int, tuple[TaskLocation, ...]] = {}
-        self._hopeless: dict[int, int] = dict.fromkeys(receivers, 0)
         self._jobs: list[ReceiverJob] = []
         self._ledger: ReceivedBlockTracker | None = None
         self._endpoint: TrackerEndpoint | None = None
@@ -175,6 +143,9 @@ class ReceiverTracker:
         """Where it is in its life."""
         with self._lock:
             return self._state
+
+    def _is_started(self) -> bool:
+        return self.state is TrackerState.STARTED
 
     def start(self) -> None:
         """Open the ledger, listen, and start all receivers.
@@ -269,7 +240,7 @@ class ReceiverTracker:
             self._cancel(left)
         for info in self._receivers.deactivate_all():
             _log.warning("Receiver %d exited but didn't deregister", info.stream_id)
-            self._tell(self._events.receiver_stopped, info.info)
+            self._listeners.stopped(info)
 
     def _await_jobs(self, jobs: Sequence[ReceiverJob], end_s: float, what: str) -> None:
         said = False
@@ -317,7 +288,7 @@ class ReceiverTracker:
                 sync_interval_s=self._settings.wal_sync_interval_ms / 1000,
             ),
             clock=self._clock,
-            snapshot_age_s=self._settings.driver_wal_rolling_s,
+            snapshots=SnapshotRule(age_s=self._settings.driver_wal_rolling_s),
             owner=self._application_id.encode(),
         )
 
@@ -326,10 +297,18 @@ class ReceiverTracker:
         endpoint = TrackerEndpoint(
             self._secret,
             ledger,
-            self,
             host=host,
             port=self._settings.tracker_port,
             options=WireOptions(max_frame_bytes=self._settings.max_frame_bytes),
+        )
+        endpoint.handler = Control(
+            ledger,
+            self._receivers,
+            self._block_servers,
+            self._listeners,
+            lease_s=self._settings.block_server_lease_s,
+            is_started=self._is_started,
+            later=endpoint.later,
         )
         bound = endpoint.start()
         self._endpoint = endpoint
@@ -347,14 +326,24 @@ class ReceiverTracker:
                 "no executor is up, so no receiver can run: look at the cluster manager"
             )
         wishes = {stream: self._receivers.preferred(stream) for stream in self._receiver_objects}
-        self._first_locations = self._policy.schedule_receivers(wishes, executors)
+        starts = ReceiverStarts(
+            {stream: partial(self._launch, stream) for stream in self._receiver_objects},
+            ReceiverSchedulingPolicy().schedule_receivers(wishes, executors),
+            cluster=self._cluster,
+            ledger=self.ledger,
+            receivers=self._receivers,
+            block_servers=self._block_servers,
+            listeners=self._listeners,
+            remove_files=self._remove_files,
+            is_started=self._is_started,
+        )
         settings = self._settings
         with self._lock:
             self._jobs = [
                 ReceiverJob(
                     stream_id,
                     self._cluster,
-                    self,
+                    starts,
                     RestartBackoff(settings.restart_max_delay_s, settings.restart_reset_s),
                     self._clock,
                 )
@@ -362,6 +351,23 @@ class ReceiverTracker:
             ]
         for job in self._jobs:
             job.start()
+
+    def _launch(self, stream_id: int, attempt: str, hosts: Mapping[str, str]) -> ReceiverLaunch:
+        return ReceiverLaunch(
+            stream_id=stream_id,
+            attempt=attempt,
+            receiver=self._pickled[stream_id],
+            tracker_address=self._address,
+            secret=self._secret,
+            application_id=self._application_id,
+            settings=self._settings,
+            block_log_root=self._block_log_root,
+            sync=self._sync,
+            storage_level=ReceiverLaunch.storage_level_tuple(
+                self._receiver_objects[stream_id].storageLevel
+            ),
+            executor_hosts=hosts,
+        )
 
     def stop_all_receivers(self) -> None:
         """Tell all connected receivers to stop (Spark's ``StopAllReceivers``)."""
@@ -459,189 +465,6 @@ class ReceiverTracker:
             if self._block_servers.release(host, gone, segments.get(host, [])) and gone:
                 self.ledger.forget_attempts(gone)
 
-    # -- the jobs' threads ---------------------------------------------------------------------
-
-    def next_launch(self, stream_id: int) -> Launch | None:
-        """Prepare a new attempt of a receiver (`ReceiverJobOwner`)."""
-        if self.state is not TrackerState.STARTED:
-            return None
-        executors = self._cluster.executors()
-        with self._lock:
-            locations = self._first_locations.pop(stream_id, None)
-        if locations is None:
-            locations = self._policy.reschedule_receiver(
-                stream_id, self._receivers.preferred(stream_id), self._receivers.infos(), executors
-            )
-        attempt = uuid.uuid4().hex
-        receiver = self._receiver_objects[stream_id]
-        launch = ReceiverLaunch(
-            stream_id=stream_id,
-            attempt=attempt,
-            receiver=self._pickled[stream_id],
-            tracker_address=self._address,
-            secret=self._secret,
-            application_id=self._application_id,
-            settings=self._settings,
-            block_log_root=self._block_log_root,
-            sync=self._sync,
-            storage_level=ReceiverLaunch.storage_level_tuple(receiver.storageLevel),
-            executor_hosts={executor.executor_id: executor.host for executor in executors},
-        )
-        self._receivers.schedule(stream_id, attempt, locations)
-        return Launch(attempt, ReceiverTask(launch, self._remove_files), locations)
-
-    def job_ended(
-        self, stream_id: int, attempt: str, end: TaskEnd | None, error: Exception | None
-    ) -> Next:
-        """Take note of a job's end and say whether the receiver starts again (`ReceiverJobOwner`).
-
-        It does unless the tracker stops, the receiver ended for good, or it is hopeless.
-        """
-        stopping = self.state is not TrackerState.STARTED
-        if error is not None and not stopping:
-            text, trace = f"The job of receiver {stream_id} failed", _text_of(error)
-            _log.warning("%s: %s", text, _headline(trace))
-            self._tell(
-                self._events.receiver_error,
-                self._receivers.keep_error(stream_id, text, trace).info,
-            )
-        ended = self._receivers.job_ended(stream_id, attempt)
-        if ended.was_active:
-            _log.warning("Receiver %d exited but didn't deregister", stream_id)
-            self._tell(self._events.receiver_stopped, ended.info.info)
-        if ended.disconnected:
-            self.ledger.end_attempt(attempt)
-        if not ended.registered:
-            # It may have made its files, on whichever host it was.
-            self._block_servers.release_everywhere((attempt,))
-        if stopping or ended.permanent:
-            return Next.DONE
-        if end is TaskEnd.ENDED and not ended.bounced:
-            return Next.DONE
-        return self._judge(stream_id, ended.registered, error)
-
-    def _judge(self, stream_id: int, registered: bool, error: Exception | None) -> Next:
-        """Give a receiver up whose task raises in Python again and again before it registers."""
-        trace = _text_of(error) if error is not None else ""
-        with self._lock:
-            hopeless = (
-                not registered
-                and "Traceback (most recent call last)" in trace
-                and ReceiverFailedError.__name__ not in trace
-            )
-            self._hopeless[stream_id] = self._hopeless[stream_id] + 1 if hopeless else 0
-            if self._hopeless[stream_id] < _HOPELESS_STARTS:
-                return Next.START_AGAIN
-        self._permanent(
-            stream_id, f"Receiver {stream_id} failed {_HOPELESS_STARTS} times at its start", trace
-        )
-        return Next.DONE
-
-    def job_thread_died(self, stream_id: int, error: BaseException) -> None:
-        """Tell the user of a defect (`ReceiverJobOwner`)."""
-        trace = "".join(traceback.format_exception(error))
-        self._permanent(stream_id, f"The thread of receiver {stream_id} died", trace)
-
-    def _permanent(self, stream_id: int, message: str, error: str) -> None:
-        _log.error("%s; it is given up", message)
-        try:
-            self._events.permanent_error(stream_id, message, error)
-        except Exception:  # noqa: BLE001 - the user's code; the tracker goes on
-            _log.exception("a listener failed")
-
-    def _tell(self, event: Callable[[ReceiverInfo], None], info: ReceiverInfo) -> None:
-        try:
-            event(info)
-        except Exception:  # noqa: BLE001 - the user's code; the tracker goes on
-            _log.exception("a listener failed")
-
-    # -- the control thread --------------------------------------------------------------------
-
-    def on_control(self, peer: Peer, message: Message) -> Message:
-        """Deal with a message of a receiver or a block server (`ControlHandler`)."""
-        if isinstance(message, RegisterReceiver):
-            return self._register(peer, message)
-        if isinstance(message, ReportError):
-            self._report_error(message)
-            return Ok()
-        if isinstance(message, DeregisterReceiver):
-            info = self._receivers.deregister(message)
-            if info is not None:
-                _log.info("Deregistered receiver %d: %s", message.stream_id, message.message)
-                self._tell(self._events.receiver_stopped, info.info)
-            return Ok()
-        if isinstance(message, RegisterBlockServer):
-            self._block_servers.register(peer, message)
-            _log.info("block server of %s: %s:%d", message.host, *message.address)
-            return BlockServerRegistered(self._settings.block_server_lease_s)
-        return Refused(f"{type(message).__name__} is not for the tracker")
-
-    def _register(self, peer: Peer, message: RegisterReceiver) -> Message:
-        refusal = self._refusal(message)
-        if refusal is not None:
-            _log.warning("refused a receiver: %s", refusal)
-            return Refused(refusal)
-        try:
-            registration = self.ledger.register_attempt(
-                message.stream_id, message.attempt, message.host
-            )
-        except LedgerError as error:
-            # A log that is full now may have space later.
-            return Failure(str(error))
-        info, new, rate = self._receivers.register(peer, message)
-        if self.state is not TrackerState.STARTED:
-            # It came just when the receivers were told to stop, and would never hear of it.
-            peer.send(StopReceiver())
-        elif self._block_servers.is_lost(message.host):
-            # It died while no receiver was there to start another.
-            peer.send(EnsureBlockServer())
-        if new:
-            _log.info("Registered receiver %d from %s", message.stream_id, message.host)
-            self._tell(self._events.receiver_started, info.info)
-        return Registered(registration.first_block_number, registration.last_position, rate)
-
-    def _refusal(self, message: RegisterReceiver) -> str | None:
-        if self.state is not TrackerState.STARTED:
-            return f"the tracker stops, so receiver {message.stream_id} may not start"
-        return self._receivers.refusal(message)
-
-    def _report_error(self, message: ReportError) -> None:
-        info = self._receivers.report_error(message)
-        if info is None:
-            return
-        _log.warning("Receiver %d: %s", message.stream_id, message.message)
-        self._tell(self._events.receiver_error, info.info)
-        if message.permanent:
-            self._permanent(message.stream_id, message.message, message.error)
-
-    def on_peer_gone(self, peer: Peer) -> None:
-        """Deal with the end of a connection (`ControlHandler`)."""
-        gone = self._receivers.disconnected(peer)
-        if gone is not None:
-            attempt, is_over = gone
-            if is_over:
-                self.ledger.end_attempt(attempt)
-            return
-        host = self._block_servers.disconnected(peer)
-        with self._lock:
-            endpoint = self._endpoint
-            running = self._state is TrackerState.STARTED
-        if host is not None and endpoint is not None and running:
-            # It may only have lost its connection; give it a moment to come back.
-            endpoint.later(_SERVER_GRACE_S, lambda: self._replace_block_server(host))
-
-    def _replace_block_server(self, host: str) -> None:
-        if self._block_servers.is_served(host) or self.state is not TrackerState.STARTED:
-            return
-        peer = self._receivers.peer_on(host)
-        if peer is None:
-            _log.warning(
-                "the block server of %s is gone, and no receiver there can start one", host
-            )
-            return
-        _log.warning("the block server of %s is gone; a receiver there starts another", host)
-        peer.send(EnsureBlockServer())
-
 
 def _pickle(stream_id: int, receiver: Receiver) -> bytes:
     try:
@@ -650,19 +473,6 @@ def _pickle(stream_id: int, receiver: Receiver) -> bytes:
     except Exception as error:  # whatever pickling runs into in the author's objects
         raise ReceiverPickleError(stream_id, type(receiver).__name__, str(error)) from error
     return pickled
-
-
-def _text_of(error: BaseException) -> str:
-    """Return what there is to know of a failed job: Spark puts the task's traceback there."""
-    return str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
-
-
-def _headline(text: str) -> str:
-    """Return the line of a failed job's text that says most: Java's text ends with its stack."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith("Caused by: ")]
-    telling = [line for line in lines if not line.startswith(("at ", "... ", "File "))]
-    return (causes or telling or lines or ["no reason given"])[-1]
 
 
 def _cleanups(

@@ -10,22 +10,14 @@ import sys
 import time
 
 from penstock.tracker import ReceivedBlockTracker
+from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._endpoint import TrackerEndpoint
 from penstock.wal import LogOptions, SyncPolicy
-from penstock.wire import Peer, WireOptions
-from penstock.wire.messages import Message, Ok
+from penstock.wire import WireOptions
 from tests.tracker.ledger_cases import attempt_name
 
 SECRET = bytes(range(32))
 STREAMS = (0, 1, 2, 3)
-
-
-class Nobody:
-    def on_control(self, peer: Peer, message: Message) -> Message:
-        return Ok()
-
-    def on_peer_gone(self, peer: Peer) -> None:
-        pass
 
 
 def main(folder: str) -> None:
@@ -33,15 +25,13 @@ def main(folder: str) -> None:
         STREAMS,
         folder,
         options=LogOptions(segment_size=256 << 10, alignment=64, sync=SyncPolicy.ALWAYS),
-        snapshot_bytes=100_000,
+        snapshots=SnapshotRule(100_000),
     )
     first = [
         ledger.register_attempt(stream, attempt_name(stream), "host").first_block_number
         for stream in STREAMS
     ]
-    endpoint = TrackerEndpoint(
-        SECRET, ledger, Nobody(), host="127.0.0.1", port=0, options=WireOptions()
-    )
+    endpoint = TrackerEndpoint(SECRET, ledger, host="127.0.0.1", port=0, options=WireOptions())
     address = endpoint.start()
     print(json.dumps({"address": address, "first": first}), flush=True)
     started = time.monotonic()

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker.errors import LedgerWriteError
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import LogOptions, SyncPolicy
@@ -81,7 +82,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def open(self) -> ReceivedBlockTracker:
         return ReceivedBlockTracker.recover(
-            STREAMS, FOLDER, options=OPTIONS, fs=self.fs, snapshot_bytes=1500
+            STREAMS, FOLDER, options=OPTIONS, fs=self.fs, snapshots=SnapshotRule(1500)
         )
 
     @property

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.clock import ManualClock
+from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._events import EVENTS_KIND
 from penstock.tracker.errors import LedgerError, LedgerRecoveryError, LedgerWriteError
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
@@ -32,7 +34,7 @@ def folder(tmp_path: Path) -> str:
 
 def recover(folder: str, *streams: int, snapshot_bytes: int = 1 << 20) -> ReceivedBlockTracker:
     return ReceivedBlockTracker.recover(
-        streams or (0,), folder, options=LOG_OPTIONS, snapshot_bytes=snapshot_bytes
+        streams or (0,), folder, options=LOG_OPTIONS, snapshots=SnapshotRule(snapshot_bytes)
     )
 
 
@@ -362,6 +364,36 @@ def test_snapshots_let_old_segments_go_and_keep_everything(folder: str) -> None:
     assert third.batch_times_ms == tracker.batch_times_ms
 
 
+def test_snapshots_come_with_age_too_so_that_a_quiet_log_does_not_grow(folder: str) -> None:
+    clock = ManualClock()
+    tracker = ReceivedBlockTracker.recover(
+        [0], folder, options=LOG_OPTIONS, clock=clock, snapshots=SnapshotRule(age_s=60)
+    )
+    for minute in range(5):
+        for n in range(20):
+            tracker.allocate_blocks_to_batch(minute * 100 + n)
+            tracker.cleanup_old_batches(minute * 100 + n)
+        assert tracker.statistics().snapshots == minute
+        clock.advance(60_000)
+        tracker.allocate_blocks_to_batch(minute * 100 + 50)
+        assert tracker.statistics().snapshots == minute + 1
+    with LogReader.open(folder) as reader:
+        assert len(reader.segments) == 1
+
+
+def test_a_snapshot_that_fails_harms_nothing(folder: str) -> None:
+    fs = RefusingFileSystem()
+    tracker = ReceivedBlockTracker.recover(
+        [0], folder, options=LOG_OPTIONS, fs=fs, snapshots=SnapshotRule(1)
+    )
+    fs.full = True
+    assert not tracker.allocate_blocks_to_batch(1)
+    fs.full = False
+    for time_ms in range(2, 30):
+        assert tracker.allocate_blocks_to_batch(time_ms)
+    assert recover(after_crash(folder)).batch_times_ms == tuple(range(2, 30))
+
+
 def test_a_snapshot_without_its_end_is_as_if_never_begun(folder: str) -> None:
     from penstock.tracker._events import SNAPSHOT_KIND, encode
     from penstock.tracker._snapshot import snapshot_parts
@@ -371,7 +403,9 @@ def test_a_snapshot_without_its_end_is_as_if_never_begun(folder: str) -> None:
     blocks = [block(0, A1, first + n, position=b"x" * 1_500_000) for n in range(3)]
     for info in blocks:
         add(tracker, 0, A1, [info])
-    parts = list(snapshot_parts(tracker._state, tracker._number + 1, tracker._after))
+    parts = list(
+        snapshot_parts(tracker._state, tracker._driver_log._number + 1, tracker._driver_log._after)
+    )
     assert len(parts) > 1
     tracker.close()
     with LogWriter.create(folder, options=LOG_OPTIONS) as log:

@@ -69,7 +69,6 @@ def test_should_restart_receiver_after_stopping_it(tmp_path: Path) -> None:
         assert not events.next("stopped").active
         # `Receiver.stop` ends the attempt, not the receiver.
         first.fail()
-        assert "RuntimeError" in events.next("error").lastError
         second = cluster.next_attempt()
         assert second.launch.attempt != first.launch.attempt
         second.register()

@@ -1,0 +1,145 @@
+"""`Control`: what the tracker does with the messages of receivers and block servers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from penstock.tracker._block_servers import BlockServers
+from penstock.tracker._listeners import Listeners
+from penstock.tracker._receivers import Receivers
+from penstock.tracker.errors import LedgerError
+from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.wire import Peer
+from penstock.wire.messages import (
+    BlockServerRegistered,
+    DeregisterReceiver,
+    EnsureBlockServer,
+    Failure,
+    Message,
+    Ok,
+    Refused,
+    RegisterBlockServer,
+    Registered,
+    RegisterReceiver,
+    ReportError,
+    StopReceiver,
+)
+
+__all__ = ["Control"]
+
+_log = logging.getLogger("penstock.tracker")
+
+_SERVER_GRACE_S = 1.0
+"""How long a block server may be away before another is started."""
+
+
+class Control:
+    """Deals with everything but `AddBlock`; all calls come on the endpoint's control thread."""
+
+    def __init__(
+        self,
+        ledger: ReceivedBlockTracker,
+        receivers: Receivers,
+        block_servers: BlockServers,
+        listeners: Listeners,
+        *,
+        lease_s: float,
+        is_started: Callable[[], bool],
+        later: Callable[[float, Callable[[], None]], None],
+    ) -> None:
+        """Make it.
+
+        Args:
+            ledger: The ledger.
+            receivers: The table of receivers.
+            block_servers: The block servers.
+            listeners: Are told of receivers.
+            lease_s: What block servers are promised.
+            is_started: Whether the tracker runs and does not stop yet.
+            later: Runs something on the control thread after some seconds.
+        """
+        self._ledger = ledger
+        self._receivers = receivers
+        self._block_servers = block_servers
+        self._listeners = listeners
+        self._lease_s = lease_s
+        self._is_started = is_started
+        self._later = later
+
+    def on_control(self, peer: Peer, message: Message) -> Message:
+        """Deal with a message and return the answer (`ControlHandler`)."""
+        if isinstance(message, RegisterReceiver):
+            return self._register(peer, message)
+        if isinstance(message, ReportError):
+            self._report_error(message)
+            return Ok()
+        if isinstance(message, DeregisterReceiver):
+            info = self._receivers.deregister(message)
+            if info is not None:
+                _log.info("Deregistered receiver %d: %s", message.stream_id, message.message)
+                self._listeners.stopped(info)
+            return Ok()
+        if isinstance(message, RegisterBlockServer):
+            self._block_servers.register(peer, message)
+            _log.info("block server of %s: %s:%d", message.host, *message.address)
+            return BlockServerRegistered(self._lease_s)
+        return Refused(f"{type(message).__name__} is not for the tracker")
+
+    def _register(self, peer: Peer, message: RegisterReceiver) -> Message:
+        refusal = self._refusal(message)
+        if refusal is not None:
+            _log.warning("refused a receiver: %s", refusal)
+            return Refused(refusal)
+        try:
+            registration = self._ledger.register_attempt(
+                message.stream_id, message.attempt, message.host
+            )
+        except LedgerError as error:
+            # A log that is full now may have space later.
+            return Failure(str(error))
+        info, new, rate = self._receivers.register(peer, message)
+        if not self._is_started():
+            # It came just when the receivers were told to stop, and would never hear of it.
+            peer.send(StopReceiver())
+        if new:
+            _log.info("Registered receiver %d from %s", message.stream_id, message.host)
+            self._listeners.started(info)
+        return Registered(registration.first_block_number, registration.last_position, rate)
+
+    def _refusal(self, message: RegisterReceiver) -> str | None:
+        if not self._is_started():
+            return f"the tracker stops, so receiver {message.stream_id} may not start"
+        return self._receivers.refusal(message)
+
+    def _report_error(self, message: ReportError) -> None:
+        info = self._receivers.report_error(message)
+        if info is None:
+            return
+        _log.warning("Receiver %d: %s", message.stream_id, message.message)
+        self._listeners.error(info)
+        if message.permanent:
+            self._listeners.gave_up(message.stream_id, message.message, message.error)
+
+    def on_peer_gone(self, peer: Peer) -> None:
+        """Deal with the end of a connection (`ControlHandler`)."""
+        gone = self._receivers.disconnected(peer)
+        if gone is not None:
+            attempt, is_over = gone
+            if is_over:
+                self._ledger.end_attempt(attempt)
+            return
+        host = self._block_servers.disconnected(peer)
+        if host is not None and self._is_started():
+            # It may only have lost its connection; give it a moment to come back.
+            self._later(_SERVER_GRACE_S, lambda: self._replace_block_server(host))
+
+    def _replace_block_server(self, host: str) -> None:
+        if self._block_servers.is_served(host) or not self._is_started():
+            return
+        peer = self._receivers.peer_on(host)
+        if peer is None:
+            _log.warning("the block server of %s is gone; no receiver there can start one", host)
+            return
+        _log.warning("the block server of %s is gone; a receiver there starts another", host)
+        peer.send(EnsureBlockServer())
