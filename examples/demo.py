@@ -40,20 +40,19 @@ WORD = re.compile(r"[a-z]{4,}")
 
 def main() -> int:
     options = parse_options()
-    show = Progress(sys.stdout, interval_s=None if sys.stdout.isatty() else 5.0)
-    with ExitStack() as undo:
-        undo.enter_context(show)
-        # Undone in the reverse order, and no further Ctrl-C may cut that short.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with Progress(sys.stdout, interval_s=None if sys.stdout.isatty() else 5.0) as show:
         try:
-            return run(options, show, undo)
+            with ExitStack() as undo:
+                try:
+                    return run(options, show, undo)
+                finally:
+                    # A second Ctrl-C must not cut the clearing up short.
+                    signal.signal(signal.SIGINT, signal.SIG_IGN)
+                    signal.signal(signal.SIGTERM, signal.SIG_IGN)
         except KeyboardInterrupt:
-            show.print("Interrupted; nothing was checked.")
+            show.print("Interrupted: nothing was checked, nothing is left behind.")
             return 130
-        finally:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            undo.close()
 
 
 def parse_options() -> argparse.Namespace:
@@ -210,28 +209,49 @@ def local_spark(scratch: Path, log_folder: Path) -> Iterator[SparkContext]:
     conf.set("spark.streaming.gracefulStopTimeout", "120s")
     conf.set("spark.penstock.wal.dir", str(log_folder))
     log = scratch / "spark.log"
+    sc: SparkContext | None = None
     try:
-        with stderr_to(log):
-            sc = SparkContext(conf=conf)
-    except Exception:
-        sys.stderr.write(log.read_text())
-        raise
-    # PySpark's handler would cancel the batches that a stop may still want to end.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    sc.addPyFile(str(HERE / "line_receiver.py"))
-    assert sc._gateway is not None
-    jvm = sc._gateway.proc
-    try:
+        try:
+            with stderr_to(log), deferred_interrupts():
+                sc = SparkContext(conf=conf)
+        except Exception:
+            sys.stderr.write(log.read_text())
+            raise
+        # PySpark's handler would cancel the batches that a stop may still want to end.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sc.addPyFile(str(HERE / "line_receiver.py"))
         yield sc
     finally:
-        sc.stop()
-        # The JVM ends when nobody holds its standard input; its temporary files go with it.
-        jvm.stdin.close()
-        try:
-            jvm.wait(10)
-        except subprocess.TimeoutExpired:
-            jvm.kill()
-            jvm.wait(10)
+        if sc is not None:
+            stop_spark(sc)
+
+
+def stop_spark(sc: SparkContext) -> None:
+    """Stop Spark and its JVM; otherwise that and its temporary files outlive the demo a little."""
+    assert sc._gateway is not None
+    jvm = sc._gateway.proc
+    sc.stop()
+    jvm.stdin.close()
+    try:
+        jvm.wait(10)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait(10)
+
+
+@contextmanager
+def deferred_interrupts() -> Iterator[None]:
+    """Raise on Ctrl-C at the end only: PySpark loses sight of a JVM that is still starting."""
+    came: list[int] = []
+    wanted = signal.SIGINT, signal.SIGTERM
+    before = [signal.signal(number, lambda number, _: came.append(number)) for number in wanted]
+    try:
+        yield
+    finally:
+        for number, handler in zip(wanted, before, strict=True):
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -21,7 +21,7 @@ class LineReceiver:
         with socket.create_connection(self.address) as self.source:
             self.source.sendall(b"after %d\n" % (ctx.last_position or 0))
             rest = b""
-            while data := self.source.recv(1 << 16):
+            while not ctx.stopped.is_set() and (data := self.source.recv(1 << 16)):
                 lines, _, rest = (rest + data).rpartition(b"\n")
                 if lines:
                     number = int(lines[lines.rfind(b"\n") + 1 :].split(b" ", 1)[0])
@@ -35,4 +35,4 @@ class LineReceiver:
 
     def stop(self) -> None:
         with suppress(AttributeError, OSError):  # there is no connection yet, or no more
-            self.source.shutdown(socket.SHUT_RDWR)  # ends the wait in `recv`
+            self.source.shutdown(socket.SHUT_RD)  # ends the wait in `recv`

@@ -1,0 +1,89 @@
+"""The demo tells the truth, can be interrupted, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.examples.running import ROOT, Run
+
+DEMO = str(ROOT / "examples" / "demo.py")
+START_BOUND_S = 120.0
+RUN_BOUND_S = 240.0
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def result(run: Run, name: str) -> int:
+    found = re.search(rf"^ *{name} +([\d,]+)$", run.output, re.MULTILINE)
+    assert found is not None, run.output
+    return int(found[1].replace(",", ""))
+
+
+def shared_memory_of(run: Run) -> list[str]:
+    application = re.search(r"application (\S+)", run.output)
+    assert application is not None, run.output
+    return [path.name for path in Path("/dev/shm").glob(f"*{application[1]}*")]
+
+
+def test_every_acknowledged_line_is_processed_once_though_the_receiver_is_killed(
+    run: Callable[..., Run],
+) -> None:
+    demo = run(DEMO, "--seconds", "8", "--rate", "5000")
+    code = demo.wait(RUN_BOUND_S)
+    assert code == 0, demo.output
+    assert result(demo, "sent") == result(demo, "acknowledged") == 40_000
+    assert result(demo, "processed") == 40_000
+    assert result(demo, "lost") == result(demo, "doubles") == 0
+    assert "SIGKILL" in demo.output
+    assert re.search(r"it is back after [\d.]+ s and goes on after line [\d,]+", demo.output)
+    assert "Nothing acknowledged was lost" in demo.output
+    assert re.search(r"^\d\d:\d\d:\d\d  \w+ [\d,]+", demo.output, re.MULTILINE), "no word counts"
+    assert "Traceback" not in demo.output
+    assert shared_memory_of(demo) == []
+    demo.wait_until_nothing_is_left()
+
+
+def test_the_log_folder_of_the_user_is_used_and_kept(
+    run: Callable[..., Run], tmp_path: Path
+) -> None:
+    log = tmp_path / "my log"
+    demo = run(DEMO, "--seconds", "4", "--rate", "2000", "--no-kill", "--log-dir", str(log))
+    assert demo.wait(RUN_BOUND_S) == 0, demo.output
+    assert "SIGKILL" not in demo.output
+    assert any(log.iterdir())
+    demo.wait_until_nothing_is_left()
+
+
+def test_ctrl_c_ends_it_quickly_and_it_works_again_at_once(run: Callable[..., Run]) -> None:
+    demo = run(DEMO, "--seconds", "600", "--rate", "2000")
+    demo.wait_for_line(lambda line: re.match(r"\d\d:\d\d:\d\d  ", line) is not None, START_BOUND_S)
+    demo.press_ctrl_c()
+    assert demo.wait(60) == 130, demo.output
+    assert "Traceback" not in demo.output
+    assert shared_memory_of(demo) == []
+    demo.wait_until_nothing_is_left()
+
+    again = run(DEMO, "--seconds", "600")
+    again.wait_for_line(lambda line: "receiver LineReceiver-0 started" in line, START_BOUND_S)
+    again.press_ctrl_c()
+    assert again.wait(60) == 130, again.output
+    again.wait_until_nothing_is_left()
+
+
+def test_ctrl_c_while_spark_starts_leaves_nothing_behind(run: Callable[..., Run]) -> None:
+    demo = run(DEMO)
+    demo.wait_for_line(lambda line: line == "starting Spark", START_BOUND_S)
+    demo.press_ctrl_c()
+    assert demo.wait(60) == 130, demo.output
+    assert "Traceback" not in demo.output
+    demo.wait_until_nothing_is_left()
+
+
+def test_options_that_make_no_sense_are_named(run: Callable[..., Run]) -> None:
+    demo = run(DEMO, "--seconds", "1")
+    assert demo.wait(START_BOUND_S) == 2
+    assert "--seconds must be at least 4" in demo.output

@@ -1,0 +1,71 @@
+"""The smaller examples run as they stand."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.examples.running import ROOT, Run
+
+BOUND_S = 120.0
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def text_server() -> Iterator[int]:
+    """Serve one line of text, and then keep the connection open."""
+    over = threading.Event()
+
+    def serve() -> None:
+        while not over.is_set():
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                continue
+            with connection:
+                connection.sendall(b"to be or not to be\n")
+                over.wait()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.1)
+        thread = threading.Thread(target=serve, name="text-server")
+        thread.start()
+        yield listener.getsockname()[1]
+        over.set()
+        thread.join()
+
+
+def test_the_word_count_of_a_text_server(run: Callable[..., Run], text_server: int) -> None:
+    program = run(str(ROOT / "examples" / "word_count.py"), "127.0.0.1", str(text_server))
+    for count in ("('to', 2)", "('be', 2)", "('or', 1)", "('not', 1)"):
+        program.wait_for_line(lambda line, count=count: line == count, BOUND_S)
+    program.press_ctrl_c()
+    assert program.wait(BOUND_S) == 0, program.output
+    assert "Traceback" not in program.output
+    program.wait_until_nothing_is_left()
+
+
+def test_generators_of_kernel_counters_and_of_a_file(
+    run: Callable[..., Run], tmp_path: Path
+) -> None:
+    followed = tmp_path / "followed"
+    followed.write_text("".join(f"line {number}\n" for number in range(1000)) + "no end")
+    program = run(
+        str(ROOT / "examples" / "generator_receiver.py"),
+        "--seconds=600",
+        f"--follow={followed}",
+    )
+    program.wait_for_line(lambda line: line == "1000", BOUND_S)
+    program.wait_for_line(lambda line: "user load: cpu0" in line, BOUND_S)
+    with followed.open("a") as file:
+        file.write(" yet\nand another\n")
+    program.wait_for_line(lambda line: line == "2", BOUND_S)
+    program.press_ctrl_c()
+    assert program.wait(BOUND_S) == 0, program.output
+    assert "Traceback" not in program.output
+    program.wait_until_nothing_is_left()
