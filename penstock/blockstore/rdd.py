@@ -18,6 +18,7 @@ from pyspark import RDD
 from pyspark.core.rdd import PipelinedRDD
 from pyspark.serializers import CPickleSerializer
 
+from penstock.blockstore._worker_heap import freeze_modules
 from penstock.blockstore.reader import BlockAccess, read_block
 from penstock.wire.messages import ReceivedBlockInfo
 
@@ -91,12 +92,14 @@ def _records(access: BlockAccess, _: int, encoded: Iterable[bytes]) -> Iterator[
 
 
 def _chunks(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[list[Any]]:
+    freeze_modules()
     for data in encoded:
         with read_block(_decoder.decode(data), access) as block:
             yield from block.chunks()
 
 
 def _counts(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[int]:
+    freeze_modules()
     for data in encoded:
         with read_block(_decoder.decode(data), access) as block:
             yield block.num_records
