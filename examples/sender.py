@@ -19,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 TICK_S = 0.01
@@ -163,7 +164,8 @@ class Sender:
                     gone.wait(TICK_S)
             raise ConnectionError("the receiver went away")
         finally:
-            connection.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # the receiver may have broken it already
+                connection.shutdown(socket.SHUT_RDWR)
             listening.join(1)
 
     def due(self) -> int:
