@@ -6,7 +6,7 @@ reads from standard input how many records were processed, and ends when that is
 
 Bulk feeding is `sendall` of slices of a buffer that was built before; TCP slows it down when the
 receiver does not read. It also waits when more records are on the way than `in_flight_batches`
-batches hold at the rate that was reached, so that a receiver which is faster than its batches
+batches hold at the best rate of the last few, so that a receiver which is faster than its batches
 does not drown them. Both sides are fed by the same rule.
 """
 
@@ -32,6 +32,7 @@ _NO_BOUND = 1 << 62
 _STAMPED_TICK_S = 0.002
 _REPORT_INTERVAL_S = 0.25
 _VOCABULARY = 4000
+_RATES = 3
 
 
 @dataclass(frozen=True)
@@ -159,18 +160,18 @@ class Feeder:
             time.sleep(_STAMPED_TICK_S)
 
     def _hear(self) -> None:
-        recent: list[tuple[float, int]] = [(time.monotonic(), 0)]
-        in_flight = self._options.in_flight_batches
-        least = self._options.least_in_flight_bytes
+        given = self._options
+        before, at, rates = 0, time.monotonic(), [0.0] * _RATES
         for line in sys.stdin:
-            processed = json.loads(line)["processed"] * self._options.record_bytes
-            recent = [*recent[-4:], (time.monotonic(), processed)]
-            (begin, before), (end, after) = recent[0], recent[-1]
-            a_batch = (after - before) / max(end - begin, 1e-3) * self._options.batch_s
+            processed = json.loads(line)["processed"] * given.record_bytes
+            now = time.monotonic()
+            rates = [*rates[1:], (processed - before) / max(now - at, given.batch_s)]
+            before, at = processed, now
             with self._changed:
                 self._processed = processed
-                if in_flight:
-                    self._allowed = max(least, int(in_flight * a_batch))
+                if given.in_flight_batches:
+                    bound = given.in_flight_batches * max(rates) * given.batch_s
+                    self._allowed = max(given.least_in_flight_bytes, int(bound))
                 self._changed.notify()
         os._exit(0)
 
