@@ -50,6 +50,7 @@ Modules: `memory` (arena and locks), `builder`, `store`, `reader`, `rdd`, `dataf
 (the block server).
 """
 
+from penstock.blockstore._launch import end_on_this_host
 from penstock.blockstore.builder import BlockBuilder, BlockKind, SealedBlock
 from penstock.blockstore.dataframe import blocks_to_dataframe
 from penstock.blockstore.memory import ArenaStatistics, MemoryArena, Slot
@@ -71,5 +72,6 @@ __all__ = [
     "SealedBlock",
     "Slot",
     "blocks_to_dataframe",
+    "end_on_this_host",
     "read_block",
 ]

@@ -22,16 +22,19 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from penstock.blockstore._files import ApplicationFiles
 from penstock.errors import PenstockError
 
 __all__ = [
     "BlockServerError",
     "BlockServerLaunch",
     "BlockServerReady",
+    "end_on_this_host",
     "ensure_block_server",
     "holds_lock",
     "lock_path",
     "log_path",
+    "remove_own_files",
 ]
 
 _logger = logging.getLogger("penstock.blockstore")
@@ -116,12 +119,39 @@ class BlockServerReady(msgspec.Struct, frozen=True):
 
 def lock_path(launch: BlockServerLaunch) -> str:
     """Return the file whose lock the application's block server of this host holds."""
-    return os.path.join(launch.scratch_folder, f"block-server-{launch.application_id}.lock")
+    return _path(launch.scratch_folder, launch.application_id, "lock")
 
 
 def log_path(launch: BlockServerLaunch) -> str:
     """Return the file that gets the server's warnings and errors."""
-    return os.path.join(launch.scratch_folder, f"block-server-{launch.application_id}.log")
+    return _path(launch.scratch_folder, launch.application_id, "log")
+
+
+def _path(scratch_folder: str, application_id: str, ending: str) -> str:
+    return os.path.join(scratch_folder, f"block-server-{application_id}.{ending}")
+
+
+def remove_own_files(application_id: str, scratch_folder: str) -> None:
+    """Remove the lock file, and the log if it says nothing. A server that runs sees that and ends.
+
+    What cannot be removed stays: it is empty, or worth reading.
+    """
+    log = _path(scratch_folder, application_id, "log")
+    with contextlib.suppress(OSError):
+        if os.path.getsize(log) == 0:
+            os.unlink(log)
+    with contextlib.suppress(OSError):
+        os.unlink(_path(scratch_folder, application_id, "lock"))
+
+
+def end_on_this_host(application_id: str, *, block_log_root: str, memory_folder: str) -> None:
+    """Remove an application's memory files from this host, and end a block server that is left.
+
+    For the driver, once its tracker has stopped: a block server that was only just starting then
+    was never told, and would try to reach the tracker for as long as its lease.
+    """
+    ApplicationFiles(application_id, memory_folder, block_log_root).remove_memory()
+    remove_own_files(application_id, os.path.dirname(block_log_root))
 
 
 def ensure_block_server(

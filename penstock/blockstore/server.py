@@ -39,6 +39,7 @@ from penstock.blockstore._launch import (
     holds_lock,
     lock_path,
     log_path,
+    remove_own_files,
 )
 from penstock.blockstore._serving import BlockService
 from penstock.errors import PenstockError
@@ -133,16 +134,29 @@ class BlockServer:
         return ending
 
     async def _register(self, client: Client, hello: RegisterBlockServer) -> None:
+        registration = asyncio.ensure_future(self._connect(client, hello))
         try:
-            await self._work(functools.partial(client.connect, self._launch.lease_s))
-            # Longer than the lease, so that a driver that is gone is told from one that is slow.
-            answer = client.ask_async(hello, self._launch.lease_s + _SLOW_DRIVER_S)
-            self._registered(await asyncio.wrap_future(answer))
-        except (ConnectionLostError, ClientClosedError):
+            while not (await asyncio.wait({registration}, timeout=_LOOK_S))[0]:
+                if not self._holds_lock():
+                    # The application ended while this server was starting.
+                    await asyncio.to_thread(client.close)
+            await registration
+        except (ConnectionLostError, ClientClosedError) as error:
+            if not self._holds_lock():
+                raise _StartError(Ending.FOLDER_GONE.value) from error
             # The driver was killed while this server was starting, and has been gone for the
             # lease. The receivers may be gone, too: nobody else would remove what they left.
             await self._work(functools.partial(self._clean_up, Ending.LEASE_OVER))
             raise
+
+    async def _connect(self, client: Client, hello: RegisterBlockServer) -> None:
+        await self._work(functools.partial(client.connect, self._launch.lease_s))
+        # Longer than the lease, so that a driver that is gone is told from one that is slow.
+        answer = client.ask_async(hello, self._launch.lease_s + _SLOW_DRIVER_S)
+        self._registered(await asyncio.wrap_future(answer))
+
+    def _holds_lock(self) -> bool:
+        return holds_lock(self._lock, lock_path(self._launch))
 
     async def _work(self, function: Callable[[], None]) -> None:
         """Run what may block, after all that was handed to the worker before."""
@@ -199,11 +213,10 @@ class BlockServer:
             self._ending.set_result(ending)
 
     async def _await_end(self) -> Ending:
-        path = lock_path(self._launch)
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
                 return await asyncio.wait_for(asyncio.shield(self._ending), _LOOK_S)
-            if not holds_lock(self._lock, path):
+            if not self._holds_lock():
                 return Ending.FOLDER_GONE
 
     # -- files ---------------------------------------------------------------------------------
@@ -219,13 +232,13 @@ class BlockServer:
         """Remove what the ending asks for, after all that was released before."""
         if ending in (Ending.STOPPED, Ending.STOPPED_AND_REMOVED, Ending.LEASE_OVER):
             self._files.remove_memory()
+            remove_own_files(self._launch.application_id, self._launch.scratch_folder)
         if ending is Ending.STOPPED_AND_REMOVED or (
             ending is Ending.LEASE_OVER and self._launch.remove_at_lease_end
         ):
             # Before the folder: it may be the root, which goes when it is empty.
-            for path in (log_path(self._launch), lock_path(self._launch)):
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
+            with contextlib.suppress(OSError):
+                os.unlink(log_path(self._launch))
             self._files.remove_all()
             with contextlib.suppress(OSError):
                 os.rmdir(self._launch.scratch_folder)

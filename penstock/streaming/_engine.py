@@ -45,6 +45,7 @@ class StreamingEngine:
         graph: The graph, checked.
         settings: The settings.
         durability: Where the logs lie.
+        run_id: Names this run's files and processes on every host.
         clock: The clock of the batches.
         bus: The listeners.
         waiter: Told of errors.
@@ -57,6 +58,7 @@ class StreamingEngine:
         settings: Settings,
         durability: Durability,
         *,
+        run_id: str,
         clock: Clock,
         bus: StreamingListenerBus,
         waiter: ContextWaiter,
@@ -72,6 +74,7 @@ class StreamingEngine:
             graph,
             settings,
             durability,
+            run_id=run_id,
             clock=clock,
             bus=bus,
             on_error=waiter.notify_error,

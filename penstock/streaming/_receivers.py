@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.blockstore import end_on_this_host
 from penstock.clock import Clock
 from penstock.settings import Settings
 from penstock.streaming._durability import Durability
@@ -44,6 +45,7 @@ class ReceiverSide:
         settings: Settings,
         durability: Durability,
         *,
+        run_id: str,
         clock: Clock,
         bus: StreamingListenerBus,
         on_error: Callable[[BaseException], None],
@@ -52,13 +54,15 @@ class ReceiverSide:
         self.blocks: ReceivedBlocks = NoReceivedBlocks()
         self._tracker: ReceiverTracker | None = None
         self._durability = durability
+        self._memory_dir = settings.memory_dir
+        self._run_id = run_id
         self._is_local = (spark_context.master or "").startswith("local")
         if nodes:
             self._tracker = ReceiverTracker(
                 spark_context,
                 {node.stream_id: (node.receiver, node.name) for node in nodes},
                 settings,
-                application_id=str(spark_context.applicationId),
+                application_id=run_id,
                 driver_log_folder=durability.driver_log_folder,
                 block_log_root=durability.block_log_root,
                 sync=durability.sync,
@@ -91,6 +95,13 @@ class ReceiverSide:
         """Stop the tracker; no block can be read any more."""
         if self._tracker is not None:
             self._tracker.stop(False, timeout_s)
+            # A block server that was only just starting was never told; other hosts' end by their
+            # lease.
+            end_on_this_host(
+                self._run_id,
+                block_log_root=self._durability.block_log_root,
+                memory_folder=self._memory_dir,
+            )
 
 
 def _check_writable(folder: str) -> None:

@@ -7,6 +7,7 @@ import enum
 import logging
 import os
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -268,10 +269,13 @@ class StreamingContext:
         settings = Settings.from_pairs(conf.items(), self._graph.batch_ms)
         receivers = [node for node in self._graph.inputs if isinstance(node, ReceiverInputDStream)]
         check_cores(self._sc, len(receivers))
+        # A name of this context's own: what a context of the same application left behind a
+        # moment ago, such as a block server that has not ended yet, must not touch its files.
+        run_id = f"{self._sc.applicationId}-{uuid.uuid4().hex[:8]}"
         durability = choose_durability(
             settings,
             self._checkpoint_directory,
-            self._sc.applicationId,
+            run_id,
             scratch_parent(conf, os.environ),
         )
         if receivers:
@@ -281,6 +285,7 @@ class StreamingContext:
             self._graph,
             settings,
             durability,
+            run_id=run_id,
             clock=self._clock,
             bus=self._bus,
             waiter=self._waiter,

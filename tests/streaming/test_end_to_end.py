@@ -80,8 +80,8 @@ def streams(sc: Any) -> Iterator[Streams]:
     assert left == []
 
 
-def scratch_folder(sc: Any) -> Path:
-    return Path(tempfile.gettempdir()) / f"penstock-{sc.applicationId}"
+def scratch_folders(sc: Any) -> list[Path]:
+    return list(Path(tempfile.gettempdir()).glob(f"penstock-{sc.applicationId}-*"))
 
 
 def hundred_lines() -> Iterator[str]:
@@ -122,9 +122,9 @@ class TestEndToEnd:
         assert done.batchInfo().streamIdToInputInfo()[0].numRecords() > 0
         started = streams.events.wait_for(lambda name, _: name == "onReceiverStarted")
         assert started.receiverInfo().streamId() == 0
-        assert scratch_folder(sc).exists()
+        assert len(scratch_folders(sc)) == 1
         streams.ssc.stop(stopSparkContext=False)
-        assert not scratch_folder(sc).exists()
+        assert scratch_folders(sc) == []
 
     def test_a_batch_as_a_dataframe(self, streams: Streams) -> None:
         rows: list[Any] = []
