@@ -77,7 +77,8 @@ class Control:
         if isinstance(message, DeregisterReceiver):
             info = self._receivers.deregister(message)
             if info is not None:
-                _log.info("Deregistered receiver %d: %s", message.stream_id, message.message)
+                level = logging.WARNING if message.error else logging.INFO
+                _log.log(level, "Deregistered receiver %d: %s", message.stream_id, message.message)
                 self._listeners.stopped(info)
             return Ok()
         if isinstance(message, RegisterBlockServer):
@@ -102,6 +103,9 @@ class Control:
         if not self._is_started():
             # It came just when the receivers were told to stop, and would never hear of it.
             peer.send(StopReceiver())
+        elif self._block_servers.is_lost(message.host):
+            # It died while no receiver was there to start another.
+            peer.send(EnsureBlockServer())
         if new:
             _log.info("Registered receiver %d from %s", message.stream_id, message.host)
             self._listeners.started(info)
