@@ -500,7 +500,7 @@ class BlockGenerator:
         with self._state_lock:
             self._records_discarded += count
         self._on_error(
-            f"{count} record(s) of {size} bytes were discarded",
+            f"{count} record(s) of {size} bytes or more were discarded",
             error,
         )
 

@@ -167,7 +167,9 @@ class _LineReader(_Staging):
         ends = np.flatnonzero(self._array[:end] == _LF)
         start = int(ends[0]) + 1 if len(ends) else end
         self._dropping = not len(ends)
-        self._discarded_bytes += start
+        if self.discarded:
+            # Else it was taken account of already, while it was still coming.
+            self._discarded_bytes += start
         self._keep(start, end)
         return end - start
 
