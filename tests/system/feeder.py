@@ -81,7 +81,7 @@ class Feeder:
         return self.pids[number - 1]
 
     def finish(self, timeout_s: float = WAIT_S) -> int:
-        """Send nothing new and wait until all is acknowledged; return how many records there are."""
+        """Send nothing new and wait until all is acknowledged; return the number of records."""
         with self._changed:
             self._total = self.sent
             self._changed.notify_all()

@@ -71,7 +71,7 @@ def marked_processes(mark: str) -> dict[int, str]:
 
 def block_servers(application_id: str) -> list[int]:
     """Return the block server processes of an application: who has its lock file open."""
-    name = f"block-server-{application_id}.lock"
+    name = f"block-server-{application_id}-"
     return [pid for pid in _pids() if _has_open(pid, name) and "blockstore" in command_of(pid)]
 
 
@@ -99,8 +99,8 @@ def memory_files(application_id: str, folder: str = "/dev/shm") -> list[str]:
     return [name for name in os.listdir(folder) if name.startswith(f"penstock-{application_id}-")]
 
 
-def scratch_folder(application_id: str) -> Path:
-    return Path(tempfile.gettempdir()) / f"penstock-{application_id}"
+def scratch_folders(application_id: str) -> list[Path]:
+    return list(Path(tempfile.gettempdir()).glob(f"penstock-{application_id}-*"))
 
 
 def threads() -> list[str]:
@@ -116,4 +116,4 @@ def assert_nothing_left(application_id: str, *, timeout_s: float = 20.0) -> None
         timeout_s,
     )
     assert memory_files(application_id) == []
-    assert not scratch_folder(application_id).exists()
+    assert scratch_folders(application_id) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -33,10 +34,8 @@ class NumberedLines(Receiver):
         connection = self._connection
         if connection is not None:
             # Only reading ends: acknowledgements of what is being stored still go out.
-            try:
+            with suppress(OSError):
                 connection.shutdown(socket.SHUT_RD)
-            except OSError:
-                pass
         self._thread.join(10)
 
     def _receive(self) -> None:
