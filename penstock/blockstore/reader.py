@@ -179,12 +179,23 @@ class _MappedFiles:
                 known = (os.fstat(own).st_ino, mmap.mmap(own, 0, prot=mmap.PROT_READ))
             finally:
                 os.close(own)
+            self._drop_removed()
             self._maps[path] = known
         self._maps.move_to_end(path)
         while len(self._maps) > _MAPPED_FILES:
             # Not closed by hand: an Arrow buffer may still look into it.
             self._maps.popitem(last=False)
         return known[1]
+
+    def _drop_removed(self) -> None:
+        """Let go of files that were removed: the host has their memory only when nobody maps it."""
+        for path, (inode, _) in list(self._maps.items()):
+            try:
+                if os.stat(path).st_ino == inode:
+                    continue
+            except OSError:
+                pass
+            del self._maps[path]
 
 
 _mapped_files = _MappedFiles()

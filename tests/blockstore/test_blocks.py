@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import uuid
@@ -263,3 +264,20 @@ def test_offsets_are_those_of_arrow(store):
     with read_block(info, ACCESS) as block:
         assert np.frombuffer(block.offsets, np.int32).tolist() == [0, 2, 2, 3]
         assert bytes(block.data) == b"abc"
+
+
+def test_a_memory_file_that_was_removed_is_mapped_no_longer_once_another_is_read(tmp_path):
+    first, second = make_store(tmp_path), make_store(tmp_path)
+    try:
+        assert records_of(put(first, BlockKind.BINARY, [b"one"])) == [b"one"]
+        gone = os.path.basename(first.memory_path)
+        first.close()
+        os.unlink(first.memory_path)
+        assert records_of(put(second, BlockKind.BINARY, [b"two"])) == [b"two"]
+        # The writer's own mapping ends with it.
+        del first
+        gc.collect()
+        assert gone not in Path("/proc/self/maps").read_text()
+        assert os.path.basename(second.memory_path) in Path("/proc/self/maps").read_text()
+    finally:
+        second.close()
