@@ -1,0 +1,90 @@
+"""Rounds, quotients, verdicts and the page that a run writes."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.cases import CASES, SUBJECTS, Case, Check
+from benchmarks.page import BEGIN, END, also_rows, main_rows, markdown, replace_section
+from benchmarks.results import Figures
+from benchmarks.rounds import Results, subjects_of
+
+
+def figures(records_per_s: float) -> Figures:
+    return {
+        "records_per_s": records_per_s,
+        "mb_per_s": records_per_s / 1e4,
+        "cpu_s_per_million": 1.0,
+        "peak_memory_mib": 100.0,
+        "batch_delay_s": 0.1,
+    }
+
+
+COUNT = next(case for case in CASES if case.name == "count")
+
+
+def test_every_case_names_subjects_that_are_there() -> None:
+    for case in CASES:
+        assert {case.ours, *case.also} <= SUBJECTS.keys()
+        assert case.beside is None or case.beside in SUBJECTS
+        assert case.checks
+
+
+def test_a_pair_is_run_next_to_each_other_and_each_subject_once() -> None:
+    names = [subject.name for subject in subjects_of(CASES)]
+    assert len(names) == len(set(names))
+    assert abs(names.index("words") - names.index("peer-words")) == 1
+
+
+def test_the_ratio_is_the_median_of_the_rounds_ratios() -> None:
+    ours = {0: figures(8.0), 1: figures(90.0), 2: figures(20.0)}
+    theirs = {0: figures(1.0), 1: figures(10.0), 2: figures(10.0)}
+    results = Results({"count": ours, "peer-count": theirs})
+    assert results.value(COUNT, COUNT.checks[0]) == 8
+    assert main_rows([COUNT], results)[0][-3:] == ("8.00x (2 to 9)", "≥ 8x", "yes")
+
+
+def test_a_round_in_which_one_side_failed_makes_no_ratio() -> None:
+    results = Results({"count": {0: figures(8.0), 1: figures(9.0)}, "peer-count": {1: figures(3)}})
+    assert results.quotients(COUNT, COUNT.checks[0]) == [3]
+
+
+def test_a_side_that_failed_is_shown_as_failed() -> None:
+    rows = main_rows([COUNT], Results({"count": {0: figures(8.0)}}))
+    assert rows[0][-1] == "failed"
+    assert rows[1][2] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "reached"),
+    [
+        (Check("x", times_at_least=8), 7.99, False),
+        (Check("x", times_at_most=0.5), 0.5, True),
+        (Check("x", at_least=0.6), 0.6, True),
+        (Check("x", at_most=60), 60.1, False),
+        (Check("x"), 1.0, True),
+    ],
+)
+def test_bounds(check: Check, value: float, reached: bool) -> None:
+    assert check.is_reached(value) is reached
+
+
+def test_what_stands_alone_has_its_own_table() -> None:
+    case = Case(
+        "c", "a title", "limiter", checks=(Check("ns", at_most=60, title="ns"),), main=False
+    )
+    results = Results({"limiter": {0: {"ns": 40.0}, 1: {"ns": 70.0}, 2: {"ns": 50.0}}})
+    assert also_rows([case], results) == [("a title", "ns", "50", "≤ 60", "yes")]
+
+
+def test_the_page_keeps_what_people_wrote() -> None:
+    page = f"# Title\n\n{BEGIN}\nold\n{END}\n\nThe end.\n"
+    section = markdown([COUNT], Results(), {"CPU": "one"}, {}, "chart.png")
+    replaced = replace_section(page, section)
+    assert replaced.startswith(f"# Title\n\n{BEGIN}\n")
+    assert replaced.endswith(f"{END}\n\nThe end.\n")
+    assert "old" not in replaced
+    assert "![" in replaced
+    assert replace_section(replaced, section) == replaced
+    with pytest.raises(ValueError, match="no section"):
+        replace_section("# Title\n", section)
