@@ -10,7 +10,7 @@ from typing import Any
 from pyspark import SparkContext
 
 from penstock.clock import Clock
-from penstock.streaming import StreamingContext, StreamingListener
+from penstock.streaming import DStream, StreamingContext, StreamingListener
 from tests.system.leftovers import assert_nothing_left
 
 WAIT_S = 60.0
@@ -75,6 +75,7 @@ class Run:
 
     Attributes:
         processed: What reached the output operation, in its order.
+        streams: The streams that `process` made.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Run:
         self.ssc.addStreamingListener(self.events)
         self._changed = threading.Condition()
         self.processed: list[Any] = []
+        self.streams: list[DStream[Any]] = []
 
     def process(self, receiver: Any, convert: Callable[[Any], Any] = int) -> None:
         """Add a stream whose records, each converted in a task, go to `processed`."""
@@ -97,7 +99,9 @@ class Run:
                 self.processed.extend(found)
                 self._changed.notify_all()
 
-        self.ssc.receiverStream(receiver).foreachRDD(keep)
+        stream = self.ssc.receiverStream(receiver)
+        stream.foreachRDD(keep)
+        self.streams.append(stream)
 
     def start(self) -> None:
         self.ssc.start()

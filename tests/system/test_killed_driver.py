@@ -41,7 +41,7 @@ def numbers_on_disk(checkpoint: Path, batches: list[int]) -> list[int]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("victim", ["python", "python and jvm"])
+@pytest.mark.parametrize("victim", ["python", "jvm", "python and jvm"])
 def test_a_killed_driver_leaves_no_process_and_every_acknowledged_record(
     tmp_path: Path, victim: str
 ) -> None:
@@ -58,9 +58,13 @@ def test_a_killed_driver_leaves_no_process_and_every_acknowledged_record(
         started = driver.wait_until_started()
         feeder.await_acknowledged(5000)
         assert any("penstock.blockstore.server" in name for name in driver.processes().values())
-        if victim == "python and jvm":
+        if victim != "python":
             os.kill(started["jvm"], signal.SIGKILL)
-        driver.kill()
+        if victim == "jvm":
+            # The program is told by `awaitTermination`, and ends.
+            assert driver.wait_until_ended(60) == 1
+        else:
+            driver.kill()
         driver.assert_no_process_left(LEASE_S + 30)
         acknowledged = feeder.acknowledged
         processed = set(driver.numbers())

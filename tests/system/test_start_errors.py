@@ -1,0 +1,64 @@
+"""Programs that cannot run: `start()` says why, and names the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import SettingError
+from penstock.streaming import StreamGraphError, StreamingContext
+from tests.system.driver_process import driver_process
+from tests.system.feeder import Feeder
+from tests.system.running import run_on
+
+
+def some() -> Iterator[int]:
+    yield 1
+
+
+@pytest.mark.slow
+def test_a_receiver_on_one_core_is_an_error_that_names_local_2(tmp_path: Path) -> None:
+    with (
+        Feeder() as feeder,
+        driver_process(tmp_path, {"master": "local[1]", "feeders": [feeder.address]}) as driver,
+    ):
+        assert driver.wait_until_ended() == 1
+        assert "NotEnoughCoresError" in driver.log()
+        assert "local[2]" in driver.log()
+        driver.assert_no_process_left(30)
+        assert feeder.pids == []
+
+
+def test_streams_without_an_output_operation_are_an_error(sc: Any) -> None:
+    with run_on(sc) as run:
+        run.ssc.receiverStream(some).map(str)
+        with pytest.raises(StreamGraphError, match="No output operations"):
+            run.start()
+        assert StreamingContext.getActive() is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "way_out"),
+    [
+        ("spark.penstock.blok.maxSize", "1m", "spark.penstock.block.maxSize"),
+        ("spark.streaming.blockInterval", "soon", "200ms"),
+        ("spark.penstock.block.maxSize", "32m", "spark.penstock.memory.size"),
+        ("spark.penstock.wal.sync", "sometimes", "interval"),
+        ("spark.streaming.receiver.writeAheadLog.enable", "true", "checkpoint"),
+        ("spark.penstock.memory.dir", "/no/such/folder", "/dev/shm"),
+    ],
+)
+def test_a_bad_setting_is_an_error_that_names_it_and_what_is_accepted(
+    sc: Any, key: str, value: str, way_out: str
+) -> None:
+    with run_on(sc, {key: value}) as run:
+        run.process(some)
+        with pytest.raises(SettingError) as caught:
+            run.start()
+        assert key in str(caught.value)
+        assert value in str(caught.value)
+        assert way_out in str(caught.value)
+        assert StreamingContext.getActive() is None
