@@ -71,7 +71,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--log-dir",
         type=Path,
-        help="where the logs lie; they are kept (default: a temporary folder, removed at the end)",
+        metavar="FOLDER",
+        help="keep the logs in a new folder in this one (default: a temporary one is removed)",
     )
     parser.add_argument("--no-kill", action="store_true", help="let the receiver live")
     options = parser.parse_args()
@@ -85,7 +86,9 @@ def parse_options() -> argparse.Namespace:
 def run(options: argparse.Namespace, show: Progress, undo: ExitStack) -> int:
     scratch = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     undo.callback(shutil.rmtree, scratch, ignore_errors=True)
-    log_folder = (options.log_dir or scratch / "log").absolute()
+    # A folder for each run: in the last one's, the receiver would go on after its last line.
+    run_name = f"demo-{datetime.now():%Y%m%d-%H%M%S}"
+    log_folder = (options.log_dir / run_name if options.log_dir else scratch / "log").absolute()
 
     show.show("starting Spark")
     sc = undo.enter_context(local_spark(scratch, log_folder))
@@ -210,6 +213,7 @@ def local_spark(scratch: Path, log_folder: Path) -> Iterator[SparkContext]:
     conf.set("spark.ui.showConsoleProgress", "false")
     conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
     conf.set("spark.local.dir", str(scratch))
+    conf.set("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={scratch}")
     conf.set("spark.streaming.gracefulStopTimeout", "120s")
     conf.set("spark.penstock.wal.dir", str(log_folder))
     log = scratch / "spark.log"

@@ -99,7 +99,7 @@ class Run:
             try:
                 if mark in (folder / "environ").read_bytes().split(b"\0"):
                     command = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
-                    found.append(f"{folder.name} {command.decode(errors='replace')[:200]}")
+                    found.append(f"{folder.name} {command.decode(errors='replace')}")
             except OSError:  # it has ended, or is another user's
                 continue
         return found
@@ -108,7 +108,7 @@ class Run:
         """Wait until no process of this run lives, and see that no file is left."""
         end = time.monotonic() + bound_s
         while left := self.processes():
-            assert time.monotonic() < end, "left behind: " + "; ".join(left)
+            assert time.monotonic() < end, "left behind: " + "; ".join(p[:200] for p in left)
             threading.Event().wait(0.05)
         assert sorted(path.name for path in self.temporary.iterdir()) == []
 

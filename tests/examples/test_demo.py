@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,15 +49,17 @@ def test_every_acknowledged_line_is_processed_once_though_the_receiver_is_killed
     demo.wait_until_nothing_is_left()
 
 
-def test_the_log_folder_of_the_user_is_used_and_kept(
+def test_the_log_folder_of_the_user_is_used_and_kept_and_can_be_used_again(
     run: Callable[..., Run], tmp_path: Path
 ) -> None:
     log = tmp_path / "my log"
-    demo = run(DEMO, "--seconds", "4", "--rate", "2000", "--no-kill", "--log-dir", str(log))
-    assert demo.wait(RUN_BOUND_S) == 0, demo.output
-    assert "SIGKILL" not in demo.output
-    assert any(log.iterdir())
-    demo.wait_until_nothing_is_left()
+    for runs in (1, 2):
+        demo = run(DEMO, "--seconds", "4", "--rate", "2000", "--no-kill", "--log-dir", str(log))
+        assert demo.wait(RUN_BOUND_S) == 0, demo.output
+        assert "SIGKILL" not in demo.output
+        assert result(demo, "processed") == 8000
+        demo.wait_until_nothing_is_left()
+        assert len(list(log.glob("*/receivedBlockMetadata/*.log"))) >= runs
 
 
 def test_ctrl_c_ends_it_quickly_and_it_works_again_at_once(run: Callable[..., Run]) -> None:
@@ -76,7 +80,10 @@ def test_ctrl_c_ends_it_quickly_and_it_works_again_at_once(run: Callable[..., Ru
 
 def test_ctrl_c_while_spark_starts_leaves_nothing_behind(run: Callable[..., Run]) -> None:
     demo = run(DEMO)
-    demo.wait_for_line(lambda line: line == "starting Spark", START_BOUND_S)
+    end = time.monotonic() + START_BOUND_S
+    while not any("SparkSubmit" in process for process in demo.processes()):
+        assert time.monotonic() < end, demo.output
+        threading.Event().wait(0.05)
     demo.press_ctrl_c()
     assert demo.wait(60) == 130, demo.output
     assert "Traceback" not in demo.output
