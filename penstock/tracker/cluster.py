@@ -6,7 +6,6 @@ import contextlib
 import enum
 import re
 from collections.abc import Callable, Iterable, Sequence
-from operator import add
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -130,8 +129,11 @@ class SparkCluster:
             return
         self._sc.setJobDescription("Streaming job waiting for executors")
         try:
-            numbers = self._sc.parallelize(range(_WAKE_TASKS), _WAKE_TASKS)
-            numbers.map(lambda number: (number, 1)).reduceByKey(add, _WAKE_REDUCERS).collect()
+            # In the JVMs only: Python workers would have to be started for nothing else.
+            jvm: Any = self._sc._jvm
+            numbers = jvm.java.util.Collections.nCopies(_WAKE_TASKS, 0)
+            java: Any = self._sc._jsc
+            java.parallelize(numbers, _WAKE_TASKS).repartition(_WAKE_REDUCERS).count()
         finally:
             # PySpark's stub wants text; None clears it.
             self._sc.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
