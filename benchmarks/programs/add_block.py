@@ -23,7 +23,6 @@ from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wire import Client, WireOptions
 from penstock.wire.messages import (
     AddBlock,
-    Failure,
     MemoryPlace,
     Ok,
     ReceivedBlockInfo,
@@ -74,16 +73,6 @@ def add_blocks(address, secret, stream_id, attempt, first_number, seconds):
     client.close()
 
 
-class NoControl:
-    """No message but `AddBlock` comes."""
-
-    def on_control(self, peer, message):
-        return Failure("not here")
-
-    def on_peer_gone(self, peer):
-        pass
-
-
 def main():
     parent = json.loads(sys.argv[1])["folder"]
     folder = tempfile.mkdtemp(prefix="add-block-", dir=parent)
@@ -91,9 +80,7 @@ def main():
     try:
         ledger = ReceivedBlockTracker.recover(range(CLIENTS), os.path.join(folder, "log"))
         secret = secrets.token_bytes(32)
-        endpoint = TrackerEndpoint(
-            secret, ledger, NoControl(), host="127.0.0.1", port=0, options=WireOptions()
-        )
+        endpoint = TrackerEndpoint(secret, ledger, host="127.0.0.1", port=0, options=WireOptions())
         address = endpoint.start()
         clients = []
         for stream_id in range(CLIENTS):
