@@ -38,7 +38,6 @@ class DriverProcess:
         self.events: list[dict[str, Any]] = []
         self._changed = threading.Condition()
         self._numbers = folder / f"numbers-{self.mark}"
-        self._numbers.touch()
         self._log = folder / f"log-{self.mark}"
         text = json.dumps({**config, "numbers": str(self._numbers)})
         environment = {
@@ -106,9 +105,10 @@ class DriverProcess:
                 f"it did not end within {timeout_s:g} s: {self.report()}"
             ) from None
 
-    def numbers(self) -> list[int]:
-        """Return all numbers that it processed so far, in its order."""
-        return [int(word) for word in self._numbers.read_text().split()]
+    def numbers(self, receiver: int = 0) -> list[int]:
+        """Return all numbers of a receiver that it processed so far, in its order."""
+        path = Path(f"{self._numbers}-{receiver}")
+        return [int(word) for word in path.read_text().split()] if path.exists() else []
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")

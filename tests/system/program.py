@@ -1,8 +1,8 @@
 """A streaming program of a user, for tests that kill it: ``python -m tests.system.program JSON``.
 
-It feeds the numbers of its receiver to a file, a line per batch, and says what happens in lines of
-JSON on its standard output. The line ``stop`` on its standard input stops it gracefully; the end
-of its standard input ends it, so that nothing outlives a test that dies.
+It writes the numbers of each receiver to a file, a line per batch, and says what happens in lines
+of JSON on its standard output. The line ``stop`` on its standard input stops it gracefully; the
+end of its standard input ends it, so that nothing outlives a test that dies.
 """
 
 from __future__ import annotations
@@ -54,6 +54,19 @@ class Tell(StreamingListener):
         )
 
 
+class Keep:
+    """Appends what a batch has to a file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __call__(self, rdd: Any) -> None:
+        found = rdd.map(int).collect()
+        if found:
+            with open(self.path, "a") as file:
+                file.write(" ".join(map(str, found)) + "\n")
+
+
 def obey(ssc: StreamingContext) -> None:
     for line in sys.stdin:
         if line.strip() == "stop":
@@ -79,17 +92,10 @@ def main(config: dict[str, Any]) -> None:
     if config.get("checkpoint"):
         ssc.checkpoint(config["checkpoint"])
     ssc.addStreamingListener(Tell())
-    numbers = open(config["numbers"], "a")  # noqa: SIM115 - until the process ends
-
-    def keep(rdd: Any) -> None:
-        found = rdd.map(int).collect()
-        if found:
-            numbers.write(" ".join(map(str, found)) + "\n")
-            numbers.flush()
-
-    for address in config["feeders"]:
-        receiver = NumberedLines(tuple(address), positions=config.get("positions", False))
-        ssc.receiverStream(receiver).foreachRDD(keep)
+    for number, address in enumerate(config["feeders"]):
+        positions = number in config.get("positions", ())
+        receiver = NumberedLines(tuple(address), positions=positions)
+        ssc.receiverStream(receiver).foreachRDD(Keep(f"{config['numbers']}-{number}"))
     ssc.start()
     java: Any = sc._jvm
     say(

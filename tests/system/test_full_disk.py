@@ -74,7 +74,7 @@ def test_a_full_disk_holds_the_stream_up_and_loses_nothing(tmp_path: Path) -> No
             {
                 "master": "local[3]",
                 "feeders": [feeder.address],
-                "positions": True,
+                "positions": [0],
                 "settings": {
                     "spark.penstock.wal.dir": str(folder),
                     "spark.penstock.wal.segmentSize": "2m",

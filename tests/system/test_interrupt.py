@@ -25,7 +25,7 @@ def test_ctrl_c_ends_the_program_and_nothing_stays_behind(
             {
                 "master": "local[3]",
                 "feeders": [feeder.address],
-                "positions": True,
+                "positions": [0],
                 "stop_at_interrupt": stop_at_interrupt,
             },
         ) as driver,

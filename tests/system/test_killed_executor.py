@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.driver_process import DriverProcess, driver_process
+from tests.system.driver_process import driver_process
 from tests.system.feeder import Feeder
 from tests.system.leftovers import await_that, block_servers, command_of, is_running, parent_of
 
@@ -24,16 +24,16 @@ def executor_of(worker: int) -> int:
     return pid
 
 
-def kill_the_executor(feeder: Feeder, driver: DriverProcess) -> None:
+def kill_the_executor(feeder: Feeder, application: str) -> None:
     """Kill it while records flow, and wait until they flow again from another process."""
-    application = driver.wait_until_started()["application"]
-    worker = feeder.await_connection(1)
     feeder.await_acknowledged(3000)
+    connections = len(feeder.pids)
+    worker = feeder.pids[-1]
     await_that("one block server", lambda: len(block_servers(application)) == 1)
     servers = block_servers(application)
     executor = executor_of(worker)
     os.kill(executor, signal.SIGKILL)
-    feeder.await_connection(2)
+    feeder.await_connection(connections + 1)
     feeder.await_acknowledged(3000)
     await_that("the executor's worker has ended", lambda: not is_running(worker))
     assert not is_running(executor)
@@ -42,25 +42,24 @@ def kill_the_executor(feeder: Feeder, driver: DriverProcess) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("positions", [False, True], ids=["acknowledged", "positions"])
-def test_a_killed_executor_loses_nothing(tmp_path: Path, positions: bool) -> None:
+def test_a_killed_executor_loses_nothing_and_with_positions_doubles_nothing(tmp_path: Path) -> None:
     with (
-        Feeder() as feeder,
+        Feeder() as acknowledged,
+        Feeder() as positioned,
         driver_process(
             tmp_path,
             {
                 "master": "local-cluster[2,2,1024]",
-                "feeders": [feeder.address],
-                "positions": positions,
+                "feeders": [acknowledged.address, positioned.address],
+                "positions": [1],
             },
         ) as driver,
     ):
-        kill_the_executor(feeder, driver)
-        total = feeder.finish()
+        application = driver.wait_until_started()["application"]
+        for feeder in (acknowledged, positioned):
+            kill_the_executor(feeder, application)
+        totals = [feeder.finish() for feeder in (acknowledged, positioned)]
         driver.stop()
-        numbers = driver.numbers()
-        if positions:
-            assert numbers == list(range(total))
-        else:
-            assert set(numbers) == set(range(total))
+        assert set(driver.numbers(0)) == set(range(totals[0]))
+        assert driver.numbers(1) == list(range(totals[1]))
         driver.assert_no_process_left(30)

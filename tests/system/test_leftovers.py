@@ -1,0 +1,60 @@
+"""A context that has stopped leaves nothing: no thread, process, shared memory, folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.feeder import Feeder
+from tests.system.leftovers import (
+    assert_nothing_left,
+    await_that,
+    block_servers,
+    memory_files,
+    scratch_folders,
+    threads,
+)
+from tests.system.receivers import NumberedLines
+from tests.system.running import Run, settings
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("graceful", [True, False], ids=["graceful", "at once"])
+@pytest.mark.parametrize("durable", [False, True], ids=["scratch", "checkpoint"])
+def test_a_stopped_context_leaves_only_the_logs_that_were_asked_for(
+    sc: Any, tmp_path: Path, graceful: bool, durable: bool
+) -> None:
+    with Feeder() as feeder, settings(sc, {}):
+        run = Run(sc)
+        if durable:
+            run.ssc.checkpoint(str(tmp_path))
+        run.process(NumberedLines(feeder.address))
+        run.start()
+        feeder.await_acknowledged(1000)
+        # An attempt that was killed leaves files that nobody but others can remove.
+        os.kill(feeder.pids[0], signal.SIGKILL)
+        feeder.await_connection(2)
+        feeder.await_acknowledged(1000)
+        await_that("a block server", lambda: block_servers(run.application_id))
+        assert threads()
+        assert memory_files(run.application_id)
+        assert len(scratch_folders(run.application_id)) == (0 if durable else 1)
+        run.stop(graceful=graceful)
+        assert_nothing_left(run.application_id)
+        left = {path.name for path in tmp_path.iterdir() if path.name.startswith(("rec", "block"))}
+        assert left == ({"receivedData", "receivedBlockMetadata"} if durable else set())
+
+
+def test_a_context_that_stops_before_its_block_server_is_up_leaves_nothing(sc: Any) -> None:
+    with Feeder() as feeder, settings(sc, {}):
+        run = Run(sc)
+        run.process(NumberedLines(feeder.address))
+        run.start()
+        feeder.await_connection(1)
+        run.stop()
+        assert_nothing_left(run.application_id)
