@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["draw"]
 
 _OURS = "#1f6f8b"
+_OURS_TOO = "#8fbccb"
 _PEER = "#c9a227"
 _INK = "#333333"
 _BAR = 0.38
@@ -66,9 +68,7 @@ def _rates(axes: Axes, cases: Sequence[Case], results: Results) -> None:
             if value:
                 _bar(axes, place + offset, value / 1e6, f" {value / 1e6:.3g} M", colour)
         labels.append(_plain(case.title))
-    _finish(axes, labels, "million records per second (logarithmic), 1 s batches, log on")
-    axes.set_xscale("log")
-    axes.margins(x=0.2)
+    _finish(axes, labels, "Million records per second; 1 s batches, log on")
 
 
 def _latencies(axes: Axes, cases: Sequence[Case], results: Results) -> None:
@@ -83,16 +83,14 @@ def _latencies(axes: Axes, cases: Sequence[Case], results: Results) -> None:
             batches = "100 ms" if "100" in case.ours else "200 ms"
             labels.append(f"{batches} batches, {figure[:3]}")
             place += 1
-    _finish(axes, labels, "milliseconds from send to foreachRDD (logarithmic), 10,000 records/s")
-    axes.set_xscale("log")
-    axes.margins(x=0.2)
+    _finish(axes, labels, "Milliseconds from send to foreachRDD; 10,000 records/s")
 
 
 def _pair(case: Case) -> list[tuple[float, str, str]]:
     pair = [(-_BAR / 2, case.ours, _OURS)]
     if case.beside is not None:
         beside = SUBJECTS[case.beside]
-        pair.append((_BAR / 2, beside.name, _PEER if beside.peer else _OURS))
+        pair.append((_BAR / 2, beside.name, _PEER if beside.peer else _OURS_TOO))
     return pair
 
 
@@ -106,15 +104,25 @@ def _finish(axes: Any, labels: Sequence[str], title: str) -> None:
 
     axes.set_yticks(range(len(labels)), labels, fontsize=8)
     axes.invert_yaxis()
+    # From zero, not logarithmic: the length of a bar is what it says.
+    axes.margins(x=0.12)
     axes.set_title(title, fontsize=9, loc="left", color=_INK)
     axes.tick_params(axis="x", labelsize=7)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     if labels:
         handles = [Patch(color=_OURS, label="Penstock"), Patch(color=_PEER, label="peer")]
-        axes.legend(handles=handles, fontsize=8, frameon=False, loc="lower right")
+        axes.legend(
+            handles=handles,
+            fontsize=8,
+            frameon=False,
+            loc="lower right",
+            bbox_to_anchor=(1, 1),
+            ncols=2,
+            borderaxespad=0,
+        )
 
 
 def _plain(title: str) -> str:
     text = title.replace("`", "")
-    return text if len(text) <= 46 else text[:45] + "…"
+    return textwrap.fill(text, 44)
