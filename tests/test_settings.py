@@ -49,7 +49,7 @@ def test_nothing_set_gives_our_defaults() -> None:
     assert (settings.wal_dir, settings.wal_sync, settings.wal_sync_interval_ms) == (None, None, 50)
     assert settings.wal_segment_bytes == 256 << 20
     assert settings.block_max_bytes == 32 << 20
-    assert (settings.memory_bytes, settings.memory_dir) == (512 << 20, "/dev/shm")
+    assert (settings.memory_bytes, settings.memory_dir) == (1 << 30, "/dev/shm")
     assert (settings.receiver_rate, settings.receiver_byte_rate) == (None, None)
     assert settings.receiver_burst_s == 1.0
     assert (settings.restart_max_delay_s, settings.restart_reset_s) == (30.0, 60.0)

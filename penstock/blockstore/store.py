@@ -58,7 +58,7 @@ class BlockStoreOptions:
     """
 
     memory_dir: str = "/dev/shm"
-    memory_bytes: int = 512 << 20
+    memory_bytes: int = 1 << 30
     block_max_bytes: int = 32 << 20
     segment_bytes: int = 256 << 20
     sync: SyncPolicy = SyncPolicy.ALWAYS
