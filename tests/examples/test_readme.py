@@ -79,7 +79,7 @@ def test_the_receivers_in_the_page_on_writing_them_are_receivers() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_the_code_of_the_readme_runs(run: Callable[..., Run], tmp_path: Path) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
@@ -90,7 +90,7 @@ def test_the_code_of_the_readme_runs(run: Callable[..., Run], tmp_path: Path) ->
         '"/var/log/app.log"': repr(str(log)),
         '"/var/lib/app"': repr(str(tmp_path / "checkpoint")),
         "5140": str(port),
-        "awaitTerminationOrTimeout(60)": "awaitTerminationOrTimeout(30)",
+        "awaitTerminationOrTimeout(60)": "awaitTerminationOrTimeout(45)",
     }
     code = "\n\n".join(CODE.findall(README.read_text()))
     for shown, real in places.items():

@@ -13,7 +13,7 @@ from penstock.clock import ManualClock
 from penstock.streaming import DStream, StreamingContext, StreamingListener
 
 BATCH_MS = 1000
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 class CompletedBatches(StreamingListener):
