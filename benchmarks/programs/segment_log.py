@@ -3,8 +3,9 @@
 Raw writes are tried in several ways and sizes, each with nothing but the write itself: direct into
 a preallocated file (its first write, as the log does it, and once more over written blocks),
 direct by two threads at a time, and through the page cache with `fdatasync`. The log appends slots
-of the same sizes, with everything that it does beside: headers, segments, their ends. The checksum
-of a block is carried along while the block is built, so the log is given it, as by a receiver.
+of the same sizes, with everything that it does beside: headers, segments, their ends. It is given
+the payload's checksum, so that the figure is of the log and not of CRC-32C (a receiver has the log
+compute it, at more than ten times the disk's speed).
 
 All ways take turns, several times; the median of each counts, then the best of raw and of log.
 """
