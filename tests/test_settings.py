@@ -213,7 +213,7 @@ def test_no_key_is_both_honoured_and_without_effect() -> None:
     ("pairs", "key", "accepted"),
     [
         (
-            {"spark.penstock.block.maxSize": "300m", "spark.penstock.wal.segmentSize": "1g"},
+            {"spark.penstock.block.maxSize": "600m", "spark.penstock.wal.segmentSize": "2g"},
             "spark.penstock.block.maxSize",
             "at most half of spark.penstock.memory.size",
         ),
