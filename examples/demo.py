@@ -20,13 +20,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from line_receiver import LineReceiver
-from pyspark import RDD, SparkConf, SparkContext
+from local_spark import Interrupts, local_spark
+from pyspark import RDD
 
 from penstock.progress import Progress
 from penstock.streaming import StreamingContext, StreamingListener
@@ -40,19 +41,14 @@ WORD = re.compile(r"[a-z]{4,}")
 
 def main() -> int:
     options = parse_options()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupts = Interrupts()
     with Progress(sys.stdout, interval_s=None if sys.stdout.isatty() else 5.0) as show:
         try:
             with ExitStack() as undo:
-                try:
-                    return run(options, show, undo)
-                finally:
-                    # A second Ctrl-C must not cut the clearing up short.
-                    signal.signal(signal.SIGINT, signal.SIG_IGN)
-                    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                return run(options, show, interrupts, undo)
         except KeyboardInterrupt:
             show.close()
-            print("Interrupted: nothing was checked, nothing is left behind.")
+            print("Nothing was checked, nothing is left behind.")
             return 130
 
 
@@ -83,7 +79,9 @@ def parse_options() -> argparse.Namespace:
     return options
 
 
-def run(options: argparse.Namespace, show: Progress, undo: ExitStack) -> int:
+def run(
+    options: argparse.Namespace, show: Progress, interrupts: Interrupts, undo: ExitStack
+) -> int:
     scratch = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     undo.callback(shutil.rmtree, scratch, ignore_errors=True)
     # A folder for each run: in the last one's, the receiver would go on after its last line.
@@ -91,7 +89,8 @@ def run(options: argparse.Namespace, show: Progress, undo: ExitStack) -> int:
     log_folder = (options.log_dir / run_name if options.log_dir else scratch / "log").absolute()
 
     show.show("starting Spark")
-    sc = undo.enter_context(local_spark(scratch, log_folder))
+    sc = undo.enter_context(local_spark(scratch, log_folder, interrupts))
+    sc.addPyFile(str(HERE / "line_receiver.py"))
     show.print(f"Spark {sc.version} as {sc.master}, application {sc.applicationId}")
     sender = undo.enter_context(Sender(options.rate, options.seconds))
     show.print(
@@ -110,9 +109,10 @@ def run(options: argparse.Namespace, show: Progress, undo: ExitStack) -> int:
     ssc.addStreamingListener(batches)
     undo.callback(ssc.stop, stopSparkContext=False)
     ssc.start()
+    interrupts.check()
 
     progress = LiveLine(show, sender, tally, batches)
-    wait = Waiting(ssc, progress)
+    wait = Waiting(ssc, progress, interrupts)
     progress.phase = "starting the receiver"
     wait.until(lambda: sender.connections > 0, CONNECT_BOUND_S, "the receiver to connect")
     began = time.monotonic()
@@ -134,7 +134,8 @@ def run(options: argparse.Namespace, show: Progress, undo: ExitStack) -> int:
     show.print("All lines are sent and acknowledged. A graceful stop processes what is left.")
     progress.phase = "stopping"
     progress.show()
-    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    with interrupts.raised():
+        ssc.stop(stopSparkContext=False, stopGraceFully=True)
     progress.show()
     show.close()
     return report(sender, tally)
@@ -148,13 +149,15 @@ def words(line: str) -> list[str]:
 class Waiting:
     """Waits, shows the progress meanwhile, and raises what a batch failed of."""
 
-    def __init__(self, ssc: StreamingContext, progress: LiveLine) -> None:
+    def __init__(self, ssc: StreamingContext, progress: LiveLine, interrupts: Interrupts) -> None:
         self._ssc = ssc
         self._progress = progress
+        self._interrupts = interrupts
 
     def until(self, done: Callable[[], bool], bound_s: float, what: str) -> None:
         end = time.monotonic() + bound_s
         while not done():
+            self._interrupts.check()
             if self._ssc.awaitTerminationOrTimeout(0.1):
                 raise SystemExit("The streams ended early.")
             if time.monotonic() > end:
@@ -199,83 +202,6 @@ def report(sender: Sender, tally: Tally) -> int:
     else:
         print("Nothing acknowledged was lost, and nothing was processed twice.")
     return 1 if lost or doubles else 0
-
-
-# -- Spark -----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def local_spark(scratch: Path, log_folder: Path) -> Iterator[SparkContext]:
-    """A quiet local Spark that leaves nothing behind; its own log lies in the scratch folder."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    conf = SparkConf().setMaster("local[4]").setAppName("penstock demo")
-    conf.set("spark.ui.enabled", "false")
-    conf.set("spark.ui.showConsoleProgress", "false")
-    conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
-    conf.set("spark.local.dir", str(scratch))
-    conf.set("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={scratch}")
-    conf.set("spark.streaming.gracefulStopTimeout", "120s")
-    conf.set("spark.penstock.wal.dir", str(log_folder))
-    log = scratch / "spark.log"
-    sc: SparkContext | None = None
-    try:
-        try:
-            with stderr_to(log), deferred_interrupts():
-                sc = SparkContext(conf=conf)
-        except Exception:
-            sys.stderr.write(log.read_text())
-            raise
-        # PySpark's handler would cancel the batches that a stop may still want to end.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        sc.addPyFile(str(HERE / "line_receiver.py"))
-        # The first job starts the Python workers and takes seconds: not at the batches' cost.
-        sc.parallelize(range(8), 8).map(lambda n: (n % 2, n)).reduceByKey(operator.add).collect()
-        yield sc
-    finally:
-        if sc is not None:
-            stop_spark(sc)
-
-
-def stop_spark(sc: SparkContext) -> None:
-    """Stop Spark and its JVM; otherwise that and its temporary files outlive the demo a little."""
-    assert sc._gateway is not None
-    jvm = sc._gateway.proc
-    sc.stop()
-    jvm.stdin.close()
-    try:
-        jvm.wait(10)
-    except subprocess.TimeoutExpired:
-        jvm.kill()
-        jvm.wait(10)
-
-
-@contextmanager
-def deferred_interrupts() -> Iterator[None]:
-    """Raise on Ctrl-C at the end only: PySpark loses sight of a JVM that is still starting."""
-    came: list[int] = []
-    wanted = signal.SIGINT, signal.SIGTERM
-    before = [signal.signal(number, lambda number, _: came.append(number)) for number in wanted]
-    try:
-        yield
-    finally:
-        for number, handler in zip(wanted, before, strict=True):
-            signal.signal(number, handler)
-    if came:
-        raise KeyboardInterrupt
-
-
-@contextmanager
-def stderr_to(path: Path) -> Iterator[None]:
-    """Let processes that start meanwhile write their standard error to a file."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        with path.open("wb") as file:
-            os.dup2(file.fileno(), 2)
-            yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 # -- the source ------------------------------------------------------------------------------------

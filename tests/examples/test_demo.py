@@ -68,6 +68,7 @@ def test_ctrl_c_ends_it_quickly_and_it_works_again_at_once(run: Callable[..., Ru
     demo.press_ctrl_c()
     assert demo.wait(60) == 130, demo.output
     assert "Traceback" not in demo.output
+    assert "nothing is left behind" in demo.output
     assert shared_memory_of(demo) == []
     demo.wait_until_nothing_is_left()
 
@@ -87,6 +88,7 @@ def test_ctrl_c_while_spark_starts_leaves_nothing_behind(run: Callable[..., Run]
     demo.press_ctrl_c()
     assert demo.wait(60) == 130, demo.output
     assert "Traceback" not in demo.output
+    assert "nothing is left behind" in demo.output
     demo.wait_until_nothing_is_left()
 
 
