@@ -23,6 +23,7 @@ from penstock.blockstore._launch import (
     BlockServerError,
     BlockServerLaunch,
     BlockServerReady,
+    end_on_this_host,
     ensure_block_server,
     lock_path,
 )
@@ -591,3 +592,42 @@ def test_the_lock_ends_with_the_process_that_has_it(host: Host) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
         os.close(fd)
+
+
+def test_it_takes_the_memory_with_it_when_the_tracker_died_before_it_was_up(host: Host) -> None:
+    """The driver was killed while this server was starting: nobody else is left to do that."""
+    host.memory_block(b"x")
+    host.segment_block(b"x")
+    host.server.stop()
+    with pytest.raises(BlockServerError, match="no connection"):
+        host.ensure(lease_s=1.0)
+    assert not host.memory_path().exists()
+    assert not os.path.exists(lock_path(host.launch))
+    assert host.log_folder().exists()
+
+
+def test_it_ends_when_the_application_ended_before_it_was_up(host: Host) -> None:
+    host.memory_block(b"x")
+    host.segment_block(b"x")
+    host.server.stop()
+    errors: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            host.ensure(lease_s=WAIT_S)
+        except BlockServerError as error:
+            errors.append(error)
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    pause = threading.Event()
+    while not os.path.exists(lock_path(host.launch)):
+        assert starting.is_alive()
+        pause.wait(0.01)
+    end_on_this_host(APPLICATION, block_log_root=str(host.root), memory_folder=str(host.memory))
+    assert not host.memory_path().exists()
+    # The lock lies beside the logs of a real application; here it does not.
+    os.unlink(lock_path(host.launch))
+    starting.join(WAIT_S)
+    assert "lock file is gone" in str(errors[0])
+    assert host.log_folder().exists()

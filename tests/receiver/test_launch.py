@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark import StorageLevel
 
+from penstock.blockstore._launch import BlockServerError
 from penstock.receiver import EndingKind, ReceiverFailedError, ReceiverLaunch
 from penstock.receiver._placement import executor_id, host_name
 from penstock.receiver.launch import start_block_server
@@ -141,6 +142,26 @@ def test_an_attempt_ends_when_its_driver_is_gone_for_long(
     assert isinstance(error, ReceiverFailedError)
     assert error.kind is EndingKind.LOST
     assert shared.events == ["onStart", "onStop"]
+
+
+def test_a_block_server_that_could_not_be_started_is_tried_again(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    tries: list[int] = []
+
+    def ensure(launch: ReceiverLaunch) -> None:
+        tries.append(len(tries))
+        if len(tries) < 3:
+            raise BlockServerError("it was killed while it was starting")
+        shared.say("block server")
+
+    running = run(Quiet(shared), ensure_block_server=ensure)
+    shared.wait_for("block server")
+    tracker.wait_for_count(ReportError, 2)
+    assert "it was killed" in tracker.of(ReportError)[0].message
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert tries == [0, 1, 2]
 
 
 def test_after_a_reconnect_the_receiver_registers_again(

@@ -475,6 +475,22 @@ def test_a_lost_block_server_is_replaced_by_a_receiver_of_its_host(tmp_path: Pat
         assert "127.0.0.1" in tracker.block_access.servers
 
 
+def test_a_block_server_that_died_while_no_receiver_ran_is_replaced_by_the_next(
+    tmp_path: Path,
+) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, events):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        client, _ = register_block_server(attempt, "127.0.0.1")
+        attempt.deregister("restarting")
+        events.until("stopped")
+        client.close()
+        while tracker._block_servers.is_served("127.0.0.1"):
+            threading.Event().wait(0.01)
+        attempt.register()
+        assert attempt.next_message() == EnsureBlockServer()
+
+
 def test_a_message_that_is_not_for_the_tracker_is_refused(tmp_path: Path) -> None:
     with running_tracker(tmp_path) as (_, cluster, _):
         attempt = cluster.next_attempt()
