@@ -26,6 +26,7 @@ __all__ = [
     "AttemptState",
     "BatchAllocationEvent",
     "BatchCleanupEvent",
+    "BatchReturnEvent",
     "BlockAdditionEvent",
     "BlockRow",
     "Event",
@@ -72,6 +73,8 @@ class BlockAdditionEvent(msgspec.Struct, frozen=True, array_like=True, tag=1):
     host: str
     memory_path: str
     folder: str
+    kind: str
+    schema: bytes | None
     rows: tuple[BlockRow, ...]
 
 
@@ -84,6 +87,12 @@ class BatchAllocationEvent(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 class BatchCleanupEvent(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """These batches are done and their blocks released."""
+
+    batches: tuple[int, ...]
+
+
+class BatchReturnEvent(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """These batches were never finished: their blocks wait for a batch again, before all others."""
 
     batches: tuple[int, ...]
 
@@ -107,6 +116,7 @@ Event = (
     BlockAdditionEvent
     | BatchAllocationEvent
     | BatchCleanupEvent
+    | BatchReturnEvent
     | AttemptRegistrationEvent
     | AttemptEndEvent
 )
@@ -223,7 +233,7 @@ def addition_events(
     """Return (number, block) pairs as events: neighbours that share everything share an event."""
     events: list[BlockAdditionEvent] = []
     rows: list[BlockRow] = []
-    shared: tuple[int, str, str, str, str] | None = None
+    shared: tuple[int, str, str, str, str, str, bytes | None] | None = None
     for number, block in blocks:
         memory, segment = block.memory, block.segment
         key = (
@@ -232,6 +242,8 @@ def addition_events(
             block.host,
             memory.path if memory is not None else "",
             segment.folder if segment is not None else "",
+            block.kind,
+            block.schema,
         )
         if key != shared:
             if shared is not None:
@@ -279,6 +291,8 @@ def blocks_of(event: BlockAdditionEvent) -> list[tuple[int, ReceivedBlockInfo]]:
                 if row.segment >= 0
                 else None,
                 row.position,
+                event.kind,
+                event.schema,
             ),
         )
         for row in event.rows

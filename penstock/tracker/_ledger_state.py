@@ -237,6 +237,14 @@ class LedgerState:
         self.batches[event.batch] = taken
         self.last_batch = event.batch
 
+    def give_back(self, batches: Iterable[int]) -> None:
+        """Let the blocks of batches wait again, before all others and in their order."""
+        for batch in sorted(batches, reverse=True):
+            for stream_id, blocks in self.batches.pop(batch, {}).items():
+                stream = self.streams[stream_id]
+                again = {block_number(stream_id, block.block_id): block for block in blocks}
+                stream.unallocated = {**again, **stream.unallocated}
+
     def clean(self, batches: Iterable[int]) -> list[ReceivedBlockInfo]:
         """Drop batches and return the blocks they held; `releases` turns them into deletions."""
         released: list[ReceivedBlockInfo] = []

@@ -18,6 +18,7 @@ from penstock.tracker._events import (
     AttemptEndEvent,
     AttemptRegistrationEvent,
     BatchAllocationEvent,
+    BatchReturnEvent,
     BlockAdditionEvent,
     Event,
     LedgerRecord,
@@ -213,6 +214,8 @@ def apply_event(state: LedgerState, event: Event) -> None:
         state.add(event.attempt, blocks_of(event))
     elif isinstance(event, BatchAllocationEvent):
         state.allocate(event)
+    elif isinstance(event, BatchReturnEvent):
+        state.give_back(event.batches)
     elif isinstance(event, AttemptRegistrationEvent):
         state.register(event)
     elif isinstance(event, AttemptEndEvent):

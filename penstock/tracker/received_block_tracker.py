@@ -20,6 +20,7 @@ from penstock.tracker._events import (
     AttemptRegistrationEvent,
     BatchAllocationEvent,
     BatchCleanupEvent,
+    BatchReturnEvent,
     Event,
     addition_events,
 )
@@ -369,6 +370,32 @@ class ReceivedBlockTracker:
                 _log.error("%s; its blocks stay for the next batch", error)
                 return False
             return True
+
+    def return_unfinished_batches(self) -> int:
+        """Let the blocks of all batches that were not cleaned up wait for a batch again.
+
+        For a driver that starts anew on the log of an earlier one and does not know its batches:
+        what they held is processed again, some of it perhaps for the second time, and nothing that
+        was acknowledged is lost.
+
+        Returns:
+            How many blocks wait again.
+
+        Raises:
+            LedgerWriteError, WalError: It could not be logged; nothing has changed.
+        """
+        with self._commit_lock:
+            batches = tuple(self._state.batches)
+            count = sum(
+                len(blocks) for batch in self._state.batches.values() for blocks in batch.values()
+            )
+            if batches:
+                self._commit(
+                    f"the return of {len(batches)} unfinished batches",
+                    (BatchReturnEvent(batches),),
+                    lambda: self._state.give_back(batches),
+                )
+            return count
 
     def get_blocks_of_batch(self, time_ms: int) -> Mapping[int, tuple[ReceivedBlockInfo, ...]]:
         """Return the batch's blocks by stream, in order (I5); streams without blocks are absent."""

@@ -170,6 +170,12 @@ class ReceiverTracker:
                 for stream_id, receiver in self._receiver_objects.items()
             }
             self._ledger = self._open_ledger()
+            again = self._ledger.return_unfinished_batches()
+            if again:
+                _log.warning(
+                    "%d blocks of batches that an earlier run did not finish are processed again",
+                    again,
+                )
             self._listen(self._ledger)
             self.start_all_receivers()
         except BaseException:

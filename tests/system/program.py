@@ -55,12 +55,14 @@ class Tell(StreamingListener):
 
 
 class Keep:
-    """Appends what a batch has to a file."""
+    """Appends what a batch has to a file, after so many seconds of other work."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, work_s: float) -> None:
         self.path = path
+        self.work_s = work_s
 
     def __call__(self, rdd: Any) -> None:
+        threading.Event().wait(self.work_s)
         found = rdd.map(int).collect()
         if found:
             with open(self.path, "a") as file:
@@ -95,7 +97,8 @@ def main(config: dict[str, Any]) -> None:
     for number, address in enumerate(config["feeders"]):
         positions = number in config.get("positions", ())
         receiver = NumberedLines(tuple(address), positions=positions)
-        ssc.receiverStream(receiver).foreachRDD(Keep(f"{config['numbers']}-{number}"))
+        keep = Keep(f"{config['numbers']}-{number}", config.get("work_s", 0.0))
+        ssc.receiverStream(receiver).foreachRDD(keep)
     ssc.start()
     java: Any = sc._jvm
     say(

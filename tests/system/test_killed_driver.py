@@ -75,3 +75,35 @@ def test_a_killed_driver_leaves_no_process_and_every_acknowledged_record(
     assert set(found) | processed >= set(range(acknowledged))
     assert found == list(range(found[0], found[0] + len(found)))
     assert set(range(found[0])) <= processed
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("positions", [False, True])
+def test_a_driver_that_is_started_again_processes_all_that_was_acknowledged(
+    tmp_path: Path, positions: bool
+) -> None:
+    config = {
+        "master": "local[3]",
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "positions": [0] if positions else [],
+        # Batches that fall behind: many are allocated and not finished when the driver is killed.
+        "work_s": 1.5,
+        "settings": {"spark.penstock.blockServer.lease": f"{LEASE_S}s"},
+    }
+    with Feeder() as feeder:
+        with driver_process(tmp_path, {**config, "feeders": [feeder.address]}) as driver:
+            driver.wait_until_started()
+            feeder.await_acknowledged(20_000)
+            driver.kill()
+            driver.assert_no_process_left(LEASE_S + 30)
+            processed = set(driver.numbers())
+        acknowledged = feeder.acknowledged
+        assert not processed >= set(range(acknowledged))
+        again = {**config, "work_s": 0, "feeders": [feeder.address]}
+        with driver_process(tmp_path, again) as driver:
+            driver.wait_until_started()
+            feeder.await_acknowledged(acknowledged + 1000)
+            sent = feeder.finish()
+            driver.stop()
+            processed |= set(driver.numbers())
+    assert processed == set(range(sent))

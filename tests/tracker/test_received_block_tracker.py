@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.clock import ManualClock
@@ -469,3 +470,39 @@ def test_a_closed_ledger_can_be_asked_but_not_changed(folder: str) -> None:
     assert tracker.batch_times_ms == (5,)
     assert not tracker.allocate_blocks_to_batch(6)
     assert tracker.cleanup_old_batches(9) == []
+
+
+def test_i1_a_driver_that_starts_anew_processes_what_the_last_one_did_not_finish(
+    folder: str,
+) -> None:
+    tracker = recover(folder)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    blocks = [block(0, A1, first + n) for n in range(6)]
+    add(tracker, 0, A1, blocks[:2])
+    tracker.allocate_blocks_to_batch(1)
+    add(tracker, 0, A1, blocks[2:4])
+    tracker.allocate_blocks_to_batch(2)
+    tracker.cleanup_old_batches(2)
+    add(tracker, 0, A1, blocks[4:])
+    second_folder = after_crash(folder)
+    again = recover(second_folder)
+    assert again.return_unfinished_batches() == 2
+    assert again.unallocated_blocks(0) == tuple(blocks[2:])
+    assert again.return_unfinished_batches() == 0
+    # The same after another crash, and each block goes to one batch as before (I2, I3).
+    third = recover(after_crash(second_folder))
+    assert third.unallocated_blocks(0) == tuple(blocks[2:])
+    assert third.allocate_blocks_to_batch(3)
+    assert third.get_blocks_of_batch_and_stream(3, 0) == tuple(blocks[2:])
+
+
+def test_a_recovered_block_still_says_how_its_records_lie(folder: str) -> None:
+    tracker = recover(folder)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    kinds = [("string", None), ("arrow", b"a schema"), ("arrow", b"another"), ("binary", None)]
+    blocks = [
+        msgspec.structs.replace(block(0, A1, first + n), kind=kind, schema=schema)
+        for n, (kind, schema) in enumerate(kinds)
+    ]
+    add(tracker, 0, A1, blocks)
+    assert recover(after_crash(folder)).unallocated_blocks(0) == tuple(blocks)
