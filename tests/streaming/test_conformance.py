@@ -213,6 +213,7 @@ def test_inputs_are_numbered(sc: Any) -> None:
         assert [node.stream_id for node in run.ssc._graph.inputs] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_old_states_are_forgotten(sc: Any, tmp_path: Path) -> None:
     with batches(sc) as run:
         run.ssc.checkpoint(str(tmp_path))

@@ -161,6 +161,7 @@ class TestStreams:
             {"a": 6, "b": 1, "c": 1},
         ]
 
+    @pytest.mark.slow
     def test_advanced_api(self, sc: Any, tmp_path: Path) -> None:
         """Spark: "mapWithState - basic operations with advanced API", "initial states, with nothing
         returned from mapping function", "state removing"."""
@@ -209,6 +210,7 @@ class TestStreams:
             [],
         ]
 
+    @pytest.mark.slow
     def test_a_batch_without_an_rdd_still_times_out(self, sc: Any, tmp_path: Path) -> None:
         with self.stateful(sc, tmp_path) as run:
             stream = run.ssc.queueStream([[("a", 1)]]).transform(
@@ -222,6 +224,7 @@ class TestStreams:
         assert found == [[None], [], [0]]
         assert snapshots == [[("a", 1)], [("a", 1)], []]
 
+    @pytest.mark.slow
     def test_checkpoint_durations(self, sc: Any, tmp_path: Path) -> None:
         """Spark: "mapWithState - checkpoint durations"."""
         with self.stateful(sc, tmp_path) as run:
