@@ -1,7 +1,7 @@
 """Spark's own tests of streams, by their names, and the tests here that show the same.
 
-`CONFORMANCE` names, for each test of a suite of Spark, a test in this folder. What no other file
-here shows is in this one.
+`CONFORMANCE` names, for each test of a suite of Spark, a test in this folder or beside it. What no
+other file shows is in this one.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ CONFORMANCE: dict[str, dict[str, str]] = {
         "Modified files are correctly detected.": (
             "test_file_streams.py::test_a_modified_file_is_taken_again_when_it_was_forgotten"
         ),
-        "multi-thread receiver": "test_end_to_end.py::test_two_receivers_share_the_batches",
+        "multi-thread receiver": (
+            "../receiver/test_life_cycle.py::test_multi_thread_receiver_loses_and_mixes_nothing"
+        ),
         "queue input stream - oneAtATime = true": (
             "test_operations.py::test_the_queue_is_taken_as_it_is"
         ),
@@ -129,9 +131,7 @@ CONFORMANCE: dict[str, dict[str, str]] = {
     },
     "StreamingListenerSuite": {
         "batch info reporting": "test_batches.py::test_events_come_in_order_with_pysparks_getters",
-        "receiver info reporting": (
-            "test_end_to_end.py::test_a_receiver_that_can_never_start_is_told_to_the_user"
-        ),
+        "receiver info reporting": ("test_end_to_end.py::test_listeners_are_told_of_a_receiver"),
         "output operation reporting": (
             "test_batches.py::test_events_come_in_order_with_pysparks_getters"
         ),
