@@ -39,7 +39,6 @@ _NO_RATE_CONTROLLER = (
 _ONE_LOG = "the segment log is the only log"
 _GROUP_COMMIT = "writes that wait together always share one sync"
 _NO_SCALING = "executors are Spark's own to add and remove"
-_NO_FILE_STREAM = "there is no file stream"
 _NO_TAB = "there is no tab in Spark's UI"
 
 SETTINGS_WITHOUT_EFFECT: tuple[SettingWithoutEffect, ...] = (
@@ -80,19 +79,16 @@ SETTINGS_WITHOUT_EFFECT: tuple[SettingWithoutEffect, ...] = (
         "`stop` takes it as an argument, also in pyspark.streaming",
         "true",
     ),
-    SettingWithoutEffect("spark.streaming.fileStream.minRememberDuration", _NO_FILE_STREAM, "60s"),
-    SettingWithoutEffect("spark.streaming.minRememberDuration", _NO_FILE_STREAM, "60s"),
     SettingWithoutEffect("spark.streaming.ui.retainedBatches", _NO_TAB, "1000"),
     SettingWithoutEffect(
-        "spark.streaming.sessionByKey.deltaChainThreshold", "there is no mapWithState", "20"
+        "spark.streaming.sessionByKey.deltaChainThreshold",
+        "`mapWithState` keeps states whole, not as chains of changes",
+        "20",
     ),
     SettingWithoutEffect("spark.streaming.dynamicAllocation.enabled", _NO_SCALING, "false"),
     SettingWithoutEffect("spark.streaming.dynamicAllocation.*", _NO_SCALING),
     SettingWithoutEffect(
         "spark.streaming.extraListeners", "listeners are Python objects; add them in the program"
-    ),
-    SettingWithoutEffect(
-        "spark.streaming.raw.maxBlockSizeBytes", "there is no raw socket stream", "1g"
     ),
     SettingWithoutEffect("spark.streaming.clock", "it is for Spark's own tests"),
     SettingWithoutEffect("spark.streaming.manualClock.*", "it is for Spark's own tests"),

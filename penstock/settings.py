@@ -39,6 +39,11 @@ __all__ = ["Setting", "Settings", "settings_table"]
 SPARK_PREFIX = "spark.streaming."
 OWN_PREFIX = "spark.penstock."
 
+_OLDER_NAMES = {
+    "spark.streaming.minRememberDuration": "spark.streaming.fileStream.minRememberDuration",
+}
+"""Keys that Spark has renamed; an older one counts when the newer is not set."""
+
 _log = logging.getLogger("penstock.settings")
 
 
@@ -163,6 +168,20 @@ class Settings:
         Text("the path of a folder"),
         None,
         "The checkpoint directory, as if given to `StreamingContext.checkpoint`.",
+    )
+    file_min_remember_s: float = _setting(
+        "spark.streaming.fileStream.minRememberDuration",
+        Seconds(),
+        "60s",
+        "How long a file stream looks back for files that it has not seen, rounded up to whole "
+        "batch intervals. `spark.streaming.minRememberDuration` is the older name for it.",
+    )
+    raw_max_frame_bytes: int = _setting(
+        "spark.streaming.raw.maxBlockSizeBytes",
+        Size(minimum=1, maximum=(1 << 31) - 1),
+        "1g",
+        "The largest frame that `rawSocketStream` takes; the connection that announces more is "
+        "closed.",
     )
     wal_dir: str | None = _setting(
         "spark.penstock.wal.dir",
@@ -299,7 +318,10 @@ class Settings:
         without_effect: dict[str, str] = {}
         texts = dict(pairs)
         for key, text in texts.items():
-            setting = table.get(key)
+            newer = _OLDER_NAMES.get(key)
+            if newer in texts:
+                continue
+            setting = table.get(newer or key)
             if setting is not None:
                 try:
                     values[setting.attribute] = setting.kind.read(text)

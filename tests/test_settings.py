@@ -78,6 +78,8 @@ def test_nothing_set_gives_our_defaults() -> None:
         ("spark.streaming.receiver.writeAheadLog.enable", "false", False),
         ("spark.streaming.gracefulStopTimeout", "5s", 5000),
         ("spark.streaming.checkpoint.directory", "hdfs://host/app", "hdfs://host/app"),
+        ("spark.streaming.fileStream.minRememberDuration", "90", 90.0),
+        ("spark.streaming.raw.maxBlockSizeBytes", "64k", 64 << 10),
         ("spark.penstock.wal.dir", "/var/lib/penstock", "/var/lib/penstock"),
         ("spark.penstock.wal.dir", "file:///var/lib/penstock", "/var/lib/penstock"),
         ("spark.penstock.wal.dir", "file:/var/lib/penstock", "/var/lib/penstock"),
@@ -164,6 +166,15 @@ def test_other_keys_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
 def test_of_a_key_that_stands_there_twice_the_last_counts() -> None:
     key = "spark.streaming.blockQueueSize"
     assert Settings.from_pairs([(key, "3"), (key, "4")]).block_queue_size == 4
+
+
+def test_an_older_name_counts_when_the_newer_is_not_set() -> None:
+    older = ("spark.streaming.minRememberDuration", "30s")
+    newer = ("spark.streaming.fileStream.minRememberDuration", "20s")
+    assert Settings.from_pairs([older]).file_min_remember_s == 30
+    assert Settings.from_pairs([newer, older]).file_min_remember_s == 20
+    with pytest.raises(SettingError, match=r"streaming\.minRememberDuration"):
+        Settings.from_pairs([(older[0], "long")])
 
 
 def test_a_graceful_stop_has_ten_batch_intervals_unless_the_user_says_otherwise() -> None:

@@ -1,17 +1,18 @@
-"""`SocketReceiver`: lines of text from a TCP server."""
+"""`SocketReceiver` and its kind: lines, frames, or what a program makes of a TCP server's bytes."""
 
 from __future__ import annotations
 
 import socket
 import threading
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, BinaryIO
 
 from pyspark import StorageLevel
 
 from penstock.errors import PenstockError
 from penstock.receiver import Framing, Receiver
 
-__all__ = ["SocketReceiver"]
+__all__ = ["ConvertingSocketReceiver", "RawSocketReceiver", "SocketReceiver"]
 
 CONNECT_TIMEOUT_S = 10.0
 END_BOUND_S = 3.0
@@ -37,6 +38,8 @@ class SocketReceiver(Receiver):
         port: Its port.
         storageLevel: Which copies of a block must exist.
     """
+
+    _END_MESSAGE = "Socket data stream had no more data"
 
     def __init__(
         self,
@@ -81,10 +84,12 @@ class SocketReceiver(Receiver):
                 return
             except OSError as error:
                 self.restart("Error receiving data", error)
+            except (FrameLengthError, ConversionError) as error:
+                self.restart(f"Error receiving data: {error}", error.__cause__ or error)
             except PenstockError as error:
                 self.restart(f"Error storing what was received: {error}", error)
             else:
-                self.restart("Socket data stream had no more data")
+                self.restart(self._END_MESSAGE)
             finally:
                 self._socket = None
 
@@ -94,6 +99,10 @@ class SocketReceiver(Receiver):
         Raises:
             _StoppedError: The receiver was stopped. The line that was cut by that is no record.
         """
+        self.storeFrom(self._reader(connection), Framing.LINES.value)
+
+    def _reader(self, connection: socket.socket) -> Callable[[memoryview], int]:
+        """Return a function that reads, and leaves by `_StoppedError` at a stop."""
 
         def receive_into(buffer: memoryview) -> int:
             if self.isStopped():
@@ -108,10 +117,153 @@ class SocketReceiver(Receiver):
                 raise _StoppedError
             return size
 
-        self.storeFrom(receive_into, Framing.LINES.value)
+        return receive_into
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_socket": None, "_thread": None}
+
+
+class RawSocketReceiver(SocketReceiver):
+    """Stores each frame that a TCP server sends as one `bytes`.
+
+    A frame is its length, 4 bytes big-endian, and then so many bytes, as for Spark's
+    `RawNetworkReceiver`, whose frames are blocks of serialized Java objects. Frames without bytes
+    are records without bytes. A length that is negative or above the limit closes the connection;
+    frames before it are stored. All else is as for `SocketReceiver`.
+
+    Args:
+        host: Name or address of the server.
+        port: Its port.
+        storageLevel: Which copies of a block must exist.
+        max_frame_bytes: The limit.
+    """
+
+    _END_MESSAGE = "End of channel"
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+        max_frame_bytes: int = 1 << 30,
+    ) -> None:
+        super().__init__(host, port, storageLevel)
+        self.max_frame_bytes = max_frame_bytes
+
+    def _receive_from(self, connection: socket.socket) -> None:
+        lengths = _LengthCheck(self._reader(connection), self.max_frame_bytes)
+        self.storeFrom(lengths.read_into, Framing.LENGTH_PREFIX.value)
+
+
+class ConvertingSocketReceiver(SocketReceiver):
+    """Stores the records that a program's function makes of the bytes that a TCP server sends.
+
+    What the function raises closes the connection, like an error of the connection itself.
+
+    Args:
+        host: Name or address of the server.
+        port: Its port.
+        converter: Called for each connection with a binary file that reads from it; yields
+            records until the file ends. It runs in the executor.
+        storageLevel: Which copies of a block must exist.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        converter: Callable[[BinaryIO], Iterable[Any]],
+        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+    ) -> None:
+        super().__init__(host, port, storageLevel)
+        self.converter = converter
+
+    def _receive_from(self, connection: socket.socket) -> None:
+        with connection.makefile("rb") as stream:
+            for record in self._convert(stream):
+                if self.isStopped():
+                    # The end of the file that the converter saw was made by the stop.
+                    raise _StoppedError
+                self.store(record)
+        if self.isStopped():
+            raise _StoppedError
+
+    def _convert(self, stream: BinaryIO) -> Iterable[Any]:
+        try:
+            yield from self.converter(stream)
+        except OSError:
+            if self.isStopped():
+                raise _StoppedError from None
+            raise
+        except Exception as error:
+            if self.isStopped():
+                raise _StoppedError from error
+            raise ConversionError(error) from error
+
+
+class FrameLengthError(PenstockError):
+    """A frame announces a length that is not accepted.
+
+    Attributes:
+        length: The length.
+        limit: The largest that is accepted.
+    """
+
+    def __init__(self, length: int, limit: int) -> None:
+        super().__init__(
+            f"a frame of {length} bytes is announced, and 0 to {limit} are accepted; the sender "
+            "does not write 4 bytes of length, big-endian, before each frame, or "
+            "spark.streaming.raw.maxBlockSizeBytes must be larger"
+        )
+        self.length = length
+        self.limit = limit
+
+
+class ConversionError(PenstockError):
+    """The converter of a socket stream failed; the cause is what it raised."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"the converter failed: {type(error).__name__}: {error}")
+
+
+class _LengthCheck:
+    """Reads frames, looking at their lengths as they pass."""
+
+    def __init__(self, read_into: Callable[[memoryview], int], limit: int) -> None:
+        self._read_into = read_into
+        self._limit = limit
+        self._prefix = b""
+        self._left = 0
+        self._error: FrameLengthError | None = None
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Read what is there, up to a length that is not accepted; raise when that is next."""
+        size = 0 if self._error is not None else self._accepted(buffer, self._read_into(buffer))
+        if size == 0 and self._error is not None:
+            raise self._error
+        return size
+
+    def _accepted(self, buffer: memoryview, size: int) -> int:
+        """Return how many bytes lie before a length that is not accepted."""
+        at = 0
+        while at < size:
+            if self._left:
+                step = min(self._left, size - at)
+                self._left -= step
+                at += step
+                continue
+            begin = at
+            at += min(4 - len(self._prefix), size - at)
+            self._prefix += bytes(buffer[begin:at])
+            if len(self._prefix) < 4:
+                return size
+            length = int.from_bytes(self._prefix, "big", signed=True)
+            if not 0 <= length <= self._limit:
+                self._error = FrameLengthError(length, self._limit)
+                return begin
+            self._prefix = b""
+            self._left = length
+        return size
 
 
 class _StoppedError(Exception):

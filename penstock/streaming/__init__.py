@@ -27,14 +27,18 @@ the names of Spark's DStream classes.
 `window_operations`
 `node`                       what every node does: one RDD per time, remembered for a while
 `input_streams`              queues and receivers
+`file_input_stream`          files that appear in a folder
+`input_operations`           the streams of files and sockets, as methods of the context
 `derived_streams`            narrow operations, shuffles, functions of RDDs
 `windowed_streams`           windows and state
+`state`, `map_with_state`    `mapWithState`: states of keys, with timeouts
 `output`                     `foreachRDD` and `foreachBatch`
 `graph`                      inputs, outputs, time
 `job_generator`              makes a batch at each tick of the `recurring_timer`, clears old ones
 `job_scheduler`              runs the jobs of batches in its threads
 `listener`, `listener_bus`,  events for programs
-`listener_events`
+`listener_events`,
+`stats_report`
 `_fusion`, `_combine`,       why Python functions run fast: no wrapper per record
 `_recognition`
 `_engine`, `_receivers`      what runs between start and stop, in the order in which it starts
@@ -67,14 +71,28 @@ from penstock.streaming.errors import (
 )
 from penstock.streaming.job_scheduler import SchedulerStatistics
 from penstock.streaming.listener import StreamingListener
+from penstock.streaming.map_with_state import MapWithStateDStream
+from penstock.streaming.state import (
+    IllegalStateChangeError,
+    State,
+    StateNotSetError,
+    StateSpec,
+)
+from penstock.streaming.stats_report import StatsReportListener
 
 __all__ = [
     "DStream",
+    "IllegalStateChangeError",
     "JobGenerationError",
+    "MapWithStateDStream",
     "NotEnoughCoresError",
     "OutputOperationError",
     "PermanentReceiverError",
     "SchedulerStatistics",
+    "State",
+    "StateNotSetError",
+    "StateSpec",
+    "StatsReportListener",
     "StorageLevel",
     "StreamGraphError",
     "StreamingContext",

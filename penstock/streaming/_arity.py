@@ -42,7 +42,7 @@ def with_time(func: Callable[..., Any], rdds: int) -> TimedFunction:
         return func
     if count == rdds:
         return _WithoutTime(func)
-    words = {1: "one or two arguments", 2: "two or three arguments"}
+    words = {1: "one or two arguments", 2: "two or three arguments", 3: "three or four arguments"}
     raise TypeError(f"func should take {words.get(rdds, f'{rdds} or {rdds + 1} arguments')}")
 
 

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from pyspark import RDD, SparkContext, StorageLevel
+from pyspark import RDD, SparkContext
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
@@ -24,6 +24,7 @@ from penstock.streaming.derived_streams import TransformedDStream, UnionDStream
 from penstock.streaming.dstream import DStream
 from penstock.streaming.durations import to_milliseconds
 from penstock.streaming.graph import DStreamGraph
+from penstock.streaming.input_operations import InputOperations
 from penstock.streaming.input_streams import QueueInputDStream, ReceiverInputDStream
 from penstock.streaming.job_scheduler import SchedulerStatistics
 from penstock.streaming.listener import StreamingListener
@@ -49,7 +50,7 @@ class StreamingContextState(enum.Enum):
     """Stopped, or failed to start; it cannot be started again."""
 
 
-class StreamingContext:
+class StreamingContext(InputOperations):
     """Makes streams, and runs them batch by batch.
 
     ::
@@ -114,6 +115,32 @@ class StreamingContext:
         with cls._active_lock:
             return cls._active
 
+    @classmethod
+    def getActiveOrCreate(
+        cls, checkpointPath: str | None, setupFunc: Callable[[], StreamingContext]
+    ) -> StreamingContext:
+        """Return the context that is started and not stopped, or else a new one.
+
+        Args:
+            checkpointPath: None. A context cannot be made again from a checkpoint.
+            setupFunc: Makes a context.
+
+        Raises:
+            TypeError: `setupFunc` is not callable.
+            ValueError: A checkpoint path is given, and no context is active.
+        """
+        if not callable(setupFunc):
+            raise TypeError("setupFunc should be callable.")
+        active = cls.getActive()
+        if active is not None:
+            return active
+        if checkpointPath is not None:
+            raise ValueError(
+                "a context cannot be made again from a checkpoint; give None for checkpointPath, "
+                "and call StreamingContext.checkpoint in setupFunc"
+            )
+        return setupFunc()
+
     def statistics(self) -> SchedulerStatistics:
         """Return how many batches wait, run and are done."""
         if self._engine is None:
@@ -138,17 +165,6 @@ class StreamingContext:
         adapted = as_receiver(receiver)
         name = getattr(receiver, "__name__", type(receiver).__name__)
         return self._stream(ReceiverInputDStream(self._graph, adapted, name))
-
-    def socketTextStream(
-        self,
-        hostname: str,
-        port: int,
-        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
-    ) -> DStream[str]:
-        r"""Return the lines that a TCP server sends: UTF-8 text, each line ended by ``\n``."""
-        from penstock.sources import SocketReceiver
-
-        return self.receiverStream(SocketReceiver(hostname, port, storageLevel))
 
     def queueStream(
         self,

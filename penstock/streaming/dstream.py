@@ -196,17 +196,15 @@ class DStream(WindowOperations[T_co]):
         ForEachBatchDStream(self._node, func, call_site("foreachBatch"))
 
     def pprint(self, num: int = 10) -> None:
-        """Print the first `num` records of each RDD."""
+        """Print the first `num` records of each RDD, below the batch time as a date."""
+        self._output(lambda time, rdd: _show(rdd, num, str(time)), "pprint")
 
-        def show(time: datetime, rdd: RDD[Any]) -> None:
-            taken = rdd.take(num + 1)
-            lines = [_RULE, f"Time: {time}", _RULE, *map(str, taken[:num])]
-            if len(taken) > num:
-                lines.append("...")
-            # One call, so that the output of other threads does not come between.
-            print("\n".join([*lines, ""]))
-
-        self._output(show, "pprint")
+    def print(self, num: int = 10) -> None:
+        """Print like `pprint`, with the batch time in milliseconds, as Spark does in Scala."""
+        self._output(
+            lambda time, rdd: _show(rdd, num, f"{time_milliseconds(time)} ms"),
+            "print",
+        )
 
     def saveAsTextFiles(self, prefix: str, suffix: str | None = None) -> None:
         """Save each RDD as text files in the folder ``prefix-<ms>`` or ``prefix-<ms>.suffix``.
@@ -263,6 +261,15 @@ class DStream(WindowOperations[T_co]):
 
     def _output(self, func: Callable[..., Any], name: str) -> None:
         ForEachDStream(self._node, with_time(func, 1), call_site(name))
+
+
+def _show(rdd: RDD[Any], num: int, time: str) -> None:
+    taken = rdd.take(num + 1)
+    lines = [_RULE, f"Time: {time}", _RULE, *map(str, taken[:num])]
+    if len(taken) > num:
+        lines.append("...")
+    # One call, so that the output of other threads does not come between.
+    print("\n".join([*lines, ""]))
 
 
 def _as_list(_: int, records: Iterable[Any]) -> list[list[Any]]:

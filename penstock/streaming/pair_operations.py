@@ -18,6 +18,8 @@ from penstock.streaming.windowed_streams import StateDStream
 
 if TYPE_CHECKING:
     from penstock.streaming.dstream import DStream
+    from penstock.streaming.map_with_state import MapWithStateDStream
+    from penstock.streaming.state import StateSpec
 
 __all__ = ["PairOperations"]
 
@@ -161,6 +163,21 @@ class PairOperations(StreamHandle[T_co]):
             return updated.filter(lambda pair: pair[1] is not None)
 
         return self._derive(StateDStream(self._node, update, initial))
+
+    def mapWithState(self: PairOperations[tuple[K, V]], spec: StateSpec) -> MapWithStateDStream:
+        """Return what a function of each pair and of the state of its key returns.
+
+        Unlike `updateStateByKey`, the function is called only for keys with values in a batch,
+        and for those whose state times out.
+
+        Args:
+            spec: The function and how its state is kept. Later changes to it are not seen.
+
+        A checkpoint directory must be set.
+        """
+        from penstock.streaming.map_with_state import MapWithStateDStream
+
+        return MapWithStateDStream(self._ssc, self._node, spec)
 
     def _rdd_operation(self, func: Callable[[RDD[Any]], RDD[Any]]) -> DStream[Any]:
         return self._derive(TransformedDStream([self._node], lambda _, rdd: func(rdd)))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from penstock.sources import SocketReceiver
+from penstock.sources import ConvertingSocketReceiver, RawSocketReceiver, SocketReceiver
 from penstock.wire.messages import DeregisterReceiver, RegisterReceiver, ReportError, StopReceiver
 from tests.receiver.conftest import run, shared, tracker
 from tests.receiver.running import WAIT_S, Running, Tracker
@@ -156,3 +157,85 @@ def test_i7_a_line_without_an_end_is_dropped_and_reported_without_growing_memory
     (report,) = tracker.of(ReportError)
     assert report.message.startswith("1 record(s) of ")
     assert "RecordTooLargeError" in report.error
+
+
+def frame(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def test_frames_are_records(run: Run, tracker: Tracker, server: LineServer) -> None:
+    run(RawSocketReceiver("127.0.0.1", server.port))
+    connection = server.accept()
+    payloads = [b"one", b"", b"\x00\n\xff" * 200_000, b"last"]
+    connection.sendall(b"".join(map(frame, payloads)) + frame(b"cut")[:-1])
+    connection.shutdown(socket.SHUT_WR)
+    assert tracker.wait_for_records(4) == payloads
+    tracker.wait_for_count(DeregisterReceiver, 1)
+    assert tracker.of(DeregisterReceiver)[0].message.endswith(": End of channel")
+
+
+@pytest.mark.parametrize("prefix", [b"\xff\xff\xff\xff", b"\0\0\0\x0b", b"GET "])
+def test_a_frame_of_a_length_that_is_not_accepted_ends_the_connection(
+    run: Run, tracker: Tracker, server: LineServer, prefix: bytes
+) -> None:
+    run(RawSocketReceiver("127.0.0.1", server.port, max_frame_bytes=10))
+    server.accept().sendall(frame(b"0123456789") + prefix + b"more than enough bytes")
+    tracker.wait_for_count(DeregisterReceiver, 1)
+    told = tracker.of(DeregisterReceiver)[0].message
+    assert f"{int.from_bytes(prefix, 'big', signed=True)} bytes is announced" in told
+    assert "spark.streaming.raw.maxBlockSizeBytes" in told
+    assert tracker.wait_for_records(1) == [b"0123456789"]
+    server.accept()
+
+
+def test_lengths_may_come_in_pieces(run: Run, tracker: Tracker, server: LineServer) -> None:
+    run(RawSocketReceiver("127.0.0.1", server.port, max_frame_bytes=10))
+    connection = server.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for piece in (b"\0", b"\0\0", b"\2ab\0\0", b"\0\1", b"c\0\0\1"):
+        connection.sendall(piece)
+    connection.sendall(b"\0")
+    tracker.wait_for_count(DeregisterReceiver, 1)
+    assert "256 bytes is announced" in tracker.of(DeregisterReceiver)[0].message
+    assert tracker.wait_for_records(2) == [b"ab", b"c"]
+
+
+def test_a_converter_makes_records(run: Run, tracker: Tracker, server: LineServer) -> None:
+    def numbers(stream: Any) -> Iterator[int]:
+        while data := stream.read(2):
+            yield int.from_bytes(data, "big")
+
+    run(ConvertingSocketReceiver("127.0.0.1", server.port, numbers))
+    connection = server.accept()
+    connection.sendall(b"\0\1\1\0")
+    connection.shutdown(socket.SHUT_WR)
+    assert tracker.wait_for_records(2) == [1, 256]
+    tracker.wait_for_count(DeregisterReceiver, 1)
+    assert tracker.of(DeregisterReceiver)[0].message.endswith("had no more data")
+
+
+def test_a_converter_that_fails_is_a_restart_with_its_error(
+    run: Run, tracker: Tracker, server: LineServer
+) -> None:
+    def failing(stream: Any) -> Iterator[bytes]:
+        yield stream.read(1)
+        raise KeyError("no such code")
+
+    run(ConvertingSocketReceiver("127.0.0.1", server.port, failing))
+    server.accept().sendall(b"x")
+    tracker.wait_for_count(DeregisterReceiver, 1)
+    told = tracker.of(DeregisterReceiver)[0]
+    assert "Error receiving data: the converter failed: KeyError" in told.message
+    assert "no such code" in told.error
+    assert tracker.wait_for_records(1) == [b"x"]
+
+
+def test_a_stop_ends_a_converter_and_what_was_cut_is_no_record(
+    run: Run, tracker: Tracker, server: LineServer
+) -> None:
+    running = run(ConvertingSocketReceiver("127.0.0.1", server.port, lambda stream: stream))
+    server.accept().sendall(b"whole\nhalf a li")
+    tracker.wait_for_records(1)
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert tracker.records() == [b"whole\n"]

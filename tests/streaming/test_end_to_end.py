@@ -192,6 +192,32 @@ class TestEndToEnd:
         with pytest.raises(PermanentReceiverError, match="cannot be unpickled"):
             streams.ssc.awaitTermination(WAIT_S)
 
+    def test_listeners_are_told_of_a_receiver(self, streams: Streams) -> None:
+        class Complaining(Receiver):
+            def onStart(self) -> None:
+                self.reportError("only told", ValueError("the reason"))
+                self.stop("that is all")
+
+            def onStop(self) -> None:
+                pass
+
+        streams.collect(streams.ssc.receiverStream(Complaining()))
+        streams.ssc.start()
+        events = {
+            kind: streams.events.wait_for(lambda name, _, kind=kind: name == kind)
+            for kind in ("onReceiverStarted", "onReceiverError", "onReceiverStopped")
+        }
+        started, error, stopped = (event.receiverInfo() for event in events.values())
+        assert {info.streamId() for info in (started, error, stopped)} == {0}
+        assert {info.name() for info in (started, error, stopped)} == {"Complaining-0"}
+        assert (started.active(), stopped.active()) == (True, False)
+        assert started.executorId() == "driver"
+        assert started.location()
+        assert error.lastErrorMessage() == "only told"
+        assert "ValueError: the reason" in error.lastError()
+        assert error.lastErrorTime() > 0
+        assert stopped.lastErrorMessage() == "that is all"
+
 
 class TestFailedStart:
     def test_a_log_folder_that_cannot_be_written(
