@@ -112,7 +112,8 @@ class Receiver:
     """Which copies of a block must exist."""
 
     schema: pa.Schema | None = None
-    """If set, every record must fit it; one that does not goes to the dead-letter output."""
+    """If set, every record must fit it; one that does not is dropped, counted and reported to the
+    driver with its reason, and the stream goes on."""
 
     streamId: int = -1
     """The number of the stream; -1 before it is known."""
