@@ -296,6 +296,13 @@ class StreamingContext(InputOperations):
         )
         if receivers:
             _log.info("%s", durability.describe())
+        replicated = [node.name for node in receivers if node.receiver.storageLevel.replication > 1]
+        if replicated:
+            _log.info(
+                "the storage levels of %s ask for copies on other hosts; one copy is kept, on the "
+                "receiver's host",
+                ", ".join(replicated),
+            )
         return StreamingEngine(
             self._sc,
             self._graph,
