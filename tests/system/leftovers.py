@@ -72,7 +72,9 @@ def marked_processes(mark: str) -> dict[int, str]:
 def block_servers(application_id: str) -> list[int]:
     """Return the block server processes of an application: who has its lock file open."""
     name = f"block-server-{application_id}-"
-    return [pid for pid in _pids() if _has_open(pid, name) and "blockstore" in command_of(pid)]
+    # Not the process that only starts it, and ends at once.
+    module = "-m penstock.blockstore.server"
+    return [pid for pid in _pids() if _has_open(pid, name) and module in command_of(pid)]
 
 
 def _has_open(pid: int, name: str) -> bool:

@@ -16,6 +16,18 @@ from tests.system.running import run_on
 pytestmark = pytest.mark.slow
 
 
+def await_another(application_id: str, killed: list[int]) -> int:
+    """Wait for a block server that was not killed yet; return its process."""
+    found: list[int] = []
+
+    def look() -> bool:
+        found[:] = set(block_servers(application_id)) - set(killed)
+        return bool(found)
+
+    await_that("a block server", look)
+    return found[0]
+
+
 def test_a_killed_block_server_is_replaced_and_nothing_is_lost(sc: Any) -> None:
     with Feeder() as feeder, run_on(sc) as run:
         run.process(NumberedLines(feeder.address, positions=True))
@@ -23,14 +35,10 @@ def test_a_killed_block_server_is_replaced_and_nothing_is_lost(sc: Any) -> None:
         killed: list[int] = []
         for _ in range(2):
             feeder.await_acknowledged(2000)
-            await_that(
-                "a block server",
-                lambda: len(set(block_servers(run.application_id)) - set(killed)) == 1,
-            )
-            (pid,) = set(block_servers(run.application_id)) - set(killed)
+            pid = await_another(run.application_id, killed)
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
-        await_that("another block server", lambda: block_servers(run.application_id))
+        await_another(run.application_id, killed)
         feeder.await_acknowledged(2000)
         total = feeder.finish()
         run.stop()
