@@ -13,7 +13,7 @@ from penstock.blockstore import BlockAccess, read_block
 from penstock.tracker import ReceivedBlockTracker
 from tests.system.driver_process import driver_process
 from tests.system.feeder import Feeder
-from tests.system.leftovers import memory_files
+from tests.system.leftovers import await_that, block_servers, memory_files
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def test_a_killed_driver_leaves_no_process_and_every_acknowledged_record(
     ):
         started = driver.wait_until_started()
         feeder.await_acknowledged(5000)
-        assert any("penstock.blockstore.server" in name for name in driver.processes().values())
+        await_that("a block server", lambda: block_servers(started["application"]))
         if victim != "python":
             os.kill(started["jvm"], signal.SIGKILL)
         if victim == "jvm":
