@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
@@ -15,6 +13,7 @@ from pyspark import RDD, StorageLevel
 from penstock.streaming._arity import with_time
 from penstock.streaming._call_site import call_site
 from penstock.streaming._combine import Combiner
+from penstock.streaming._counting import count_records
 from penstock.streaming._fusion import (
     FilterOperation,
     FlatMapOperation,
@@ -22,6 +21,7 @@ from penstock.streaming._fusion import (
     NarrowOperation,
     PartitionOperation,
 )
+from penstock.streaming._shuffle import deal
 from penstock.streaming.derived_streams import (
     NarrowDStream,
     ReducedDStream,
@@ -109,7 +109,7 @@ class DStream(WindowOperations[T_co]):
 
     def count(self) -> DStream[int]:
         """Return the number of records; nothing for a batch without partitions."""
-        return self._narrow(PartitionOperation(_count)).reduce(operator.add)
+        return self._narrow(PartitionOperation(count_records)).reduce(operator.add)
 
     def countByValue(self: DStream[T]) -> DStream[tuple[T, int]]:
         """Return each distinct record with its number of occurrences."""
@@ -125,7 +125,7 @@ class DStream(WindowOperations[T_co]):
 
     def repartition(self: DStream[T], numPartitions: int) -> DStream[T]:
         """Return the records, spread over so many partitions."""
-        return self._rdd_operation(lambda rdd: rdd.repartition(numPartitions))
+        return self._rdd_operation(lambda rdd: deal(rdd, numPartitions))
 
     # -- functions of RDDs -----------------------------------------------------------------------
 
@@ -274,13 +274,6 @@ def _show(rdd: RDD[Any], num: int, time: str) -> None:
 
 def _as_list(_: int, records: Iterable[Any]) -> list[list[Any]]:
     return [list(records)]
-
-
-def _count(_: int, records: Iterable[Any]) -> list[int]:
-    # Counts in C: `zip` takes a number for every record, the deque of no length drops both.
-    numbers = count()
-    deque(zip(records, numbers), maxlen=0)  # noqa: B905  # the counter has no end
-    return [next(numbers)]
 
 
 def _with_one(record: Any) -> tuple[Any, int]:
