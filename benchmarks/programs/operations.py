@@ -236,7 +236,7 @@ class Run(NotWritten):
         try:
             for _ in range(count):
                 self._permits.release()
-                if not self._done.acquire(timeout=90):
+                if not self._done.acquire(timeout=300):
                     raise TimeoutError(f"{self.side}: {', '.join(self.taken)} took too long")
         finally:
             self._open = True

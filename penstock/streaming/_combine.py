@@ -20,6 +20,7 @@ from pyspark import RDD
 from pyspark.core.rdd import Partitioner, portable_hash
 from pyspark.shuffle import Aggregator, ExternalMerger
 
+from penstock.streaming._deferred import narrow
 from penstock.streaming._shuffle import BucketWriter, Pair, is_beyond, shuffle, stretches
 
 __all__ = [
@@ -97,12 +98,13 @@ def _merge(
 def combine_by_key(rdd: RDD[Any], combiner: Combiner, partitions: int) -> RDD[Any]:
     """Return an RDD of each key with its combiner, like `RDD.combineByKey`."""
     memory_mb = rdd._memory_limit() * 0.9
-    merge = MergeCombiners(combiner, memory_mb, rdd.ctx.serializer)
     if rdd.partitioner == Partitioner(partitions, portable_hash):
         local = _CombineInPlace(combiner, memory_mb, rdd.ctx.serializer)
-        return rdd.mapPartitionsWithIndex(local, preservesPartitioning=True)
+        return narrow(rdd, local, preserves_partitioning=True, is_per_record=True)
+    merge = MergeCombiners(combiner, memory_mb, rdd.ctx.serializer)
     write = WriteCombined(combiner.add_values, memory_mb, partitions)
-    return shuffle(rdd, write, partitions).mapPartitionsWithIndex(merge, preservesPartitioning=True)
+    shuffled = shuffle(rdd, write, partitions)
+    return narrow(shuffled, merge, preserves_partitioning=True, is_per_record=True)
 
 
 def count_keys(rdd: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
@@ -112,15 +114,15 @@ def count_keys(rdd: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
     """
     memory_mb = rdd._memory_limit() * 0.9
     addition = Combiner(None, _plus, _plus, is_addition=True)
-    write = _WriteCounts(weight, memory_mb, partitions)
     merge = MergeCombiners(addition, memory_mb, rdd.ctx.serializer)
-    return shuffle(rdd, write, partitions).mapPartitionsWithIndex(merge, preservesPartitioning=True)
+    shuffled = shuffle(rdd, _WriteCounts(weight, memory_mb, partitions), partitions)
+    return narrow(shuffled, merge, preserves_partitioning=True, is_per_record=True)
 
 
 def reduce_records(rdd: RDD[Any], func: Callable[[Any, Any], Any]) -> RDD[Any]:
     """Return an RDD with one partition that holds the reduction of all records, if any."""
     shuffled = shuffle(rdd, _WriteReduced(func), 1)
-    return shuffled.mapPartitionsWithIndex(_ReduceValues(func))
+    return narrow(shuffled, _ReduceValues(func), is_per_record=True)
 
 
 def _plus(a: Any, b: Any) -> Any:

@@ -16,6 +16,7 @@ from pyspark import RDD, SparkContext
 from pyspark import serializers as _untyped_serializers
 from pyspark.core.rdd import Partitioner, portable_hash
 
+from penstock.streaming._deferred import Content, DeferredRDD, Source, content_of
 from penstock.streaming._shuffle import PIECES, Place, shuffle
 
 __all__ = ["Section", "is_placed", "over_sections"]
@@ -38,7 +39,7 @@ def over_sections(
     partitions: int,
     func: Callable[[list[Section]], Iterable[Any]],
     place: Place = portable_hash,
-) -> RDD[Any]:
+) -> DeferredRDD:
     """Return what `func` makes of each partition of RDDs that are placed alike.
 
     Args:
@@ -46,23 +47,37 @@ def over_sections(
         sections: The RDDs of each section; every one is placed in `partitions` by `place`, and
             one of them at least is there.
         partitions: Number of partitions.
-        func: Takes the sections, which it reads one after the other; keys stay where they are.
+        func: Takes the sections, which it reads one after the other; keys stay where they are, and
+            it makes nothing of sections without records.
         place: How keys are placed.
     """
-    java_rdds = []
-    for number, rdds in enumerate(sections):
-        if number:
-            java_rdds.append(_marks(context, partitions, place)._jrdd)
-        java_rdds.extend(_in_pieces(rdd)._jrdd for rdd in rdds)
-    gateway: Any = context._gateway
-    java_array = gateway.new_array(gateway.jvm.JavaRDD, len(java_rdds))
-    for number, java_rdd in enumerate(java_rdds):
-        java_array[number] = java_rdd
-    spark: Any = context
-    side_by_side: RDD[Any] = RDD(spark._jsc.union(java_array), context, PIECES)
-    side_by_side.partitioner = Partitioner(partitions, place)
-    read = _OverSections(func, len(sections), partitions)
-    return side_by_side.mapPartitionsWithIndex(read, preservesPartitioning=True)
+    with_records = [
+        [rdd for rdd in rdds if content_of(rdd) is Content.UNKNOWN] for rdds in sections
+    ]
+    has_records = any(with_records)
+    # Without any, the RDDs are needed all the same, should something ask for partitions.
+    chosen = with_records if has_records else sections
+
+    def make() -> Any:
+        java_rdds = []
+        for number, rdds in enumerate(chosen):
+            if number:
+                java_rdds.append(_marks(context, partitions, place)._jrdd)
+            java_rdds.extend(_in_pieces(rdd)._jrdd for rdd in rdds)
+        gateway: Any = context._gateway
+        java_array = gateway.new_array(gateway.jvm.JavaRDD, len(java_rdds))
+        for number, java_rdd in enumerate(java_rdds):
+            java_array[number] = java_rdd
+        spark: Any = context
+        return spark._jsc.union(java_array)
+
+    return DeferredRDD(
+        context,
+        Source(make, PIECES),
+        _OverSections(func, len(sections), partitions),
+        Partitioner(partitions, place),
+        Content.UNKNOWN if has_records else Content.NO_RECORDS,
+    )
 
 
 class _OverSections:

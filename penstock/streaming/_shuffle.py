@@ -17,6 +17,8 @@ from pyspark import traceback_utils as _untyped_traceback_utils
 from pyspark.core.rdd import Partitioner, portable_hash
 from pyspark.shuffle import get_used_memory
 
+from penstock.streaming._deferred import Content, DeferredRDD, Source, content_of, narrow
+
 __all__ = [
     "PIECES",
     "BucketWriter",
@@ -64,7 +66,7 @@ def place_by_key(rdd: RDD[Any], partitions: int, place: Place = portable_hash) -
     """Return the pairs, placed by a function of their keys, like `RDD.partitionBy`."""
     if rdd.partitioner == Partitioner(partitions, place):
         return rdd
-    write = _WritePairs(rdd._memory_limit() * 0.9, partitions, place)
+    write = _WritePairs(partitions, place)
     return shuffle(rdd, write, partitions, place)
 
 
@@ -80,20 +82,30 @@ def shuffle(
     write: Callable[[int, Iterable[Any]], Iterator[bytes]],
     partitions: int,
     place: Place = portable_hash,
-) -> RDD[Any]:
-    """Shuffle what `write` makes of a partition: partition numbers and pickled lists, in turn."""
-    keyed = rdd.mapPartitionsWithIndex(write, preservesPartitioning=True)
-    keyed._bypass_serializer = True  # type: ignore[attr-defined]  # PySpark's own shuffle does so
+) -> DeferredRDD:
+    """Shuffle what `write` makes of a partition: partition numbers and pickled lists, in turn.
+
+    `write` makes nothing of a partition without records.
+    """
     context = rdd.context
-    jvm = context._jvm
-    assert jvm is not None
-    with _traceback_utils.SCCallSiteSync(context):
-        pairs = jvm.PairwiseRDD(keyed._jrdd.rdd()).asJavaPairRDD()
-        partitioner = jvm.PythonPartitioner(partitions, id(place))
-        values = jvm.PythonRDD.valueOfPair(pairs.partitionBy(partitioner))
-    shuffled: RDD[Any] = RDD(values, context, _serializers.BatchedSerializer(PIECES))
-    shuffled.partitioner = Partitioner(partitions, place)
-    return shuffled
+
+    def make() -> Any:
+        keyed = narrow(rdd, write, preserves_partitioning=True)
+        keyed._bypass_serializer = True  # type: ignore[attr-defined]  # PySpark's own does so
+        jvm = context._jvm
+        assert jvm is not None
+        with _traceback_utils.SCCallSiteSync(context):
+            pairs = jvm.PairwiseRDD(keyed._jrdd.rdd()).asJavaPairRDD()
+            partitioner = jvm.PythonPartitioner(partitions, id(place))
+            return jvm.PythonRDD.valueOfPair(pairs.partitionBy(partitioner))
+
+    is_empty = content_of(rdd) is not Content.UNKNOWN
+    return DeferredRDD(
+        context,
+        Source(make, _serializers.BatchedSerializer(PIECES)),
+        partitioner=Partitioner(partitions, place),
+        content=Content.NO_RECORDS if is_empty else Content.UNKNOWN,
+    )
 
 
 class BucketWriter:
@@ -144,8 +156,7 @@ class BucketWriter:
 class _WritePairs:
     """Writes pairs as they are."""
 
-    def __init__(self, memory_mb: float, partitions: int, place: Place) -> None:
-        self._memory_mb = memory_mb
+    def __init__(self, partitions: int, place: Place) -> None:
         self._partitions = partitions
         self._place = place
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from py4j.protocol import Py4JJavaError
 from pyspark import RDD, StorageLevel
 
 from penstock.streaming._arity import with_time
@@ -27,11 +26,13 @@ from penstock.streaming.derived_streams import (
     ReducedDStream,
     ShuffledDStream,
     TransformedDStream,
+    union_of,
 )
 from penstock.streaming.durations import time_milliseconds
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.input_streams import ReceiverInputDStream
 from penstock.streaming.output import ForEachBatchDStream, ForEachDStream
+from penstock.streaming.save_operations import SaveOperations
 from penstock.streaming.stream_handle import T_co
 from penstock.streaming.window_operations import WindowOperations
 
@@ -47,7 +48,7 @@ V = TypeVar("V")
 _RULE = "-" * 43
 
 
-class DStream(WindowOperations[T_co]):
+class DStream(WindowOperations[T_co], SaveOperations[T_co]):
     """A discretized stream: one RDD per batch.
 
     It comes from an input of a `StreamingContext` or from an operation on other streams. An
@@ -121,7 +122,7 @@ class DStream(WindowOperations[T_co]):
         """Return the records of both streams."""
         if self._node.slide_ms != other._node.slide_ms:
             raise ValueError("the two DStream should have same slide duration")
-        return self._with_other(other, lambda a, b: a.union(b))
+        return self._with_other(other, lambda a, b: union_of(a.context, [a, b]))
 
     def repartition(self: DStream[T], numPartitions: int) -> DStream[T]:
         """Return the records, spread over so many partitions."""
@@ -205,24 +206,6 @@ class DStream(WindowOperations[T_co]):
             lambda time, rdd: _show(rdd, num, f"{time_milliseconds(time)} ms"),
             "print",
         )
-
-    def saveAsTextFiles(self, prefix: str, suffix: str | None = None) -> None:
-        """Save each RDD as text files in the folder ``prefix-<ms>`` or ``prefix-<ms>.suffix``.
-
-        A folder that is there already is left as it is: the batch was saved before.
-        """
-        if not isinstance(prefix, str):
-            raise TypeError(f"prefix must be a str, not {type(prefix).__name__}")
-        ending = "" if suffix is None else f".{suffix}"
-
-        def save(time: datetime, rdd: RDD[Any]) -> None:
-            try:
-                rdd.saveAsTextFile(f"{prefix}-{time_milliseconds(time)}{ending}")
-            except Py4JJavaError as error:
-                if "FileAlreadyExistsException" not in str(error):
-                    raise
-
-        self._output(save, "saveAsTextFiles")
 
     # -- keeping RDDs ----------------------------------------------------------------------------
 

@@ -8,11 +8,13 @@ from typing import Any
 from pyspark import RDD, StorageLevel
 
 from penstock.streaming._combine import Combiner, MergeCombiners
+from penstock.streaming._deferred import no_partitions
 from penstock.streaming._grouping import Spill, grouped
 from penstock.streaming._sections import over_sections
 from penstock.streaming._shuffle import Pair, place_by_key
 from penstock.streaming._slide import MergeWindow, SlideWindow
 from penstock.streaming._update import UpdateStates
+from penstock.streaming.derived_streams import union_of
 from penstock.streaming.node import DStreamNode
 
 __all__ = ["MergedWindowDStream", "ReducedWindowedDStream", "StateDStream", "WindowedDStream"]
@@ -44,7 +46,8 @@ class WindowedDStream(DStreamNode):
 
     def compute(self, time_ms: int) -> RDD[Any] | None:
         first_ms = time_ms - self.window_ms + self.parent.slide_ms
-        return _union(self, self.parent.slice(first_ms, time_ms))
+        rdds = self.parent.slice(first_ms, time_ms)
+        return union_of(self.graph.spark_context, rdds)
 
 
 class MergedWindowDStream(DStreamNode):
@@ -95,7 +98,7 @@ class MergedWindowDStream(DStreamNode):
 
     def _nothing(self) -> RDD[Any] | None:
         """Return the RDD of a window whose batches have none."""
-        return self.graph.spark_context.emptyRDD()
+        return no_partitions(self.graph.spark_context)
 
     def _placed(self, rdds: Iterable[RDD[Any]]) -> list[RDD[Any]]:
         return [place_by_key(rdd, self.partitions) for rdd in rdds]
@@ -188,10 +191,3 @@ def _serializer(node: DStreamNode) -> Any:
 
 def _longer(remember_ms: int | None, window_ms: int) -> int | None:
     return None if remember_ms is None else remember_ms + window_ms
-
-
-def _union(node: DStreamNode, rdds: list[RDD[Any]]) -> RDD[Any]:
-    context = node.graph.spark_context
-    if not rdds:
-        return context.emptyRDD()
-    return rdds[0] if len(rdds) == 1 else context.union(rdds)
