@@ -193,6 +193,7 @@ _ALL = (
     Subject("limiter", "Penstock", _PROGRAMS + "limiter"),
     Subject("add-block", "Penstock", _PROGRAMS + "add_block"),
     Subject("recovery", "Penstock", _PROGRAMS + "recovery"),
+    Subject("operations", "Penstock and pyspark.streaming", _PROGRAMS + "operations"),
     Subject(
         "memory",
         "Penstock",
@@ -306,6 +307,18 @@ CASES: tuple[Case, ...] = (
         "recovery of a ledger with one million blocks",
         "recovery",
         checks=(Check("recovery_s", at_most=10, title="seconds"),),
+        main=False,
+    ),
+    Case(
+        "operations",
+        "operations of streams, a million records a batch, beside pyspark.streaming",
+        "operations",
+        checks=(
+            Check("least_ratio", at_least=1, title="speed of the slowest, times the original's"),
+            Check("sliding_ratio", at_least=1.5, title="sliding-window count by key, times"),
+            Check("state_ratio", at_least=1.5, title="updateStateByKey, a million keys, times"),
+            Check("empty_share", at_most=0.5, title="empty batch, share of the original's time"),
+        ),
         main=False,
     ),
     Case(

@@ -186,7 +186,6 @@ class Run(NotWritten):
             from pyspark.streaming import StreamingContext
         self.side = side
         self.taken = {}
-        self.records = {}
         self._permits = threading.Semaphore(0)
         self._done = threading.Semaphore(0)
         self._open = False
@@ -213,7 +212,7 @@ class Run(NotWritten):
 
         def run(rdd):
             begun = time.perf_counter()
-            self.records[name] = rdd._jrdd.rdd().count()
+            rdd._jrdd.rdd().count()
             self.taken[name].append(time.perf_counter() - begun)
 
         stream.foreachRDD(run)
@@ -244,7 +243,7 @@ class Run(NotWritten):
             self._ssc.stop(stopSparkContext=False)
 
 
-def each_alone(side, inputs, outputs, folder):
+def each_alone(side, inputs, outputs):
     """Time the job of each output, all in one context."""
     run = Run(side, inputs)
     for name, output in outputs.items():
@@ -257,10 +256,7 @@ def with_memory(side, inputs, name, output, folder):
     """Time batches of an output that keeps something from batch to batch."""
     run = Run(side, inputs, folder)
 
-    def count(rdd):
-        run.records[name] = rdd._jrdd.rdd().count()
-
-    run.time_batch(name, [output(run.streams)], count)
+    run.time_batch(name, [output(run.streams)], lambda rdd: rdd._jrdd.rdd().count())
     run.batches(WINDOW + MEASURED)
     return run
 
@@ -294,21 +290,36 @@ def main():
     def keep(side, run, skipped):
         for name, times in run.taken.items():
             taken = seconds[side][name] = median(times[skipped:])
-            of = f", {run.records[name]:,} records" if name in run.records else ""
-            tell({"progress": f"{side}: {name}: {taken:.4f} s{of}"})
+            tell({"progress": f"{side}: {name}: {taken:.4f} s"})
 
     for side in sides:
         if chosen(OPERATIONS):
-            keep(side, each_alone(side, inputs, chosen(OPERATIONS), folder), WARM_UP)
+            keep(side, each_alone(side, inputs, chosen(OPERATIONS)), WARM_UP)
         for name, output in chosen(KEPT if side == "pyspark" else {**KEPT, **ALONE}).items():
             keep(side, with_memory(side, inputs, name, output, folder), WINDOW)
         for name, act in chosen(EMPTY).items():
             keep(side, without_data(side, inputs, name, act), EMPTY_BATCHES // 4)
     sc.stop()
     shutil.rmtree(folder, ignore_errors=True)
-    peer, ours = seconds["pyspark"], seconds["penstock"]
+    tell(summary(seconds["pyspark"], seconds["penstock"]))
+
+
+def summary(peer, ours):
+    """Return how many times as fast ours are, all of them and those that matter most."""
     ratios = {name: peer[name] / ours[name] for name in ours if name in peer}
-    tell({"figures": dict(ratios), "notes": ratios})
+    operations = [ratio for name, ratio in ratios.items() if name not in EMPTY]
+    figures = {"least_ratio": min(operations, default=0.0)}
+    for figure, name in (("sliding_ratio", SLIDING), ("state_ratio", STATE)):
+        if name in ratios:
+            figures[figure] = ratios[name]
+    shares = [1 / ratios[name] for name in EMPTY if name in ratios]
+    if shares:
+        figures["empty_share"] = max(shares)
+    notes = {
+        name: f"{ratio:.2f} ({peer[name]:.4f}, {ours[name]:.4f})" for name, ratio in ratios.items()
+    }
+    notes |= {name: f"- ({ours[name]:.4f} here)" for name in ours if name not in peer}
+    return {"figures": figures, "notes": notes}
 
 
 main()

@@ -77,7 +77,7 @@ def test_what_only_scala_has_is_there(name: str) -> None:
     assert [member for member in ONLY_IN_SCALA[name] if not hasattr(owner, member)] == []
 
 
-OF_CASE_CLASSES = {"canEqual", "copy", "equals", "hashCode", "toString", "apply", "unapply"}
+OF_CASE_CLASSES = {"canEqual", "copy", "curried", "equals", "hashCode", "toString", "tupled"}
 
 EVENTS = {
     "JavaStreamingListenerStreamingStarted": listener_events.StreamingStarted,
