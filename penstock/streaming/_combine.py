@@ -20,6 +20,7 @@ from pyspark import RDD
 from pyspark.core.rdd import Partitioner, portable_hash
 from pyspark.shuffle import Aggregator, ExternalMerger
 
+from penstock.streaming._collector import collect_less
 from penstock.streaming._deferred import narrow
 from penstock.streaming._shuffle import BucketWriter, Pair, is_beyond, shuffle, stretches
 
@@ -209,6 +210,7 @@ class MergeCombiners:
     serializer: Any
 
     def __call__(self, split: int, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        collect_less()
         merged: dict[Any, Any] = {}
         try:
             pairs = iter(pairs)
@@ -237,6 +239,7 @@ class _CombineInPlace:
     serializer: Any
 
     def __call__(self, split: int, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        collect_less()
         combined: dict[Any, Any] = {}
         try:
             pairs = iter(pairs)

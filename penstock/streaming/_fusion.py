@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from penstock.streaming._collector import collect_less
+
 __all__ = [
     "FilterOperation",
     "FlatMapOperation",
@@ -140,6 +142,7 @@ class FusedFunction:
         self.is_per_record = all(op.is_per_record for op in self.operations)
 
     def __call__(self, split: int, records: Iterable[Any]) -> Iterator[Any]:
+        collect_less()
         current = iter(records)
         guard: _EndGuard | None = None
         for index, operation in enumerate(self.operations):

@@ -16,8 +16,15 @@ from pyspark import RDD, SparkContext
 from pyspark import serializers as _untyped_serializers
 from pyspark.core.rdd import Partitioner, portable_hash
 
-from penstock.streaming._deferred import Content, DeferredRDD, Source, content_of
-from penstock.streaming._shuffle import PIECES, Place, shuffle
+from penstock.streaming._collector import collect_less
+from penstock.streaming._deferred import (
+    Content,
+    DeferredRDD,
+    Source,
+    content_of,
+    no_partitions,
+)
+from penstock.streaming._shuffle import PIECES, Place, place_by_key, shuffle
 
 __all__ = ["Section", "is_placed", "over_sections"]
 
@@ -55,8 +62,9 @@ def over_sections(
         [rdd for rdd in rdds if content_of(rdd) is Content.UNKNOWN] for rdds in sections
     ]
     has_records = any(with_records)
-    # Without any, the RDDs are needed all the same, should something ask for partitions.
-    chosen = with_records if has_records else sections
+    # What has no records is not held: an idle stream's states would hold all before them.
+    nothing = place_by_key(no_partitions(context), partitions, place)
+    chosen = with_records if has_records else [[nothing], *with_records[1:]]
 
     def make() -> Any:
         java_rdds = []
@@ -95,6 +103,7 @@ class _OverSections:
             raise RuntimeError(
                 f"partition {split} of {self._partitions}: RDDs that should be placed alike are not"
             )
+        collect_less()
         pieces = iter(pieces)
         return self._func([_section(pieces) for _ in range(self._count)])
 

@@ -17,6 +17,7 @@ from pyspark import traceback_utils as _untyped_traceback_utils
 from pyspark.core.rdd import Partitioner, portable_hash
 from pyspark.shuffle import get_used_memory
 
+from penstock.streaming._collector import collect_less
 from penstock.streaming._deferred import Content, DeferredRDD, Source, content_of, narrow
 
 __all__ = [
@@ -112,6 +113,7 @@ class BucketWriter:
     """Writes pairs for the shuffle: each bucket as pickled lists of about a megabyte."""
 
     def __init__(self, partitions: int, place: Place = portable_hash) -> None:
+        collect_less()
         self._partitions = partitions
         self._place = place
         self._step = 256

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import RDD, StorageLevel
 
 from penstock.streaming._fusion import FlatMapOperation
-from penstock.streaming._sections import Section, over_sections
+from penstock.streaming._sections import Section, is_placed, over_sections
 from penstock.streaming._shuffle import place_by_key
 from penstock.streaming.derived_streams import NarrowDStream
 from penstock.streaming.dstream import DStream
@@ -108,12 +108,19 @@ class StateNode(DStreamNode):
         last = self.get_or_compute(time_ms - self.slide_ms)
         if last is None:
             last = self._first(time_ms)
+        elif not is_placed(last, self._partitions, self._place):
+            last = self._placed_anew(last)
         new = self.parent.get_or_compute(time_ms)
         placed = [] if new is None else [place_by_key(new, self._partitions, self._place)]
         threshold_ms = None if self._timeout_ms is None else time_ms - self._timeout_ms
         step = _Step(self._timed, self._emits_none, time_ms, threshold_ms)
         context = self.graph.spark_context
         return over_sections(context, [[last], placed], self._partitions, step, self._place)
+
+    def _placed_anew(self, rdd: RDD[Any]) -> RDD[Any]:
+        """Place states that were read back from a file where the pairs of the next batch are."""
+        placed = place_by_key(rdd.flatMap(_entries_of), self._partitions, self._place)
+        return placed.mapPartitions(_gather, preservesPartitioning=True)
 
     def _first(self, time_ms: int) -> RDD[Any]:
         initial = self._initial
@@ -190,6 +197,14 @@ class _Step:
             for key in idle:
                 state._wrap(states.pop(key)[0], exists=True, is_timing_out=True)
                 yield func(time, key, None, state)
+
+
+def _entries_of(record: StateRecord) -> Iterable[tuple[Any, Any]]:
+    return record.states.items()
+
+
+def _gather(entries: Iterable[tuple[Any, Any]]) -> Iterator[StateRecord]:
+    yield StateRecord(dict(entries), [])
 
 
 def _mapped_of(record: StateRecord) -> list[Any]:

@@ -175,7 +175,8 @@ class DStreamNode(ABC):
             known_empty = content_of(rdd) is not Content.UNKNOWN
             if self.storage_level is not None and not rdd.is_cached and not known_empty:
                 rdd.persist(self.storage_level)
-            if self.checkpoint_ms is not None and self._is_checkpoint_time(time_ms):
+            is_due = self.checkpoint_ms is not None and self._is_checkpoint_time(time_ms)
+            if is_due and not known_empty:
                 rdd.checkpoint()
             self.generated[time_ms] = rdd
             return rdd

@@ -22,9 +22,9 @@ from tests.streaming.batches import Batches
 from tests.streaming.random_programs import Program, inputs, programs
 
 WAIT_S = 120.0
-BATCHES = 8
+BATCHES = 7
 BATCH_S = 0.1
-TOGETHER = 8
+TOGETHER = 6
 """Programs that run in one context, which takes seconds to start and to stop."""
 
 _SOAK = int(os.environ.get("PENSTOCK_SOAK_PROGRAMS", "0"))
