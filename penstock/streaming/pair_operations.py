@@ -85,7 +85,8 @@ class PairOperations(StreamHandle[T_co]):
         partitionFunc: Callable[[K], int] = portable_hash,
     ) -> DStream[tuple[K, V]]:
         """Return the pairs, placed by `partitionFunc` of their keys."""
-        return self._rdd_operation(lambda rdd: place_by_key(rdd, numPartitions, partitionFunc))
+        partitions = self._partitions(numPartitions)
+        return self._rdd_operation(lambda rdd: place_by_key(rdd, partitions, partitionFunc))
 
     def cogroup(
         self: PairOperations[tuple[K, V]],
