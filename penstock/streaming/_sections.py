@@ -8,7 +8,7 @@ it reads. Pieces stay the lists that they were pickled as; no function is called
 
 from __future__ import annotations
 
-import weakref
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -130,18 +130,23 @@ def _in_pieces(rdd: RDD[Any]) -> RDD[Any]:
 
 
 _MarksOfContext = dict[tuple[int, int], tuple[Place, RDD[Any]]]
-_known_marks: weakref.WeakKeyDictionary[SparkContext, _MarksOfContext] = weakref.WeakKeyDictionary()
+_known_marks: dict[SparkContext, _MarksOfContext] = {}
+_marks_lock = threading.Lock()
 
 
 def _marks(context: SparkContext, partitions: int, place: Place) -> RDD[Any]:
     """Return an RDD with one mark in each partition; a context has one of each kind."""
-    known = _known_marks.setdefault(context, {})
-    found = known.get((partitions, id(place)))
-    if found is None:
-        marks = shuffle(context.parallelize([0], 1), _WriteMarks(partitions), partitions, place)
-        # The place is kept, too, so that nothing else gets its id.
-        found = known[(partitions, id(place))] = (place, marks.cache())
-    return found[1]
+    with _marks_lock:
+        if context not in _known_marks:
+            # A process has one Spark context at a time.
+            _known_marks.clear()
+        known = _known_marks.setdefault(context, {})
+        found = known.get((partitions, id(place)))
+        if found is None:
+            marks = shuffle(context.parallelize([0], 1), _WriteMarks(partitions), partitions, place)
+            # The place is kept, too, so that nothing else gets its id.
+            found = known[(partitions, id(place))] = (place, marks.cache())
+        return found[1]
 
 
 class _WriteMarks:
