@@ -115,7 +115,7 @@ def run_penstock(sc: Any, folder: str, chosen: list[Program], batches: Any) -> R
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(0 if _SOAK else 300)
+@pytest.mark.timeout(0 if _SOAK else 600)
 @settings(
     max_examples=_SOAK or 2,
     derandomize=not _SOAK,
