@@ -1,4 +1,4 @@
-"""The operations of streams, beside those of `pyspark.streaming`, in one Spark.
+"""The operations of streams, beside those of `pyspark.streaming`.
 
 What is measured is the operation and nothing else: its input lies in Spark's cache, a million
 records, and is the same for both sides and every batch. A stream waits at a gate until its last
@@ -282,38 +282,38 @@ def without_data(side, inputs, name, act):
 def main():
     given = json.loads(sys.argv[1])
     wanted = given.get("only")
-    sides = given.get("sides", SIDES)
     folder = tempfile.mkdtemp(prefix="operations-", dir=given["folder"])
-    sc = spark_context(
-        ProgramOptions(side="", folder=folder, cores=2, settings=tuple(given.get("settings", ())))
-    )
-    inputs = Inputs(sc)
-    seconds = {side: {} for side in SIDES}
+    try:
+        seconds = {side: measure(side, wanted, folder) for side in SIDES}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    tell(summary(seconds["pyspark"], seconds["penstock"]))
+
+
+def measure(side, wanted, folder):
+    """Return the seconds of what is wanted, by name, in a Spark context with its own workers."""
 
     def chosen(table):
         return {name: op for name, op in table.items() if wanted is None or name in wanted}
 
-    def keep(side, run, skipped):
-        for name, times in run.taken.items():
-            taken = seconds[side][name] = median(times[skipped:])
-            tell({"progress": f"{side}: {name}: {taken:.4f} s"})
+    seconds = {}
 
-    # What is compared is run one after the other.
+    def keep(run, skipped):
+        for name, times in run.taken.items():
+            seconds[name] = median(times[skipped:])
+            tell({"progress": f"{side}: {name}: {seconds[name]:.4f} s"})
+
+    sc = spark_context(ProgramOptions(side=side, folder=folder, cores=2))
+    inputs = Inputs(sc)
     together = list(chosen(OPERATIONS).items())
     for first in range(0, len(together), TOGETHER):
-        outputs = dict(together[first : first + TOGETHER])
-        for side in sides:
-            keep(side, each_alone(side, inputs, outputs), WARM_UP)
-    for name, output in chosen({**KEPT, **ALONE}).items():
-        for side in sides:
-            if side == "penstock" or name not in ALONE:
-                keep(side, with_memory(side, inputs, name, output, folder), WINDOW)
+        keep(each_alone(side, inputs, dict(together[first : first + TOGETHER])), WARM_UP)
+    for name, output in chosen(KEPT if side == "pyspark" else {**KEPT, **ALONE}).items():
+        keep(with_memory(side, inputs, name, output, folder), WINDOW)
     for name, act in chosen(EMPTY).items():
-        for side in sides:
-            keep(side, without_data(side, inputs, name, act), EMPTY_BATCHES // 4)
+        keep(without_data(side, inputs, name, act), EMPTY_BATCHES // 4)
     sc.stop()
-    shutil.rmtree(folder, ignore_errors=True)
-    tell(summary(seconds["pyspark"], seconds["penstock"]))
+    return seconds
 
 
 def summary(peer, ours):
