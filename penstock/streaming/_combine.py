@@ -28,6 +28,7 @@ __all__ = [
     "Combiner",
     "MergeCombiners",
     "WriteCombined",
+    "add_weighted",
     "combine_by_key",
     "count_keys",
     "reduce_records",
@@ -118,6 +119,14 @@ def count_keys(rdd: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
     merge = MergeCombiners(addition, memory_mb, rdd.ctx.serializer)
     shuffled = shuffle(rdd, _WriteCounts(weight, memory_mb, partitions), partitions)
     return narrow(shuffled, merge, preserves_partitioning=True, is_per_record=True)
+
+
+def add_weighted(counted: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
+    """Return an RDD of each key of pairs of key and number, with `weight` times its sum."""
+    addition = Combiner(None, _plus, _plus, is_addition=True)
+    if weight != 1:
+        counted = counted.map(lambda pair: (pair[0], pair[1] * weight))
+    return combine_by_key(counted, addition, partitions)
 
 
 def reduce_records(rdd: RDD[Any], func: Callable[[Any, Any], Any]) -> RDD[Any]:
