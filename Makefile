@@ -16,7 +16,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 SHELL  := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup java test test-fast lint demo bench wheel package-check docs clean
+.PHONY: help setup java services test test-fast lint demo bench wheel package-check docs clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,7 +68,10 @@ java:
 	echo "Spark 4 needs Java 17 or later. Install it and put it on the PATH or set JAVA_HOME," >&2; \
 	echo "on Debian and Ubuntu: sudo apt-get install openjdk-17-jre-headless" >&2; exit 1
 
-test: setup ## run the whole test suite
+services: $(STAMP)
+	@$(BIN)/python tests/services/jars.py
+
+test: setup services ## run the whole test suite
 	@$(BIN)/python -m pytest $(ARGS)
 
 test-fast: setup ## run the part of the suite that takes less than two minutes

@@ -39,6 +39,7 @@ _NO_RATE_CONTROLLER = (
 _ONE_LOG = "the segment log is the only log"
 _GROUP_COMMIT = "writes that wait together always share one sync"
 _NO_SCALING = "executors are Spark's own to add and remove"
+_OWN_CACHE = "the cache of Kafka consumers grows as it needs to"
 _NO_TAB = "there is no tab in Spark's UI"
 
 SETTINGS_WITHOUT_EFFECT: tuple[SettingWithoutEffect, ...] = (
@@ -93,7 +94,13 @@ SETTINGS_WITHOUT_EFFECT: tuple[SettingWithoutEffect, ...] = (
     SettingWithoutEffect("spark.streaming.clock", "it is for Spark's own tests"),
     SettingWithoutEffect("spark.streaming.manualClock.*", "it is for Spark's own tests"),
     SettingWithoutEffect("spark.streaming.internal.*", "it is Spark's own"),
-    SettingWithoutEffect("spark.streaming.kafka.*", "it belongs to Spark's Kafka stream"),
+    SettingWithoutEffect(
+        "spark.streaming.kafka.allowNonConsecutiveOffsets",
+        "gaps that compaction and transactions leave are always passed over",
+        "false",
+    ),
+    SettingWithoutEffect("spark.streaming.kafka.consumer.cache.initialCapacity", _OWN_CACHE, "16"),
+    SettingWithoutEffect("spark.streaming.kafka.consumer.cache.loadFactor", _OWN_CACHE, "0.75"),
     SettingWithoutEffect("spark.streaming.kinesis.*", "it belongs to Spark's Kinesis stream"),
 )
 

@@ -183,6 +183,43 @@ class Settings:
         "The largest frame that `rawSocketStream` takes; the connection that announces more is "
         "closed.",
     )
+    kafka_max_rate: int = _setting(
+        "spark.streaming.kafka.maxRatePerPartition",
+        Whole(minimum=0, unit="records per second"),
+        "0",
+        "The most records per second of each partition of a Kafka stream; 0 for no limit.",
+    )
+    kafka_min_rate: int = _setting(
+        "spark.streaming.kafka.minRatePerPartition",
+        Whole(minimum=0, unit="records"),
+        "1",
+        "How many records of each partition of Kafka a batch takes in spite of limits.",
+    )
+    kafka_poll_ms: int = _setting(
+        "spark.streaming.kafka.consumer.poll.ms",
+        Whole(minimum=1, unit="milliseconds"),
+        "120000",
+        "How long a task waits for records of Kafka without getting further.",
+    )
+    kafka_cache_enabled: bool = _setting(
+        "spark.streaming.kafka.consumer.cache.enabled",
+        Flag(),
+        "true",
+        "Whether Python workers keep their Kafka consumers, with what they have fetched ahead.",
+    )
+    kafka_cache_capacity: int = _setting(
+        "spark.streaming.kafka.consumer.cache.maxCapacity",
+        Whole(minimum=0, unit="consumers"),
+        "64",
+        "How many Kafka consumers each Python worker keeps.",
+    )
+    kafka_broker_timeout_s: float = _setting(
+        "spark.penstock.kafka.brokerTimeout",
+        Seconds(),
+        "60s",
+        "How long Kafka's brokers may be out of reach: after it `start` raises, and while the "
+        "stream runs, batches fail instead of being empty.",
+    )
     wal_dir: str | None = _setting(
         "spark.penstock.wal.dir",
         LocalFolder(),

@@ -178,13 +178,21 @@ class SparkCluster:
     def _one_partition(self, locations: Sequence[TaskLocation]) -> RDD[int]:
         if self.is_local or not locations:
             return self._sc.parallelize([0], 1)
+        return self.placed([0], [locations])
+
+    def placed(
+        self, elements: Sequence[Any], locations: Sequence[Sequence[TaskLocation]]
+    ) -> RDD[Any]:
+        """Return an RDD with one partition per element, each with the places it prefers."""
         jvm: Any = self._sc._jvm
         scala = jvm.scala.jdk.javaapi.CollectionConverters
-        preferred = scala.asScala([str(location) for location in locations]).toSeq()
         serializer: Any = CPickleSerializer()
-        element = jvm.scala.Tuple2(serializer.dumps(0), preferred)
+        pairs = []
+        for element, places in zip(elements, locations, strict=True):
+            preferred = scala.asScala([str(place) for place in places]).toSeq()
+            pairs.append(jvm.scala.Tuple2(serializer.dumps(element), preferred))
         any_ref = jvm.scala.reflect.ClassTag.AnyRef()
-        scala_rdd = self._jsc().makeRDD(scala.asScala([element]).toSeq(), any_ref)
+        scala_rdd = self._jsc().makeRDD(scala.asScala(pairs).toSeq(), any_ref)
         java_rdd = jvm.org.apache.spark.api.java.JavaRDD.fromRDD(scala_rdd, any_ref)
         return RDD(java_rdd, self._sc, serializer)
 

@@ -1,0 +1,78 @@
+"""Kafka: direct streams, whose batches are ranges of offsets.
+
+What must hold
+--------------
+
+* Each offset of a partition is in exactly one batch, whatever dies: a batch's ranges are fixed
+  once, and a task that runs again reads the same ones.
+* Records that are gone before they were read are never passed over in silence: an error, or with
+  `failOnDataLoss=False` a warning. Gaps that compaction and transactions leave are no loss.
+* No wait for a broker is without a bound.
+* Settings of TLS and SASL are in no `repr`, no log and no event.
+* kafka-python is imported when a stream is made, and not before.
+
+Layout
+------
+
+===================  =============================================================================
+`utils`              `KafkaUtils`: makes streams and RDDs; `KafkaDStream` with `commitAsync`
+`strategies`         what is read, where, how fast
+`params`             the client's settings
+`direct_stream`      the node in the driver: which offsets each batch takes
+`_driver_client`     what the driver asks the brokers
+`rdd`                one partition per range
+`_reading`           a task reads its range
+`_task_consumers`    the consumers that a Python worker keeps
+`records`, `errors`  what programs see
+===================  =============================================================================
+
+Life of a batch
+---------------
+
+In the generator's thread the node asks for partitions and their first and last offsets, adopts
+partitions that are new, and fixes the ranges, within the limits. A task borrows the consumer of
+its partition from its Python worker, seeks if it does not stand there, and polls up to the end of
+the range. The program may commit the range with `commitAsync`; it goes to the brokers with the
+next batch, or at the stop.
+"""
+
+from penstock.sources.kafka.errors import (
+    KafkaDataLossError,
+    KafkaPollTimeoutError,
+    KafkaSourceError,
+    KafkaUnavailableError,
+    MissingKafkaClientError,
+    NoStartOffsetError,
+)
+from penstock.sources.kafka.params import KafkaParams
+from penstock.sources.kafka.rdd import KafkaRDD
+from penstock.sources.kafka.records import KafkaRecord, OffsetRange, TopicPartition
+from penstock.sources.kafka.strategies import (
+    ConsumerStrategies,
+    ConsumerStrategy,
+    LocationStrategies,
+    LocationStrategy,
+    PerPartitionConfig,
+)
+from penstock.sources.kafka.utils import KafkaDStream, KafkaUtils
+
+__all__ = [
+    "ConsumerStrategies",
+    "ConsumerStrategy",
+    "KafkaDStream",
+    "KafkaDataLossError",
+    "KafkaParams",
+    "KafkaPollTimeoutError",
+    "KafkaRDD",
+    "KafkaRecord",
+    "KafkaSourceError",
+    "KafkaUnavailableError",
+    "KafkaUtils",
+    "LocationStrategies",
+    "LocationStrategy",
+    "MissingKafkaClientError",
+    "NoStartOffsetError",
+    "OffsetRange",
+    "PerPartitionConfig",
+    "TopicPartition",
+]

@@ -1,0 +1,365 @@
+"""`DirectKafkaInputDStream`: decides in the driver which offsets each batch takes.
+
+Nothing is received between batches: a batch is a range of offsets of each partition, fixed when
+the batch is made, and its tasks read it from the brokers. The ranges of a batch never change, so
+a task that runs again reads the same records.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import RDD
+
+from penstock.sources.kafka._driver_client import CommitCallback, DriverClient, PartitionState
+from penstock.sources.kafka._reading import Reading
+from penstock.sources.kafka.errors import (
+    KafkaDataLossError,
+    KafkaUnavailableError,
+    NoStartOffsetError,
+)
+from penstock.sources.kafka.params import KafkaParams
+from penstock.sources.kafka.rdd import KafkaRDD, places
+from penstock.sources.kafka.records import OffsetRange, TopicPartition
+from penstock.sources.kafka.strategies import (
+    ConsumerStrategy,
+    LocationStrategy,
+    PerPartitionConfig,
+)
+from penstock.streaming.input_info import StreamInputInfo
+from penstock.streaming.input_streams import InputDStream
+
+if TYPE_CHECKING:
+    from penstock.streaming.graph import DStreamGraph
+
+__all__ = ["DirectKafkaInputDStream", "DirectOptions"]
+
+_ASK_S = 3.0
+"""How long a batch waits for the brokers' answers before it goes without new records."""
+
+_CONFIRM_S = 0.5
+_COMMIT_S = 5.0
+
+_log = logging.getLogger("penstock.sources.kafka")
+
+
+@dataclass(frozen=True)
+class DirectOptions:
+    """How a stream goes on, beside what it reads.
+
+    Attributes:
+        location: Where partitions are read.
+        limits: The limits of each partition.
+        broker_timeout_s: How long brokers may be out of reach before that is an error.
+        reading: How tasks read.
+    """
+
+    location: LocationStrategy
+    limits: PerPartitionConfig
+    broker_timeout_s: float
+    reading: Reading
+
+
+class DirectKafkaInputDStream(InputDStream):
+    """The records of Kafka's partitions; a batch's RDD has one partition for each of theirs.
+
+    While no broker answers, batches have no new records, with a warning each; that goes on for
+    `broker_timeout_s`, then each batch fails until one answers. Nothing is lost by either: a
+    later batch takes what they did not.
+
+    Args:
+        graph: The graph.
+        strategy: Which partitions, and from where.
+        options: How.
+
+    Attributes:
+        current_offsets: The next offset of each partition.
+        ranges: The ranges of the batches that are remembered, by batch time in milliseconds.
+        topic_ids: The ids of the topics by name, to find one that was created anew.
+        rate_limit: The most records per second of all partitions together, divided by their lag;
+            None for no limit. Backpressure sets it.
+    """
+
+    transient = ("_client", "_last_rdd")
+
+    def __init__(
+        self, graph: DStreamGraph, strategy: ConsumerStrategy, options: DirectOptions
+    ) -> None:
+        super().__init__(graph)
+        self._strategy = strategy
+        self._options = options
+        self.current_offsets: dict[TopicPartition, int] = {}
+        self.ranges: dict[int, tuple[OffsetRange, ...]] = {}
+        self.topic_ids: dict[str, str] = {}
+        self.rate_limit: float | None = None
+        self._leaders: dict[TopicPartition, str] = {}
+        self._has_started = False
+        self._unavailable_since_s: float | None = None
+        self._failed: tuple[int, Exception] | None = None
+        self._commits: dict[TopicPartition, int] = {}
+        self._callbacks: list[CommitCallback] = []
+        self._client: DriverClient | None = None
+        self._last_rdd: KafkaRDD | None = None
+
+    @property
+    def params(self) -> KafkaParams:
+        """The client's settings."""
+        return self._strategy.params
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connect, and find where to start, unless that is known.
+
+        Raises:
+            KafkaUnavailableError: No broker answered.
+            NoStartOffsetError: A partition has no offset to start from.
+        """
+        timeout_s = self._options.broker_timeout_s
+        self._client = DriverClient(self._strategy.params, timeout_s)
+        if self._has_started:
+            return
+        found = self._find(self._client, timeout_s)
+        self._adopt(self._client, found, timeout_s)
+        missing = set(self._strategy.topics or ()) - set(self.topic_ids)
+        if missing:
+            names = ", ".join(sorted(missing))
+            _log.warning("There is no topic %s yet; it is read when it comes", names)
+        self._has_started = True
+
+    def stop(self) -> None:
+        """Commit what waits to be committed, and close the connections."""
+        client, self._client = self._client, None
+        if client is None:
+            return
+        offsets, callbacks = self._take_commits()
+        if offsets:
+            failure: BaseException | None = None
+            try:
+                client.commit_now(offsets, _COMMIT_S)
+            except Exception as error:  # noqa: BLE001  # travels to the callbacks
+                _log.warning("The last offsets could not be committed: %s", error)
+                failure = error
+            for callback in callbacks:
+                callback(offsets, failure)
+        client.close()
+
+    # -- a batch ---------------------------------------------------------------------------------
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        ranges = self.ranges.get(time_ms)
+        if ranges is None:
+            if self._failed is not None and self._failed[0] == time_ms:
+                # Another output asks for the same batch: it must not take what this one could not.
+                raise self._failed[1]
+            try:
+                ranges = self._choose(time_ms)
+            except Exception as error:
+                self._failed = (time_ms, error)
+                raise
+        return self._rdd_of(ranges)
+
+    def must_be_saved_before(self, time_ms: int) -> bool:
+        """A batch that is made again must have the same ranges."""
+        return any(each.count() for each in self.ranges.get(time_ms, ()))
+
+    def clear_metadata(self, time_ms: int, unpersist: bool) -> None:
+        """Forget old RDDs, and their ranges."""
+        super().clear_metadata(time_ms, unpersist)
+        assert self.remember_ms is not None
+        for old_ms in [ms for ms in self.ranges if ms <= time_ms - self.remember_ms]:
+            del self.ranges[old_ms]
+
+    def commit_async(
+        self, ranges: Iterable[OffsetRange], callback: CommitCallback | None = None
+    ) -> None:
+        """Commit the ends of ranges to the group, with the next batch or at the stop."""
+        with self.graph.lock:
+            for each in ranges:
+                partition = each.topicPartition()
+                last = self._commits.get(partition, 0)
+                self._commits[partition] = max(last, each.untilOffset)
+            if callback is not None:
+                self._callbacks.append(callback)
+
+    def _rdd_of(self, ranges: tuple[OffsetRange, ...]) -> KafkaRDD:
+        last = self._last_rdd
+        if (
+            last is not None
+            and last.offsetRanges == ranges
+            and not any(each.count() for each in ranges)
+        ):
+            # An idle stream: nothing to make anew.
+            return last
+        partitions = [each.topicPartition() for each in ranges]
+        context = self.graph.spark_context
+        found = places(
+            context, self._options.location, partitions, lambda each: self._leaders.get(each, "")
+        )
+        ids = {each: self.topic_ids.get(each.topic, "") for each in partitions}
+        rdd = KafkaRDD(context, self._options.reading, ranges, found, ids)
+        self._last_rdd = rdd
+        return rdd
+
+    def _choose(self, time_ms: int) -> tuple[OffsetRange, ...]:
+        """Fix the ranges of a batch, remember them, and tell the listeners."""
+        client = self._client
+        assert client is not None
+        self._send_commits(client)
+        try:
+            latest = self._latest(client)
+            self._unavailable_since_s = None
+        except KafkaUnavailableError as error:
+            self._tolerate(error)
+            latest = {}
+        until = self._clamp(latest)
+        ranges = tuple(
+            OffsetRange(*each, at, until.get(each, at))
+            for each, at in sorted(self.current_offsets.items())
+        )
+        self.current_offsets.update(until)
+        self.ranges[time_ms] = ranges
+        lines = [
+            f"topic: {topic}\tpartition: {partition}\toffsets: {first} to {last}"
+            for topic, partition, first, last in ranges
+            if first != last
+        ]
+        metadata = {"offsets": list(ranges), "Description": "\n".join(lines)}
+        records = sum(each.count() for each in ranges)
+        info = StreamInputInfo(self.stream_id, records, metadata)
+        self.graph.runtime.input_info.report_info(time_ms, info)
+        return ranges
+
+    def _tolerate(self, error: KafkaUnavailableError) -> None:
+        """Warn of brokers that do not answer; raise when that goes on for too long."""
+        now_s = time.monotonic()
+        if self._unavailable_since_s is None:
+            self._unavailable_since_s = now_s - error.waited_s
+        if now_s - self._unavailable_since_s >= self._options.broker_timeout_s:
+            raise error
+        _log.warning("A batch takes nothing from Kafka: %s", error)
+
+    # -- offsets ---------------------------------------------------------------------------------
+
+    def _latest(self, client: DriverClient) -> dict[TopicPartition, int]:
+        """Return the ends of all partitions, with new ones adopted and lost ones dealt with."""
+        found = self._find(client, _ASK_S)
+        if any(each not in found for each in self.current_offsets):
+            # A cluster that has just come up may not know all its topics at once.
+            time.sleep(_CONFIRM_S)
+            found = self._find(client, _ASK_S)
+        for each in [each for each in self.current_offsets if each not in found]:
+            self._lose(each, "the topic or partition was deleted")
+            del self.current_offsets[each]
+            self.topic_ids.pop(each.topic, None)
+        anew = {
+            each
+            for each, state in found.items()
+            if each in self.current_offsets
+            and self.topic_ids.get(each.topic, state.topic_id) != state.topic_id
+        }
+        for each in anew:
+            self._lose(each, "the topic was deleted, and another one has its name")
+        for each in anew:
+            del self.current_offsets[each]
+            self.topic_ids.pop(each.topic, None)
+        self._adopt(client, found, _ASK_S)
+        latest = client.latest(self.current_offsets, _ASK_S)
+        earliest = client.earliest(self.current_offsets, _ASK_S)
+        for each, at in list(self.current_offsets.items()):
+            if not earliest[each] <= at <= latest[each]:
+                now = f"the partition now has offsets {earliest[each]} to {latest[each]}"
+                self._lose(each, now)
+                self.current_offsets[each] = earliest[each]
+        return latest
+
+    def _find(self, client: DriverClient, timeout_s: float) -> dict[TopicPartition, PartitionState]:
+        with_leaders = self._options.location.kind == "PreferBrokers"
+        found = client.partitions(self._strategy.topics, timeout_s, with_leaders)
+        wanted = {each: state for each, state in found.items() if self._strategy.wants(each)}
+        self._leaders = {each: state.leader for each, state in wanted.items()}
+        return wanted
+
+    def _lose(self, partition: TopicPartition, what: str) -> None:
+        at = self.current_offsets[partition]
+        if self._options.reading.fail_on_data_loss:
+            raise KafkaDataLossError(partition.topic, partition.partition, at, what)
+        _log.warning("Records of %s %d from offset %d on are lost: %s", *partition, at, what)
+
+    def _adopt(
+        self,
+        client: DriverClient,
+        found: Mapping[TopicPartition, PartitionState],
+        timeout_s: float,
+    ) -> None:
+        """Give partitions that are not known yet an offset to start from."""
+        new = [each for each in found if each not in self.current_offsets]
+        if new:
+            self.current_offsets.update(self._start_offsets(client, new, timeout_s))
+            for each in new:
+                self.topic_ids[each.topic] = found[each].topic_id
+
+    def _start_offsets(
+        self, client: DriverClient, new: list[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, int]:
+        if self._has_started:
+            # It came while the stream runs: all its records are new.
+            return client.earliest(new, timeout_s)
+        given = self._strategy.offsets
+        offsets = {each: given[each] for each in new if each in given}
+        left = [each for each in new if each not in offsets]
+        if left:
+            offsets.update(client.committed(left, timeout_s))
+            left = [each for each in new if each not in offsets]
+        start = self._strategy.params.start
+        if left and start == "none":
+            raise NoStartOffsetError(*left[0])
+        ask = client.earliest if start == "earliest" else client.latest
+        return {**offsets, **ask(left, timeout_s)}
+
+    def _clamp(self, latest: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the ends of a batch's ranges: those of the partitions, or what limits allow."""
+        limits = self._options.limits
+        lags = {each: max(0, end - self.current_offsets[each]) for each, end in latest.items()}
+        total = sum(lags.values())
+        seconds = self.slide_ms / 1000
+        until = {}
+        for each, end in latest.items():
+            # Where records were lost, the next offset may be past the end that was seen.
+            end = max(end, self.current_offsets[each])
+            rates: list[float] = []
+            most = limits.maxRatePerPartition(each)
+            if most > 0:
+                rates.append(most)
+            if self.rate_limit is not None and total:
+                rates.append(self.rate_limit * lags[each] / total)
+            if rates:
+                allowed = max(int(min(rates) * seconds), limits.minRatePerPartition(each))
+                end = min(end, self.current_offsets[each] + allowed)
+            until[each] = end
+        return until
+
+    # -- commits ---------------------------------------------------------------------------------
+
+    def _take_commits(self) -> tuple[dict[TopicPartition, int], list[CommitCallback]]:
+        with self.graph.lock:
+            taken = self._commits, self._callbacks
+            self._commits, self._callbacks = {}, []
+            return taken
+
+    def _send_commits(self, client: DriverClient) -> None:
+        offsets, callbacks = self._take_commits()
+        if not offsets:
+            return
+
+        def done(offsets: Mapping[TopicPartition, int], error: BaseException | None) -> None:
+            if error is not None:
+                _log.warning("Offsets could not be committed: %s", error)
+            for callback in callbacks:
+                callback(offsets, error)
+
+        client.commit(offsets, done)

@@ -1,0 +1,101 @@
+"""What goes wrong between Kafka and a stream, as errors that name the way out."""
+
+from __future__ import annotations
+
+from penstock.errors import PenstockError
+
+__all__ = [
+    "KafkaDataLossError",
+    "KafkaPollTimeoutError",
+    "KafkaSourceError",
+    "KafkaUnavailableError",
+    "MissingKafkaClientError",
+    "NoStartOffsetError",
+]
+
+
+class KafkaSourceError(PenstockError):
+    """Base class of the errors of Kafka streams."""
+
+
+class MissingKafkaClientError(KafkaSourceError, ImportError):
+    """The Kafka client is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Kafka streams need the package kafka-python, 3.0 or later, on the driver and on "
+            "every executor; install it with: pip install 'penstock[kafka]'"
+        )
+
+
+class KafkaUnavailableError(KafkaSourceError):
+    """No broker answered in time. The cause is what the client said last.
+
+    Attributes:
+        servers: The addresses that were tried.
+        waited_s: For how long, in seconds.
+    """
+
+    def __init__(self, servers: str, waited_s: float, what: str) -> None:
+        super().__init__(
+            f"no Kafka broker at {servers} answered within {waited_s:.1f} s: {what}; check the "
+            "addresses in bootstrap.servers, those that the brokers advertise, and the security "
+            "settings. spark.penstock.kafka.brokerTimeout says how long to try"
+        )
+        self.servers = servers
+        self.waited_s = waited_s
+
+
+class KafkaPollTimeoutError(KafkaSourceError):
+    """A task got no further with its partition in time.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        position: The offset from which nothing came.
+        until: The offset up to which the task reads.
+    """
+
+    def __init__(
+        self, topic: str, partition: int, position: int, until: int, waited_s: float
+    ) -> None:
+        super().__init__(
+            f"nothing came from {topic} {partition} at offset {position} (of a range up to "
+            f"{until}) for {waited_s:.1f} s; is its leader up? "
+            "spark.streaming.kafka.consumer.poll.ms says how long to wait"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.position = position
+        self.until = until
+
+
+class KafkaDataLossError(KafkaSourceError):
+    """Records that should come next are not there any more.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        offset: The offset that should come next.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, what: str) -> None:
+        super().__init__(
+            f"records of {topic} {partition} from offset {offset} on are lost: {what}. Start the "
+            "stream with other offsets, or give failOnDataLoss=False to go on with what is there"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+
+class NoStartOffsetError(KafkaSourceError):
+    """A partition has no offset to start from, and `auto.offset.reset` is ``none``."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(
+            f"there is no offset to start from for {topic} {partition}: none is given, the group "
+            "has committed none, and auto.offset.reset is none; set it to earliest or latest"
+        )
+        self.topic = topic
+        self.partition = partition

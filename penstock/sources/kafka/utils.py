@@ -1,0 +1,122 @@
+"""`KafkaUtils`: what a program calls to make a stream or an RDD of Kafka's records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.settings import Settings
+from penstock.sources.kafka._driver_client import CommitCallback
+from penstock.sources.kafka._reading import Reading
+from penstock.sources.kafka.direct_stream import DirectKafkaInputDStream, DirectOptions
+from penstock.sources.kafka.params import KafkaParams
+from penstock.sources.kafka.rdd import KafkaRDD, places
+from penstock.sources.kafka.records import KafkaRecord, OffsetRange, TopicPartition
+from penstock.sources.kafka.strategies import (
+    ConsumerStrategy,
+    LocationStrategies,
+    LocationStrategy,
+    PerPartitionConfig,
+)
+from penstock.streaming.dstream import DStream
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from penstock.streaming.context import StreamingContext
+
+__all__ = ["KafkaDStream", "KafkaUtils"]
+
+_KEYS = ("spark.streaming.kafka.", "spark.penstock.kafka.")
+
+
+class KafkaDStream(DStream[KafkaRecord]):
+    """A direct stream of Kafka's records. Its RDDs in `foreachRDD` have `offsetRanges`."""
+
+    _node: DirectKafkaInputDStream
+
+    def commitAsync(
+        self, offsetRanges: Iterable[OffsetRange], callback: CommitCallback | None = None
+    ) -> None:
+        """Commit the ends of ranges to the group, with the next batch or when the context stops.
+
+        Args:
+            offsetRanges: The ranges of batches that are done, from `rdd.offsetRanges`.
+            callback: Called with the offsets by partition, and None or the error, from a thread
+                that it must not hold.
+
+        Raises:
+            ValueError: The stream has no `group.id`.
+        """
+        if self._node.params.group_id is None:
+            raise ValueError("commitAsync needs group.id in kafkaParams: whose offsets they are")
+        self._node.commit_async(offsetRanges, callback)
+
+
+class KafkaUtils:
+    """Makes streams and RDDs of Kafka's records, after Spark's integration for Kafka 0.10."""
+
+    @staticmethod
+    def createDirectStream(
+        ssc: StreamingContext,
+        locationStrategy: LocationStrategy,
+        consumerStrategy: ConsumerStrategy,
+        perPartitionConfig: PerPartitionConfig | None = None,
+        *,
+        failOnDataLoss: bool = True,
+    ) -> KafkaDStream:
+        """Return the records of Kafka's partitions, each in exactly one batch.
+
+        Args:
+            ssc: The context.
+            locationStrategy: Where partitions are read.
+            consumerStrategy: Which partitions, with which client settings, and from where.
+            perPartitionConfig: Limits per partition; None for those of the settings
+                `spark.streaming.kafka.maxRatePerPartition` and `minRatePerPartition`.
+            failOnDataLoss: Whether it is an error that records which should come next are gone:
+                by retention, or because a topic was deleted or created anew. Each batch fails
+                until it is dealt with. False warns and goes on with what is there.
+
+        Raises:
+            SettingError: A setting is not accepted.
+        """
+        settings = _settings(ssc.sparkContext)
+        params = consumerStrategy.params
+        options = DirectOptions(
+            locationStrategy,
+            perPartitionConfig
+            or PerPartitionConfig(settings.kafka_max_rate, settings.kafka_min_rate),
+            settings.kafka_broker_timeout_s,
+            _reading(settings, params, failOnDataLoss),
+        )
+        node = DirectKafkaInputDStream(ssc._graph, consumerStrategy, options)
+        return KafkaDStream(ssc, node)
+
+    @staticmethod
+    def createRDD(
+        sc: SparkContext,
+        kafkaParams: Mapping[str, Any],
+        offsetRanges: Sequence[OffsetRange],
+        locationStrategy: LocationStrategy = LocationStrategies.PreferConsistent,
+    ) -> KafkaRDD:
+        """Return the records of ranges of offsets, one partition per range.
+
+        Raises:
+            ValueError: `PreferBrokers` is asked for: nobody has asked the brokers who leads.
+        """
+        if locationStrategy.kind == "PreferBrokers":
+            raise ValueError("createRDD takes PreferConsistent or PreferFixed")
+        reading = _reading(_settings(sc), KafkaParams(kafkaParams), True)
+        partitions = [TopicPartition(each.topic, each.partition) for each in offsetRanges]
+        found = places(sc, locationStrategy, partitions, lambda _: "")
+        return KafkaRDD(sc, reading, tuple(offsetRanges), found)
+
+
+def _settings(sc: SparkContext) -> Settings:
+    pairs = sc.getConf().getAll()
+    return Settings.from_pairs((key, text) for key, text in pairs if key.startswith(_KEYS))
+
+
+def _reading(settings: Settings, params: KafkaParams, fail_on_data_loss: bool) -> Reading:
+    capacity = settings.kafka_cache_capacity if settings.kafka_cache_enabled else 0
+    return Reading(params, settings.kafka_poll_ms / 1000, capacity, fail_on_data_loss)

@@ -1,0 +1,56 @@
+"""Fetches the jars of the services once, with Maven; `make test` runs this before the tests."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+POM = Path(__file__).with_name("pom.xml")
+FETCH_S = 300
+_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+
+
+class JarsMissingError(Exception):
+    """The jars are not there and cannot be fetched; the message says what to install."""
+
+
+def jars() -> Path:
+    """Return the folder of the jars; fetch them when they are not there."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+    folder = cache / f"services-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
+    if folder.is_dir():
+        return folder
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / "services.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            _fetch(folder)
+    return folder
+
+
+def _fetch(folder: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise JarsMissingError("the tests of Kafka need Maven (`mvn`), for the broker's jars")
+    part = folder.with_suffix(".part")
+    shutil.rmtree(part, ignore_errors=True)
+    command = [maven, "-B", "-q", "-f", str(POM), _PLUGIN, f"-DoutputDirectory={part}"]
+    try:
+        subprocess.run(command, check=True, timeout=FETCH_S, capture_output=True, text=True)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        told = str(error.stdout or error)[-2000:]
+        raise JarsMissingError(f"Maven could not fetch the jars: {told}") from error
+    part.rename(folder)
+
+
+if __name__ == "__main__":
+    try:
+        jars()
+    except JarsMissingError as error:
+        # The tests that need them skip, and say so; in CI that is a failure.
+        print(error, file=sys.stderr)
