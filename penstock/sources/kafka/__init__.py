@@ -1,4 +1,4 @@
-"""Kafka: direct streams, whose batches are ranges of offsets.
+"""Kafka: direct streams, whose batches are ranges of offsets, and a receiver.
 
 What must hold
 --------------
@@ -7,6 +7,7 @@ What must hold
   once, and a task that runs again reads the same ones.
 * Records that are gone before they were read are never passed over in silence: an error, or with
   `failOnDataLoss=False` a warning. Gaps that compaction and transactions leave are no loss.
+* The receiver commits an offset to the group only when all before it is durable (I1).
 * No wait for a broker is without a bound.
 * Settings of TLS and SASL are in no `repr`, no log and no event.
 * kafka-python is imported when a stream is made, and not before.
@@ -22,6 +23,7 @@ Layout
 `_driver_client`     what the driver asks the brokers
 `rdd`                one partition per range
 `_reading`           a task reads its range
+`receiver`           a member of a consumer group, for those who want blocks
 `_task_consumers`    the consumers that a Python worker keeps
 `records`, `errors`  what programs see
 ===================  =============================================================================
@@ -46,6 +48,7 @@ from penstock.sources.kafka.errors import (
 )
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.rdd import KafkaRDD
+from penstock.sources.kafka.receiver import KafkaReceiver
 from penstock.sources.kafka.records import KafkaRecord, OffsetRange, TopicPartition
 from penstock.sources.kafka.strategies import (
     ConsumerStrategies,
@@ -64,6 +67,7 @@ __all__ = [
     "KafkaParams",
     "KafkaPollTimeoutError",
     "KafkaRDD",
+    "KafkaReceiver",
     "KafkaRecord",
     "KafkaSourceError",
     "KafkaUnavailableError",

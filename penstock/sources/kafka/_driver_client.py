@@ -121,25 +121,22 @@ class DriverClient:
 
         return self._ask(ask, timeout_s)
 
-    def commit(self, offsets: Mapping[TopicPartition, int], callback: CommitCallback) -> None:
-        """Commit offsets to the group; `callback` is called from a thread of the client."""
-        # Its own callbacks wait for a poll of the consumer, which never comes here.
-        answer = self._consumer.commit_async(self._as_commit(offsets))
-        answer.add_callback(lambda _: callback(offsets, None))
-        answer.add_errback(lambda error: callback(offsets, error))
+    def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
+        """Commit offsets to the group and wait for the answer.
 
-    def commit_now(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
-        """Commit offsets to the group and wait for the answer."""
-        self._consumer.commit(self._as_commit(offsets), timeout_ms=timeout_s * 1000)
+        The client's own asynchronous commit would tell of its outcome at a poll of the consumer,
+        which never comes here.
+        """
+        as_client = {
+            self._partition(*each): self._offset(at, "", -1) for each, at in offsets.items()
+        }
+        self._consumer.commit(as_client, timeout_ms=timeout_s * 1000)
 
     def close(self) -> None:
         """Close the connections."""
         self._closed.set()
         self._consumer.close(autocommit=False, timeout_ms=1000)
         self._admin.close()
-
-    def _as_commit(self, offsets: Mapping[TopicPartition, int]) -> dict[Any, Any]:
-        return {self._partition(*each): self._offset(at, "", -1) for each, at in offsets.items()}
 
     def _offsets(
         self,

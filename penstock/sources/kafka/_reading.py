@@ -20,7 +20,7 @@ from penstock.sources.kafka.errors import (
 from penstock.sources.kafka.params import KafkaParams, kafka_client
 from penstock.sources.kafka.records import KafkaRecord, OffsetRange
 
-__all__ = ["Reading", "as_records", "read_chunks"]
+__all__ = ["Reading", "as_record", "as_records", "read_chunks"]
 
 _SLICE_MS = 50
 """How long a poll waits. One that meets only markers of transactions returns nothing, and only
@@ -53,16 +53,20 @@ class Reading:
     fail_on_data_loss: bool
 
 
-def as_records(reading: Reading, chunk: list[Any]) -> list[Any]:
+def as_records(params: KafkaParams, chunk: list[Any]) -> list[Any]:
     """Return records of the client as ours."""
-    records: list[Any] = list(map(_make, map(_our_fields, chunk)))
-    key, value = reading.params.key_deserializer, reading.params.value_deserializer
-    if key is None and value is None:
-        return records
-    return [
-        each._replace(key=_apply(key, each.key), value=_apply(value, each.value))
-        for each in records
-    ]
+    if params.key_deserializer is None and params.value_deserializer is None:
+        return list(map(_make, map(_our_fields, chunk)))
+    return [as_record(params, each) for each in chunk]
+
+
+def as_record(params: KafkaParams, record: Any) -> KafkaRecord:
+    """Return a record of the client as ours."""
+    made: KafkaRecord = _make(_our_fields(record))
+    return made._replace(
+        key=_apply(params.key_deserializer, made.key),
+        value=_apply(params.value_deserializer, made.value),
+    )
 
 
 def _apply(deserializer: Any, data: bytes | None) -> Any:

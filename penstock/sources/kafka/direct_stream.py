@@ -42,7 +42,6 @@ _ASK_S = 3.0
 """How long a batch waits for the brokers' answers before it goes without new records."""
 
 _CONFIRM_S = 0.5
-_COMMIT_S = 5.0
 
 _log = logging.getLogger("penstock.sources.kafka")
 
@@ -84,7 +83,7 @@ class DirectKafkaInputDStream(InputDStream):
             None for no limit. Backpressure sets it.
     """
 
-    transient = ("_client", "_last_rdd")
+    transient = ("_client", "_last_rdd", "_failed", "_callbacks", "_unavailable_since_s")
 
     def __init__(
         self, graph: DStreamGraph, strategy: ConsumerStrategy, options: DirectOptions
@@ -101,7 +100,8 @@ class DirectKafkaInputDStream(InputDStream):
         self._unavailable_since_s: float | None = None
         self._failed: tuple[int, Exception] | None = None
         self._commits: dict[TopicPartition, int] = {}
-        self._callbacks: list[CommitCallback] = []
+        # None after a recovery: what a program handed over is no part of a checkpoint.
+        self._callbacks: list[CommitCallback] | None = None
         self._client: DriverClient | None = None
         self._last_rdd: KafkaRDD | None = None
 
@@ -136,16 +136,7 @@ class DirectKafkaInputDStream(InputDStream):
         client, self._client = self._client, None
         if client is None:
             return
-        offsets, callbacks = self._take_commits()
-        if offsets:
-            failure: BaseException | None = None
-            try:
-                client.commit_now(offsets, _COMMIT_S)
-            except Exception as error:  # noqa: BLE001  # travels to the callbacks
-                _log.warning("The last offsets could not be committed: %s", error)
-                failure = error
-            for callback in callbacks:
-                callback(offsets, failure)
+        self._send_commits(client)
         client.close()
 
     # -- a batch ---------------------------------------------------------------------------------
@@ -184,7 +175,7 @@ class DirectKafkaInputDStream(InputDStream):
                 last = self._commits.get(partition, 0)
                 self._commits[partition] = max(last, each.untilOffset)
             if callback is not None:
-                self._callbacks.append(callback)
+                self._callbacks = [*(self._callbacks or ()), callback]
 
     def _rdd_of(self, ranges: tuple[OffsetRange, ...]) -> KafkaRDD:
         last = self._last_rdd
@@ -345,21 +336,18 @@ class DirectKafkaInputDStream(InputDStream):
 
     # -- commits ---------------------------------------------------------------------------------
 
-    def _take_commits(self) -> tuple[dict[TopicPartition, int], list[CommitCallback]]:
-        with self.graph.lock:
-            taken = self._commits, self._callbacks
-            self._commits, self._callbacks = {}, []
-            return taken
-
     def _send_commits(self, client: DriverClient) -> None:
-        offsets, callbacks = self._take_commits()
+        """Commit what waits to be committed, and tell the callbacks."""
+        with self.graph.lock:
+            offsets, callbacks = self._commits, self._callbacks or []
+            self._commits, self._callbacks = {}, None
         if not offsets:
             return
-
-        def done(offsets: Mapping[TopicPartition, int], error: BaseException | None) -> None:
-            if error is not None:
-                _log.warning("Offsets could not be committed: %s", error)
-            for callback in callbacks:
-                callback(offsets, error)
-
-        client.commit(offsets, done)
+        failure: BaseException | None = None
+        try:
+            client.commit(offsets, _ASK_S)
+        except Exception as error:  # noqa: BLE001  # travels to the callbacks
+            _log.warning("Offsets could not be committed: %s", error)
+            failure = error
+        for callback in callbacks:
+            callback(offsets, failure)

@@ -116,7 +116,7 @@ def places(
 
 def _records(reading: Reading, _: int, parts: Iterable[_Part]) -> Iterator[Any]:
     return chain.from_iterable(
-        as_records(reading, chunk) for part in parts for chunk in read_chunks(reading, *part)
+        as_records(reading.params, chunk) for part in parts for chunk in read_chunks(reading, *part)
     )
 
 

@@ -42,8 +42,8 @@ class KafkaDStream(DStream[KafkaRecord]):
 
         Args:
             offsetRanges: The ranges of batches that are done, from `rdd.offsetRanges`.
-            callback: Called with the offsets by partition, and None or the error, from a thread
-                that it must not hold.
+            callback: Called with the offsets by partition, and None or the error, from the
+                thread that makes batches; it must be quick and not raise.
 
         Raises:
             ValueError: The stream has no `group.id`.

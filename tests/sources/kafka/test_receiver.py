@@ -1,0 +1,186 @@
+"""`KafkaReceiver` in groups of a real broker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from penstock.sources.kafka import KafkaReceiver
+from penstock.wire.messages import AddBlock, DeregisterReceiver, ReportError, StopReceiver
+from tests.receiver.conftest import SETTINGS, run, shared, tracker
+from tests.receiver.running import Running, Tracker
+from tests.services.kafka import Broker
+from tests.sources.kafka.receivers import Marked
+from tests.sources.kafka.running import numbers, params
+from tests.system.running import run_on
+
+__all__ = ["run", "shared", "tracker"]
+
+pytestmark = pytest.mark.slow
+
+WAIT_S = 60.0
+
+Run = Callable[..., Running]
+
+
+def committed(broker: Broker, topic: str, partitions: int = 1) -> list[int | None]:
+    consumer = KafkaConsumer(bootstrap_servers=broker.address, group_id=f"g-{topic}")
+    try:
+        return [consumer.committed(TopicPartition(topic, each)) for each in range(partitions)]
+    finally:
+        consumer.close()
+
+
+def receiver(broker: Broker, topic: str, **settings: Any) -> KafkaReceiver:
+    return KafkaReceiver([topic], params(broker, **{"group.id": f"g-{topic}", **settings}))
+
+
+def test_values_are_stored_and_offsets_committed_once_they_are_durable(
+    run: Run, tracker: Tracker, broker: Broker
+) -> None:
+    topic = broker.create_topic()
+    acknowledged = 0
+    too_soon: list[Any] = []
+
+    def answer(message: Any) -> None:
+        nonlocal acknowledged
+        if isinstance(message, AddBlock):
+            known = committed(broker, topic)[0]
+            if known is not None and known > acknowledged:
+                too_soon.append((known, acknowledged))
+            for block in message.blocks:
+                if block.position is not None:
+                    acknowledged = msgspec.msgpack.decode(block.position)[topic]["0"]
+
+    tracker.answer = answer
+    broker.send(topic, 0, numbers(0, 1000))
+    running = run(receiver(broker, topic))
+    tracker.wait_for_records(1000)
+    _wait(lambda: committed(broker, topic) == [1000])
+    broker.send(topic, 0, numbers(1000, 1010))
+    found = tracker.wait_for_records(1010)
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert [int(value) for value in found] == list(range(1010))
+    assert tracker.last_position() == {topic: {"0": 1010}}
+    _wait(lambda: committed(broker, topic) == [1010])
+    assert too_soon == []
+
+
+def test_what_is_stored_is_what_the_program_makes_of_a_record(
+    run: Run, tracker: Tracker, broker: Broker
+) -> None:
+    topic = broker.create_topic()
+    broker.send(topic, 0, numbers(5, 7))
+    group = {"group.id": f"g-{topic}"}
+    run(KafkaReceiver([topic], params(broker, **group), lambda each: (each.offset, each.value)))
+    assert [tuple(each) for each in tracker.wait_for_records(2)] == [(0, b"5"), (1, b"6")]
+
+
+def test_a_large_fetch_is_halved_and_a_record_larger_than_a_block_is_told(
+    run: Run, tracker: Tracker, broker: Broker
+) -> None:
+    topic = broker.create_topic(max_message_bytes=str(4 << 20))
+    large = SETTINGS.block_max_bytes // 3
+    values = [b"%d" % number * large for number in range(8)]
+    values.insert(4, b"x" * (SETTINGS.block_max_bytes + 1))
+    producer = broker.producer(max_request_size=4 << 20)
+    for value in values:
+        producer.send(topic, value, partition=0)
+    producer.close()
+    run(receiver(broker, topic), settings=replace(SETTINGS, memory_bytes=16 << 20))
+    found = tracker.wait_for_records(8)
+    assert [value[:1] for value in found] == [b"%d" % number for number in range(8)]
+    tracker.wait_for_count(ReportError, 1)
+    assert f"A record of {topic} 0 at 4 is dropped" in tracker.of(ReportError)[0].message
+
+
+def test_a_member_that_joins_gets_its_share_and_no_record_comes_twice(
+    run: Run, tracker: Tracker, broker: Broker, tmp_path: Path
+) -> None:
+    topic = broker.create_topic(2)
+    other = Tracker()
+    (tmp_path / "other").mkdir()
+    try:
+        sent = 0
+        stop = threading.Event()
+        first = run(receiver(broker, topic))
+        broker.send(topic, 0, numbers(0, 100))
+        tracker.wait_for_records(100)
+        sent = 100
+        settings = replace(SETTINGS, memory_dir=str(tmp_path))
+        second = Running(receiver(broker, topic), other, tmp_path / "other", settings)
+        end_s = time.monotonic() + WAIT_S
+        while not other.blocks and not stop.is_set():
+            assert time.monotonic() < end_s, "the second member got no partition"
+            for partition in range(2):
+                broker.send(topic, partition, numbers(sent, sent + 50))
+                sent += 50
+        _wait(lambda: _stored(tracker) + _stored(other) >= sent)
+        for each, running in ((tracker, first), (other, second)):
+            each.send(StopReceiver())
+            assert running.join() is None
+        found = sorted(int(value) for value in [*tracker.records(), *other.records()])
+        assert found == list(range(sent))
+    finally:
+        other.server.stop()
+
+
+def test_a_broker_that_is_away_at_the_start_is_told_and_tried_again(
+    run: Run, tracker: Tracker, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.sources.kafka.receiver._CONNECT_S", 0.5)
+    away = KafkaReceiver(["any"], {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"})
+    running = run(away)
+    tracker.wait_for_count(DeregisterReceiver, 2)
+    told = tracker.of(DeregisterReceiver)[0].message
+    assert told.endswith("Error connecting to Kafka at 127.0.0.1:1")
+    tracker.send(StopReceiver())
+    assert running.join() is None
+
+
+def test_a_receiver_that_is_killed_stores_each_record_once(
+    sc: Any, broker: Broker, tmp_path: Path
+) -> None:
+    topic = broker.create_topic(2)
+    sent = 0
+    with run_on(sc) as run:
+        given = params(broker, **{"group.id": f"g-{topic}"})
+        run.process(Marked(tmp_path, [topic], given))
+        run.start()
+        for kills in range(1, 3):
+            _wait(lambda kills=kills: len(list(tmp_path.iterdir())) >= kills)
+            for _ in range(5):
+                for partition in range(2):
+                    broker.send(topic, partition, numbers(sent, sent + 500))
+                    sent += 500
+            run.await_processed(sent - 2000)
+            newest = max(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+            os.kill(int(newest.name), signal.SIGKILL)
+        broker.send(topic, 0, numbers(sent, sent + 100))
+        sent += 100
+        run.await_processed(sent)
+        run.stop()
+        assert sorted(run.processed) == list(range(sent))
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def _stored(tracker: Tracker) -> int:
+    return sum(block.num_records for block in list(tracker.blocks))
+
+
+def _wait(holds: Callable[[], Any]) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end_s, "it did not come about"
+        time.sleep(0.1)
