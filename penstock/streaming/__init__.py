@@ -10,6 +10,9 @@ What must hold
 * A batch has one RDD per stream and time, however many operations ask for it.
 * Blocks are let go only when every batch up to theirs is complete and the time to remember them
   has passed; first the clean-up is logged (I4).
+* A checkpoint is whole or not there. A restart makes each batch that was not complete again, under
+  its time and with its blocks (I3); nothing that a checkpoint needs goes before a newer one that
+  does not need it is on the disk.
 * A failed output operation costs itself and nothing else: the others of its batch and the later
   batches run, the batch is cleared like any other, and `awaitTermination` raises.
 * A graceful stop loses nothing (I10) and ends within its timeout.
@@ -41,6 +44,11 @@ the names of Spark's DStream classes.
 `stats_report`
 `_fusion`, `_combine`,       why Python functions run fast: no wrapper per record
 `_recognition`
+`checkpoint`,                the graph and the progress in one file; the thread that writes it;
+`checkpoint_writer`,         the context made again; what cannot be pickled
+`checkpointer`, `_recovery`,
+`_graph_pickling`,
+`_culprits`, `_rdd_files`
 `_engine`, `_receivers`      what runs between start and stop, in the order in which it starts
 ===========================  =====================================================================
 
@@ -55,11 +63,19 @@ batches up to a time are complete, the generator forgets the RDDs that are no lo
 and has the tracker release their blocks.
 
 Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generator``, ``job-<n>``
-(`spark.streaming.concurrentJobs` of them), ``listener-bus``, and those of the tracker.
+(`spark.streaming.concurrentJobs` of them), ``listener-bus``, ``checkpoint-writer``, and those of
+the tracker.
 """
 
 from pyspark import StorageLevel
 
+from penstock.streaming.checkpoint_errors import (
+    CheckpointError,
+    CheckpointReadError,
+    CheckpointVersionError,
+    CheckpointWriteError,
+    UnpicklableFunctionError,
+)
 from penstock.streaming.context import StreamingContext, StreamingContextState
 from penstock.streaming.dstream import DStream
 from penstock.streaming.errors import (
@@ -81,6 +97,10 @@ from penstock.streaming.state import (
 from penstock.streaming.stats_report import StatsReportListener
 
 __all__ = [
+    "CheckpointError",
+    "CheckpointReadError",
+    "CheckpointVersionError",
+    "CheckpointWriteError",
     "DStream",
     "IllegalStateChangeError",
     "JobGenerationError",
@@ -98,4 +118,5 @@ __all__ = [
     "StreamingContext",
     "StreamingContextState",
     "StreamingListener",
+    "UnpicklableFunctionError",
 ]

@@ -49,6 +49,7 @@ class ReceiverSide:
         clock: Clock,
         bus: StreamingListenerBus,
         on_error: Callable[[BaseException], None],
+        keep_batches: bool = False,
     ) -> None:
         nodes = [node for node in graph.inputs if isinstance(node, ReceiverInputDStream)]
         self.blocks: ReceivedBlocks = NoReceivedBlocks()
@@ -69,6 +70,7 @@ class ReceiverSide:
                 events=_TrackerEvents(bus, on_error),
                 clock=clock,
                 remove_files=durability.scratch is not None,
+                keep_batches=keep_batches,
             )
             self.blocks = self._tracker
 

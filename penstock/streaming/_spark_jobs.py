@@ -70,6 +70,13 @@ class SparkJobScope:
         self._java_context.setLocalProperties(properties)
         yield
 
+    def is_alive(self) -> bool:
+        """Tell whether Spark still runs; not when its context was stopped or its JVM is gone."""
+        try:
+            return not self._java_context.isStopped()
+        except (Py4JError, AttributeError, OSError):
+            return False
+
     def cancel_jobs(self) -> None:
         """Cancel all Spark jobs of this context's batches that run now."""
         try:

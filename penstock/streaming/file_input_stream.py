@@ -79,6 +79,8 @@ class FileInputDStream(InputDStream):
         StreamGraphError: The folder is not on a local file system.
     """
 
+    transient = ("_empty",)
+
     def __init__(
         self, graph: DStreamGraph, selection: FileSelection, read: Callable[[str], RDD[Any]]
     ) -> None:
@@ -102,6 +104,10 @@ class FileInputDStream(InputDStream):
         if self._empty is None:
             self._empty = self.graph.spark_context.emptyRDD()
         return self._empty
+
+    def must_be_saved_before(self, time_ms: int) -> bool:
+        """A batch that is made again must have these files: a folder may show others by then."""
+        return bool(self._selected.get(time_ms))
 
     def clear_metadata(self, time_ms: int, unpersist: bool) -> None:
         """Forget old RDDs, and the files that are too old to be taken again unchanged."""

@@ -188,6 +188,9 @@ class _RecordReader:
         self._record_length = record_length
         self._conf: Any = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_conf": None}
+
     def __call__(self, paths: str) -> RDD[bytes]:
         spark: Any = self._sc
         if self._conf is None:

@@ -21,6 +21,8 @@ from penstock.streaming.node import DStreamNode
 from penstock.streaming.state import State, StateSpec
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
+
     from penstock.streaming.context import StreamingContext
 
 __all__ = ["MapWithStateDStream"]
@@ -75,6 +77,8 @@ class StateNode(DStreamNode):
     """The states: one RDD of `StateRecord` per batch."""
 
     must_checkpoint = True
+    given_rdds = ("_initial",)
+    transient = ("_read_back",)
 
     def __init__(self, parent: DStreamNode, spec: StateSpec, default_partitions: int) -> None:
         parent.graph.check_can_grow()
@@ -86,6 +90,7 @@ class StateNode(DStreamNode):
         self._emits_none = spec._emits_none
         self._timeout_ms = spec._timeout_ms
         self._initial = spec._initial
+        self._read_back: set[int] | None = None
         self.persist(StorageLevel.MEMORY_ONLY)
 
     def initialize(self, zero_ms: int) -> None:
@@ -97,12 +102,23 @@ class StateNode(DStreamNode):
         last = self.get_or_compute(time_ms - self.slide_ms)
         if last is None:
             last = self._first(time_ms)
+        elif self._read_back and time_ms - self.slide_ms in self._read_back:
+            last = self._placed_anew(last)
         new = self.parent.get_or_compute(time_ms)
         # Both are placed alike, so the union has the partitions of the states, those first.
         both = last if new is None else last.union(new.partitionBy(self._partitions, self._place))
         threshold_ms = None if self._timeout_ms is None else time_ms - self._timeout_ms
         step = _Step(self._timed, self._emits_none, time_ms, threshold_ms)
         return both.mapPartitions(step, preservesPartitioning=True)
+
+    def restore(self, spark_context: SparkContext) -> None:
+        super().restore(spark_context)
+        self._read_back = set(self.rdd_checkpoints)
+
+    def _placed_anew(self, rdd: RDD[Any]) -> RDD[Any]:
+        """Place states that were read back where the pairs of the next batch will be."""
+        placed = rdd.flatMap(_entries_of).partitionBy(self._partitions, self._place)
+        return placed.mapPartitions(_gather, preservesPartitioning=True)
 
     def _first(self, time_ms: int) -> RDD[Any]:
         initial = self._initial
@@ -165,6 +181,14 @@ class _Step:
                 if result is not None or self.emits_none:
                     mapped.append(result)
         yield StateRecord(states, mapped)
+
+
+def _entries_of(record: StateRecord) -> Iterable[tuple[Any, tuple[Any, int]]]:
+    return record.states.items()
+
+
+def _gather(entries: Iterable[tuple[Any, tuple[Any, int]]]) -> Iterator[StateRecord]:
+    yield StateRecord(dict(entries), [])
 
 
 def _mapped_of(record: StateRecord) -> list[Any]:

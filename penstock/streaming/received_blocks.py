@@ -29,6 +29,10 @@ class ReceivedBlocks(Protocol):
         """Tell whether there are blocks that no batch has."""
         ...
 
+    def last_allocated_ms(self) -> int:
+        """Return the last batch that took blocks, in this run or one before; -1 before any."""
+        ...
+
     def cleanup_old_blocks_and_batches(self, threshold_ms: int, /) -> None:
         """Log that batches before `threshold_ms` are done, then let their blocks go (I4)."""
         ...
@@ -52,6 +56,9 @@ class NoReceivedBlocks:
 
     def has_unallocated_blocks(self) -> bool:
         return False
+
+    def last_allocated_ms(self) -> int:
+        return -1
 
     def cleanup_old_blocks_and_batches(self, threshold_ms: int, /) -> None:
         """There are none."""

@@ -89,6 +89,7 @@ class StateDStream(DStreamNode):
     """The state of every key, made anew each batch from the last state and the new records."""
 
     must_checkpoint = True
+    given_rdds = ("initial",)
 
     def __init__(self, parent: DStreamNode, update: Reduce, initial: RDD[Any] | None) -> None:
         parent.graph.check_can_grow()

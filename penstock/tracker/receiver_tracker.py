@@ -87,6 +87,7 @@ class ReceiverTracker:
         events: ReceiverTrackerEvents,
         clock: Clock | None = None,
         remove_files: bool = False,
+        keep_batches: bool = False,
         cluster: Cluster | None = None,
     ) -> None:
         """Make a tracker; nothing happens before `start`.
@@ -102,6 +103,9 @@ class ReceiverTracker:
             events: Is told of receivers.
             clock: Time.
             remove_files: Whether block servers remove the blocks' logs when the application ends.
+            keep_batches: Whether batches that an earlier run did not finish keep their blocks,
+                because they are made again under the same times (I3). Else their blocks wait for
+                a batch again.
             cluster: In place of the Spark application.
         """
         if cluster is None:
@@ -118,6 +122,7 @@ class ReceiverTracker:
         self._listeners = Listeners(events)
         self._clock = clock or SystemClock()
         self._remove_files = remove_files
+        self._keep_batches = keep_batches
         self._secret = secrets.token_bytes(32)
         self._receivers = Receivers(
             {
@@ -170,7 +175,7 @@ class ReceiverTracker:
                 for stream_id, receiver in self._receiver_objects.items()
             }
             self._ledger = self._open_ledger()
-            again = self._ledger.return_unfinished_batches()
+            again = 0 if self._keep_batches else self._ledger.return_unfinished_batches()
             if again:
                 _log.warning(
                     "%d blocks of batches that an earlier run did not finish are processed again",
@@ -443,6 +448,10 @@ class ReceiverTracker:
     def has_unallocated_blocks(self) -> bool:
         """Whether any block waits for a batch."""
         return self.ledger.has_unallocated_blocks
+
+    def last_allocated_ms(self) -> int:
+        """Time of the last allocated batch, also of an earlier run; -1 before the first."""
+        return self.ledger.last_allocated_ms
 
     def statistics(self) -> LedgerStatistics:
         """Return the ledger's counts."""
