@@ -21,6 +21,7 @@ __all__ = ["Culprit", "describe_callable", "find_culprit"]
 _MAX_DEPTH = 40
 _MAX_PARTS = 10_000
 _OWN = "penstock.streaming"
+_SELF = "self"
 
 
 @dataclass(frozen=True)
@@ -43,15 +44,17 @@ def find_culprit(thing: Any, dump: Callable[[Any], object]) -> Culprit:
 
     Args:
         thing: An object for which `dump` raises.
-        dump: Pickles.
+        dump: Pickles. Its error may have an attribute `thing`: the object that it is about.
     """
     function: str | None = None
     path: list[str] = []
     seen: set[int] = set()
     while len(path) < _MAX_DEPTH:
         seen.add(id(thing))
-        if _is_callable_of_program(thing):
+        if _is_callable_of_program(thing) and path[-1:] != [_SELF]:
             function, path = describe_callable(thing), []
+        if getattr(_error(thing, dump), "thing", None) is thing:
+            break  # It was refused itself, whatever it is made of.
         failing = next(
             (
                 (name, part)
@@ -102,7 +105,7 @@ def _parts(thing: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(thing, FunctionType):
         yield from _function_parts(thing)
     elif isinstance(thing, MethodType):
-        yield "self", thing.__self__
+        yield _SELF, thing.__self__
     elif isinstance(thing, partial):
         yield "", thing.func
         for index, value in enumerate(thing.args):

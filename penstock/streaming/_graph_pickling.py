@@ -39,7 +39,15 @@ _GONE: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 class NotForCheckpointsError(TypeError):
-    """An object could be pickled, but would be of no use after a restart."""
+    """An object would be of no use after a restart.
+
+    Attributes:
+        thing: The object.
+    """
+
+    def __init__(self, thing: object, reason: str) -> None:
+        super().__init__(reason)
+        self.thing = thing
 
 
 def dump(thing: Any) -> bytes:
@@ -70,9 +78,9 @@ class _GraphPickler(_cloudpickle.Pickler):  # type: ignore[misc]  # it comes wit
             return stand_in, ()
         for kind, reason in _GONE:
             if isinstance(obj, kind):
-                raise NotForCheckpointsError(reason)
+                raise NotForCheckpointsError(obj, reason)
         if _is_of("pyspark.sql", "DataFrame", obj):
-            raise NotForCheckpointsError(f"a DataFrame {_MAKE_IT_LATER}")
+            raise NotForCheckpointsError(obj, f"a DataFrame {_MAKE_IT_LATER}")
         return super().reducer_override(obj)
 
 

@@ -49,6 +49,7 @@ _MAGIC = b"PENSTKCP"
 _FORMAT = 1
 _PREFIX = struct.Struct("<8sIIQ")
 _CRC = struct.Struct("<I")
+_UNFINISHED = ".new"
 _NAME = re.compile(r"checkpoint-([0-9]+)")
 
 
@@ -188,10 +189,10 @@ class CheckpointFolder:
         self._make(self.path)
         name = f"checkpoint-{checkpoint.header.last_batch_ms}"
         target = os.path.join(self.path, name)
-        temporary = target + ".new"
+        temporary = target + _UNFINISHED
         try:
             file = self._fs.create(temporary, direct=False)
-        except FileExistsError:
+        except FileExistsError:  # An earlier try left it.
             self._fs.remove(temporary)
             file = self._fs.create(temporary, direct=False)
         try:
@@ -258,6 +259,16 @@ class CheckpointFolder:
             self._fs.remove(os.path.join(self.path, name))
         except FileNotFoundError:
             return
+
+    def remove_unfinished(self) -> None:
+        """Remove what writers left that did not come to the end."""
+        try:
+            found = self._fs.list_folder(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for name in found:
+            if _NAME.fullmatch(name.removesuffix(_UNFINISHED)) and name.endswith(_UNFINISHED):
+                self.remove(name)
 
     def _make(self, folder: str) -> None:
         if self._fs.is_folder(folder):

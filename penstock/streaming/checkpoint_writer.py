@@ -99,7 +99,12 @@ class CheckpointWriter:
         )
 
     def start(self) -> None:
-        """Begin to write; what is in the folder already counts among those that are kept."""
+        """Begin to write; what is in the folder already counts among those that are kept.
+
+        Raises:
+            OSError: The folder cannot be read.
+        """
+        self._folder.remove_unfinished()
         self._kept = self._folder.headers()
         self._thread.start()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,20 +128,3 @@ class Program:
 
     def listed(self, ssc: StreamingContext, batches: Sequence[Sequence[Any]]) -> DStream[Any]:
         return ssc._stream(Listed(ssc._graph, batches))
-
-
-class Gate:
-    """Holds output operations until a test lets them on; found by name, so that it can be
-    pickled."""
-
-    _gates: dict[str, threading.Event] = {}
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._gates.setdefault(name, threading.Event())
-
-    def open(self) -> None:
-        self._gates[self.name].set()
-
-    def wait(self) -> None:
-        self._gates[self.name].wait(WAIT_S)

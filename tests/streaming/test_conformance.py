@@ -392,5 +392,5 @@ class TestGetActiveOrCreate:
     def test_what_cannot_be_done_is_refused(self) -> None:
         with pytest.raises(TypeError, match="setupFunc should be callable"):
             StreamingContext.getActiveOrCreate(None, None)  # type: ignore[arg-type]  # the error
-        with pytest.raises(ValueError, match="cannot be made again from a checkpoint"):
-            StreamingContext.getActiveOrCreate("/tmp/path", lambda: None)  # type: ignore[arg-type,return-value]  # not called
+        with pytest.raises(TypeError, match="setupFunc should be callable"):
+            StreamingContext.getOrCreate("/tmp/path", None)  # type: ignore[arg-type]  # the error

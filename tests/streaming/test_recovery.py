@@ -1,4 +1,4 @@
-"""A program made again from its checkpoint goes on as if it had not ended (Spark: CheckpointSuite)."""
+"""A program made again from its checkpoint goes on as if it had not ended."""
 
 from __future__ import annotations
 
