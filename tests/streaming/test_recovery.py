@@ -1,18 +1,41 @@
-"""A program made again from its checkpoint goes on as if it had not ended."""
+"""A program made again from its checkpoint goes on as if it had not ended.
+
+Its driver's death is a folder that is copied while the program runs (what a SIGKILL would leave),
+or a stop that writes no last checkpoint. Real kills are in `tests/system/test_recovered_driver.py`.
+"""
 
 from __future__ import annotations
 
+import logging
 import operator
+import os
+import shutil
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.streaming import StateSpec, StreamingContext
-from tests.streaming.recovering import Program
+from penstock.errors import IllegalStateError
+from penstock.streaming import (
+    CheckpointReadError,
+    OutputOperationError,
+    StateSpec,
+    StreamingContext,
+    StreamingContextState,
+)
+from penstock.streaming._recovery import recover_context
+from penstock.streaming.checkpoint import CheckpointFolder
+from penstock.streaming.node import DStreamNode
+from tests.streaming.batches import WAIT_S
+from tests.streaming.recovering import BATCH_MS, ZERO_MS, Keep, Program
 
-INPUT = [["a", "a", "b"], ["", ""], [], ["a"], ["b", "b"], ["a", "c"], [], ["c"], ["a"], ["b"]]
+pytestmark = pytest.mark.timeout(300)
+
+INPUT = [["a", "a", "b"], ["", ""], [], ["a"], ["b", "b"], ["a", "c"], [], ["c"], ["a"]]
 
 Build = Callable[[Program, StreamingContext], None]
 
@@ -32,62 +55,307 @@ def made(sc: Any, tmp_path: Path) -> Iterator[Callable[[Build], Program]]:
         program.stop()
 
 
-def map_and_reduce(program: Program, ssc: StreamingContext) -> None:
-    words = program.listed(ssc, INPUT)
-    program.keep(words.map(lambda word: (word, 1)).reduceByKey(operator.add))
+def count(key: str, value: Any, state: Any) -> Any:
+    total = (state.getOption() or 0) + (value or 0)
+    if not state.isTimingOut():
+        state.update(total)
+    return (key, total, state.isTimingOut())
 
 
-def inverse_window(program: Program, ssc: StreamingContext) -> None:
+def every_kind(program: Program, ssc: StreamingContext) -> None:
+    """Streams with and without memory; functions that close over both contexts."""
+    sc, keep = ssc.sparkContext, Keep(program.results, "contexts")
     words = program.listed(ssc, INPUT)
-    windows = words.map(lambda word: (word, 1)).reduceByKeyAndWindow(
-        lambda a, b: a + b, lambda a, b: a - b, 5, 1, 2, lambda pair: pair[1] > 0
+    words.foreachRDD(
+        lambda time, rdd: keep(time, rdd.union(sc.parallelize([ssc.getState().name], 1)))
     )
-    program.keep(windows.checkpoint(2))
-
-
-def state(program: Program, ssc: StreamingContext) -> None:
-    words = program.listed(ssc, INPUT)
-    counts = words.map(lambda word: (word, 1)).updateStateByKey(
-        lambda values, count: sum(values) + (count or 0),
-        initialRDD=ssc.sparkContext.parallelize([("a", 100)]),
+    pairs = words.map(lambda word: (word, 1))
+    program.keep(pairs.reduceByKey(operator.add, 1), "counts")
+    window = pairs.reduceByKeyAndWindow(
+        lambda a, b: a + b, lambda a, b: a - b, 5, 1, 1, lambda pair: pair[1] > 0
     )
-    program.keep(counts.checkpoint(3))
+    program.keep(window.checkpoint(2), "window")
+    states = pairs.updateStateByKey(
+        lambda values, state: sum(values) + (state or 0),
+        1,
+        sc.parallelize([("a", 100)], 1),
+    )
+    # A checkpointed stream of a checkpointed one (SPARK-6847).
+    program.keep(states.checkpoint(3).map(list).checkpoint(2), "states")
+    spec = StateSpec.function(count).numPartitions(1).timeout(3).initialState([("z", 1)])
+    mapped = pairs.mapWithState(spec)
+    mapped.checkpoint(3)
+    program.keep(mapped, "mapped")
 
 
-def map_with_state(program: Program, ssc: StreamingContext) -> None:
-    def count(key: str, value: Any, state: Any) -> Any:
-        total = (state.getOption() or 0) + (value or 0)
-        if not state.isTimingOut():
-            state.update(total)
-        return (key, total, state.isTimingOut())
-
-    words = program.listed(ssc, INPUT)
-    spec = StateSpec.function(count).timeout(3).initialState([("z", 1)])
-    stream = words.map(lambda word: (word, 1)).mapWithState(spec)
-    stream.checkpoint(3)
-    program.keep(stream)
-    program.keep(stream.stateSnapshots(), "states")
-
-
-PROGRAMS = [map_and_reduce, inverse_window, state, map_with_state]
+def expected(number: int) -> dict[str, list[Any]]:
+    """Return what every output operation of `every_kind` has to write for a batch."""
+    batches = [Counter(batch) for batch in INPUT[:number]]
+    totals, last = {"z": 1}, {"z": 1}
+    mapped: list[Any] = []
+    for now, batch in enumerate(INPUT[:number], 1):
+        mapped = []
+        for word in batch:
+            totals[word], last[word] = totals.get(word, 0) + 1, now
+            mapped.append([word, totals[word], False])
+        for word in [word for word in totals if last[word] < now - 3]:
+            mapped.append([word, totals.pop(word), True])
+    whole = sum(batches, Counter({"a": 100}))
+    window = sum(batches[-5:], Counter[str]())
+    return {
+        "contexts": sorted([*INPUT[number - 1], "ACTIVE"]),
+        "counts": sorted(map(list, batches[-1].items())),
+        "window": sorted(map(list, window.items())),
+        "states": sorted(map(list, whole.items())),
+        "mapped": sorted(mapped),
+    }
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("build", PROGRAMS)
-def test_results_after_recoveries_are_those_of_one_run(
-    made: Callable[[Build], Program], build: Build
+def test_every_kind_of_stream_goes_on(made: Callable[[Build], Program]) -> None:
+    """Spark: recovery with map and reduceByKey, invertible reduceByKeyAndWindow, updateStateByKey,
+    basic rdd checkpoints + dstream graph checkpoint recovery, driver failure recovery."""
+    program = made(every_kind)
+    program.run(2)
+    program.run(4)
+    program.clock.advance(BATCH_MS)
+    program.run(2, again=1)
+    for number in range(1, 10):
+        for name, wanted in expected(number).items():
+            assert program.result(number, name) == [wanted], (number, name)
+    headers = CheckpointFolder(str(program.checkpoint)).headers()
+    assert len(headers) == 9 + 1
+    needed = {path.removeprefix("file:") for known in headers.values() for path in known.rdd_files}
+    found = {str(path) for path in program.checkpoint.glob("*/rdd-*")}
+    assert needed <= found
+    assert len({known.program for known in headers.values()}) == 1
+
+
+def test_a_graceful_stop_leaves_nothing_to_do_again(
+    made: Callable[[Build], Program], caplog: Any
 ) -> None:
-    whole = made(build)
-    whole.run(10)
-    parts = made(build)
-    parts.run(2)
-    parts.run(5)
-    parts.clock.advance(1000)
-    parts.run(2, again=1)
-    for name in ("out", "states"):
-        for number in range(1, 11):
-            expected = whole.result(number, name)
-            found = parts.result(number, name)
-            assert found[-1:] == expected, (name, number)
-            assert all(again == found[0] for again in found)
+    program = made(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
+    program.open().start()
+    program.clock.advance(BATCH_MS)
+    program.completed.wait_for(1)
+    program.stop(graceful=True)
+    header = CheckpointFolder(str(program.checkpoint)).headers()["checkpoint-1700000001000"]
+    assert (header.last_batch_ms, header.pending_ms) == (ZERO_MS + BATCH_MS, ())
+    with caplog.at_level(logging.INFO, "penstock.streaming"):
+        program.run(2)
+    assert program.times([1, 2, 3]) == [1, 1, 1]
+    assert "0 batches that were not complete are made again, and 0 since" in caplog.text
+
+
+def test_the_batches_of_the_time_between_are_made(made: Callable[[Build], Program]) -> None:
+    program = made(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
+    program.run(1)
+    program.clock.advance(3 * BATCH_MS)
+    program.run(1, again=3)
+    assert program.times(range(1, 6)) == [1] * 5
+    assert [program.result(n)[0] for n in (1, 4)] == [["a", "a", "b"], ["a"]]
+
+
+GATES: dict[str, threading.Event] = {}
+
+
+class Gated(Keep):
+    """Says that a batch has come, and waits, before it writes. Gates are found by name."""
+
+    def __call__(self, time: Any, rdd: Any) -> None:
+        GATES[f"entered {time.second}"].set()
+        assert GATES["go on"].wait(WAIT_S)
+        super().__call__(time, rdd)
+
+
+def test_a_batch_that_was_running_is_made_again_with_the_same_files(
+    made: Callable[[Build], Program], tmp_path: Path
+) -> None:
+    """Spark: recovery with file input stream."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+
+    def put(name: str, at_ms: int) -> None:
+        path = tmp_path / name
+        path.write_text(name + "\n")
+        os.utime(path, ns=(0, (ZERO_MS + at_ms) * 1_000_000))
+        path.rename(folder / name)
+
+    def build(program: Program, ssc: StreamingContext) -> None:
+        ssc.textFileStream(str(folder)).foreachRDD(Gated(program.results, "out"))
+
+    second = ((ZERO_MS + 2 * BATCH_MS) // 1000) % 60
+    first = second - 1
+    GATES.update({f"entered {s}": threading.Event() for s in (first, second, second + 1)})
+    GATES["go on"] = threading.Event()
+    GATES["go on"].set()
+    program = made(build)
+    put("a", 700)
+    program.open().start()
+    program.clock.advance(BATCH_MS)
+    program.completed.wait_for(1)
+    program.settle()
+    GATES["go on"].clear()
+    put("b", 1500)
+    program.clock.advance(BATCH_MS)
+    assert GATES[f"entered {second}"].wait(WAIT_S)
+    # Now the driver dies: this is what it leaves.
+    copy = program.checkpoint.with_name("copy")
+    shutil.copytree(program.checkpoint, copy)
+    GATES["go on"].set()
+    program.completed.wait_for(2)
+    program.stop()
+    assert program.result(2) == [["b"]]
+    program.checkpoint = copy
+    put("c", 1600)  # As if it had been there; but the batch has chosen.
+    program.run(1, again=1)
+    assert program.result(2) == [["b"], ["b"]]
+    assert program.result(3) == [["c"]]
+    assert program.times([1]) == [1]
+
+
+FAILING = {"now": False}
+
+
+class Failing(Keep):
+    def __call__(self, time: Any, rdd: Any) -> None:
+        super().__call__(time, rdd)
+        if FAILING["now"]:
+            raise ValueError("the store is not there")
+
+
+def test_a_failed_last_batch_is_tried_again(made: Callable[[Build], Program]) -> None:
+    """Spark: a batch whose last job failed stays pending."""
+
+    def build(program: Program, ssc: StreamingContext) -> None:
+        program.listed(ssc, INPUT).foreachRDD(Failing(program.results, "out"))
+
+    FAILING["now"] = True
+    program = made(build)
+    program.run(2)
+    FAILING["now"] = False
+    program.run(1, again=1)
+    assert program.times([1, 2, 3]) == [1, 2, 1]
+
+
+def test_a_recovered_context_takes_no_new_streams(made: Callable[[Build], Program]) -> None:
+    """Spark: an operation on a DStream after recovery has not been initialized."""
+    program = made(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
+    program.run(1)
+    ssc = program.open()
+    assert ssc.getState() is StreamingContextState.INITIALIZED
+    with pytest.raises(IllegalStateError, match="after recovering a context is not supported"):
+        ssc.textFileStream("/tmp")
+    nothing = ssc._graph.outputs[0].parent
+    with pytest.raises(IllegalStateError, match="after recovering a context"):
+        nothing.checkpoint(1000)
+
+
+def test_each_node_is_restored_once(made: Callable[[Build], Program], monkeypatch: Any) -> None:
+    """Spark: DStreamCheckpointData.restore invoking times."""
+
+    def build(program: Program, ssc: StreamingContext) -> None:
+        stream = program.listed(ssc, INPUT)
+        program.keep(stream.union(stream.map(str)))
+        program.keep(stream, "same")
+
+    restored: list[DStreamNode] = []
+    restore = DStreamNode.restore
+
+    def restoring(node: DStreamNode, sc: Any) -> None:
+        restored.append(node)
+        restore(node, sc)
+
+    program = made(build)
+    program.run(1)
+    monkeypatch.setattr(DStreamNode, "restore", restoring)
+    ssc = program.open()
+    assert len(restored) == len(set(map(id, restored))) == len(ssc._graph.nodes()) == 5
+
+
+def test_missing_pieces_are_told(made: Callable[[Build], Program], tmp_path: Path) -> None:
+    def build(program: Program, ssc: StreamingContext) -> None:
+        pairs = program.listed(ssc, [[("a", 1)]])
+        states = pairs.updateStateByKey(lambda values, state: sum(values) + (state or 0), 1)
+        program.keep(states.checkpoint(1))
+
+    program = made(build)
+    program.run(1)
+    for path in chain(program.checkpoint.glob("*/rdd-*")):
+        shutil.rmtree(path)
+    with pytest.raises(CheckpointReadError, match="Failed to read checkpoint from directory"):
+        program.open()
+
+
+def test_a_queue_cannot_be_recovered(sc: Any, tmp_path: Path, caplog: Any) -> None:
+    """Spark: queueStream doesn't support checkpointing."""
+
+    def setup() -> StreamingContext:
+        ssc = StreamingContext(sc, 1)
+        ssc.queueStream([[1]]).foreachRDD(lambda rdd: None)
+        return ssc
+
+    with caplog.at_level(logging.WARNING, "penstock.streaming"):
+        ssc = StreamingContext.getOrCreate(str(tmp_path), setup)
+        ssc.start()
+    assert "queueStream doesn't support checkpointing" in caplog.text
+    ssc.stop(stopSparkContext=False)
+    with pytest.raises(CheckpointReadError, match="queueStream doesn't support checkpointing"):
+        StreamingContext.getOrCreate(str(tmp_path), setup)
+
+
+class TestGetOrCreate:
+    """Spark: getOrCreate, getActiveOrCreate with checkpoint, non-existent checkpoint dir; PySpark:
+    test_get_or_create_and_get_active_or_create."""
+
+    def test_new_recovered_or_active(self, made: Callable[[Build], Program], sc: Any) -> None:
+        program = made(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
+        path = str(program.checkpoint)
+        calls = []
+
+        def setup() -> StreamingContext:
+            calls.append(1)
+            ssc = StreamingContext(sc, 1, clock=program.clock)
+            program.build(program, ssc)
+            return ssc
+
+        assert recover_context(path) is None
+        for create in (StreamingContext.getOrCreate, StreamingContext.getActiveOrCreate):
+            ssc = create(path, setup)
+            assert ssc._checkpoint_directory == path
+            ssc.stop(stopSparkContext=False)
+        assert len(calls) == 2
+        program.run(1)
+        for create in (StreamingContext.getOrCreate, StreamingContext.getActiveOrCreate):
+            ssc = create(path, setup)
+            assert ssc.sparkContext is sc
+            assert ssc._graph.zero_ms == ZERO_MS
+            ssc.stop(stopSparkContext=False)
+        assert len(calls) == 2
+        program.open().start()
+        assert StreamingContext.getActiveOrCreate(path, setup) is program.ssc
+        program.stop()
+        # Without a path, checkpoints do not count.
+        StreamingContext.getActiveOrCreate(None, setup).stop(stopSparkContext=False)
+        assert len(calls) == 3
+
+    def test_unreadable_checkpoints(self, sc: Any, tmp_path: Path) -> None:
+        (tmp_path / "checkpoint-1").write_text("corrupt")
+        with pytest.raises(CheckpointReadError, match="Failed to read checkpoint from directory"):
+            StreamingContext.getOrCreate(str(tmp_path), lambda: StreamingContext(sc, 1))
+
+
+def test_an_error_of_an_output_still_reaches_the_waiter(made: Callable[[Build], Program]) -> None:
+    def build(program: Program, ssc: StreamingContext) -> None:
+        program.listed(ssc, INPUT).foreachRDD(Failing(program.results, "out"))
+
+    FAILING["now"] = False
+    program = made(build)
+    program.run(1)
+    FAILING["now"] = True
+    ssc = program.open()
+    ssc.start()
+    program.clock.advance(BATCH_MS)
+    with pytest.raises(OutputOperationError, match="the store is not there"):
+        ssc.awaitTermination(WAIT_S)
+    FAILING["now"] = False

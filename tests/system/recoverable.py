@@ -249,7 +249,7 @@ def main() -> None:
         MOMENTS[moment](CONFIG["occasion"])
     ssc = StreamingContext.getOrCreate(CONFIG["checkpoint"], lambda: build(CONFIG))
     ssc.start()
-    say("started", application=str(ssc.sparkContext.applicationId))
+    say("started", conf=dict(ssc.sparkContext.getConf().getAll()))
     threading.Thread(target=obey, args=(ssc,), daemon=True).start()
     ssc.awaitTermination()
     say("ended")

@@ -42,10 +42,24 @@ class Soak:
         folder: Holds all that it writes.
         seed: Decides about the moments.
         tell: Takes a line about each kill.
+        latest_occasion: How often a named moment may pass before it is the one.
+
+    Attributes:
+        first_conf: Spark's configuration in the first run that started.
+        conf: That of the last one.
     """
 
-    def __init__(self, folder: Path, seed: int, tell: Callable[[str], object] = print) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        tell: Callable[[str], object] = print,
+        latest_occasion: int = 25,
+    ) -> None:
         self.folder = folder
+        self.latest_occasion = latest_occasion
+        self.first_conf: dict[str, str] = {}
+        self.conf: dict[str, str] = {}
         self.chance = random.Random(seed)
         self.tell = tell
         self.batches = folder / "batches"
@@ -65,7 +79,7 @@ class Soak:
             for number in range(kills):
                 self._killed(number, feeder, moments[number] if moments else self._choose())
             with self._driver(feeder, {}) as driver:
-                driver.wait_until_started()
+                self.conf = driver.wait_until_started()["conf"]
                 feeder.await_acknowledged(1)
                 sent = feeder.finish()
                 driver.stop()
@@ -91,7 +105,7 @@ class Soak:
 
     def _killed(self, number: int, feeder: Feeder, moment: str) -> None:
         begin_s = time.monotonic()
-        occasion = self.chance.randint(1, 25)
+        occasion = self.chance.randint(1, self.latest_occasion)
         more = {"moment": moment, "occasion": occasion} if moment in MOMENTS else {}
         with self._driver(feeder, more) as driver:
             if moment == "after the launch":
@@ -108,6 +122,9 @@ class Soak:
                     driver.kill()
                     moment += ", which did not come"
             assert driver.process.returncode == -9, driver.report()
+            for event in driver.events:
+                if event["what"] == "started":
+                    self.first_conf = self.first_conf or event["conf"]
         with suppress(FileNotFoundError):
             (self.folder / "trigger").unlink()
         self.tell(
