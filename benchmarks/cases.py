@@ -193,6 +193,7 @@ _ALL = (
     Subject("limiter", "Penstock", _PROGRAMS + "limiter"),
     Subject("add-block", "Penstock", _PROGRAMS + "add_block"),
     Subject("recovery", "Penstock", _PROGRAMS + "recovery"),
+    Subject("recovery-of-state", "Penstock", _PROGRAMS + "recovery_of_state"),
     Subject(
         "memory",
         "Penstock",
@@ -306,6 +307,12 @@ CASES: tuple[Case, ...] = (
         "recovery of a ledger with one million blocks",
         "recovery",
         checks=(Check("recovery_s", at_most=10, title="seconds"),),
+        main=False,
+    ),
+    Case(
+        "recovery-of-state",
+        "recovery of a program from its checkpoint, by keys of state and MiB in its functions",
+        "recovery-of-state",
         main=False,
     ),
     Case(

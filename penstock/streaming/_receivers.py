@@ -71,6 +71,7 @@ class ReceiverSide:
                 clock=clock,
                 remove_files=durability.scratch is not None,
                 keep_batches=keep_batches,
+                blocks_outlive_run=durability.scratch is None,
             )
             self.blocks = self._tracker
 

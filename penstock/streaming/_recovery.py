@@ -12,7 +12,7 @@ import msgspec
 from pyspark import SparkConf, SparkContext
 
 from penstock.clock import Clock, SystemClock
-from penstock.errors import SettingError
+from penstock.streaming._durability import local_folder
 from penstock.streaming._graph_pickling import load
 from penstock.streaming._rdd_files import SparkRDDFiles
 from penstock.streaming.checkpoint import Checkpoint, CheckpointFolder, CheckpointHeader
@@ -23,7 +23,7 @@ from penstock.streaming.graph import DStreamGraph
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
 
-__all__ = ["local_folder", "make_checkpointing", "recover_context", "recovered_conf"]
+__all__ = ["make_checkpointing", "recover_context", "recovered_conf"]
 
 _log = logging.getLogger("penstock.streaming.checkpoint")
 
@@ -62,22 +62,6 @@ _RELOADED = (
     "spark.ui.filters",
 )
 """What the new environment may set anew, as in Spark's `Checkpoint.createSparkConf`."""
-
-
-def local_folder(directory: str) -> str:
-    """Return the path of a checkpoint directory on this host.
-
-    Raises:
-        SettingError: It is on another file system.
-    """
-    scheme, colon, rest = directory.partition("://")
-    if colon and scheme != "file":
-        raise SettingError(
-            "spark.streaming.checkpoint.directory",
-            directory,
-            "a folder on a local file system; other file systems are not supported yet",
-        )
-    return os.path.abspath(rest if colon else directory.removeprefix("file:"))
 
 
 def make_checkpointing(

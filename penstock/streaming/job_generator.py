@@ -75,6 +75,7 @@ class JobGenerator:
         self._checkpointer = checkpointer
         self._recovered = recovered
         self._again: set[int] = set()
+        self._is_durable = True
         self._failing_since_s: float | None = None
         self._last_ms: int | None = None
         self._abandoned = threading.Event()
@@ -110,12 +111,9 @@ class JobGenerator:
         batch_ms = self._graph.batch_ms
         last_ms = recovered.last_batch_ms
         assert self._graph.zero_ms is not None
-        first_ms = max(
-            self._timer.first_time(self._graph.zero_ms),
-            last_ms + batch_ms,
-            # The clock may have been set back: a batch time is never used twice.
-            self._runtime.received_blocks.last_allocated_ms() + batch_ms,
-        )
+        # The clock may have been set back: a batch time is never used twice.
+        self._timer.not_before(max(last_ms, self._runtime.received_blocks.last_allocated_ms()))
+        first_ms = self._timer.first_time(self._graph.zero_ms)
         missed = range(last_ms + batch_ms, first_ms, batch_ms)
         times = [*recovered.pending_ms, *missed]
         self._last_ms = last_ms
@@ -123,6 +121,7 @@ class JobGenerator:
         self._graph.restart(self._runtime)
         self._scheduler.start(self._horizon_reached)
         self._loop.start()
+        self._loop.post(self._save)
         self._loop.post(lambda: self._graph.catch_up(times[0] if times else first_ms))
         for time_ms in times:
             self._tick(time_ms)
@@ -191,7 +190,9 @@ class JobGenerator:
             if self._checkpointer is not None and self._graph.must_be_saved_before(time_ms):
                 self._again.add(time_ms)
                 self._save()
-                self._checkpointer.flush(self._patience_s)
+                # While the disk is full, one batch waits, not each of them.
+                patience_s = self._patience_s if self._is_durable else 0.0
+                self._is_durable = self._checkpointer.flush(patience_s)
             self._scheduler.submit_job_set(JobSet(time_ms, jobs, info))
         except Exception as error:  # noqa: BLE001  # travels to the waiter
             failure = JobGenerationError(time_ms, f"{type(error).__name__}: {error}")

@@ -88,6 +88,7 @@ class ReceiverTracker:
         clock: Clock | None = None,
         remove_files: bool = False,
         keep_batches: bool = False,
+        blocks_outlive_run: bool = True,
         cluster: Cluster | None = None,
     ) -> None:
         """Make a tracker; nothing happens before `start`.
@@ -106,6 +107,8 @@ class ReceiverTracker:
             keep_batches: Whether batches that an earlier run did not finish keep their blocks,
                 because they are made again under the same times (I3). Else their blocks wait for
                 a batch again.
+            blocks_outlive_run: Whether blocks that an earlier run stored can be there; else they
+                are left out of its batches.
             cluster: In place of the Spark application.
         """
         if cluster is None:
@@ -123,6 +126,8 @@ class ReceiverTracker:
         self._clock = clock or SystemClock()
         self._remove_files = remove_files
         self._keep_batches = keep_batches
+        self._blocks_outlive_run = blocks_outlive_run
+        self._lost_attempts: frozenset[str] = frozenset()
         self._secret = secrets.token_bytes(32)
         self._receivers = Receivers(
             {
@@ -175,6 +180,13 @@ class ReceiverTracker:
                 for stream_id, receiver in self._receiver_objects.items()
             }
             self._ledger = self._open_ledger()
+            if not self._blocks_outlive_run:
+                self._lost_attempts = frozenset(self._ledger.attempts)
+            if self._lost_attempts:
+                _log.warning(
+                    "Some blocks could not be recovered: an earlier run stored them without a log "
+                    "that outlives it; their batches are made without them"
+                )
             again = 0 if self._keep_batches else self._ledger.return_unfinished_batches()
             if again:
                 _log.warning(
@@ -443,7 +455,10 @@ class ReceiverTracker:
         self, time_ms: int, stream_id: int, /
     ) -> tuple[ReceivedBlockInfo, ...]:
         """Return the blocks of one stream in the batch, in order."""
-        return self.ledger.get_blocks_of_batch_and_stream(time_ms, stream_id)
+        blocks = self.ledger.get_blocks_of_batch_and_stream(time_ms, stream_id)
+        if not self._lost_attempts:
+            return blocks
+        return tuple(block for block in blocks if block.attempt not in self._lost_attempts)
 
     def has_unallocated_blocks(self) -> bool:
         """Whether any block waits for a batch."""

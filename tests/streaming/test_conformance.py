@@ -23,6 +23,8 @@ from tests.streaming.batches import batches
 _FROM_PYSPARK = "test_oracle.py::test_results_are_those_of_pyspark"
 _WINDOWS = "test_conformance.py::test_windows_of_every_shape"
 _REDUCED = "test_conformance.py::test_reductions_of_windows_with_and_without_inverse"
+_RECOVERED = "test_recovery.py::test_every_kind_of_stream_goes_on"
+_KILLED = "../system/test_recovered_driver.py::test_results_are_exact_whenever_the_driver_is_killed"
 _NO_RDD = "test_conformance.py::test_an_input_without_rdds"
 
 CONFORMANCE: dict[str, dict[str, str]] = {
@@ -169,6 +171,44 @@ CONFORMANCE: dict[str, dict[str, str]] = {
         "mapWithState - checkpoint durations": (
             "test_map_with_state.py::test_checkpoint_durations"
         ),
+        "mapWithState - driver failure recovery": _RECOVERED,
+    },
+    "CheckpointSuite": {
+        "non-existent checkpoint dir": "test_recovery.py::TestGetOrCreate",
+        "basic rdd checkpoints + dstream graph checkpoint recovery": _RECOVERED,
+        "recovery of conf through checkpoints": _KILLED,
+        "get correct spark.driver.[host|port] from checkpoint": _KILLED,
+        "SPARK-30199 get ui port and blockmanager port": _KILLED,
+        "recovery with map and reduceByKey operations": _RECOVERED,
+        "recovery with invertible reduceByKeyAndWindow operation": _RECOVERED,
+        "recovery with updateStateByKey operation": _RECOVERED,
+        "recovery with file input stream": (
+            "test_recovery.py::test_a_batch_that_was_running_is_made_again_with_the_same_files"
+        ),
+        "DStreamCheckpointData.restore invoking times": (
+            "test_recovery.py::test_each_node_is_restored_once"
+        ),
+        "SPARK-11267: the race condition of two checkpoints in a batch": (
+            "test_checkpoint.py::test_only_the_newest_waits_and_what_follows_is_done_for_all"
+        ),
+        "SPARK-28912: Fix MatchError in getCheckpointFiles": (
+            "test_checkpoint.py::test_names_that_are_none_are_left_alone"
+        ),
+        "SPARK-6847: stack overflow when updateStateByKey is followed by a checkpointed dstream": (
+            _RECOVERED
+        ),
+    },
+    "StreamingContextSuite": {
+        "start with non-serializable DStream checkpoints": "test_unpicklable.py::test_functions",
+        "getOrCreate": "test_recovery.py::TestGetOrCreate",
+        "getActive and getActiveOrCreate with checkpoint": "test_recovery.py::TestGetOrCreate",
+        "queueStream doesn't support checkpointing": (
+            "test_recovery.py::test_a_queue_cannot_be_recovered"
+        ),
+    },
+    "pyspark test_dstream": {
+        "test_transform_function_serializer_failure": "test_unpicklable.py::test_functions",
+        "test_get_or_create_and_get_active_or_create": "test_recovery.py::TestGetOrCreate",
     },
 }
 
