@@ -11,7 +11,13 @@ from penstock.streaming.checkpoint_writer import RDDFiles
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
-__all__ = ["RDDFile", "SparkRDDFiles", "checkpoint_file", "save_copy"]
+__all__ = [
+    "RDDFile",
+    "SparkRDDFiles",
+    "checkpoint_file",
+    "remove_unfinished_output",
+    "save_copy",
+]
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,17 @@ def save_copy(rdd: RDD[Any]) -> RDDFile:
 
 def _itself(records: Any) -> Any:
     return records
+
+
+def remove_unfinished_output(spark_context: SparkContext, path: str) -> bool:
+    """Remove a folder of saved records that a job left unfinished; tell whether it was one."""
+    java: Any = spark_context._jvm
+    target = java.org.apache.hadoop.fs.Path(path)
+    files = target.getFileSystem(spark_context._jsc.hadoopConfiguration())
+    if not files.exists(java.org.apache.hadoop.fs.Path(target, "_temporary")):
+        return False
+    files.delete(target, True)
+    return True
 
 
 class SparkRDDFiles(RDDFiles):

@@ -22,6 +22,7 @@ from penstock.streaming._fusion import (
     NarrowOperation,
     PartitionOperation,
 )
+from penstock.streaming._rdd_files import remove_unfinished_output
 from penstock.streaming.derived_streams import (
     NarrowDStream,
     ReducedDStream,
@@ -209,18 +210,22 @@ class DStream(WindowOperations[T_co]):
     def saveAsTextFiles(self, prefix: str, suffix: str | None = None) -> None:
         """Save each RDD as text files in the folder ``prefix-<ms>`` or ``prefix-<ms>.suffix``.
 
-        A folder that is there already is left as it is: the batch was saved before.
+        A folder that is there already is left as it is: the batch was saved before. One that a
+        crash left unfinished (it has Hadoop's ``_temporary``) is written anew.
         """
         if not isinstance(prefix, str):
             raise TypeError(f"prefix must be a str, not {type(prefix).__name__}")
         ending = "" if suffix is None else f".{suffix}"
 
         def save(time: datetime, rdd: RDD[Any]) -> None:
+            path = f"{prefix}-{time_milliseconds(time)}{ending}"
             try:
-                rdd.saveAsTextFile(f"{prefix}-{time_milliseconds(time)}{ending}")
+                rdd.saveAsTextFile(path)
             except Py4JJavaError as error:
                 if "FileAlreadyExistsException" not in str(error):
                     raise
+                if remove_unfinished_output(rdd.context, path):
+                    rdd.saveAsTextFile(path)
 
         self._output(save, "saveAsTextFiles")
 

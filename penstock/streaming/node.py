@@ -31,6 +31,9 @@ __all__ = ["DStreamNode"]
 
 _DEFAULT_CHECKPOINT_MS = 10_000
 
+_MANY = 1000
+"""A list of more is saved once as an RDD, and not with each checkpoint."""
+
 
 class DStreamNode(ABC):
     """One node: a rule that makes an RDD for each of its times.
@@ -58,7 +61,7 @@ class DStreamNode(ABC):
     """Attributes that are no part of a checkpoint; those of base classes need not be repeated."""
 
     given_rdds: ClassVar[tuple[str, ...]] = ()
-    """Attributes that may hold an RDD of the program; it is saved for checkpoints."""
+    """Attributes that may hold an RDD of the program, or a list; it is saved for checkpoints."""
 
     def __init__(
         self, graph: DStreamGraph, dependencies: Iterable[DStreamNode], slide_ms: int
@@ -262,6 +265,9 @@ class DStreamNode(ABC):
         """Save the program's RDDs that this node needs, so that checkpoints can refer to them."""
         for name in self.given_rdds:
             value = getattr(self, name)
+            if isinstance(value, list) and len(value) > _MANY:
+                value = self.graph.spark_context.parallelize(value, 1)
+                setattr(self, name, value)
             if isinstance(value, RDD) and name not in self._saved_rdds:
                 self._saved_rdds[name] = save_copy(value)
 

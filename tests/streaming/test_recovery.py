@@ -239,7 +239,6 @@ def test_a_failed_last_batch_is_tried_again(made: Callable[[Build], Program]) ->
 
 
 def test_a_recovered_context_takes_no_new_streams(made: Callable[[Build], Program]) -> None:
-    """Spark: an operation on a DStream after recovery has not been initialized."""
     program = made(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
     program.run(1)
     ssc = program.open()
@@ -247,7 +246,7 @@ def test_a_recovered_context_takes_no_new_streams(made: Callable[[Build], Progra
     with pytest.raises(IllegalStateError, match="after recovering a context is not supported"):
         ssc.textFileStream("/tmp")
     nothing = ssc._graph.outputs[0].parent
-    with pytest.raises(IllegalStateError, match="after recovering a context"):
+    with pytest.raises(IllegalStateError, match="Cannot change checkpoint interval"):
         nothing.checkpoint(1000)
 
 
@@ -359,3 +358,23 @@ def test_an_error_of_an_output_still_reaches_the_waiter(made: Callable[[Build], 
     with pytest.raises(OutputOperationError, match="the store is not there"):
         ssc.awaitTermination(WAIT_S)
     FAILING["now"] = False
+
+
+def test_a_folder_that_a_crash_left_unfinished_is_written_anew(
+    made: Callable[[Build], Program], tmp_path: Path
+) -> None:
+    """Spark: recovery with saveAsHadoopFiles operation."""
+
+    def build(program: Program, ssc: StreamingContext) -> None:
+        program.listed(ssc, INPUT).saveAsTextFiles(str(tmp_path / "text"))
+        program.keep(program.listed(ssc, INPUT))
+
+    unfinished, saved = (tmp_path / f"text-{ZERO_MS + n * BATCH_MS}" for n in (1, 2))
+    (unfinished / "_temporary").mkdir(parents=True)
+    (unfinished / "part-00000").write_text("half")
+    saved.mkdir()
+    (saved / "part-00000").write_text("saved before")
+    made(build).run(2)
+    text = "".join(path.read_text() for path in sorted(unfinished.glob("part-*")))
+    assert text.split() == INPUT[0]
+    assert [path.read_text() for path in saved.glob("*")] == ["saved before"]

@@ -228,6 +228,8 @@ def running_tracker(
     receivers: dict[int, tuple[Receiver, str]] | None = None,
     settings: Settings = QUICK,
     remove_files: bool = False,
+    keep_batches: bool = False,
+    blocks_outlive_run: bool = True,
 ) -> Iterator[tuple[ReceiverTracker, ThreadCluster, Events]]:
     cluster = cluster or ThreadCluster()
     events = Events()
@@ -238,6 +240,8 @@ def running_tracker(
         receivers=receivers,
         settings=settings,
         remove_files=remove_files,
+        keep_batches=keep_batches,
+        blocks_outlive_run=blocks_outlive_run,
     )
     tracker.start()
     try:
@@ -255,6 +259,8 @@ def make_tracker(
     receivers: dict[int, tuple[Receiver, str]] | None = None,
     settings: Settings = QUICK,
     remove_files: bool = False,
+    keep_batches: bool = False,
+    blocks_outlive_run: bool = True,
 ) -> ReceiverTracker:
     return ReceiverTracker(
         None,
@@ -266,5 +272,7 @@ def make_tracker(
         sync="none",
         events=events,
         remove_files=remove_files,
+        keep_batches=keep_batches,
+        blocks_outlive_run=blocks_outlive_run,
         cluster=cluster,
     )
