@@ -33,6 +33,10 @@ class ReceivedBlocks(Protocol):
         """Return the last batch that took blocks, in this run or one before; -1 before any."""
         ...
 
+    def release_memory(self, time_ms: int, /) -> None:
+        """Let the memory copies of a batch's blocks go; what the log has can still be read."""
+        ...
+
     def cleanup_old_blocks_and_batches(self, threshold_ms: int, /) -> None:
         """Log that batches before `threshold_ms` are done, then let their blocks go (I4)."""
         ...
@@ -59,6 +63,9 @@ class NoReceivedBlocks:
 
     def last_allocated_ms(self) -> int:
         return -1
+
+    def release_memory(self, time_ms: int, /) -> None:
+        """There are none."""
 
     def cleanup_old_blocks_and_batches(self, threshold_ms: int, /) -> None:
         """There are none."""
