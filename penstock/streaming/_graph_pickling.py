@@ -1,9 +1,9 @@
 """Pickling a graph, and making it anew.
 
 Functions of a program may refer to its `SparkContext`, `StreamingContext` or `SparkSession`: in
-the recovered program they get those of that program. What belongs to a driver that will be gone
-(RDDs, broadcast variables, accumulators, DataFrames, objects of the JVM) is refused, because it
-would be of no use then. PySpark pickles some of them, and fails when they are used.
+the recovered program they get those of that program. Broadcast variables are made anew with their
+values, accumulators with the values that they had. What belongs to a driver that will be gone
+(RDDs, DataFrames, objects of the JVM) is refused, because it would be of no use then.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from py4j.java_gateway import JavaClass, JavaObject, JavaPackage, JVMView
 from pyspark import RDD, Accumulator, Broadcast, SparkContext
@@ -32,8 +33,6 @@ _MAKE_IT_LATER = "is gone after a restart of the driver; make it in the function
 
 _GONE: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (RDD, f"an RDD {_MAKE_IT_LATER}, for example from rdd.context"),
-    (Broadcast, f"a broadcast variable {_MAKE_IT_LATER}"),
-    (Accumulator, f"an accumulator {_MAKE_IT_LATER}"),
     ((JavaObject, JavaClass, JavaPackage, JVMView), f"an object of the JVM {_MAKE_IT_LATER}"),
 )
 
@@ -76,6 +75,10 @@ class _GraphPickler(_cloudpickle.Pickler):  # type: ignore[misc]  # it comes wit
         stand_in = _stand_in(obj)
         if stand_in is not None:
             return stand_in, ()
+        if isinstance(obj, Broadcast):
+            return _broadcast, (_pickled_value(obj),)
+        if isinstance(obj, Accumulator):
+            return _accumulator, (obj.value, obj.accum_param)
         for kind, reason in _GONE:
             if isinstance(obj, kind):
                 raise NotForCheckpointsError(obj, reason)
@@ -92,6 +95,17 @@ def _stand_in(obj: Any) -> Callable[[], Any] | None:
     if _is_of("pyspark.sql", "SparkSession", obj):
         return _spark_session
     return None
+
+
+def _pickled_value(broadcast: Broadcast[Any]) -> bytes:
+    """Return the value of a broadcast variable, which does not change, pickled once."""
+    pickled = _pickled_values.get(broadcast)
+    if pickled is None:
+        pickled = _pickled_values[broadcast] = dump(broadcast.value)
+    return pickled
+
+
+_pickled_values: WeakKeyDictionary[Broadcast[Any], bytes] = WeakKeyDictionary()
 
 
 def _is_of(module: str, name: str, obj: Any) -> bool:
@@ -125,6 +139,14 @@ def _spark_context() -> SparkContext:
 
 def _streaming_context() -> StreamingContext:
     return _contexts()[1]
+
+
+def _broadcast(value: bytes) -> Broadcast[Any]:
+    return _contexts()[0].broadcast(pickle.loads(value))
+
+
+def _accumulator(value: Any, param: Any) -> Accumulator[Any]:
+    return _contexts()[0].accumulator(value, param)
 
 
 def _spark_session() -> Any:

@@ -98,6 +98,11 @@ class CheckpointWriter:
             target=self._run, name="penstock-checkpoint-writer", daemon=True
         )
 
+    @property
+    def path(self) -> str:
+        """The folder."""
+        return self._folder.path
+
     def start(self) -> None:
         """Begin to write; what is in the folder already counts among those that are kept.
 

@@ -172,7 +172,7 @@ class Checkpointer:
                 self._is_unpicklable = True
                 failure = _explained(self._graph, error)
                 _log.error("Checkpoints cannot be written any more: %s", failure)
-                told = CheckpointWriteError("the checkpoint directory", 0, str(failure))
+                told = CheckpointWriteError(self._writer.path, 0, str(failure))
                 told.__cause__ = failure
                 self._on_error(told)
             else:

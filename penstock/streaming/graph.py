@@ -232,10 +232,24 @@ class DStreamGraph:
         state = dict(self.__dict__)
         for name in ("lock", "spark_context", "_runtime", "_closed", "_nodes"):
             del state[name]
-        return state
+        # Each node after those that it is made of, so that a long chain is not pickled as deep.
+        return {"in_order": self._in_order(), **state}
+
+    def _in_order(self) -> list[DStreamNode]:
+        found: dict[int, DStreamNode] = {}
+        entered: set[int] = set()
+        waiting: list[DStreamNode] = list(reversed(self.outputs))
+        while waiting:
+            node = waiting[-1]
+            if id(node) not in entered:
+                entered.add(id(node))
+                waiting.extend(node.dependencies)
+            else:
+                found[id(waiting.pop())] = node
+        return list(found.values())
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update({name: part for name, part in state.items() if name != "in_order"})
         self.lock = threading.RLock()
         self._runtime = None
         self._closed = "recovering"

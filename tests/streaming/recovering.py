@@ -128,3 +128,7 @@ class Program:
 
     def listed(self, ssc: StreamingContext, batches: Sequence[Sequence[Any]]) -> DStream[Any]:
         return ssc._stream(Listed(ssc._graph, batches))
+
+
+Build = Callable[[Program, StreamingContext], None]
+ProgramOf = Callable[[Build], Program]

@@ -174,7 +174,7 @@ CONFORMANCE: dict[str, dict[str, str]] = {
         "mapWithState - driver failure recovery": _RECOVERED,
     },
     "CheckpointSuite": {
-        "non-existent checkpoint dir": "test_recovery.py::TestGetOrCreate",
+        "non-existent checkpoint dir": "test_get_or_create.py::TestGetOrCreate",
         "basic rdd checkpoints + dstream graph checkpoint recovery": _RECOVERED,
         "recovery of conf through checkpoints": _KILLED,
         "get correct spark.driver.[host|port] from checkpoint": _KILLED,
@@ -200,15 +200,15 @@ CONFORMANCE: dict[str, dict[str, str]] = {
     },
     "StreamingContextSuite": {
         "start with non-serializable DStream checkpoints": "test_unpicklable.py::test_functions",
-        "getOrCreate": "test_recovery.py::TestGetOrCreate",
-        "getActive and getActiveOrCreate with checkpoint": "test_recovery.py::TestGetOrCreate",
+        "getOrCreate": "test_get_or_create.py::TestGetOrCreate",
+        "getActive and getActiveOrCreate with checkpoint": "test_get_or_create.py::TestGetOrCreate",
         "queueStream doesn't support checkpointing": (
-            "test_recovery.py::test_a_queue_cannot_be_recovered"
+            "test_get_or_create.py::test_a_queue_cannot_be_recovered"
         ),
     },
     "pyspark test_dstream": {
         "test_transform_function_serializer_failure": "test_unpicklable.py::test_functions",
-        "test_get_or_create_and_get_active_or_create": "test_recovery.py::TestGetOrCreate",
+        "test_get_or_create_and_get_active_or_create": "test_get_or_create.py::TestGetOrCreate",
     },
 }
 

@@ -12,7 +12,6 @@ import os
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,32 +26,15 @@ from penstock.streaming import (
     StreamingContext,
     StreamingContextState,
 )
-from penstock.streaming._recovery import recover_context
+from penstock.streaming._graph_pickling import dump, load
 from penstock.streaming.checkpoint import CheckpointFolder
 from penstock.streaming.node import DStreamNode
 from tests.streaming.batches import WAIT_S
-from tests.streaming.recovering import BATCH_MS, ZERO_MS, Keep, Program
+from tests.streaming.recovering import BATCH_MS, ZERO_MS, Keep, Program, ProgramOf
 
 pytestmark = pytest.mark.timeout(300)
 
 INPUT = [["a", "a", "b"], ["", ""], [], ["a"], ["b", "b"], ["a", "c"], [], ["c"], ["a"]]
-
-Build = Callable[[Program, StreamingContext], None]
-
-
-@pytest.fixture
-def made(sc: Any, tmp_path: Path) -> Iterator[Callable[[Build], Program]]:
-    programs: list[Program] = []
-
-    def make(build: Build) -> Program:
-        folder = tmp_path / str(len(programs))
-        folder.mkdir()
-        programs.append(Program(sc, folder, build))
-        return programs[-1]
-
-    yield make
-    for program in programs:
-        program.stop()
 
 
 def count(key: str, value: Any, state: Any) -> Any:
@@ -112,10 +94,10 @@ def expected(number: int) -> dict[str, list[Any]]:
 
 
 @pytest.mark.slow
-def test_every_kind_of_stream_goes_on(made: Callable[[Build], Program]) -> None:
+def test_every_kind_of_stream_goes_on(program_of: ProgramOf) -> None:
     """Spark: recovery with map and reduceByKey, invertible reduceByKeyAndWindow, updateStateByKey,
     basic rdd checkpoints + dstream graph checkpoint recovery, driver failure recovery."""
-    program = made(every_kind)
+    program = program_of(every_kind)
     program.run(2)
     program.run(4)
     program.clock.advance(BATCH_MS)
@@ -131,10 +113,8 @@ def test_every_kind_of_stream_goes_on(made: Callable[[Build], Program]) -> None:
     assert len({known.program for known in headers.values()}) == 1
 
 
-def test_a_graceful_stop_leaves_nothing_to_do_again(
-    made: Callable[[Build], Program], caplog: Any
-) -> None:
-    program = made(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
+def test_a_graceful_stop_leaves_nothing_to_do_again(program_of: ProgramOf, caplog: Any) -> None:
+    program = program_of(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
     program.open().start()
     program.clock.advance(BATCH_MS)
     program.completed.wait_for(1)
@@ -147,8 +127,8 @@ def test_a_graceful_stop_leaves_nothing_to_do_again(
     assert "0 batches that were not complete are made again, and 0 since" in caplog.text
 
 
-def test_the_batches_of_the_time_between_are_made(made: Callable[[Build], Program]) -> None:
-    program = made(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
+def test_the_batches_of_the_time_between_are_program_of(program_of: ProgramOf) -> None:
+    program = program_of(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
     program.run(1)
     program.clock.advance(3 * BATCH_MS)
     program.run(1, again=3)
@@ -169,7 +149,7 @@ class Gated(Keep):
 
 
 def test_a_batch_that_was_running_is_made_again_with_the_same_files(
-    made: Callable[[Build], Program], tmp_path: Path
+    program_of: ProgramOf, tmp_path: Path
 ) -> None:
     """Spark: recovery with file input stream."""
     folder = tmp_path / "in"
@@ -189,7 +169,7 @@ def test_a_batch_that_was_running_is_made_again_with_the_same_files(
     GATES.update({f"entered {s}": threading.Event() for s in (first, second, second + 1)})
     GATES["go on"] = threading.Event()
     GATES["go on"].set()
-    program = made(build)
+    program = program_of(build)
     put("a", 700)
     program.open().start()
     program.clock.advance(BATCH_MS)
@@ -224,22 +204,22 @@ class Failing(Keep):
             raise ValueError("the store is not there")
 
 
-def test_a_failed_last_batch_is_tried_again(made: Callable[[Build], Program]) -> None:
+def test_a_failed_last_batch_is_tried_again(program_of: ProgramOf) -> None:
     """Spark: a batch whose last job failed stays pending."""
 
     def build(program: Program, ssc: StreamingContext) -> None:
         program.listed(ssc, INPUT).foreachRDD(Failing(program.results, "out"))
 
     FAILING["now"] = True
-    program = made(build)
+    program = program_of(build)
     program.run(2)
     FAILING["now"] = False
     program.run(1, again=1)
     assert program.times([1, 2, 3]) == [1, 2, 1]
 
 
-def test_a_recovered_context_takes_no_new_streams(made: Callable[[Build], Program]) -> None:
-    program = made(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
+def test_a_recovered_context_takes_no_new_streams(program_of: ProgramOf) -> None:
+    program = program_of(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
     program.run(1)
     ssc = program.open()
     assert ssc.getState() is StreamingContextState.INITIALIZED
@@ -250,7 +230,7 @@ def test_a_recovered_context_takes_no_new_streams(made: Callable[[Build], Progra
         nothing.checkpoint(1000)
 
 
-def test_each_node_is_restored_once(made: Callable[[Build], Program], monkeypatch: Any) -> None:
+def test_each_node_is_restored_once(program_of: ProgramOf, monkeypatch: Any) -> None:
     """Spark: DStreamCheckpointData.restore invoking times."""
 
     def build(program: Program, ssc: StreamingContext) -> None:
@@ -265,20 +245,56 @@ def test_each_node_is_restored_once(made: Callable[[Build], Program], monkeypatc
         restored.append(node)
         restore(node, sc)
 
-    program = made(build)
+    program = program_of(build)
     program.run(1)
     monkeypatch.setattr(DStreamNode, "restore", restoring)
     ssc = program.open()
     assert len(restored) == len(set(map(id, restored))) == len(ssc._graph.nodes()) == 5
 
 
-def test_missing_pieces_are_told(made: Callable[[Build], Program], tmp_path: Path) -> None:
+def test_broadcast_variables_and_accumulators_come_back(program_of: ProgramOf) -> None:
+    def build(program: Program, ssc: StreamingContext) -> None:
+        numbers = ssc.sparkContext.broadcast({"a": 1, "b": 2, "": 3})
+        seen = ssc.sparkContext.accumulator(0)
+        keep = Keep(program.results, "out")
+
+        def number(word: str) -> int:
+            seen.add(1)
+            return numbers.value[word]
+
+        def write(time: Any, rdd: Any) -> None:
+            found = rdd.map(number).collect()
+            keep(time, rdd.context.parallelize([*found, seen.value * 100], 1))
+
+        program.listed(ssc, INPUT).foreachRDD(write)
+
+    program = program_of(build)
+    program.run(1)
+    program.run(1)
+    assert program.result(1) == [[1, 1, 2, 300]]
+    assert program.result(2) == [[3, 3, 500]]
+
+
+def test_a_damaged_checkpoint_costs_a_batch_that_is_made_again(
+    program_of: ProgramOf, caplog: Any
+) -> None:
+    program = program_of(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
+    program.run(3)
+    newest = program.checkpoint / f"checkpoint-{ZERO_MS + 3 * BATCH_MS}"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    program.run(1, again=1)
+    assert f"{newest.name} in {program.checkpoint} cannot be used" in caplog.text
+    assert program.result(3) == [[], []]
+    assert program.times([1, 2, 3, 4]) == [1, 1, 2, 1]
+
+
+def test_missing_pieces_are_told(program_of: ProgramOf, tmp_path: Path) -> None:
     def build(program: Program, ssc: StreamingContext) -> None:
         pairs = program.listed(ssc, [[("a", 1)]])
         states = pairs.updateStateByKey(lambda values, state: sum(values) + (state or 0), 1)
         program.keep(states.checkpoint(1))
 
-    program = made(build)
+    program = program_of(build)
     program.run(1)
     for path in chain(program.checkpoint.glob("*/rdd-*")):
         shutil.rmtree(path)
@@ -286,70 +302,12 @@ def test_missing_pieces_are_told(made: Callable[[Build], Program], tmp_path: Pat
         program.open()
 
 
-def test_a_queue_cannot_be_recovered(sc: Any, tmp_path: Path, caplog: Any) -> None:
-    """Spark: queueStream doesn't support checkpointing."""
-
-    def setup() -> StreamingContext:
-        ssc = StreamingContext(sc, 1)
-        ssc.queueStream([[1]]).foreachRDD(lambda rdd: None)
-        return ssc
-
-    with caplog.at_level(logging.WARNING, "penstock.streaming"):
-        ssc = StreamingContext.getOrCreate(str(tmp_path), setup)
-        ssc.start()
-    assert "queueStream doesn't support checkpointing" in caplog.text
-    ssc.stop(stopSparkContext=False)
-    with pytest.raises(CheckpointReadError, match="queueStream doesn't support checkpointing"):
-        StreamingContext.getOrCreate(str(tmp_path), setup)
-
-
-class TestGetOrCreate:
-    """Spark: getOrCreate, getActiveOrCreate with checkpoint, non-existent checkpoint dir; PySpark:
-    test_get_or_create_and_get_active_or_create."""
-
-    def test_new_recovered_or_active(self, made: Callable[[Build], Program], sc: Any) -> None:
-        program = made(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
-        path = str(program.checkpoint)
-        calls = []
-
-        def setup() -> StreamingContext:
-            calls.append(1)
-            ssc = StreamingContext(sc, 1, clock=program.clock)
-            program.build(program, ssc)
-            return ssc
-
-        assert recover_context(path) is None
-        for create in (StreamingContext.getOrCreate, StreamingContext.getActiveOrCreate):
-            ssc = create(path, setup)
-            assert ssc._checkpoint_directory == path
-            ssc.stop(stopSparkContext=False)
-        assert len(calls) == 2
-        program.run(1)
-        for create in (StreamingContext.getOrCreate, StreamingContext.getActiveOrCreate):
-            ssc = create(path, setup)
-            assert ssc.sparkContext is sc
-            assert ssc._graph.zero_ms == ZERO_MS
-            ssc.stop(stopSparkContext=False)
-        assert len(calls) == 2
-        program.open().start()
-        assert StreamingContext.getActiveOrCreate(path, setup) is program.ssc
-        program.stop()
-        # Without a path, checkpoints do not count.
-        StreamingContext.getActiveOrCreate(None, setup).stop(stopSparkContext=False)
-        assert len(calls) == 3
-
-    def test_unreadable_checkpoints(self, sc: Any, tmp_path: Path) -> None:
-        (tmp_path / "checkpoint-1").write_text("corrupt")
-        with pytest.raises(CheckpointReadError, match="Failed to read checkpoint from directory"):
-            StreamingContext.getOrCreate(str(tmp_path), lambda: StreamingContext(sc, 1))
-
-
-def test_an_error_of_an_output_still_reaches_the_waiter(made: Callable[[Build], Program]) -> None:
+def test_an_error_of_an_output_still_reaches_the_waiter(program_of: ProgramOf) -> None:
     def build(program: Program, ssc: StreamingContext) -> None:
         program.listed(ssc, INPUT).foreachRDD(Failing(program.results, "out"))
 
     FAILING["now"] = False
-    program = made(build)
+    program = program_of(build)
     program.run(1)
     FAILING["now"] = True
     ssc = program.open()
@@ -361,7 +319,7 @@ def test_an_error_of_an_output_still_reaches_the_waiter(made: Callable[[Build], 
 
 
 def test_a_folder_that_a_crash_left_unfinished_is_written_anew(
-    made: Callable[[Build], Program], tmp_path: Path
+    program_of: ProgramOf, tmp_path: Path
 ) -> None:
     """Spark: recovery with saveAsHadoopFiles operation."""
 
@@ -374,7 +332,19 @@ def test_a_folder_that_a_crash_left_unfinished_is_written_anew(
     (unfinished / "part-00000").write_text("half")
     saved.mkdir()
     (saved / "part-00000").write_text("saved before")
-    made(build).run(2)
+    program_of(build).run(2)
     text = "".join(path.read_text() for path in sorted(unfinished.glob("part-*")))
     assert text.split() == INPUT[0]
     assert [path.read_text() for path in saved.glob("*")] == ["saved before"]
+
+
+def test_a_long_chain_of_operations_can_be_checkpointed(sc: Any) -> None:
+    ssc = StreamingContext(sc, 1)
+    stream = ssc.socketTextStream("localhost", 9)
+    for number in range(700):
+        stream = stream.map(str) if number % 2 else stream.union(stream)
+    stream.foreachRDD(lambda rdd: None)
+    graph = load(dump(ssc._graph), sc, ssc)
+    assert len(graph.nodes()) == 702
+    assert [node.made_by.split()[0] for node in graph.nodes()[:3]] == ["foreachRDD", "map", "union"]
+    ssc.stop(stopSparkContext=False)

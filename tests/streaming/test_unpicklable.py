@@ -11,8 +11,14 @@ from typing import Any
 import pytest
 
 from penstock.receiver import Receiver
-from penstock.streaming import StreamingContext, StreamingContextState, UnpicklableFunctionError
-from tests.streaming.recovering import Listed
+from penstock.streaming import (
+    CheckpointWriteError,
+    StreamingContext,
+    StreamingContextState,
+    UnpicklableFunctionError,
+)
+from tests.streaming.batches import WAIT_S
+from tests.streaming.recovering import BATCH_MS, Keep, Listed, Program, ProgramOf
 
 GLOBAL_LOCK = threading.Lock()
 
@@ -85,8 +91,6 @@ def captured(thing: Callable[[Any], Any]) -> Callable[[Any], Any]:
             "lock",
         ),
         (captured(lambda sc: sc.parallelize([1])), "captured", "'value'", "an RDD is gone"),
-        (captured(lambda sc: sc.broadcast(1)), "captured", "'value'", "a broadcast variable is"),
-        (captured(lambda sc: sc.accumulator(1)), "captured", "'value'", "an accumulator is gone"),
         (captured(lambda sc: sc._jsc), "captured", "'value'", "an object of the JVM is gone"),
     ],
 )
@@ -144,3 +148,27 @@ def test_without_a_checkpoint_directory_nothing_is_pickled(sc: Any) -> None:
     ssc._stream(Listed(ssc._graph, [])).foreachRDD(lambda rdd: lock.locked())
     ssc.start()
     ssc.stop(stopSparkContext=False)
+
+
+def test_what_a_function_comes_to_hold_is_told_and_batches_go_on(program_of: ProgramOf) -> None:
+    def build(program: Program, ssc: StreamingContext) -> None:
+        held: list[Any] = []
+        keep = Keep(program.results, "out")
+
+        def output(time: Any, rdd: Any) -> None:
+            held.append(threading.Lock())
+            keep(time, rdd)
+
+        program.listed(ssc, [[1], [2]]).foreachRDD(output)
+
+    program = program_of(build)
+    ssc = program.open()
+    ssc.start()
+    for number in (1, 2):
+        program.clock.advance(BATCH_MS)
+        program.completed.wait_for(number)
+    program.settle()
+    with pytest.raises(CheckpointWriteError, match="closure variable 'held'") as raised:
+        ssc.awaitTermination(WAIT_S)
+    assert isinstance(raised.value.__cause__, UnpicklableFunctionError)
+    assert program.times([1, 2]) == [1, 1]
