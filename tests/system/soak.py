@@ -16,6 +16,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,6 +30,11 @@ from tests.system.recoverable import MOMENTS, word_of
 
 PATIENCE_S = 25.0
 """How long a named moment is waited for before the driver is killed from outside."""
+
+STALLED_S = 90.0
+"""How long there may be no new result while it is waited for some."""
+
+CAUGHT_UP = "when it has caught up"
 
 _SUBMIT = (
     "--conf spark.driver.host=127.0.0.1 --conf spark.driver.bindAddress=127.0.0.1 pyspark-shell"
@@ -82,12 +88,15 @@ class Soak:
                 self.conf = driver.wait_until_started()["conf"]
                 feeder.await_acknowledged(1)
                 sent = feeder.finish()
+                # A graceful stop is bounded, and there may be batches of many minutes to make.
+                self._await_results(driver, lambda: self._processed() == sent)
                 driver.stop()
             self.check(sent)
             self.tell(f"{sent} numbers in {len(list(self.batches.iterdir()))} batches: exact")
 
     def _choose(self) -> str:
-        return self.chance.choice([*MOMENTS, *["after the launch", "while it runs"] * 4])
+        others = ("after the launch", "while it runs", CAUGHT_UP, CAUGHT_UP)
+        return self.chance.choice([*MOMENTS, *others * 3])
 
     def _driver(self, feeder: Feeder, more: dict[str, Any]) -> Any:
         config = {
@@ -115,6 +124,10 @@ class Soak:
                 driver.wait_until_started()
                 occasion = self.chance.randint(0, 6000)
                 self._kill_after(driver, occasion / 1000)
+            elif moment == CAUGHT_UP:
+                self._await_results(driver, lambda: self._newest_s() > time.time() - 3)
+                occasion = self.chance.randint(0, 3000)
+                self._kill_after(driver, occasion / 1000)
             else:
                 try:
                     driver.process.wait(60 + PATIENCE_S)
@@ -137,6 +150,25 @@ class Soak:
             driver.process.wait(delay_s)
         except subprocess.TimeoutExpired:
             driver.kill()
+
+    def _await_results(self, driver: DriverProcess, condition: Callable[[], bool]) -> None:
+        """Wait for results; fail when there was no new one for a while."""
+        newest_s, since_s = 0.0, time.monotonic()
+        while not condition():
+            driver.process.poll()
+            assert driver.process.returncode is None, driver.report()
+            if self._newest_s() > newest_s:
+                newest_s, since_s = self._newest_s(), time.monotonic()
+            assert time.monotonic() < since_s + STALLED_S, driver.report()
+            threading.Event().wait(0.3)
+
+    def _newest_s(self) -> float:
+        return (
+            max((int(name) for name in os.listdir(self.states) if name.isdigit()), default=0) / 1e3
+        )
+
+    def _processed(self) -> int:
+        return sum(sum(found["counts"].values()) for found in _results(self.batches).values())
 
     def check(self, sent: int) -> None:
         """Check all results against what was sent.
