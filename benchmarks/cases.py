@@ -319,6 +319,11 @@ CASES: tuple[Case, ...] = (
         "recovery-of-state",
         "recovery of a program from its checkpoint, by keys of state and MiB in its functions",
         "recovery-of-state",
+        checks=(
+            Check("100000_keys_first_batch_s", at_most=5, title="seconds with 100,000 keys"),
+            Check("1000000_keys_first_batch_s", at_most=20, title="seconds with 1,000,000 keys"),
+            Check("1000_keys_64_mib_first_batch_s", at_most=5, title="seconds with 64 MiB"),
+        ),
         main=False,
     ),
     Case(
