@@ -62,6 +62,10 @@ runs them in order (`onBatchStarted`, `onOutputOperationStarted`, …, `onBatchC
 batches up to a time are complete, the generator forgets the RDDs that are no longer remembered
 and has the tracker release their blocks.
 
+With a checkpoint directory the graph and the progress go to the writer after a batch was made and
+after it was complete, and blocks are released once that is on the disk. A recovered context first
+makes the batches again that were not complete, then those of the time between.
+
 Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generator``, ``job-<n>``
 (`spark.streaming.concurrentJobs` of them), ``listener-bus``, ``checkpoint-writer``, and those of
 the tracker.
