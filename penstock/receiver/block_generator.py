@@ -70,6 +70,7 @@ __all__ = [
     "BlockGeneratorState",
     "BlockGeneratorStatistics",
     "BlockNotStoredError",
+    "GateReading",
     "RecordTooLargeError",
     "RefusedError",
 ]
@@ -79,6 +80,9 @@ _log = logging.getLogger("penstock.receiver")
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 5.0
 _LEASE_STEP_S = 1.0
+
+_HELD_UP_S = 0.01
+"""Shorter waits for the queue or for memory, between two readings, are no sign of a full queue."""
 
 
 class BlockNotStoredError(PenstockError):
@@ -121,6 +125,24 @@ class BlockGeneratorStatistics:
     waited_for_queue_s: float
     waited_for_memory_s: float
     records_discarded: int
+
+
+@dataclass(frozen=True)
+class GateReading:
+    """How the gate is used, since the generator began.
+
+    Attributes:
+        records: Records that passed.
+        waited_s: Seconds that storing threads waited for permits, all together.
+        is_waiting: Whether one waits now.
+        queue_fill: How full the queue of sealed blocks is, 0 to 1; 1 also when a thread had to
+            wait for the queue or for memory since the last reading.
+    """
+
+    records: int
+    waited_s: float
+    is_waiting: bool
+    queue_fill: float
 
 
 @dataclass(frozen=True)
@@ -190,6 +212,7 @@ class BlockGenerator:
         )
         self._records_discarded = 0
         self._waited_for_rate_s = 0.0
+        self._held_up_s = 0.0
         self._wake_store = block_store.wake
 
         self._drop_lease: Callable[[], None]
@@ -508,6 +531,24 @@ class BlockGenerator:
         """Use a new rate, also for the open block: the lease at the old one is dropped (I8)."""
         self._limiter.set_rate(records_per_second)
         self._drop_lease()
+
+    def update_byte_rate(self, bytes_per_second: float | None) -> None:
+        """Use a new rate of bytes, also for who waits for the old one."""
+        self._limiter.set_byte_rate(bytes_per_second)
+
+    def read_gate(self) -> GateReading:
+        """Return how the gate is used; for one caller, as each reading begins where one ended."""
+        found = self.statistics()
+        held_up_s = found.waited_for_queue_s + found.waited_for_memory_s
+        was_held_up = held_up_s > self._held_up_s + _HELD_UP_S
+        self._held_up_s = held_up_s
+        fill = 1.0 if was_held_up else min(1.0, found.queue_length / self._options.queue_size)
+        return GateReading(
+            found.records,
+            found.waited_for_rate_s,
+            self._limiter.statistics().waiting > 0,
+            fill,
+        )
 
     def _tick_loop(self) -> None:
         interval = self._options.block_interval_s

@@ -27,6 +27,7 @@ from penstock.wire.messages import (
     ReceivedBlockInfo,
     RegisterReceiver,
     ReportError,
+    ReportGate,
     StopReceiver,
 )
 
@@ -228,6 +229,7 @@ def running_tracker(
     receivers: dict[int, tuple[Receiver, str]] | None = None,
     settings: Settings = QUICK,
     remove_files: bool = False,
+    on_gate: Callable[[ReportGate], None] | None = None,
 ) -> Iterator[tuple[ReceiverTracker, ThreadCluster, Events]]:
     cluster = cluster or ThreadCluster()
     events = Events()
@@ -238,6 +240,7 @@ def running_tracker(
         receivers=receivers,
         settings=settings,
         remove_files=remove_files,
+        on_gate=on_gate,
     )
     tracker.start()
     try:
@@ -255,6 +258,7 @@ def make_tracker(
     receivers: dict[int, tuple[Receiver, str]] | None = None,
     settings: Settings = QUICK,
     remove_files: bool = False,
+    on_gate: Callable[[ReportGate], None] | None = None,
 ) -> ReceiverTracker:
     return ReceiverTracker(
         None,
@@ -267,4 +271,5 @@ def make_tracker(
         events=events,
         remove_files=remove_files,
         cluster=cluster,
+        on_gate=on_gate,
     )
