@@ -29,6 +29,9 @@ the names of Spark's DStream classes.
 `input_streams`              queues and receivers
 `file_input_stream`          files that appear in a folder
 `input_operations`           the streams of files and sockets, as methods of the context
+`receiver_dstream`,          the stream of a receiver, whose rate can be set; the rates of all
+`rate_operations`
+`rates`                      a room of its own: whose limit holds, backpressure, groups
 `derived_streams`            narrow operations, shuffles, functions of RDDs
 `windowed_streams`           windows and state
 `state`, `map_with_state`    `mapWithState`: states of keys, with timeouts
@@ -72,6 +75,8 @@ from penstock.streaming.errors import (
 from penstock.streaming.job_scheduler import SchedulerStatistics
 from penstock.streaming.listener import StreamingListener
 from penstock.streaming.map_with_state import MapWithStateDStream
+from penstock.streaming.rates import GroupRate, RateGroup, RateSource, StreamRate
+from penstock.streaming.receiver_dstream import ReceiverDStream
 from penstock.streaming.state import (
     IllegalStateChangeError,
     State,
@@ -82,12 +87,16 @@ from penstock.streaming.stats_report import StatsReportListener
 
 __all__ = [
     "DStream",
+    "GroupRate",
     "IllegalStateChangeError",
     "JobGenerationError",
     "MapWithStateDStream",
     "NotEnoughCoresError",
     "OutputOperationError",
     "PermanentReceiverError",
+    "RateGroup",
+    "RateSource",
+    "ReceiverDStream",
     "SchedulerStatistics",
     "State",
     "StateNotSetError",
@@ -95,6 +104,7 @@ __all__ = [
     "StatsReportListener",
     "StorageLevel",
     "StreamGraphError",
+    "StreamRate",
     "StreamingContext",
     "StreamingContextState",
     "StreamingListener",

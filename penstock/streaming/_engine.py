@@ -18,6 +18,7 @@ from penstock.streaming.job_generator import JobGenerator
 from penstock.streaming.job_scheduler import JobScheduler, SchedulerStatistics
 from penstock.streaming.listener_bus import StreamingListenerBus
 from penstock.streaming.listener_events import StreamingStarted
+from penstock.streaming.rates import RateBook
 from penstock.streaming.waiter import ContextWaiter
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class StreamingEngine:
         clock: The clock of the batches.
         bus: The listeners.
         waiter: Told of errors.
+        rates: The rates of the receivers' streams.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class StreamingEngine:
         clock: Clock,
         bus: StreamingListenerBus,
         waiter: ContextWaiter,
+        rates: RateBook,
     ) -> None:
         self._graph = graph
         self._settings = settings
@@ -78,6 +81,7 @@ class StreamingEngine:
             clock=clock,
             bus=bus,
             on_error=waiter.notify_error,
+            rates=rates,
         )
         input_info = InputInfoTracker()
         self._scheduler = JobScheduler(

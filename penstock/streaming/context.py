@@ -30,6 +30,8 @@ from penstock.streaming.job_scheduler import SchedulerStatistics
 from penstock.streaming.listener import StreamingListener
 from penstock.streaming.listener_bus import StreamingListenerBus
 from penstock.streaming.node import DStreamNode
+from penstock.streaming.rate_operations import RateOperations
+from penstock.streaming.receiver_dstream import ReceiverDStream
 from penstock.streaming.waiter import ContextWaiter
 
 __all__ = ["StreamingContext", "StreamingContextState"]
@@ -50,7 +52,7 @@ class StreamingContextState(enum.Enum):
     """Stopped, or failed to start; it cannot be started again."""
 
 
-class StreamingContext(InputOperations):
+class StreamingContext(InputOperations, RateOperations):
     """Makes streams, and runs them batch by batch.
 
     ::
@@ -91,6 +93,7 @@ class StreamingContext(InputOperations):
         self._bus = StreamingListenerBus()
         self._waiter = ContextWaiter()
         self._engine: StreamingEngine | None = None
+        self._rates = self._make_rates()
         self._checkpoint_directory: str | None = None
         # Guards the state; held for all of a start or stop, so that they come one by one.
         self._changing = threading.RLock()
@@ -149,7 +152,7 @@ class StreamingContext(InputOperations):
 
     # -- streams ---------------------------------------------------------------------------------
 
-    def receiverStream(self, receiver: Any) -> DStream[Any]:
+    def receiverStream(self, receiver: Any) -> ReceiverDStream[Any]:
         """Return the records that a receiver stores.
 
         Args:
@@ -164,7 +167,10 @@ class StreamingContext(InputOperations):
 
         adapted = as_receiver(receiver)
         name = getattr(receiver, "__name__", type(receiver).__name__)
-        return self._stream(ReceiverInputDStream(self._graph, adapted, name))
+        return self._received(ReceiverInputDStream(self._graph, adapted, name))
+
+    def _received(self, node: ReceiverInputDStream) -> ReceiverDStream[Any]:
+        return ReceiverDStream(self, node)
 
     def queueStream(
         self,
@@ -312,6 +318,7 @@ class StreamingContext(InputOperations):
             clock=self._clock,
             bus=self._bus,
             waiter=self._waiter,
+            rates=self._rates,
         )
 
     def awaitTermination(self, timeout: float | None = None) -> None:

@@ -11,6 +11,7 @@ from pyspark import RDD
 
 from penstock.streaming.input_info import StreamInputInfo
 from penstock.streaming.node import DStreamNode
+from penstock.streaming.rates.memory import RateMemory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,12 +98,14 @@ class ReceiverInputDStream(InputDStream):
 
     Attributes:
         receiver: The program's receiver; a copy of it runs in an executor.
+        rate: What is known of its rate: plain values, of the context's `RateBook`.
     """
 
     def __init__(self, graph: DStreamGraph, receiver: Receiver, name: str) -> None:
         super().__init__(graph)
         self.receiver = receiver
         self.name = name
+        self.rate = RateMemory()
         self._empty: RDD[Any] | None = None
         self._last_schema: pa.Schema | None = None
 
