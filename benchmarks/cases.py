@@ -16,7 +16,7 @@ CORES = (os.cpu_count() or 1) + 1
 """N of ``local[N]``, for both sides: a slot for the receiver, and as many for tasks as there are
 cores. A receiver waits for its source most of the time; with one slot less, the peer loses half."""
 
-ARENA_MIB = 1024
+ARENA_MIB = 2048
 """The default of `spark.penstock.memory.size`."""
 MEMORY_BOUND_MIB = ARENA_MIB + 256
 """The arena, and room for an interpreter with Arrow in it."""

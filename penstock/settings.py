@@ -259,7 +259,7 @@ class Settings:
     memory_bytes: int = _setting(
         "spark.penstock.memory.size",
         Size(minimum=8 << 10, maximum=1 << 40),
-        "1g",
+        "2g",
         "Shared memory of each receiver for the hot copies of its blocks.",
     )
     memory_dir: str = _setting(

@@ -53,7 +53,7 @@ def test_nothing_set_gives_our_defaults() -> None:
     assert (settings.wal_dir, settings.wal_sync, settings.wal_sync_interval_ms) == (None, None, 50)
     assert settings.wal_segment_bytes == 256 << 20
     assert settings.block_max_bytes == 32 << 20
-    assert (settings.memory_bytes, settings.memory_dir) == (1 << 30, "/dev/shm")
+    assert (settings.memory_bytes, settings.memory_dir) == (2 << 30, "/dev/shm")
     assert (settings.receiver_rate, settings.receiver_byte_rate) == (None, None)
     assert settings.receiver_burst_s == 1.0
     assert (settings.restart_max_delay_s, settings.restart_reset_s) == (30.0, 60.0)
@@ -242,7 +242,7 @@ def test_no_key_is_both_honoured_and_without_effect() -> None:
     ("pairs", "key", "accepted"),
     [
         (
-            {"spark.penstock.block.maxSize": "600m", "spark.penstock.wal.segmentSize": "2g"},
+            {"spark.penstock.block.maxSize": "1023m", "spark.penstock.memory.size": "2045m"},
             "spark.penstock.block.maxSize",
             "at most half of spark.penstock.memory.size",
         ),

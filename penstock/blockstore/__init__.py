@@ -23,7 +23,7 @@ The payload of the log record, offsets from its start, little-endian::
         offset of the Arrow offsets
     64  data
     ..  padding to a multiple of 64
-    ..  Arrow offsets, (records + 1) times int32; absent for the kind ``arrow``
+    ..  Arrow offsets, (records + 1) times int32; absent for lines and for the kind ``arrow``
 
 ==========  ====================================================================================
 kind        what lies there
@@ -34,6 +34,10 @@ string      the same with UTF-8 text; records are ``str`` (bytes that are not UT
 pickled     a binary column of pickles, written by the receiver and read by the batch task, as
             Spark itself does between the same two processes
 arrow       an Arrow IPC stream of record batches; records are ``dict``
+lines       lines of text as they came, each with its LF; the task that reads them cuts them, by the
+            same rules as for ``string``. The receiver only counts them: it is one process, and the
+            tasks are many
+byte-lines  the same; records are ``bytes``
 ==========  ====================================================================================
 
 A block's life
@@ -43,8 +47,9 @@ A block's life
 offsets and descriptor; `BlockStore.put` appends the slot to the log and lets readers in; the
 receiver reports the `ReceivedBlockInfo` to the tracker; `BlockRDD` and `blocks_to_dataframe` read
 it in a task with `read_block`: from the slot, else from the segment, else from the block server
-of the host that has it. `BlockStore.release` frees the slot and removes the segments that the
-tracker names.
+of the host that has it. When its batch is done and no later one reads it, the tracker has the slot
+freed, for the next blocks; the segment stays. `BlockStore.release` frees the slot, and removes the
+segments that the tracker names when the clean-up is logged.
 
 Modules: `memory` (arena and locks), `builder`, `store`, `reader`, `rdd`, `dataframe`, `server`
 (the block server).

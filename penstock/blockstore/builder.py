@@ -1,8 +1,9 @@
 """Building a block in place: chunks of records go in, a sealed payload comes out.
 
 A `BlockBuilder` owns one reserved slot. The data of binary columns are appended as they come and
-the offsets are kept as lengths until `seal`, which writes them behind the data; an ``arrow``
-block is an IPC stream written straight into the slot. No record is touched by a Python loop.
+the offsets are kept as lengths until `seal`, which writes them behind the data. Lines are appended
+with their ends and have no offsets: who reads them cuts them. An ``arrow`` block is an IPC stream
+written straight into the slot. No record is touched by a Python loop.
 
 Not thread-safe: the block generator's lock guards the builder.
 """
@@ -42,9 +43,14 @@ class BlockKind(enum.Enum):
     STRING = "string"
     PICKLED = "pickled"
     ARROW = "arrow"
+    LINES = "lines"
+    """Lines of text as they came, each with its LF; without offsets."""
+    BYTE_LINES = "byte-lines"
+    """The same for lines that are ``bytes``."""
 
 
 KIND_CODES = {kind: code for code, kind in enumerate(BlockKind, start=1)}
+WITHOUT_OFFSETS = frozenset({BlockKind.ARROW, BlockKind.LINES, BlockKind.BYTE_LINES})
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,8 @@ class BlockBuilder:
         if self.kind is BlockKind.ARROW:
             # An IPC message pads its buffers; the margin covers the end-of-stream mark.
             return self._end + size_bytes + 1024 <= len(self._payload)
+        if self.kind in WITHOUT_OFFSETS:
+            return self._end + size_bytes <= len(self._payload)
         offsets = 4 * (self.num_records + records + 1) + 64
         return self._end + size_bytes + offsets <= min(len(self._payload), MAX_DATA)
 
@@ -121,6 +129,22 @@ class BlockBuilder:
         self._end = end
         self._lengths.append(lengths)
         self.num_records += len(lengths)
+
+    def append_lines(self, data: bytes | memoryview, count: int) -> None:
+        """Append lines to a block of lines.
+
+        Args:
+            data: Their bytes, each line with its LF.
+            count: How many.
+
+        Raises:
+            ArenaError: The memory file system is full; the block is as before.
+        """
+        end = self._end + len(data)
+        self.slot.grow_to(HEADER_ROOM + end)
+        self._payload[self._end : end] = data
+        self._end = end
+        self.num_records += count
 
     def append_batch(self, batch: pa.RecordBatch) -> None:
         """Append a record batch of the block's schema.
@@ -151,6 +175,11 @@ class BlockBuilder:
             self._sink.close()
             offsets_at = 0
             payload_length = DATA_START + data_length
+        elif self.kind in WITHOUT_OFFSETS:
+            data_length = self._end - DATA_START
+            offsets_at = 0
+            payload_length = self._end
+            self.slot.grow_to(HEADER_ROOM + payload_length)  # an empty block has no pages yet
         else:
             data_length = self._end - DATA_START
             offsets_at = -(-self._end // 64) * 64

@@ -26,6 +26,8 @@ _ROWS_PER_BATCH = 32_768
 _VALUE_SCHEMAS = {
     BlockKind.BINARY.value: pa.schema([("value", pa.binary())]),
     BlockKind.STRING.value: pa.schema([("value", pa.string())]),
+    BlockKind.LINES.value: pa.schema([("value", pa.string())]),
+    BlockKind.BYTE_LINES.value: pa.schema([("value", pa.binary())]),
 }
 
 
@@ -101,12 +103,16 @@ def _common_schema(blocks: Sequence[ReceivedBlockInfo], declared: pa.Schema | No
     kinds = {(info.kind, info.schema) for info in blocks}
     if not kinds:
         return declared or _VALUE_SCHEMAS[BlockKind.STRING.value]
-    if len(kinds) > 1 or BlockKind.PICKLED.value in {kind for kind, _ in kinds}:
+    schemas = {_schema_of(kind, serialized) for kind, serialized in kinds}
+    if len(schemas) > 1 or None in schemas:
         raise NoSchemaError(tuple(sorted({kind for kind, _ in kinds})))
-    kind, serialized = kinds.pop()
+    return schemas.pop()
+
+
+def _schema_of(kind: str, serialized: bytes | None) -> pa.Schema | None:
     if serialized is not None:
         return pa.ipc.read_schema(pa.py_buffer(serialized))
-    return _VALUE_SCHEMAS[kind]
+    return _VALUE_SCHEMAS.get(kind)
 
 
 def _read(data: bytes, access: BlockAccess) -> Iterator[pa.RecordBatch]:

@@ -21,7 +21,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.blockstore.builder import DESCRIPTOR, KIND_CODES, MAGIC, BlockKind
+from penstock.blockstore._direct_reads import read_range
+from penstock.blockstore._lines import line_chunks, line_column
+from penstock.blockstore.builder import (
+    DESCRIPTOR,
+    KIND_CODES,
+    MAGIC,
+    WITHOUT_OFFSETS,
+    BlockKind,
+)
 from penstock.blockstore.memory import lock_shared
 from penstock.errors import PenstockError
 from penstock.wal import WalError, parse_record, segment_path
@@ -80,7 +88,7 @@ class Block:
         kind: How they lie.
         num_records: How many.
         data: The data buffer.
-        offsets: The Arrow offsets, int32, ``num_records + 1``; empty for an ``arrow`` block.
+        offsets: The Arrow offsets, int32, ``num_records + 1``; empty for lines and ``arrow``.
     """
 
     kind: BlockKind
@@ -89,26 +97,42 @@ class Block:
     offsets: memoryview
 
     def column(self) -> pa.Array:
-        """Return a binary block as one Arrow column, without a copy.
+        """Return a block of bytes or text as one Arrow column; a copy is made of lines only.
 
         Text that is not UTF-8 throughout comes as a new column with U+FFFD in place of it.
         """
-        buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
-        if self.kind is not BlockKind.STRING:
-            return pa.Array.from_buffers(pa.binary(), self.num_records, buffers)
-        column = pa.Array.from_buffers(pa.string(), self.num_records, buffers)
+        binary = self._binary()
+        if not self._is_text:
+            return binary
+        column = binary.view(pa.string())
         try:
             column.validate(full=True)
         except pa.ArrowInvalid:
-            return pa.array(map(_replace, self._binary().to_pylist()), pa.string())
+            return pa.array(map(_replace, binary.to_pylist()), pa.string())
         return column
 
+    def release(self) -> None:
+        """Let go of the memory, as far as no Arrow buffer looks into it."""
+        for view in (self.data, self.offsets):
+            with contextlib.suppress(BufferError):
+                view.release()
+
+    @property
+    def _is_text(self) -> bool:
+        return self.kind in (BlockKind.STRING, BlockKind.LINES)
+
+    @property
+    def _is_lines(self) -> bool:
+        return self.kind in (BlockKind.LINES, BlockKind.BYTE_LINES)
+
     def _binary(self) -> pa.Array:
+        if self._is_lines:
+            return line_column(self.data, pa.binary())
         buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
         return pa.Array.from_buffers(pa.binary(), self.num_records, buffers)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the block as Arrow record batches; a binary block has one column ``value``."""
+        """Yield the block as Arrow record batches; all others have one column ``value``."""
         if self.kind is BlockKind.ARROW:
             with pa.ipc.open_stream(pa.py_buffer(self.data)) as stream:
                 yield from stream
@@ -116,15 +140,17 @@ class Block:
             yield pa.RecordBatch.from_arrays([self.column()], ["value"])
 
     def chunks(self) -> Iterator[list[Any]]:
-        """Yield the records as Python objects, a list of up to 2048 at a time."""
+        """Yield the records as Python objects, a list of some thousand at most at a time."""
+        if self._is_lines:
+            yield from line_chunks(self.data, text=self._is_text)
+            return
         if self.kind is BlockKind.ARROW:
             for batch in self.batches():
                 for start in range(0, batch.num_rows, _CHUNK):
                     yield batch.slice(start, _CHUNK).to_pylist()
             return
         binary = self._binary()
-        text = self.kind is BlockKind.STRING
-        column = binary.view(pa.string()) if text else binary
+        column = binary.view(pa.string()) if self._is_text else binary
         for start in range(0, self.num_records, _CHUNK):
             try:
                 chunk = column.slice(start, _CHUNK).to_numpy(zero_copy_only=False).tolist()
@@ -154,7 +180,7 @@ def parse_block(payload: memoryview) -> Block:
     if magic != MAGIC or code not in _KINDS:
         raise ValueError(f"not a block: it begins with {bytes(payload[:8])!r}")
     kind = _KINDS[code]
-    offsets_length = 0 if kind is BlockKind.ARROW else 4 * (records + 1)
+    offsets_length = 0 if kind in WITHOUT_OFFSETS else 4 * (records + 1)
     return Block(
         kind=kind,
         num_records=records,
@@ -216,7 +242,9 @@ def read_block(info: ReceivedBlockInfo, access: BlockAccess) -> Iterator[Block]:
         BlockNotFoundError: No place has it; every try is named.
     """
     with contextlib.ExitStack() as stack:
-        yield _find(info, access, stack)
+        block = _find(info, access, stack)
+        stack.callback(block.release)
+        yield block
 
 
 def _find(info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitStack) -> Block:
@@ -257,14 +285,6 @@ def _from_memory(place: MemoryPlace, sequence: int, stack: contextlib.ExitStack)
 
 
 def _from_segment(place: SegmentPlace, sequence: int, stack: contextlib.ExitStack) -> Block:
-    fd = os.open(segment_path(place.folder, place.segment), os.O_RDONLY | os.O_CLOEXEC)
-    stack.callback(os.close, fd)
-    shift = place.offset % mmap.PAGESIZE
-    size = os.fstat(fd).st_size
-    if place.offset + place.length > size:
-        raise ValueError(f"the segment ends at {size}, before the block's end")
-    mapped = mmap.mmap(fd, place.length + shift, prot=mmap.PROT_READ, offset=place.offset - shift)
-    mapped.madvise(mmap.MADV_SEQUENTIAL)
-    mapped.madvise(mmap.MADV_WILLNEED)
-    record = memoryview(mapped)[shift : shift + place.length]
+    path = segment_path(place.folder, place.segment)
+    record = stack.enter_context(read_range(path, place.offset, place.length))
     return parse_block(parse_record(record, expected_sequence=sequence))

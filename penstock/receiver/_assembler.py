@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.blockstore import BlockBuilder, BlockKind, BlockStore, SealedBlock
+from penstock.blockstore._lines import line_ends
 from penstock.blockstore.builder import join_binary, join_text, pickle_record, rows_to_batch
 from penstock.blockstore.memory import ArenaError
 from penstock.errors import PenstockError
@@ -225,6 +226,27 @@ class BlockAssembler:
         cut = int(lengths[:half].sum())
         self.append(kind, joined[:cut], lengths[:half])
         self.append(kind, joined[cut:], lengths[half:])
+
+    def append_lines(self, kind: BlockKind, data: memoryview, count: int) -> None:
+        """Append whole lines, each with its LF, to the open block. Needs the lock."""
+        builder = self._builder_for(kind, None, len(data), count)
+        if builder is None:
+            if count == 1 or self._undivided:
+                raise RecordTooLargeError(len(data), self.max_record_bytes)
+            half = count // 2
+            cut = int(line_ends(data)[half - 1]) + 1
+            self.append_lines(kind, data[:cut], half)
+            self.append_lines(kind, data[cut:], count - half)
+            return
+        try:
+            builder.append_lines(data, count)
+        except ArenaError:
+            if builder.num_records == 0:
+                raise
+            self.seal()  # as in `append`
+            self.append_lines(kind, data, count)
+            return
+        self._count(count, len(data))
 
     def append_batch(self, batch: pa.RecordBatch) -> None:
         size = pa.ipc.get_record_batch_size(batch)

@@ -11,12 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.blockstore import BlockKind
+from penstock.blockstore._lines import line_ends
 from penstock.receiver._assembler import MAX_LEASE, BlockAssembler
 
 __all__ = [
     "BULK",
     "BatchPiece",
     "FramesPiece",
+    "LinesPiece",
     "Piece",
     "RecordsPiece",
     "one_piece",
@@ -80,6 +82,24 @@ class FramesPiece:
             self._at += size
 
 
+class LinesPiece:
+    def __init__(self, kind: BlockKind, data: memoryview, count: int) -> None:
+        self.kind = kind
+        self.data = data
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, assembler: BlockAssembler, start: int, end: int) -> None:
+        data = self.data
+        if end - start < self._count:
+            ends = line_ends(data)
+            data = data[int(ends[start - 1]) + 1 if start else 0 : int(ends[end - 1]) + 1]
+        if start < end:
+            assembler.append_lines(self.kind, data, end - start)
+
+
 def one_piece(pieces: list[Piece]) -> Piece:
     """Join the pieces of one bulk call, so that they enter one block."""
     if len(pieces) == 1:
@@ -91,6 +111,10 @@ def one_piece(pieces: list[Piece]) -> Piece:
             b"".join(piece.joined for piece in frames),
             np.concatenate([piece.lengths for piece in frames]),
         )
+    if all(isinstance(piece, LinesPiece) for piece in pieces) and pieces:
+        lines = [piece for piece in pieces if isinstance(piece, LinesPiece)]
+        data = b"".join(piece.data for piece in lines)
+        return LinesPiece(lines[0].kind, memoryview(data), sum(map(len, lines)))
     if all(isinstance(piece, BatchPiece) for piece in pieces) and pieces:
         batches = [piece.batch for piece in pieces if isinstance(piece, BatchPiece)]
         return BatchPiece(pa.Table.from_batches(batches).combine_chunks().to_batches()[0])

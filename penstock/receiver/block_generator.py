@@ -58,9 +58,17 @@ from penstock.blockstore import BlockKind, BlockStore
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.receiver._assembler import LARGE_RECORD, BlockAssembler, RecordTooLargeError
-from penstock.receiver._pieces import BULK, FramesPiece, Piece, one_piece, pieces_of, reader_of
+from penstock.receiver._pieces import (
+    BULK,
+    FramesPiece,
+    LinesPiece,
+    Piece,
+    one_piece,
+    pieces_of,
+    reader_of,
+)
 from penstock.receiver._pipeline import BlockPipeline, RefusedError
-from penstock.receiver.framing import FrameReader, Framing, frame_reader
+from penstock.receiver.framing import FrameReader, Framing, Lines, frame_reader
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.wire.messages import ReceivedBlockInfo
 
@@ -80,6 +88,11 @@ _log = logging.getLogger("penstock.receiver")
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 5.0
 _LEASE_STEP_S = 1.0
+_KINDS = {
+    Framing.LINES: BlockKind.LINES,
+    Framing.NEWLINE: BlockKind.BYTE_LINES,
+    Framing.LENGTH_PREFIX: BlockKind.BINARY,
+}
 
 _HELD_UP_S = 0.01
 """Shorter waits for the queue or for memory, between two readings, are no sign of a full queue."""
@@ -444,8 +457,12 @@ class BlockGenerator:
 
     def _framed(self, data: Any, framing: str) -> Iterator[Piece]:
         kind, reader = self._reader(framing)
-        for joined, lengths in reader.frames(reader_of(memoryview(data).cast("B"))):
-            yield FramesPiece(kind, joined, lengths)
+        for found in reader.frames(reader_of(memoryview(data).cast("B"))):
+            if isinstance(found, Lines):
+                # A copy: the next piece is asked for before this one enters a block.
+                yield LinesPiece(kind, memoryview(bytes(found.data)), found.number)
+            else:
+                yield FramesPiece(kind, *found)
             self._account_discarded(reader)
 
     def _pass_pieces(
@@ -497,8 +514,8 @@ class BlockGenerator:
     def store_from(self, readinto: Callable[[memoryview], int], framing: str) -> None:
         """See `penstock.receiver.Receiver.storeFrom`."""
         kind, reader = self._reader(framing)
-        for joined, lengths in reader.frames(readinto):
-            piece = FramesPiece(kind, joined, lengths)
+        for found in reader.frames(readinto):
+            piece = (LinesPiece if isinstance(found, Lines) else FramesPiece)(kind, *found)
             start = 0
             while start < len(piece):
                 granted = self._lease(len(piece) - start)
@@ -511,8 +528,7 @@ class BlockGenerator:
 
     def _reader(self, framing: str) -> tuple[BlockKind, FrameReader]:
         how = Framing(framing)
-        kind = BlockKind.STRING if how is Framing.LINES else BlockKind.BINARY
-        return kind, frame_reader(how, self._assembler.max_record_bytes)
+        return _KINDS[how], frame_reader(how, self._assembler.max_record_bytes)
 
     def _account_discarded(self, reader: FrameReader) -> None:
         if reader.discarded:

@@ -1,27 +1,42 @@
 """Cutting a byte stream into records, many at a time.
 
-A frame reader fills a staging buffer that stays in the processor's cache, finds all record ends in
-it with one vector operation, and hands the records on joined, with their lengths. What it holds is
-bounded: a record that is larger than a block can be is dropped up to its end and counted.
+A frame reader fills a staging buffer that stays in the processor's cache. Lines are only counted,
+with one vector operation, and handed on as they are: who reads the block cuts them. Records behind
+a length are handed on joined, with their lengths. What a reader holds is bounded: a record that is
+larger than a block can be is dropped up to its end and counted.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FrameReader", "Framing", "frame_reader"]
+__all__ = ["FrameReader", "Frames", "Framing", "Lines", "frame_reader"]
 
 _STAGING_BYTES = 256 << 10
 _LF = 10
 _CR = 13
 
-Frames = tuple[bytes, npt.NDArray[np.int32]]
-"""Records one behind the other, and their lengths."""
+
+class Frames(NamedTuple):
+    """Records one behind the other, and their lengths."""
+
+    joined: bytes
+    lengths: npt.NDArray[np.int32]
+
+
+class Lines(NamedTuple):
+    """Whole lines, each with its LF, and how many; valid until the reader goes on."""
+
+    data: memoryview
+    number: int
+
+
+_NO_LINES = Lines(memoryview(b""), 0)
 
 
 class Framing(enum.Enum):
@@ -42,7 +57,7 @@ class FrameReader(Protocol):
     discarded: int
     """Records dropped and not yet taken account of."""
 
-    def frames(self, readinto: Callable[[memoryview], int]) -> Iterator[Frames]:
+    def frames(self, readinto: Callable[[memoryview], int]) -> Iterator[Frames | Lines]:
         """Read until `readinto` returns 0 and yield the records as they come.
 
         Args:
@@ -79,7 +94,8 @@ class _Staging:
         self._discarded_bytes = 0
 
     def _allocate(self, size: int) -> None:
-        self._view = memoryview(bytearray(size))
+        self._bytes = bytearray(size)
+        self._view = memoryview(self._bytes)
         self._array = np.frombuffer(self._view, dtype=np.uint8)
 
     def _keep(self, start: int, end: int) -> None:
@@ -114,7 +130,7 @@ class _LineReader(_Staging):
         self._after_cr = False
         self._dropping = False
 
-    def frames(self, readinto: Callable[[memoryview], int]) -> Iterator[Frames]:
+    def frames(self, readinto: Callable[[memoryview], int]) -> Iterator[Lines]:
         while count := readinto(self._view[self._have :]):
             begin = self._have
             end = begin + count
@@ -127,15 +143,14 @@ class _LineReader(_Staging):
             if self._dropping:
                 end = self._drop(end)
                 begin = 0
-            new = self._array[begin:end]
-            if self._text and (new == _CR).any():
+            if self._text and self._bytes.find(b"\r", begin, end) >= 0:
                 end = self._normalise(end)
-                begin, new = 0, self._array[:end]
-            ends = np.flatnonzero(new == _LF)
-            if len(ends):
-                ends += begin
-                yield self._cut(ends)
-                self._keep(int(ends[-1]) + 1, end)
+                begin = 0
+            lines = int(np.count_nonzero(self._array[begin:end] == _LF))
+            if lines:
+                cut = self._bytes.rfind(b"\n", begin, end) + 1
+                yield Lines(self._view[:cut], lines)
+                self._keep(cut, end)
             else:
                 self._have = end
             if not self._grow():
@@ -143,16 +158,11 @@ class _LineReader(_Staging):
                 self.discarded += 1
                 self._discarded_bytes += self._have
                 self._have = 0
-                yield b"", np.empty(0, np.int32)
+                yield _NO_LINES
         if self._text and self._have:
-            rest = bytes(self._view[: self._have])
+            rest = bytes(self._view[: self._have]) + b"\n"
             self._have = 0
-            yield rest, np.array([len(rest)], np.int32)
-
-    def _cut(self, ends: npt.NDArray[np.intp]) -> Frames:
-        lengths = np.diff(ends, prepend=-1) - 1
-        joined = self._view[: int(ends[-1]) + 1].tobytes().replace(b"\n", b"")
-        return joined, lengths.astype(np.int32)
+            yield Lines(memoryview(rest), 1)
 
     def _normalise(self, end: int) -> int:
         """Make every line end an LF; returns the new end of the bytes."""
@@ -206,10 +216,10 @@ class _LengthPrefixReader(_Staging):
             self._keep(at, end)
             self._grow()
             if len(lengths) or self.discarded:
-                yield joined, lengths
+                yield Frames(joined, lengths)
         if self._have or self._skip:
             # The source closed in the middle of a record.
             self.discarded += 1
             self._discarded_bytes += self._have
             self._have = self._skip = 0
-            yield b"", np.empty(0, np.int32)
+            yield Frames(b"", np.empty(0, np.int32))

@@ -65,6 +65,7 @@ class JobGenerator:
         self._timer = RecurringTimer(clock, graph.batch_ms, self._tick, "batch-timer")
         self._failing_since_s: float | None = None
         self._last_ms: int | None = None
+        self._released_ms: int | None = None
         self._abandoned = threading.Event()
 
     def start(self) -> None:
@@ -164,8 +165,20 @@ class JobGenerator:
 
     def _clear(self, time_ms: int) -> None:
         self._graph.clear_metadata(time_ms, self._unpersist)
-        threshold_ms = time_ms - self._graph.input_remember_ms()
+        remember_ms = self._graph.input_remember_ms()
+        threshold_ms = time_ms - remember_ms
         # An RDD of the threshold itself may be made once more, by `slice`, and is told of again.
         self._runtime.input_info.cleanup(threshold_ms + 1)
         if self._unpersist:
+            if remember_ms <= self._graph.batch_ms:
+                # No later batch reads these blocks: their memory is worth more to the next ones.
+                self._release_memory(time_ms)
             self._runtime.received_blocks.cleanup_old_blocks_and_batches(threshold_ms)
+
+    def _release_memory(self, time_ms: int) -> None:
+        first_ms = (
+            time_ms if self._released_ms is None else self._released_ms + self._graph.batch_ms
+        )
+        for done_ms in range(first_ms, time_ms + 1, self._graph.batch_ms):
+            self._runtime.received_blocks.release_memory(done_ms)
+        self._released_ms = time_ms

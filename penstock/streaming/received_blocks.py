@@ -29,6 +29,10 @@ class ReceivedBlocks(Protocol):
         """Tell whether there are blocks that no batch has."""
         ...
 
+    def release_memory(self, time_ms: int, /) -> None:
+        """Let the memory copies of a batch's blocks go; what the log has can still be read."""
+        ...
+
     def cleanup_old_blocks_and_batches(self, threshold_ms: int, /) -> None:
         """Log that batches before `threshold_ms` are done, then let their blocks go (I4)."""
         ...
@@ -52,6 +56,9 @@ class NoReceivedBlocks:
 
     def has_unallocated_blocks(self) -> bool:
         return False
+
+    def release_memory(self, time_ms: int, /) -> None:
+        """There are none."""
 
     def cleanup_old_blocks_and_batches(self, threshold_ms: int, /) -> None:
         """There are none."""

@@ -317,6 +317,19 @@ class Receivers:
             for message in messages:
                 peer.send(message)
 
+    def release_memory(
+        self, stream_id: int, attempt: str, messages: Iterable[CleanupOldBlocks]
+    ) -> None:
+        """Send to a living attempt if it is connected; the clean-up will say it again."""
+        with self._lock:
+            entry = self._entries.get(stream_id)
+            if entry is None or entry.info.attempt != attempt:
+                return
+            peer = entry.peer
+        if peer is not None:
+            for message in messages:
+                peer.send(message)
+
     def deactivate_all(self) -> list[ReceiverTrackingInfo]:
         """Make all receivers INACTIVE; return those that had not deregistered."""
         left = []

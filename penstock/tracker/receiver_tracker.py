@@ -470,6 +470,16 @@ class ReceiverTracker:
         """Return the ledger's counts."""
         return self.ledger.statistics()
 
+    def release_memory(self, time_ms: int, /) -> None:
+        """Let the memory copies of a batch's blocks go, where the log has the blocks, too."""
+        for stream_id, blocks in self.ledger.get_blocks_of_batch(time_ms).items():
+            of_attempts: dict[str, list[str]] = {}
+            for block in blocks:
+                if block.memory is not None and block.segment is not None:
+                    of_attempts.setdefault(block.attempt, []).append(block.block_id)
+            for attempt, block_ids in of_attempts.items():
+                self._receivers.release_memory(stream_id, attempt, _cleanups(tuple(block_ids), ()))
+
     def cleanup_old_blocks_and_batches(self, threshold_ms: int, /) -> None:
         """Log that the batches before `threshold_ms` are done, then have their bytes deleted (I4).
 

@@ -97,6 +97,68 @@ def test_bytes_that_are_no_text_come_out_with_replacement_characters(store):
         assert block.column().to_pylist() == ["good", "b\ufffdd", ""]
 
 
+line_lists = st.lists(
+    st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"")), max_size=60
+)
+
+
+def put_lines(store: BlockStore, kind: BlockKind, lines: list[bytes]):
+    builder = store.open_block(kind)
+    builder.append_lines(b"".join(line + b"\n" for line in lines), len(lines))
+    return store.put(builder.seal("input-3-1", 0.0))
+
+
+@given(line_lists)
+@settings(max_examples=30, deadline=None)
+def test_lines_come_back_as_text_as_bytes_and_as_columns(tmp_path_factory, lines):
+    store = make_store(tmp_path_factory.mktemp("store"))
+    text = [line.decode("utf-8", "replace") for line in lines]
+    try:
+        for kind, expected in ((BlockKind.LINES, text), (BlockKind.BYTE_LINES, lines)):
+            info = put_lines(store, kind, lines)
+            assert info.num_records == len(lines)
+            assert records_of(info) == expected
+            with read_block(info, ACCESS) as block:
+                assert block.column().to_pylist() == expected
+    finally:
+        store.close()
+
+
+def test_lines_longer_and_shorter_than_a_piece_come_back_whole(tmp_path):
+    store = make_store(tmp_path, block_max_bytes=2 << 20, segment_bytes=4 << 20)
+    lines = [b"a" * 300_000, b"", *[b"b" * (n % 70) for n in range(20_000)], b"c" * 131_072]
+    try:
+        assert records_of(put_lines(store, BlockKind.BYTE_LINES, lines)) == lines
+    finally:
+        store.close()
+
+
+def test_a_column_from_a_segment_stays_right_when_the_next_block_is_read(store):
+    first = without_memory(put(store, BlockKind.STRING, ["a"] * 1000, 1))
+    second = without_memory(put(store, BlockKind.STRING, ["b"] * 1000, 2))
+    with read_block(first, ACCESS) as block:
+        column = block.column()
+    assert records_of(second) == ["b"] * 1000
+    assert column.to_pylist() == ["a"] * 1000
+
+
+def test_blocks_from_segments_are_read_into_the_same_memory(store):
+    info = without_memory(put(store, BlockKind.STRING, ["a"] * 1000))
+    places = []
+    for _ in range(3):
+        with read_block(info, ACCESS) as block:
+            places.append(np.frombuffer(block.data, np.uint8).ctypes.data)
+    assert len(set(places)) == 1
+
+
+def test_a_block_is_no_longer_readable_when_its_context_has_ended(store):
+    info = put(store, BlockKind.STRING, ["a"])
+    with read_block(info, ACCESS) as block:
+        pass
+    with pytest.raises(ValueError, match="released"):
+        list(block.records())
+
+
 def test_pickles_come_back_as_objects(store):
     records = [{"a": 1}, (1, 2), None, 3.5, Row(x=1)]
     info = put(store, BlockKind.PICKLED, [pickle_record(record) for record in records])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.receiver.framing import Framing, frame_reader
+from penstock.receiver.framing import Frames, Framing, Lines, frame_reader
 
 LIMIT = 1 << 20
 
@@ -35,15 +35,25 @@ def read_all(
     reader = frame_reader(framing, limit)
     records = []
     discarded = 0
-    for joined, lengths in reader.frames(source(data, cuts)):
-        at = 0
-        for length in lengths.tolist():
-            records.append(bytes(joined[at : at + length]))
-            at += length
-        assert at == len(joined)
+    for found in reader.frames(source(data, cuts)):
+        records.extend(cut(found))
         discarded += reader.take_discarded()[0]
     discarded += reader.take_discarded()[0]
     return records, discarded
+
+
+def cut(found: Frames | Lines) -> list[bytes]:
+    if isinstance(found, Lines):
+        lines = bytes(found.data).split(b"\n")
+        assert lines.pop() == b""
+        assert len(lines) == found.number
+        return lines
+    assert int(found.lengths.sum()) == len(found.joined)
+    ends = found.lengths.cumsum().tolist()
+    return [
+        found.joined[end - size : end]
+        for end, size in zip(ends, found.lengths.tolist(), strict=True)
+    ]
 
 
 def java_lines(data: bytes) -> list[bytes]:
@@ -105,7 +115,7 @@ def test_a_source_without_a_newline_for_a_gigabyte_needs_no_more_than_one_record
     reader = frame_reader(Framing.NEWLINE, LIMIT)
     tracemalloc.start()
     try:
-        records = [bytes(joined) for joined, lengths in reader.frames(readinto) if len(lengths)]
+        records = [record for found in reader.frames(readinto) for record in cut(found)]
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -47,6 +47,9 @@ class Ledger:
     def has_unallocated_blocks(self) -> bool:
         return bool(self.waiting)
 
+    def release_memory(self, time_ms: int, /) -> None:
+        self.history.append(("memory released", time_ms))
+
     def cleanup_old_blocks_and_batches(self, threshold_ms: int, /) -> None:
         self.history.append(("cleaned", threshold_ms))
 
@@ -171,6 +174,30 @@ def test_i4_a_batch_is_cleaned_up_after_it_and_all_before_are_complete(
     run.settle()
     assert run.ledger.history[-1] == ("cleaned", 2000)
     assert list(run.numbers.generated) == [3000]
+
+
+def test_memory_of_a_batch_is_released_when_it_is_done_and_no_window_needs_it(
+    run: Generator,
+) -> None:
+    run.output()
+    run.generator.start()
+    run.batch()
+    run.batch()
+    assert run.ledger.history[-3:] == [
+        ("ran", 2000),
+        ("memory released", 2000),
+        ("cleaned", 1000),
+    ]
+
+
+def test_memory_stays_for_the_batches_of_a_window(run: Generator) -> None:
+    run.output(WindowedDStream(run.numbers, 2000, 1000))
+    run.generator.start()
+    run.batch()
+    run.batch()
+    run.batch()
+    assert ("ran", 3000) in run.ledger.history
+    assert "memory released" not in {what for what, _ in run.ledger.history}
 
 
 def test_a_full_disk_leaves_the_blocks_for_the_next_batch(run: Generator) -> None:

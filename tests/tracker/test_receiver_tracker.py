@@ -7,6 +7,7 @@ import queue
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.errors import IllegalStateError
@@ -26,6 +27,7 @@ from penstock.wire.messages import (
     BlockServerRegistered,
     CleanupOldBlocks,
     EnsureBlockServer,
+    MemoryPlace,
     Ok,
     Refused,
     RegisterBlockServer,
@@ -429,6 +431,21 @@ def test_i4_released_blocks_are_deleted_by_the_living_attempt_that_wrote_them(
         attempt.connect()
         attempt.register()
         assert [attempt.next_message() for _ in expected] == expected
+
+
+def test_memory_is_released_only_of_blocks_that_the_log_has(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        name, first = attempt.launch.attempt, attempt.first
+        memory = MemoryPlace("/memory", 0, 100)
+        logged = msgspec.structs.replace(block(0, name, first, segment=1), memory=memory)
+        only_there = msgspec.structs.replace(logged, block_id=f"input-0-{first + 1}", segment=None)
+        attempt.add(logged, only_there)
+        tracker.allocate_blocks_to_batch(10)
+        tracker.release_memory(10)
+        assert attempt.next_message() == CleanupOldBlocks((f"input-0-{first}",), ())
+        assert tracker.get_blocks_of_batch_and_stream(10, 0) == (logged, only_there)
 
 
 def test_i4_what_an_ended_attempt_left_is_deleted_by_the_block_server_of_its_host(

@@ -1,0 +1,77 @@
+"""Lines as they came: where a block of lines is cut, in the task that reads it.
+
+A receiver only counts the lines; to cut them is most of what a line costs there, and a receiver is
+one process where batch tasks are many. A block of lines is their bytes, each with its LF.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["LF", "line_chunks", "line_column", "line_ends", "line_pieces"]
+
+LF = 10
+_PIECE = 128 << 10
+"""Bytes whose lines become Python objects at a time: their memory is used again and again."""
+
+
+def line_ends(data: memoryview) -> npt.NDArray[np.intp]:
+    """Return the places of the line ends."""
+    return np.flatnonzero(np.frombuffer(data, np.uint8) == LF)
+
+
+def line_column(data: memoryview, kind: pa.DataType) -> pa.Array:
+    """Return the lines without their ends as a column.
+
+    Args:
+        data: Whole lines.
+        kind: `pa.string()` or `pa.binary()`; what the bytes mean is not looked at.
+    """
+    ends = line_ends(data)
+    offsets = np.zeros(len(ends) + 1, np.int32)
+    offsets[1:] = ends
+    offsets[1:] -= np.arange(len(ends), dtype=np.int32)
+    joined = bytes(data).replace(b"\n", b"")
+    return pa.Array.from_buffers(
+        kind, len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(joined)]
+    )
+
+
+def line_pieces(data: memoryview) -> Iterator[memoryview]:
+    """Cut the bytes behind line ends, into pieces that the processor's cache can hold."""
+    at = 0
+    while at < len(data):
+        end = _end_after(data, min(at + _PIECE, len(data)))
+        yield data[at:end]
+        at = end
+
+
+def _end_after(data: memoryview, place: int) -> int:
+    """Return the first place from `place` on that is behind a line end."""
+    window = 4096
+    place -= 1
+    while True:
+        found = bytes(data[place : place + window]).find(b"\n")
+        if found >= 0:
+            return place + found + 1
+        place += window
+        window *= 2
+
+
+def line_chunks(data: memoryview, *, text: bool) -> Iterator[list[str] | list[bytes]]:
+    """Yield the lines without their ends, a list of some at a time.
+
+    Args:
+        data: Whole lines.
+        text: Whether they are decoded; what is not UTF-8 becomes U+FFFD.
+    """
+    for piece in line_pieces(data):
+        # The last end is left out: behind it there is no line.
+        if text:
+            yield str(piece[:-1], "utf-8", "replace").split("\n")
+        else:
+            yield bytes(piece[:-1]).split(b"\n")
