@@ -193,6 +193,9 @@ _ALL = (
     Subject("limiter", "Penstock", _PROGRAMS + "limiter"),
     Subject("add-block", "Penstock", _PROGRAMS + "add_block"),
     Subject("recovery", "Penstock", _PROGRAMS + "recovery"),
+    Subject("peer-rate-settle", "pyspark.streaming", _PROGRAMS + "rate_settle_peer", peer=True),
+    Subject("rate-settle", "Penstock", _PROGRAMS + "rate_settle"),
+    Subject("rate-settle-aimd", "Penstock, AIMD", _PROGRAMS + "rate_settle_aimd"),
     Subject(
         "memory",
         "Penstock",
@@ -306,6 +309,30 @@ CASES: tuple[Case, ...] = (
         "recovery of a ledger with one million blocks",
         "recovery",
         checks=(Check("recovery_s", at_most=10, title="seconds"),),
+        main=False,
+    ),
+    Case(
+        "rate-settle",
+        "cold start with backpressure, batches that can do 20,000 records/s",
+        "rate-settle",
+        "peer-rate-settle",
+        (
+            Check("settle_s", times_at_most=0.5, title="time to within 5 %, of the peer's"),
+            Check("queued_batches", at_most=2, title="most that queued up, in full batches"),
+            Check("utilisation", at_least=0.95, title="utilisation in the second half"),
+        ),
+        main=False,
+    ),
+    Case(
+        "rate-settle-aimd",
+        "the same with AIMD",
+        "rate-settle-aimd",
+        "peer-rate-settle",
+        (
+            Check("settle_s", times_at_most=0.5, title="time to within 5 %, of the peer's"),
+            Check("queued_batches", title="most that queued up, of the peer's"),
+            Check("utilisation", at_least=0.8, title="utilisation in the second half"),
+        ),
         main=False,
     ),
     Case(
