@@ -195,6 +195,7 @@ _ALL = (
     Subject("recovery", "Penstock", _PROGRAMS + "recovery"),
     Subject("peer-rate-settle", "pyspark.streaming", _PROGRAMS + "rate_settle_peer", peer=True),
     Subject("rate-settle", "Penstock", _PROGRAMS + "rate_settle"),
+    Subject("rate-group", "Penstock", _PROGRAMS + "rate_group"),
     Subject("rate-settle-aimd", "Penstock, AIMD", _PROGRAMS + "rate_settle_aimd"),
     Subject(
         "memory",
@@ -332,6 +333,16 @@ CASES: tuple[Case, ...] = (
             Check("settle_s", times_at_most=0.5, title="time to within 5 %, of the peer's"),
             Check("queued_batches", title="most that queued up, of the peer's"),
             Check("utilisation", at_least=0.8, title="utilisation in the second half"),
+        ),
+        main=False,
+    ),
+    Case(
+        "rate-group",
+        "one total over eight receivers with unequal sources",
+        "rate-group",
+        checks=(
+            Check("used_share", at_least=0.98, title="part of the total that is used, at least"),
+            Check("largest_used_share", at_most=1.02, title="the same, at most"),
         ),
         main=False,
     ),

@@ -39,17 +39,22 @@ def settle_s(batches):
 
 
 def queued(batches):
-    """Return the most records in batches that wait or run, at any batch's time."""
-    most = 0
+    """Return the most records that waited, at any batch's time: its own, and of those before it.
+
+    Of a batch that runs counts what is left.
+    """
+    most = 0.0
     for now in batches:
-        waiting = [
-            found.records
-            for found in batches
-            if found.at_s <= now.at_s
-            and (found.took_s is None or found.at_s + found.waited_s + found.took_s > now.at_s)
-        ]
+        waiting = (_left(found, now.at_s) for found in batches if found.at_s <= now.at_s)
         most = max(most, sum(waiting))
     return most
+
+
+def _left(found, at_s):
+    if found.took_s is None:
+        return found.records
+    end_s = found.at_s + found.waited_s + found.took_s
+    return found.records * min(1.0, max(0.0, end_s - at_s) / max(found.took_s, 1e-3))
 
 
 def utilisation(batches, since_s, until_s):

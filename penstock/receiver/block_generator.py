@@ -228,7 +228,7 @@ class BlockGenerator:
         self._held_up_s = 0.0
         self._wake_store = block_store.wake
 
-        self._drop_lease: Callable[[], None]
+        self._drop_lease: Callable[[], int]
         self.store: Callable[..., None]
         """See `penstock.receiver.Receiver.store`; an attribute, so that a receiver can bind it."""
         self.store, self._drop_lease = self._make_store()
@@ -315,7 +315,7 @@ class BlockGenerator:
 
     # -- storing -------------------------------------------------------------------------------
 
-    def _make_store(self) -> tuple[Callable[..., None], Callable[[], None]]:
+    def _make_store(self) -> tuple[Callable[..., None], Callable[[], int]]:
         """Build `store` as a closure: its fast path reads no attribute and takes no lock."""
         append = self._assembler.pending.append
         permits: Iterator[bool] = iter(())
@@ -362,9 +362,11 @@ class BlockGenerator:
                 else:
                     add_record(data, position, ack)
 
-        def drop_lease() -> None:
+        def drop_lease() -> int:
             nonlocal permits
-            permits = iter(())
+            dropped, permits = permits, iter(())
+            # Counted by using them up: a thread that is about to take one takes it or finds none.
+            return sum(1 for _ in dropped)
 
         return store, drop_lease
 
@@ -544,9 +546,19 @@ class BlockGenerator:
         )
 
     def update_rate(self, records_per_second: float | None) -> None:
-        """Use a new rate, also for the open block: the lease at the old one is dropped (I8)."""
+        """Use a new rate, also for the open block: the lease at the old one is dropped (I8).
+
+        What is left of it goes back, or a rate that changes often would lose a lease each time.
+        """
+        self._give_lease_back()
         self._limiter.set_rate(records_per_second)
-        self._drop_lease()
+        # A thread may just have leased at the old rate.
+        self._give_lease_back()
+
+    def _give_lease_back(self) -> None:
+        left = self._drop_lease()
+        if left:
+            self._limiter.give_back(left, lessee="single")
 
     def update_byte_rate(self, bytes_per_second: float | None) -> None:
         """Use a new rate of bytes, also for who waits for the old one."""

@@ -46,6 +46,7 @@ class _Running:
     send: SendRates
     usages: dict[int, Usage] = field(default_factory=dict)
     sent: dict[int, tuple[Decision, int]] = field(default_factory=dict)
+    living: set[int] = field(default_factory=set)
 
 
 class RateBook:
@@ -160,7 +161,11 @@ class RateBook:
         known = self._divisions.get(id(plan))
         if known is None:
             # The plan is kept with it, so that its id stays its own.
-            known = self._divisions[id(plan)] = (plan, Division(plan.total, plan.streams))
+            division = Division(plan.total, plan.streams)
+            if self._running is not None:
+                for stream_id in self._running.living.intersection(plan.streams):
+                    division.began(stream_id)
+            known = self._divisions[id(plan)] = (plan, division)
         return known[1]
 
     def _share(self, stream_id: int) -> float | None:
@@ -247,8 +252,11 @@ class RateBook:
     def receiver_started(self, stream_id: int) -> None:
         """Take note that a stream's receiver begins, with the rates that were sent last."""
         with self._lock:
+            if self._running is None:
+                return
+            self._running.living.add(stream_id)
             plan = self._memory(stream_id).group
-            if plan is not None and self._running is not None:
+            if plan is not None:
                 self._division(plan).began(stream_id)
 
     def receiver_stopped(self, stream_id: int) -> None:
@@ -257,6 +265,7 @@ class RateBook:
             if self._running is None:
                 return
             self._running.usages.pop(stream_id, None)
+            self._running.living.discard(stream_id)
             plan = self._memory(stream_id).group
             if plan is not None:
                 self._division(plan).ended(stream_id)

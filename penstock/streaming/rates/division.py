@@ -2,9 +2,11 @@
 
 The rule is max-min fairness: whoever uses less than an equal part gets what it uses, and the others
 divide the rest equally (Bertsekas and Gallager, "Data Networks", section 6.5). Who waits at its
-gate wants more than it has; who does not wants what it used of late, and a little above that. A
-stream without records keeps a small reserve: with the first of them it begins to wait, and the next
-division, a quarter of a second later at most, gives it its part.
+gate wants a multiple of what it has; who does not wants what it used of late, and a little above
+that. A stream without records keeps a small reserve: with the first of them it begins to wait, and
+each division from then on, one every quarter of a second, gives it several times as much as before,
+up to its part. All at once would be sooner; but then a short wait of a stream that needs little,
+as on a busy machine, would cost the others an equal part each time.
 
 At every moment the shares that may be in force, confirmed or on their way, add up to the total at
 most: what one loses is given to another only after the receiver has confirmed.
@@ -26,6 +28,12 @@ _HEADROOM = 1.005
 """What a stream that does not wait is given, by what it used. Bursts pass on what it saved up."""
 _MEMORY_S = 2.0
 """Time constant of the average use."""
+_GROWTH = 4.0
+"""Who waits wants this many times its share, ..."""
+_FIRST = 8.0
+"""... and at least this many times the reserve."""
+_LEAST_S = 0.2
+"""The time between two reports from which a speed can be told. Confirmations come sooner."""
 _WAITED = 0.02
 """Who waited for more than this part of the time wants more."""
 _STALE_S = 2.0
@@ -79,16 +87,18 @@ class Usage:
 
     def take(self, report: ReportGate, now_s: float) -> None:
         """Take note of a report."""
-        last, self._last = self._last, report
         self.seen_s = now_s
         self.version = report.rate_version
         self.queue_fill = max(self.queue_fill, report.queue_fill)
+        last = self._last
         if last is None or last.attempt != report.attempt:
+            self._last = report
             self.rate, self.is_hungry = None, report.is_waiting
             return
         seconds = report.at_s - last.at_s
-        if seconds <= 0:
+        if seconds < _LEAST_S:
             return
+        self._last = report
         rate = max(0, report.records - last.records) / seconds
         was_hungry = self.is_hungry
         self.is_hungry = report.is_waiting or report.waited_s - last.waited_s > _WAITED * seconds
@@ -97,13 +107,19 @@ class Usage:
         weight = 1 - math.exp(-seconds / _MEMORY_S) if is_known else 1.0
         self.rate = (self.rate or 0.0) * (1 - weight) + rate * weight
 
-    def demand(self, now_s: float) -> float:
-        """Return the records per second that it wants."""
+    def demand(self, now_s: float, share: float, reserve: float) -> float:
+        """Return the records per second that it wants.
+
+        Args:
+            now_s: The driver's clock.
+            share: What it has.
+            reserve: What it has at least.
+        """
         if now_s - self.seen_s > _STALE_S:
-            return 0.0
+            return reserve
         if self.is_hungry:
-            return math.inf
-        return (self.rate or 0.0) * _HEADROOM
+            return max(_GROWTH * share, _FIRST * reserve)
+        return max((self.rate or 0.0) * _HEADROOM, reserve)
 
 
 class Division:
@@ -166,8 +182,8 @@ class Division:
         """
         reserve = _RESERVE * self._total / len(self._shares)
         demands = {
-            stream: min(max(usages[stream].demand(now_s), reserve), max(caps[stream], reserve))
-            for stream in self._shares
+            stream: min(usages[stream].demand(now_s, share, reserve), max(caps[stream], reserve))
+            for stream, share in self._shares.items()
         }
         self._wanted = share_out(self._total, demands)
 

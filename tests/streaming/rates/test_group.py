@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.streaming import StreamGraphError
 from penstock.streaming.rates.division import share_out
+from penstock.wire.messages import ReportGate
 from tests.streaming.rates.plant import Book, Group
 
 TOTAL = 300_000.0
@@ -62,12 +63,12 @@ def test_whatever_the_sources_do_the_shares_in_force_stay_within_the_total(
         group.gates[changed].speed = data.draw(st.sampled_from([0.0, 1e4, 1e7]))
 
 
-def test_a_source_that_wakes_up_gets_its_part_at_once() -> None:
+def test_a_source_that_wakes_up_gets_its_part_soon() -> None:
     group = Group(TOTAL, [1e7, 0])
     group.run(5)
     assert group.group.rate.shares[1] < 0.01 * TOTAL
     group.gates[1].speed = 1e7
-    group.run(1)
+    group.run(2)
     assert group.group.rate.shares[1] == pytest.approx(TOTAL / 2, rel=0.02)
 
 
@@ -100,6 +101,29 @@ def test_the_total_can_be_changed_while_it_is_used() -> None:
     group.group.set_rate(1000.0)
     shares = group.group.rate.shares
     assert sum(shares.values()) <= 1000 * (1 + 1e-9)
+
+
+def test_a_group_that_is_made_while_receivers_run_is_divided_like_any_other() -> None:
+    made = Book(2)
+    made.start()
+    for stream in (0, 1):
+        made.book.receiver_started(stream)
+    group = made.book.make_group(1000, [0, 1])
+    assert made.sent[2:] == [(0, 500.0, None), (1, 500.0, None)]
+
+    def report(stream: int, version: int, at_s: float, waiting: bool) -> None:
+        made.clock.advance(500)
+        made.book.on_gate(ReportGate(stream, "a", version, 0, 0.0, waiting, 0.0, at_s))
+
+    for at_s in (1.0, 2.0):
+        report(0, 2, at_s, True)
+        report(1, 2, at_s, False)
+    # What the idle one loses is not given away before it has confirmed.
+    assert group.rate.shares[1] < 10
+    assert group.rate.shares[0] == 500
+    report(1, 3, 3.0, False)
+    assert group.rate.shares[0] > 990
+    assert made.sent[-1][0] == 0
 
 
 def test_another_limit_of_a_member_leaves_the_rest_to_the_others() -> None:
