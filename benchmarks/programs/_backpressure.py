@@ -92,13 +92,45 @@ def observe(side, estimator, speed, *, source_per_s, seconds, stall=None, batch_
         feeder.end()
 
 
+class _State:
+    """What the functions of the stream need.
+
+    They are functions of this module, pickled by name: both sides write the functions of a program
+    to its checkpoints, and locks and listeners cannot be.
+    """
+
+    def __init__(self, speed, stall):
+        self.series = _Series()
+        self.speed = speed
+        self.stall = stall
+
+
+_state = _State(None, None)
+
+
+def _process(time, rdd):
+    begun = clock.monotonic()
+    series = _state.series
+    records = rdd.count()
+    with series.lock:
+        found = series.batches.get(round(time.timestamp() * 1000)) or Observed(0.0, 0)
+    found.speed = _state.speed(max(0.0, found.at_s))
+    pause = records / found.speed
+    if _state.stall is not None and found.at_s >= _state.stall[0]:
+        pause += _state.stall[1]
+        _state.stall = None
+    clock.sleep(max(0.0, begun + pause - clock.monotonic()))
+
+
 def _run(given, port, speed, seconds, stall):
+    global _state
     if given.side == "penstock":
         from penstock.streaming import StreamingContext, StreamingListener
     else:
         from pyspark.streaming import StreamingContext, StreamingListener
 
-    series = _Series()
+    _state = _State(speed, stall)
+    series = _state.series
     sc = spark_context(given)
     ssc = StreamingContext(sc, given.batch_s)
     ssc.checkpoint(given.folder + "/checkpoint")
@@ -124,26 +156,8 @@ def _run(given, port, speed, seconds, stall):
                 found.rate = rate
             tell({"progress": f"{found.at_s:.0f} s, {found.records:,} records in the batch"})
 
-    stalled = []
-
-    def process(time, rdd):
-        begun = clock.monotonic()
-        at_ms = round(time.timestamp() * 1000)
-        records = rdd.count()
-        with series.lock:
-            found = series.batches.get(at_ms)
-            at_s = found.at_s if found is not None else 0.0
-        now = speed(max(0.0, at_s))
-        if found is not None:
-            found.speed = now
-        pause = records / now
-        if stall is not None and at_s >= stall[0] and not stalled:
-            stalled.append(at_s)
-            pause += stall[1]
-        clock.sleep(max(0.0, begun + pause - clock.monotonic()))
-
     ssc.addStreamingListener(Listening())
-    ssc.socketTextStream("127.0.0.1", port, LEVEL).foreachRDD(process)
+    ssc.socketTextStream("127.0.0.1", port, LEVEL).foreachRDD(_process)
     ssc.start()
     if not series.begun.wait(_START_BOUND_S):
         raise SystemExit(f"no record within {_START_BOUND_S:g} s")

@@ -20,7 +20,7 @@ TOTAL = 60_000
 SPEEDS = (0, 100, 1_000, 2_000, 5_000, 12_000, None, None)
 """Records per second; None for as many as pass."""
 SECONDS = 30.0
-SETTLING_S = 5.0
+SETTLING_S = 10.0
 _TICK_S = 0.01
 
 
