@@ -161,6 +161,11 @@ _ALL = (
         peer=True,
     ),
     Subject("words", "Penstock", _streaming("penstock", "word_count", feeder=_WORDS)),
+    Subject(
+        "own-words",
+        "Penstock, functions that it does not recognise",
+        _streaming("penstock", "word_count", "own", feeder=_WORDS),
+    ),
     *(
         Subject(
             f"{prefix}latency-{milliseconds}",
@@ -256,6 +261,7 @@ CASES: tuple[Case, ...] = (
         "words",
         "peer-words",
         (Check("records_per_s", times_at_least=4),),
+        ("own-words",),
     ),
     Case(
         "latency",

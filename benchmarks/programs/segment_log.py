@@ -3,7 +3,8 @@
 Raw writes are tried in several ways and sizes, each with nothing but the write itself: direct into
 a preallocated file (its first write, as the log does it, and once more over written blocks),
 direct by two threads at a time, and through the page cache with `fdatasync`. The log appends slots
-of the same sizes, with everything that it does beside: headers, segments, their ends. It is given
+of the same sizes, with everything that it does beside: headers, segments, their ends, and the
+removal of old segments, whose files it uses again; a first part is left out. It is given
 the payload's checksum, so that the figure is of the log and not of CRC-32C (a receiver has the log
 compute it, at more than ten times the disk's speed).
 
@@ -103,10 +104,16 @@ def log(folder, size, slot):
     checksum = crc32c(slot[RECORD_HEADER_SIZE:size])
 
     def write():
+        last = 0
         for _ in range(0, TOTAL, size):
-            writer.append_slot(1, slot[:size], size - RECORD_HEADER_SIZE, checksum)
+            place = writer.append_slot(1, slot[:size], size - RECORD_HEADER_SIZE, checksum)
+            if place.segment > last:
+                # As batches do it that are done: what is older is needed no more.
+                writer.remove_segments(range(last, place.segment))
+                last = place.segment
 
     try:
+        write()  # A log that runs for a while writes into the files of removed segments.
         return rate(write)
     finally:
         writer.close()

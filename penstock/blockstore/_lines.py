@@ -41,11 +41,11 @@ def line_column(data: memoryview, kind: pa.DataType) -> pa.Array:
     )
 
 
-def line_pieces(data: memoryview) -> Iterator[memoryview]:
-    """Cut the bytes behind line ends, into pieces that the processor's cache can hold."""
+def line_pieces(data: memoryview, size: int = _PIECE) -> Iterator[memoryview]:
+    """Cut the bytes behind line ends, into pieces of about `size` bytes."""
     at = 0
     while at < len(data):
-        end = _end_after(data, min(at + _PIECE, len(data)))
+        end = _end_after(data, min(at + size, len(data)))
         yield data[at:end]
         at = end
 

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.blockstore._direct_reads import read_range
-from penstock.blockstore._lines import line_chunks, line_column
+from penstock.blockstore._lines import line_chunks, line_column, line_pieces
 from penstock.blockstore.builder import (
     DESCRIPTOR,
     KIND_CODES,
@@ -160,6 +160,10 @@ class Block:
             if self.kind is BlockKind.PICKLED:
                 chunk = list(map(pickle.loads, chunk))
             yield chunk
+
+    def line_pieces(self, size: int) -> Iterator[memoryview]:
+        """Yield the bytes of a block of lines: whole lines with their LF, about `size` bytes."""
+        return line_pieces(self.data, size)
 
     def records(self) -> Iterator[Any]:
         """Iterate over the records as Python objects, in order (I5)."""

@@ -26,7 +26,7 @@ from pyspark import traceback_utils as _untyped_traceback_utils
 from pyspark.core.rdd import Partitioner, portable_hash
 from pyspark.shuffle import Aggregator, ExternalMerger, get_used_memory
 
-__all__ = ["Combiner", "combine_by_key", "count_keys", "reduce_records"]
+__all__ = ["Combiner", "add_weighted", "combine_by_key", "count_keys", "reduce_records"]
 
 # PySpark does not type these.
 _serializers: Any = _untyped_serializers
@@ -124,6 +124,14 @@ def count_keys(rdd: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
     return _shuffle(rdd, write, partitions).mapPartitionsWithIndex(
         merge, preservesPartitioning=True
     )
+
+
+def add_weighted(counted: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
+    """Return an RDD of each key of pairs of key and number, with `weight` times its sum."""
+    addition = Combiner(None, _plus, _plus, is_addition=True)
+    if weight != 1:
+        counted = counted.map(lambda pair: (pair[0], pair[1] * weight))
+    return combine_by_key(counted, addition, partitions)
 
 
 def reduce_records(rdd: RDD[Any], func: Callable[[Any, Any], Any]) -> RDD[Any]:

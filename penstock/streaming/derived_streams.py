@@ -8,9 +8,16 @@ from typing import Any
 from pyspark import RDD
 
 from penstock.streaming._arity import TimedFunction
-from penstock.streaming._combine import Combiner, combine_by_key, count_keys, reduce_records
+from penstock.streaming._combine import (
+    Combiner,
+    add_weighted,
+    combine_by_key,
+    count_keys,
+    reduce_records,
+)
 from penstock.streaming._fusion import FusedFunction, MapOperation, NarrowOperation
 from penstock.streaming._recognition import paired_constant
+from penstock.streaming._words import counted_words, split_words
 from penstock.streaming.durations import batch_datetime
 from penstock.streaming.graph import common_slide
 from penstock.streaming.node import DStreamNode
@@ -56,6 +63,11 @@ def fused_rdd(
     rdd = source.get_or_compute(time_ms)
     if rdd is None or not operations:
         return rdd
+    words = split_words(rdd, operations[0])
+    if words is not None:
+        rdd, operations = words, operations[1:]
+        if not operations:
+            return rdd
     function = FusedFunction(operations)
     return rdd.mapPartitionsWithIndex(function, function.preserves_partitioning)
 
@@ -87,6 +99,11 @@ class ShuffledDStream(DStreamNode):
         if weight is None or parent.operation.preserves_partitioning:
             return None
         source, operations = parent.plan()
+        if len(operations) == 2:
+            lines = source.get_or_compute(time_ms)
+            counted = None if lines is None else counted_words(lines, operations[0])
+            if counted is not None:
+                return add_weighted(counted, weight, self.partitions)
         rdd = fused_rdd(source, operations[:-1], time_ms)
         return None if rdd is None else count_keys(rdd, weight, self.partitions)
 

@@ -54,7 +54,8 @@ class LogReport:
     Attributes:
         folder: The log's folder.
         segments: One report per segment, in order.
-        unfinished: Names of files that a crash left before they became segments.
+        unfinished: Names of files that are no segments yet, or no longer: left by a crash, or a
+            living writer's spare.
         actions: What `repair` did, in words.
     """
 

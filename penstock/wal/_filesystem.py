@@ -97,6 +97,10 @@ class FileSystem(Protocol):
         """
         ...
 
+    def reopen(self, path: str, *, direct: bool) -> AppendFile:
+        """Open a file for writing over what it holds; otherwise as `create`."""
+        ...
+
     def open(self, path: str) -> ReadFile:
         """Open a file for reading."""
         ...

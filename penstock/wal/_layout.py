@@ -12,7 +12,8 @@ Record header, 64 bytes::
     16 length u64         payload bytes, no padding
     24 sequence u64       1, 2, 3, … per writer
     32 committed u64      highest sequence committed to the policy when this was written
-    40 log id 16 bytes    random, one per writer
+    40 log id 8 bytes     random, one per writer
+    48 segment u64        number of its segment
     56 reserved u64       0
 """
 
@@ -32,6 +33,7 @@ __all__ = [
     "INDEX_ENTRY",
     "KIND_INDEX",
     "KIND_SEGMENT",
+    "LOG_ID_SIZE",
     "MAGIC",
     "MAX_KIND",
     "RECORD_HEADER_SIZE",
@@ -47,17 +49,21 @@ __all__ = [
     "parse_segment_header",
     "parse_trailer",
     "round_up",
+    "segment_owner",
 ]
 
 FORMAT_VERSION = 1
 RECORD_HEADER_SIZE = 64
 TRAILER_SIZE = 64
+LOG_ID_SIZE = 8
 MAGIC = 0x31525350  # b"PSR1" read as a little-endian integer
 _TRAILER_MAGIC = 0x31545350  # b"PST1"
 
 MAX_KIND = 0xFEFF
 KIND_SEGMENT = 0xFFFF
 KIND_INDEX = 0xFFFE
+_RECYCLED = 1
+"""Flag in a segment's header."""
 
 HEADER = struct.Struct("<IIIHHQQQ16sQ")
 _HEADER_BODY = struct.Struct("<IHHQQQ16sQ")
@@ -115,7 +121,8 @@ class SegmentHeader:
             log with this sequence or a higher one belongs to a failed append and is void.
         committed: Highest committed sequence when the segment was begun.
         created_ms: Wall time of creation in milliseconds, for people only.
-        log_id: The writer's random id.
+        owner: What its records carry, see `segment_owner`.
+        recycled: The file was a segment before: behind its records lie remains of others.
         user_header: Bytes that the log's owner put there.
         size: Bytes of the header in the segment, padding included.
     """
@@ -126,9 +133,15 @@ class SegmentHeader:
     first_sequence: int
     committed: int
     created_ms: int
-    log_id: bytes
+    owner: bytes
+    recycled: bool
     user_header: bytes
     size: int
+
+    @property
+    def log_id(self) -> bytes:
+        """The writer's random id."""
+        return self.owner[:LOG_ID_SIZE]
 
 
 @dataclass(frozen=True)
@@ -140,14 +153,23 @@ class Trailer:
         record_count: Records in the segment.
         first_sequence: Sequence of the first.
         committed: Highest committed sequence when the segment was closed.
-        log_id: The writer's random id.
+        owner: As in the segment's header.
     """
 
     index_offset: int
     record_count: int
     first_sequence: int
     committed: int
-    log_id: bytes
+    owner: bytes
+
+
+def segment_owner(log_id: bytes, number: int) -> bytes:
+    """Return the 16 bytes that the records of one segment carry, and no others.
+
+    They tell a record from remains of other logs, and in a recycled file from those of the segment
+    that it was before.
+    """
+    return log_id + number.to_bytes(16 - LOG_ID_SIZE, "little")
 
 
 def round_up(size: int, alignment: int) -> int:
@@ -156,10 +178,10 @@ def round_up(size: int, alignment: int) -> int:
 
 
 def pack_header(
-    payload_crc: int, kind: int, length: int, sequence: int, committed: int, log_id: bytes
+    payload_crc: int, kind: int, length: int, sequence: int, committed: int, owner: bytes
 ) -> bytes:
     """Return the 64 bytes that stand before a payload."""
-    body = _HEADER_BODY.pack(payload_crc, kind, 0, length, sequence, committed, log_id, 0)
+    body = _HEADER_BODY.pack(payload_crc, kind, 0, length, sequence, committed, owner, 0)
     return _HEADER_FRONT.pack(MAGIC, crc32c(body)) + body
 
 
@@ -234,14 +256,15 @@ def pack_segment_header(
     first_sequence: int,
     committed: int,
     created_ms: int,
-    log_id: bytes,
+    owner: bytes,
+    recycled: bool,
     user_header: bytes,
 ) -> bytes:
     """Return a segment's first record, padded to the alignment."""
     payload = (
         _SEGMENT.pack(
             FORMAT_VERSION,
-            0,
+            _RECYCLED if recycled else 0,
             alignment,
             number,
             previous,
@@ -251,7 +274,7 @@ def pack_segment_header(
         )
         + user_header
     )
-    header = pack_header(crc32c(payload), KIND_SEGMENT, len(payload), 0, committed, log_id)
+    header = pack_header(crc32c(payload), KIND_SEGMENT, len(payload), 0, committed, owner)
     size = round_up(RECORD_HEADER_SIZE + len(payload), alignment)
     return (header + payload).ljust(size, b"\0")
 
@@ -263,11 +286,11 @@ def parse_segment_header(buffer: memoryview) -> SegmentHeader:
         CorruptRecordError: It is not one, or of a format that this version does not read.
     """
     payload = parse_record(buffer, expected_sequence=0)
-    _, _, _, kind, _, length, _, committed, log_id, _ = HEADER.unpack_from(buffer)
+    _, _, _, kind, _, length, _, committed, owner, _ = HEADER.unpack_from(buffer)
     if kind != KIND_SEGMENT or length < _SEGMENT.size:
         raise CorruptRecordError(None, 0, "no segment header at the beginning")
     fields = _SEGMENT.unpack_from(payload)
-    version, _, alignment, number, previous, first_sequence, created_ms, user_size = fields
+    version, flags, alignment, number, previous, first_sequence, created_ms, user_size = fields
     if version != FORMAT_VERSION:
         raise CorruptRecordError(
             None, 0, f"format version {version}; this version reads {FORMAT_VERSION}"
@@ -279,7 +302,8 @@ def parse_segment_header(buffer: memoryview) -> SegmentHeader:
         first_sequence=first_sequence,
         committed=committed,
         created_ms=created_ms,
-        log_id=log_id,
+        owner=owner,
+        recycled=bool(flags & _RECYCLED),
         user_header=bytes(payload[_SEGMENT.size : _SEGMENT.size + user_size]),
         size=round_up(RECORD_HEADER_SIZE + length, alignment),
     )
@@ -292,7 +316,7 @@ def pack_trailer(trailer: Trailer) -> bytes:
         trailer.record_count,
         trailer.first_sequence,
         trailer.committed,
-        trailer.log_id,
+        trailer.owner,
         0,
     )
     return _HEADER_FRONT.pack(_TRAILER_MAGIC, crc32c(body)) + body
@@ -302,7 +326,7 @@ def parse_trailer(buffer: bytes) -> Trailer | None:
     """Return the trailer in these 64 bytes, None when they are none."""
     if len(buffer) != TRAILER_SIZE:
         return None
-    magic, crc, index_offset, count, first_sequence, committed, log_id, _ = _TRAILER.unpack(buffer)
+    magic, crc, index_offset, count, first_sequence, committed, owner, _ = _TRAILER.unpack(buffer)
     if magic != _TRAILER_MAGIC or crc32c(buffer[8:]) != crc:
         return None
-    return Trailer(index_offset, count, first_sequence, committed, log_id)
+    return Trailer(index_offset, count, first_sequence, committed, owner)

@@ -52,6 +52,9 @@ class LocalFileSystem:
     def create(self, path: str, *, direct: bool) -> LocalAppendFile:
         return LocalAppendFile(path, direct)
 
+    def reopen(self, path: str, *, direct: bool) -> LocalAppendFile:
+        return LocalAppendFile(path, direct, new=False)
+
     def open(self, path: str) -> LocalReadFile:
         return LocalReadFile(path)
 
@@ -113,8 +116,8 @@ class LocalFileSystem:
 class LocalAppendFile:
     """A file of this host that is being written."""
 
-    def __init__(self, path: str, direct: bool) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    def __init__(self, path: str, direct: bool, *, new: bool = True) -> None:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if new else 0)
         self._path = path
         self._dsync = hasattr(os, "RWF_DSYNC")
         self._direct = False

@@ -13,6 +13,7 @@ __all__ = [
     "DAMAGED_SUFFIX",
     "LOCK_NAME",
     "NEW_SUFFIX",
+    "SPARE_SUFFIX",
     "is_unwritable",
     "list_names",
     "make_folders",
@@ -23,7 +24,8 @@ __all__ = [
 LOCK_NAME = "LOCK"
 NEW_SUFFIX = ".new"
 DAMAGED_SUFFIX = ".damaged"
-_NAME = re.compile(r"segment-(\d{12})\.log(\.new|\.damaged)?")
+SPARE_SUFFIX = ".spare"
+_NAME = re.compile(r"segment-(\d{12})\.log(\.new|\.damaged|\.spare)?")
 
 
 def segment_path(folder: str, number: int) -> str:
@@ -41,8 +43,8 @@ def list_names(fs: FileSystem, folder: str) -> tuple[list[int], list[str], int]:
     """Look into a log's folder.
 
     Returns:
-        Numbers of its segments in order; names of unfinished files; the highest number that any
-        name in it ever used (quarantined and unfinished ones count), 0 when there is none.
+        Numbers of its segments in order; names of unfinished and spare files; the highest number
+        that any name in it ever used (those and quarantined ones count), 0 when there is none.
     """
     numbers: list[int] = []
     unfinished: list[str] = []
@@ -54,7 +56,7 @@ def list_names(fs: FileSystem, folder: str) -> tuple[list[int], list[str], int]:
         highest = max(highest, int(match[1]))
         if match[2] is None:
             numbers.append(int(match[1]))
-        elif match[2] == NEW_SUFFIX:
+        elif match[2] in (NEW_SUFFIX, SPARE_SUFFIX):
             unfinished.append(name)
     return sorted(numbers), sorted(unfinished), highest
 

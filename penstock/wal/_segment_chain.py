@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from penstock.clock import Clock
 from penstock.wal._filesystem import FileSystem
-from penstock.wal._names import segment_path
+from penstock.wal._layout import LOG_ID_SIZE
+from penstock.wal._names import SPARE_SUFFIX, segment_path
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._segment_writer import SegmentWriter, new_scratch
 
@@ -29,6 +30,11 @@ class SegmentChain:
     Attributes:
         open: The open segment, None after a failure.
         log_id: Random bytes that all records of this writer carry.
+
+    *Recycling.* Writing over blocks that a file has already is faster than filling reserved ones:
+    the file system need not note for each that it is written now. So a segment that is removed is
+    kept as the spare for the next one, if it is written by direct I/O (a segment that is mapped
+    through the page cache must not change).
     """
 
     def __init__(
@@ -60,7 +66,8 @@ class SegmentChain:
         self._syncs = 0
         self._sync_seconds_total = 0.0
         self._sync_seconds_max = 0.0
-        self.log_id = secrets.token_bytes(16)
+        self.log_id = secrets.token_bytes(LOG_ID_SIZE)
+        self._spare: str | None = None
         self.open: SegmentWriter | None = None
 
     def begin(self, needed: int, *, first_sequence: int, committed: int) -> SegmentWriter:
@@ -73,9 +80,11 @@ class SegmentChain:
         number = self._next_number
         # Also a number whose segment could not be begun is spent: its name may be on the disk.
         self._next_number += 1
+        spare, self._spare = self._spare, None
         segment = SegmentWriter.create(
             self._fs,
             self._folder,
+            spare=spare,
             number=number,
             previous=self._highest_begun,
             alignment=self._options.alignment,
@@ -179,6 +188,12 @@ class SegmentChain:
     def end(self) -> None:
         """Put in order what can be, when the writer closes."""
         self._trim()
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            try:
+                self._fs.remove(spare)
+            except OSError as error:
+                _logger.warning("could not remove %s: %s", spare, error)
 
     def remove(self, numbers: Iterable[int]) -> OSError | None:
         """Remove segments, except those that must stay.
@@ -198,7 +213,7 @@ class SegmentChain:
             if number >= self._highest_begun or any(number > other for other in kept):
                 continue
             try:
-                self._fs.remove(segment_path(self._folder, number))
+                self._remove(number)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -209,6 +224,15 @@ class SegmentChain:
             with self._lock:
                 self._removed += 1
         return failed
+
+    def _remove(self, number: int) -> None:
+        path = segment_path(self._folder, number)
+        whole = number not in self._untrimmed and number not in self._unforced
+        if self._spare is None and whole and self.open is not None and self.open.direct:
+            self._fs.rename(path, path + SPARE_SUFFIX)
+            self._spare = path + SPARE_SUFFIX
+        else:
+            self._fs.remove(path)
 
     def statistics(
         self,

@@ -92,8 +92,8 @@ class SegmentReader:
         if self.size < self.header.size + TRAILER_SIZE:
             return None
         trailer = parse_trailer(file.read(self.size - TRAILER_SIZE, TRAILER_SIZE))
-        # A trailer that another log left in recycled space is none of ours.
-        return trailer if trailer and trailer.log_id == self.header.log_id else None
+        # A trailer that another segment left in recycled space is none of ours.
+        return trailer if trailer and trailer.owner == self.header.owner else None
 
     def index(self) -> list[tuple[int, RecordPlace]] | None:
         """Return kind and place of each record from the index, None when there is none."""
@@ -158,7 +158,7 @@ class SegmentReader:
         # The loop over small records is the hot path of recovery: everything is a local name,
         # and nothing is called per record that can be avoided.
         number = self.number
-        log_id = self.header.log_id
+        own = self.header.owner
         mask = self.header.alignment - 1
         file_size = file.size
         stop = void_from if void_from is not None else 1 << 64
@@ -187,7 +187,7 @@ class SegmentReader:
                 if (
                     magic != MAGIC
                     or found != sequence
-                    or owner != log_id
+                    or owner != own
                     or crc(view[at + 8 : body]) != header_crc
                 ):
                     reason = "no readable record header"
@@ -253,7 +253,7 @@ class SegmentReader:
         committed = max((place[2] for place in found), default=0)
         if self.trailer is not None:
             committed = max(committed, self.trailer.committed)
-        clean = not found and self._is_zero(file, position)
+        clean = not found and self._is_unwritten(file, position)
         # Without the segment right after it nobody says where an abandoned one ended: later ones
         # know the sequence as committed, which may have been in the one that was released.
         if committed < sequence and (followed or not clean):
@@ -319,7 +319,7 @@ class SegmentReader:
         if reason is not None:
             return 0
         fields = HEADER.unpack_from(view)
-        if fields[8] != self.header.log_id:
+        if fields[8] != self.header.owner:
             return 0
         end = RECORD_HEADER_SIZE + length
         if position + end > file.size:
@@ -343,6 +343,15 @@ class SegmentReader:
         finally:
             file.close()
         return highest
+
+    def _is_unwritten(self, file: ReadFile, position: int) -> bool:
+        """Tell whether nothing of this segment lies there, as far as that can be seen."""
+        if not self.header.recycled:
+            return self._is_zero(file, position)
+        # What lies there may be older than this segment; only a header of its own proves a write.
+        header = memoryview(self._read(file, position, RECORD_HEADER_SIZE))
+        reason, _ = check_header(header)
+        return reason is not None or HEADER.unpack_from(header)[8] != self.header.owner
 
     def _is_zero(self, file: ReadFile, position: int) -> bool:
         zeros = bytes(_CHUNK)

@@ -11,6 +11,7 @@ import ctypes
 import errno
 import logging
 import mmap
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ from penstock.wal._layout import (
     pack_segment_header,
     pack_trailer,
     round_up,
+    segment_owner,
 )
 from penstock.wal._names import NEW_SUFFIX, segment_path
 
@@ -96,7 +98,7 @@ class SegmentWriter:
         number: int,
         alignment: int,
         capacity: int,
-        log_id: bytes,
+        owner: bytes,
         first_sequence: int,
         end: int,
         begun_s: float,
@@ -106,7 +108,7 @@ class SegmentWriter:
         self._file = file
         self._alignment = alignment
         self._capacity = capacity
-        self._log_id = log_id
+        self._owner = owner
         self._scratch = scratch
         self._index = bytearray()
         self._file_lock = threading.Lock()
@@ -128,6 +130,7 @@ class SegmentWriter:
         fs: FileSystem,
         folder: str,
         *,
+        spare: str | None,
         number: int,
         previous: int,
         alignment: int,
@@ -151,6 +154,9 @@ class SegmentWriter:
             OSError: The segment is not begun; what was left of it is removed if possible.
         """
         path = segment_path(folder, number)
+        present = path + NEW_SUFFIX
+        file, recycled = _new_file(fs, present, spare, direct)
+        owner = segment_owner(log_id, number)
         header = pack_segment_header(
             number=number,
             previous=previous,
@@ -158,12 +164,11 @@ class SegmentWriter:
             first_sequence=first_sequence,
             committed=committed,
             created_ms=created_ms,
-            log_id=log_id,
+            owner=owner,
+            recycled=recycled,
             user_header=user_header,
         )
         needed = len(header) + needed + _index_size(1, alignment)
-        file = fs.create(path + NEW_SUFFIX, direct=direct)
-        present = path + NEW_SUFFIX
         try:
             capacity = _preallocate(file, max(segment_size, needed), needed)
             segment = cls(
@@ -173,7 +178,7 @@ class SegmentWriter:
                 number=number,
                 alignment=alignment,
                 capacity=capacity,
-                log_id=log_id,
+                owner=owner,
                 first_sequence=first_sequence,
                 end=len(header),
                 begun_s=begun_s,
@@ -244,7 +249,7 @@ class SegmentWriter:
         """
         pieces: list[tuple[int, list[Buffer]]] = []
         run: list[Buffer] | None = None
-        number, log_id, mask = self.number, self._log_id, self._alignment - 1
+        number, owner, mask = self.number, self._owner, self._alignment - 1
         offset = self.end
         sequence = self.next_sequence
         for unit in units:
@@ -252,7 +257,7 @@ class SegmentWriter:
                 record = unit.records[0]
                 length = RECORD_HEADER_SIZE + record.length
                 unit.slot[:RECORD_HEADER_SIZE] = pack_header(
-                    record.crc, record.kind, record.length, sequence, committed, log_id
+                    record.crc, record.kind, record.length, sequence, committed, owner
                 )
                 # The padding goes to the disk too: it must not carry what an earlier block left.
                 unit.slot[length : unit.size] = bytes(unit.size - length)
@@ -269,7 +274,7 @@ class SegmentWriter:
             for record in unit.records:
                 length = RECORD_HEADER_SIZE + record.length
                 run.append(
-                    pack_header(record.crc, record.kind, record.length, sequence, committed, log_id)
+                    pack_header(record.crc, record.kind, record.length, sequence, committed, owner)
                 )
                 run.extend(record.buffers)
                 padding = -length & mask
@@ -372,10 +377,10 @@ class SegmentWriter:
         """
         index = bytes(self._index)
         header = pack_header(
-            crc32c(index), KIND_INDEX, len(index), self.next_sequence, committed, self._log_id
+            crc32c(index), KIND_INDEX, len(index), self.next_sequence, committed, self._owner
         )
         trailer = pack_trailer(
-            Trailer(self.end, self.record_count, self.first_sequence, committed, self._log_id)
+            Trailer(self.end, self.record_count, self.first_sequence, committed, self._owner)
         )
         size = _index_size(self.record_count, self._alignment)
         gap = bytes(size - RECORD_HEADER_SIZE - len(index) - TRAILER_SIZE)
@@ -390,6 +395,28 @@ class SegmentWriter:
     def abandon(self) -> None:
         """Close the file as it is: a write failed, and what lies behind `end` is void."""
         self._close()
+
+
+def _new_file(
+    fs: FileSystem, path: str, spare: str | None, direct: bool
+) -> tuple[AppendFile, bool]:
+    """Make a file for a segment, of a removed one if there is one.
+
+    Returns:
+        The file, and whether it holds remains.
+    """
+    if spare is not None:
+        try:
+            fs.rename(spare, path)
+            # Its old name must not come back after a power loss with what is written now.
+            fs.sync_folder(os.path.dirname(path))
+            return fs.reopen(path, direct=direct), True
+        except OSError as error:
+            _logger.warning("could not use %s again: %s", spare, error)
+            for left in (spare, path):
+                with contextlib.suppress(FileNotFoundError):
+                    fs.remove(left)
+    return fs.create(path, direct=direct), False
 
 
 def _index_size(records: int, alignment: int) -> int:

@@ -164,7 +164,7 @@ class LogWriter:
 
     @property
     def log_id(self) -> bytes:
-        """The 16 random bytes that all records of this writer carry."""
+        """The random bytes that all records of this writer carry."""
         return self._chain.log_id
 
     def __enter__(self) -> LogWriter:

@@ -182,6 +182,10 @@ class FaultyFileSystem:
             folder.change({name: file})
             return _FaultyAppendFile(self, file, direct and self._direct)
 
+    def reopen(self, path: str, *, direct: bool) -> _FaultyAppendFile:
+        with self._call("reopen"):
+            return _FaultyAppendFile(self, self._file(path), direct and self._direct)
+
     def open(self, path: str) -> _FaultyReadFile:
         with self._call("open"):
             return _FaultyReadFile(self, self._file(path))
@@ -201,6 +205,8 @@ class FaultyFileSystem:
             folder, name = self._parent(source)
             _, new_name = self._parent(target)
             assert new_name not in folder.names, "a name is used twice"
+            if name not in folder.names:
+                raise FileNotFoundError(errno.ENOENT, "not there", source)
             folder.change({name: None, new_name: folder.names[name]})
 
     def remove(self, path: str) -> None:

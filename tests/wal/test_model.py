@@ -73,7 +73,7 @@ class LogMachine(RuleBasedStateMachine):
     @initialize(
         seed=st.integers(0, 2**32),
         policy=st.sampled_from([*SyncPolicy, SyncPolicy.ALWAYS]),
-        alignment=st.sampled_from([64, 512, 4096]),
+        alignment=st.sampled_from([64, 512, 4096, 4096]),
         direct=st.booleans(),
         segments=st.sampled_from([4, 8, 40]),
     )
@@ -175,14 +175,24 @@ class LogMachine(RuleBasedStateMachine):
     @rule(ordinal=st.integers(0, 3), count=st.integers(1, 2))
     def remove(self, ordinal: int, count: int) -> None:
         segments = sorted({entry.place.segment for entry in self.entries if entry.place})
-        chosen = segments[ordinal : ordinal + count]
-        if self.writer is None or self.writer.statistics().segment in chosen:
+        if self.writer is None:
             return
+        is_open = self.writer.statistics().segment
+        chosen = [number for number in segments[ordinal : ordinal + count] if number != is_open]
         for entry in self.entries:
             if entry.place is not None and entry.place.segment in chosen:
                 entry.removed = True
         with self.faults([]) as writer:
             writer.remove_segments(chosen)
+
+    @rule(sizes=st.lists(SIZES, min_size=2, max_size=5))
+    def go_round(self, sizes: list[int]) -> None:
+        """Remove all but the open segment time and again, so that files are used again."""
+        for size in sizes:
+            self.append_slot(size)
+            self.roll()
+            self.append(1, size, False)
+            self.remove(0, 100)
 
     @rule()
     def close_and_open(self) -> None:
@@ -203,6 +213,7 @@ class LogMachine(RuleBasedStateMachine):
                 "sync",
                 "sync_file",
                 "create",
+                "reopen",
                 "preallocate",
                 "rename",
                 "sync_folder",
