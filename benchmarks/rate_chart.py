@@ -92,9 +92,16 @@ def draw(path: str, series: dict[str, list[dict[str, Any]]]) -> None:
     above.set_title("Thousand records in each batch of 1 s", fontsize=9, loc="left", color=_INK)
     below.set_title("Seconds from batch time to its end", fontsize=9, loc="left", color=_INK)
     below.set_xlabel("seconds", fontsize=8, color=_INK)
-    below.axvline(4 * PHASE_S - 5, color=_INK, linewidth=0.6)
     stalled_s = 4 * PHASE_S - 5
-    below.annotate(f" a batch stalls for {STALL_S:g} s", (stalled_s, 0), fontsize=7)
+    below.axvline(stalled_s, color=_INK, linewidth=0.6)
+    below.text(
+        stalled_s,
+        0.92,
+        f" a batch stalls for {STALL_S:g} s",
+        transform=below.get_xaxis_transform(),
+        fontsize=7,
+        color=_INK,
+    )
     for axes in (above, below):
         axes.set_ylim(bottom=0)
         axes.tick_params(labelsize=7)
