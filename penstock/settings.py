@@ -300,8 +300,8 @@ class Settings:
         "spark.penstock.backpressure.aimd.increase",
         Factor(maximum=1.0, is_open=True),
         "0.05",
-        "What the estimator `aimd` adds after each good batch, as a part of the rate that was too "
-        "high last.",
+        "What the estimator `aimd` adds after a good batch, as a part of the rate that was too "
+        "high last. While batches take less than half of their interval, it doubles the rate.",
     )
     aimd_decrease: float = _setting(
         "spark.penstock.backpressure.aimd.decrease",

@@ -8,6 +8,8 @@ __all__ = ["AIMDRateEstimator"]
 
 _FULL_BATCH = 0.95
 """A batch that takes more of its interval than this has no room left."""
+_ROOM = 0.5
+"""A batch that takes less of its interval than this leaves room for as much again."""
 _FULL_QUEUE = 0.8
 _USED = 0.8
 """A source that used less of the rate than this says nothing about a higher one."""
@@ -26,10 +28,12 @@ class AIMDRateEstimator(RateEstimator):
     was nearly full. Then the rate becomes `decrease` times the lower of itself and the batch's
     speed, but not less than half of itself. The next decrease below the speed waits for a batch
     that was received wholly at the new rate, as before that nothing can be known of it. A batch
-    that is not late raises the rate by `increase` times the rate that was too high last; before the
-    first late batch it doubles (slow start). Nothing is raised while batches wait, nor when the
-    source used less than four fifths of the rate. While batches wait, the rate that is given out is
-    lowered further, by a tenth for each interval that they wait and down to a half.
+    that took less than half of its interval doubles the rate: that is the slow start, and the way
+    back after a cut that went too deep. Another one that is not late raises the rate by `increase`
+    times the higher of itself and the rate that was too high last. Nothing is raised while batches
+    wait, nor when the source used less than four fifths of the rate. While batches wait, the rate
+    that is given out is lowered further, by a tenth for each interval that they wait and down to a
+    half.
 
     So, unlike PID, a slow source does not pull the rate down: when it has much to send all at once,
     it passes at the last rate that was good. In turn the rate always swings a little below what is
@@ -69,7 +73,7 @@ class AIMDRateEstimator(RateEstimator):
         self._min_rate = min_rate
         self._rate: float | None = None
         self._given = 0.0
-        self._step: float | None = None
+        self._too_high = 0.0
         self._cut_ms: int | None = None
         self._latest_ms = -1
 
@@ -93,7 +97,8 @@ class AIMDRateEstimator(RateEstimator):
             is_new = self._cut_ms is None or begun_ms >= self._cut_ms
             rate = self._cut(time_ms, rate, elements * 1000 / processing_delay_ms, is_new)
         elif waited <= _CAUGHT_UP and arrived >= _USED * self._given:
-            rate += rate if self._step is None else self._step
+            has_room = processing_delay_ms < _ROOM * self._batch_ms
+            rate += rate if has_room else self._increase * max(rate, self._too_high)
         self._rate = rate
         self._given = rate
         if waited > _CAUGHT_UP:
@@ -115,5 +120,5 @@ class AIMDRateEstimator(RateEstimator):
         if lower >= rate:
             return rate
         self._cut_ms = time_ms
-        self._step = self._increase * rate
+        self._too_high = rate
         return lower

@@ -45,7 +45,7 @@ class Plant:
             self.batch()
 
 
-def test_it_doubles_until_a_batch_is_full_and_settles_below_the_speed() -> None:
+def test_it_doubles_while_there_is_room_and_settles_below_the_speed() -> None:
     plant = Plant(AIMDRateEstimator(BATCH_MS), 50_000)
     plant.run(40)
     assert max(plant.rates) < 2 * 50_000
@@ -89,6 +89,15 @@ def test_one_slow_batch_costs_half_at_most_and_is_caught_up_with() -> None:
     assert plant.rates[-1] > 0.75 * 50_000
 
 
+def test_slow_first_batches_do_not_end_the_slow_start() -> None:
+    """The first jobs of a Spark take seconds, whatever they have to do."""
+    plant = Plant(AIMDRateEstimator(BATCH_MS), 50_000)
+    for _ in range(4):
+        plant.batch(stalled_ms=1500)
+    plant.run(40)
+    assert all(0.7 * 50_000 < rate < 1.1 * 50_000 for rate in plant.rates[-10:])
+
+
 def test_a_slow_source_does_not_pull_the_rate_down() -> None:
     plant = Plant(AIMDRateEstimator(BATCH_MS), 50_000)
     plant.run(30)
@@ -97,7 +106,7 @@ def test_a_slow_source_does_not_pull_the_rate_down() -> None:
     plant.run(30)
     assert plant.rates[-1] >= 0.8 * known
     # Nor does what was never used become a rate.
-    assert plant.rates[-1] <= 1.1 * known
+    assert plant.rates[-1] <= 1.2 * known
 
 
 def test_a_full_queue_lowers_the_rate_although_batches_are_fast() -> None:
