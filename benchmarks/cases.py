@@ -202,6 +202,7 @@ _ALL = (
     Subject("rate-settle", "Penstock", _PROGRAMS + "rate_settle"),
     Subject("rate-group", "Penstock", _PROGRAMS + "rate_group"),
     Subject("rate-settle-aimd", "Penstock, AIMD", _PROGRAMS + "rate_settle_aimd"),
+    Subject("operations", "Penstock and pyspark.streaming", _PROGRAMS + "operations"),
     Subject(
         "memory",
         "Penstock",
@@ -349,6 +350,19 @@ CASES: tuple[Case, ...] = (
         checks=(
             Check("used_share", at_least=0.98, title="part of the total that is used, at least"),
             Check("largest_used_share", at_most=1.02, title="the same, at most"),
+        ),
+        main=False,
+    ),
+    Case(
+        "operations",
+        "operations of streams, a million records a batch, beside pyspark.streaming",
+        "operations",
+        checks=(
+            # Some are the same calls of the JVM on both sides: what noise is must be left to them.
+            Check("least_ratio", at_least=0.95, title="speed of the slowest, times the original's"),
+            Check("sliding_ratio", at_least=1.5, title="sliding-window count by key, times"),
+            Check("state_ratio", at_least=1.5, title="updateStateByKey, a million keys, times"),
+            Check("empty_share", at_most=0.5, title="empty batch, share of the original's time"),
         ),
         main=False,
     ),

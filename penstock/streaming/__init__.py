@@ -24,7 +24,8 @@ the names of Spark's DStream classes.
 ===========================  =====================================================================
 `context`                    `StreamingContext`: inputs, settings, start, wait, stop
 `dstream`, `pair_operations`, the operations of a stream
-`window_operations`
+`window_operations`,
+`save_operations`
 `node`                       what every node does: one RDD per time, remembered for a while
 `input_streams`              queues and receivers
 `file_input_stream`          files that appear in a folder
@@ -43,7 +44,12 @@ the names of Spark's DStream classes.
 `listener_events`,
 `stats_report`
 `_fusion`, `_combine`,       why Python functions run fast: no wrapper per record
-`_recognition`
+`_recognition`, `_counting`,
+`_collector`
+`_shuffle`, `_sections`,     placing records, and reading what is placed alike side by side
+`_grouping`, `_slide`,       groups and joins; the step from one window, and from one batch's
+`_update`                    states, to the next
+`_deferred`                  RDDs that are made when something asks for them
 `_engine`, `_receivers`      what runs between start and stop, in the order in which it starts
 ===========================  =====================================================================
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD
 
+from penstock.streaming._deferred import no_partitions
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.input_info import StreamInputInfo
 from penstock.streaming.input_streams import InputDStream
@@ -100,7 +101,7 @@ class FileInputDStream(InputDStream):
         if files:
             return self._read(",".join(_hadoop_path(path) for path in files))
         if self._empty is None:
-            self._empty = self.graph.spark_context.emptyRDD()
+            self._empty = no_partitions(self.graph.spark_context)
         return self._empty
 
     def clear_metadata(self, time_ms: int, unpersist: bool) -> None:

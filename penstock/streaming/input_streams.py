@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD
 
+from penstock.streaming._deferred import no_partitions
 from penstock.streaming.input_info import StreamInputInfo
 from penstock.streaming.node import DStreamNode
 from penstock.streaming.rates.memory import RateMemory
@@ -79,9 +80,13 @@ class QueueInputDStream(InputDStream):
         self._queue = deque(rdds)
         self._one_at_a_time = one_at_a_time
         self._default = default
+        self._has_ended = False
 
     def compute(self, time_ms: int) -> RDD[Any] | None:
         if not self._queue:
+            if not self._has_ended:
+                self._has_ended = True
+                self._default = _known_if_empty(self._default)
             if self._default is None:
                 # One empty partition, as in PySpark: `count` gives 0 and not nothing.
                 self._default = self.graph.spark_context.parallelize([], 1)
@@ -91,6 +96,13 @@ class QueueInputDStream(InputDStream):
         rdds = list(self._queue)
         self._queue.clear()
         return rdds[0] if len(rdds) == 1 else self.graph.spark_context.union(rdds)
+
+
+def _known_if_empty(rdd: RDD[Any] | None) -> RDD[Any] | None:
+    """Return an RDD, or one of which is known that it has no partitions."""
+    if rdd is None or rdd.getNumPartitions():
+        return rdd
+    return no_partitions(rdd.context)
 
 
 class ReceiverInputDStream(InputDStream):
@@ -125,7 +137,7 @@ class ReceiverInputDStream(InputDStream):
         runtime.input_info.report_info(time_ms, StreamInputInfo(self.stream_id, records))
         if not blocks:
             if self._empty is None:
-                self._empty = runtime.spark_context.emptyRDD()
+                self._empty = no_partitions(runtime.spark_context)
             return self._empty
         return BlockRDD(runtime.spark_context, blocks, runtime.received_blocks.block_access)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import RDD, StorageLevel
 
 from penstock.errors import IllegalStateError
+from penstock.streaming._deferred import Content, content_of
 from penstock.streaming.errors import StreamGraphError
 
 if TYPE_CHECKING:
@@ -171,12 +172,20 @@ class DStreamNode(ABC):
             rdd = self.compute(time_ms)
             if rdd is None:
                 return None
-            if self.storage_level is not None and not rdd.is_cached:
+            known_empty = content_of(rdd) is not Content.UNKNOWN
+            if self.storage_level is not None and not rdd.is_cached and not known_empty:
                 rdd.persist(self.storage_level)
-            if self.checkpoint_ms is not None and self._is_checkpoint_time(time_ms):
+            is_due = self.checkpoint_ms is not None and self._is_checkpoint_time(time_ms)
+            if is_due and not known_empty:
                 rdd.checkpoint()
             self.generated[time_ms] = rdd
             return rdd
+
+    def _is_used(self, rdd: RDD[Any]) -> bool:
+        """Tell whether an RDD is also that of a later time, or of a node that this is made of."""
+        return any(
+            rdd is other for node in (self, *self.dependencies) for other in node.generated.values()
+        )
 
     def _is_checkpoint_time(self, time_ms: int) -> bool:
         assert self.zero_ms is not None
@@ -212,5 +221,5 @@ class DStreamNode(ABC):
         for time in old:
             rdd = self.generated.pop(time)
             # Asking an RDD that was never cached would first make it in the JVM.
-            if unpersist and rdd.is_cached:
+            if unpersist and rdd.is_cached and not self._is_used(rdd):
                 rdd.unpersist()
