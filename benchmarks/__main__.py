@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Penstock beside pyspark.streaming: same programs, same feeder, same cores.",
-        epilog="A full run takes about three quarters of an hour and writes docs/benchmarks.md and "
+        epilog="A full run takes a bit more than an hour and writes docs/benchmarks.md and "
         "its chart; with --case or --quick they go to benchmarks/results.",
     )
     parser.add_argument("--list", action="store_true", help="show the cases and end")

@@ -27,6 +27,8 @@ END = "<!-- results: end -->"
 
 _NONE = "-"
 
+_NOTE_HEADS = {"operations": ("operation", "times as fast (seconds a batch there and here)")}
+
 MAIN_HEADS = (
     "case",
     "what",
@@ -206,7 +208,8 @@ def markdown(
     for name, notes in results.notes.items():
         if notes:
             lines += [f"Of `{name}`, in the last round:", ""]
-            lines += [*_table(("way", "MB/s"), [(key, _note(notes[key])) for key in notes]), ""]
+            heads = _NOTE_HEADS.get(name, ("way", "MB/s"))
+            lines += [*_table(heads, [(key, _note(notes[key])) for key in notes]), ""]
     if results.failures:
         lines += ["Runs that failed:", ""]
         lines += [f"- {failure.partition(chr(10))[0]}" for failure in results.failures]

@@ -27,11 +27,15 @@ the names of Spark's DStream classes.
 ===========================  =====================================================================
 `context`                    `StreamingContext`: inputs, settings, start, wait, stop
 `dstream`, `pair_operations`, the operations of a stream
-`window_operations`
+`window_operations`,
+`save_operations`
 `node`                       what every node does: one RDD per time, remembered for a while
 `input_streams`              queues and receivers
 `file_input_stream`          files that appear in a folder
 `input_operations`           the streams of files and sockets, as methods of the context
+`receiver_dstream`,          the stream of a receiver, whose rate can be set; the rates of all
+`rate_operations`
+`rates`                      a room of its own: whose limit holds, backpressure, groups
 `derived_streams`            narrow operations, shuffles, functions of RDDs
 `windowed_streams`           windows and state
 `state`, `map_with_state`    `mapWithState`: states of keys, with timeouts
@@ -43,7 +47,12 @@ the names of Spark's DStream classes.
 `listener_events`,
 `stats_report`
 `_fusion`, `_combine`,       why Python functions run fast: no wrapper per record
-`_recognition`
+`_recognition`, `_counting`,
+`_collector`
+`_shuffle`, `_sections`,     placing records, and reading what is placed alike side by side
+`_grouping`, `_slide`,       groups and joins; the step from one window, and from one batch's
+`_update`                    states, to the next
+`_deferred`                  RDDs that are made when something asks for them
 `checkpoint`,                the graph and the progress in one file; the thread that writes it;
 `checkpoint_writer`,         the context made again; what cannot be pickled
 `checkpointer`, `_recovery`,
@@ -92,6 +101,8 @@ from penstock.streaming.errors import (
 from penstock.streaming.job_scheduler import SchedulerStatistics
 from penstock.streaming.listener import StreamingListener
 from penstock.streaming.map_with_state import MapWithStateDStream
+from penstock.streaming.rates import GroupRate, RateGroup, RateSource, StreamRate
+from penstock.streaming.receiver_dstream import ReceiverDStream
 from penstock.streaming.state import (
     IllegalStateChangeError,
     State,
@@ -106,12 +117,16 @@ __all__ = [
     "CheckpointVersionError",
     "CheckpointWriteError",
     "DStream",
+    "GroupRate",
     "IllegalStateChangeError",
     "JobGenerationError",
     "MapWithStateDStream",
     "NotEnoughCoresError",
     "OutputOperationError",
     "PermanentReceiverError",
+    "RateGroup",
+    "RateSource",
+    "ReceiverDStream",
     "SchedulerStatistics",
     "State",
     "StateNotSetError",
@@ -119,6 +134,7 @@ __all__ = [
     "StatsReportListener",
     "StorageLevel",
     "StreamGraphError",
+    "StreamRate",
     "StreamingContext",
     "StreamingContextState",
     "StreamingListener",

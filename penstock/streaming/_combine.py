@@ -6,9 +6,6 @@ of `_STRETCH` records; only between two stretches memory is looked at. When the 
 beyond its bound, what was combined so far is written to the shuffle and the dict begins anew: the
 reduce side merges it all the same. On the reduce side a dict that outgrows its bound is handed to
 PySpark's `ExternalMerger`, which spills to disk.
-
-The shuffle itself is Spark's, with PySpark's `portable_hash`, so the result has the partitioner
-that any PySpark RDD with as many partitions has.
 """
 
 from __future__ import annotations
@@ -17,30 +14,31 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from itertools import chain, islice
 from typing import Any
 
 from pyspark import RDD
-from pyspark import serializers as _untyped_serializers
-from pyspark import traceback_utils as _untyped_traceback_utils
 from pyspark.core.rdd import Partitioner, portable_hash
-from pyspark.shuffle import Aggregator, ExternalMerger, get_used_memory
+from pyspark.shuffle import Aggregator, ExternalMerger
 
-__all__ = ["Combiner", "add_weighted", "combine_by_key", "count_keys", "reduce_records"]
+from penstock.streaming._collector import collect_less
+from penstock.streaming._deferred import narrow
+from penstock.streaming._shuffle import BucketWriter, Pair, is_beyond, shuffle, stretches
 
-# PySpark does not type these.
-_serializers: Any = _untyped_serializers
-_traceback_utils: Any = _untyped_traceback_utils
-
-_STRETCH = 1 << 16
-"""Records between two looks at memory."""
+__all__ = [
+    "Combiner",
+    "MergeCombiners",
+    "WriteCombined",
+    "add_weighted",
+    "combine_by_key",
+    "count_keys",
+    "reduce_records",
+]
 
 _MAX_KEYS = 1 << 19
-"""Keys in one dict; about 100 MB with short strings."""
+"""Keys in a dict that is then written to the shuffle; about 100 MB with short strings."""
 
-_MEGABYTE = 1 << 20
-
-Pair = tuple[Any, Any]
+_MAX_MERGED_KEYS = 1 << 23
+"""Keys in a dict that is kept."""
 
 
 @dataclass(frozen=True)
@@ -102,14 +100,13 @@ def _merge(
 def combine_by_key(rdd: RDD[Any], combiner: Combiner, partitions: int) -> RDD[Any]:
     """Return an RDD of each key with its combiner, like `RDD.combineByKey`."""
     memory_mb = rdd._memory_limit() * 0.9
-    merge = _MergeCombiners(combiner, memory_mb, rdd.ctx.serializer)
     if rdd.partitioner == Partitioner(partitions, portable_hash):
         local = _CombineInPlace(combiner, memory_mb, rdd.ctx.serializer)
-        return rdd.mapPartitionsWithIndex(local, preservesPartitioning=True)
-    write = _WriteCombined(combiner.add_values, memory_mb, partitions)
-    return _shuffle(rdd, write, partitions).mapPartitionsWithIndex(
-        merge, preservesPartitioning=True
-    )
+        return narrow(rdd, local, preserves_partitioning=True, is_per_record=True)
+    merge = MergeCombiners(combiner, memory_mb, rdd.ctx.serializer)
+    write = WriteCombined(combiner.add_values, memory_mb, partitions)
+    shuffled = shuffle(rdd, write, partitions)
+    return narrow(shuffled, merge, preserves_partitioning=True, is_per_record=True)
 
 
 def count_keys(rdd: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
@@ -119,11 +116,9 @@ def count_keys(rdd: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
     """
     memory_mb = rdd._memory_limit() * 0.9
     addition = Combiner(None, _plus, _plus, is_addition=True)
-    write = _WriteCounts(weight, memory_mb, partitions)
-    merge = _MergeCombiners(addition, memory_mb, rdd.ctx.serializer)
-    return _shuffle(rdd, write, partitions).mapPartitionsWithIndex(
-        merge, preservesPartitioning=True
-    )
+    merge = MergeCombiners(addition, memory_mb, rdd.ctx.serializer)
+    shuffled = shuffle(rdd, _WriteCounts(weight, memory_mb, partitions), partitions)
+    return narrow(shuffled, merge, preserves_partitioning=True, is_per_record=True)
 
 
 def add_weighted(counted: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
@@ -136,78 +131,15 @@ def add_weighted(counted: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
 
 def reduce_records(rdd: RDD[Any], func: Callable[[Any, Any], Any]) -> RDD[Any]:
     """Return an RDD with one partition that holds the reduction of all records, if any."""
-    shuffled = _shuffle(rdd, _WriteReduced(func), 1)
-    return shuffled.mapPartitionsWithIndex(_ReduceValues(func))
+    shuffled = shuffle(rdd, _WriteReduced(func), 1)
+    return narrow(shuffled, _ReduceValues(func), is_per_record=True)
 
 
 def _plus(a: Any, b: Any) -> Any:
     return a + b
 
 
-def _stretches(records: Iterable[Any]) -> Iterator[Iterator[Any]]:
-    """Yield the records in stretches; each must be read to its end before the next is asked for."""
-    records = iter(records)
-    for first in records:
-        yield chain((first,), islice(records, _STRETCH - 1))
-
-
-def _shuffle(
-    rdd: RDD[Any], write: Callable[[int, Iterable[Any]], Iterator[bytes]], partitions: int
-) -> RDD[Any]:
-    """Shuffle what `write` makes of a partition: partition numbers and pickled lists, in turn."""
-    keyed = rdd.mapPartitionsWithIndex(write, preservesPartitioning=True)
-    keyed._bypass_serializer = True  # type: ignore[attr-defined]  # PySpark's own shuffle does so
-    context = rdd.context
-    jvm = context._jvm
-    assert jvm is not None
-    with _traceback_utils.SCCallSiteSync(context):
-        pairs = jvm.PairwiseRDD(keyed._jrdd.rdd()).asJavaPairRDD()
-        partitioner = jvm.PythonPartitioner(partitions, id(portable_hash))
-        values = jvm.PythonRDD.valueOfPair(pairs.partitionBy(partitioner))
-    shuffled: RDD[Any] = RDD(
-        values, context, _serializers.BatchedSerializer(_serializers.CPickleSerializer())
-    )
-    shuffled.partitioner = Partitioner(partitions, portable_hash)
-    return shuffled
-
-
-class _BucketWriter:
-    """Writes pairs for the shuffle: each bucket as pickled lists of about a megabyte."""
-
-    def __init__(self, partitions: int) -> None:
-        self._partitions = partitions
-        self._step = 256
-        self._dumps = _serializers.CPickleSerializer().dumps
-
-    def write(self, pairs: Iterable[Pair]) -> Iterator[bytes]:
-        for number, bucket in enumerate(self._buckets(pairs)):
-            start = 0
-            while start < len(bucket):
-                step = self._step
-                data = self._dumps(bucket[start : start + step])
-                yield _serializers.pack_long(number)
-                yield data
-                start += step
-                if len(data) < _MEGABYTE and step < 1 << 20:
-                    self._step = step * 2
-                elif len(data) > 8 * _MEGABYTE:
-                    self._step = max(1, step // 2)
-
-    def _buckets(self, pairs: Iterable[Pair]) -> list[list[Pair]]:
-        count = self._partitions
-        if count == 1:
-            return [list(pairs)]
-        portable_hash(None)  # Raises when hashes of str differ from worker to worker.
-        buckets: list[list[Pair]] = [[] for _ in range(count)]
-        for pair in pairs:
-            key = pair[0]
-            # What portable_hash does with a str, without the call.
-            number = hash(key) if type(key) is str else portable_hash(key)
-            buckets[number % count].append(pair)
-        return buckets
-
-
-class _WriteCombined:
+class WriteCombined:
     """The map side: combines the pairs of a partition and writes them for the shuffle."""
 
     def __init__(
@@ -221,9 +153,9 @@ class _WriteCombined:
         self._partitions = partitions
 
     def __call__(self, split: int, records: Iterable[Any]) -> Iterator[bytes]:
-        writer = _BucketWriter(self._partitions)
+        writer = BucketWriter(self._partitions)
         combined: dict[Any, Any] = {}
-        for stretch in _stretches(records):
+        for stretch in stretches(records):
             self._add(combined, stretch)
             if _is_full(combined, self._memory_mb):
                 yield from writer.write(combined.items())
@@ -240,9 +172,9 @@ class _WriteCounts:
         self._partitions = partitions
 
     def __call__(self, split: int, records: Iterable[Any]) -> Iterator[bytes]:
-        writer = _BucketWriter(self._partitions)
+        writer = BucketWriter(self._partitions)
         counts: Counter[Any] = Counter()
-        for stretch in _stretches(records):
+        for stretch in stretches(records):
             counts.update(stretch)
             if _is_full(counts, self._memory_mb):
                 yield from writer.write(self._weighted(counts))
@@ -263,7 +195,7 @@ class _WriteReduced:
     def __call__(self, split: int, records: Iterable[Any]) -> Iterator[bytes]:
         records = iter(records)
         for first in records:
-            yield from _BucketWriter(1).write([(None, reduce(self._func, records, first))])
+            yield from BucketWriter(1).write([(None, reduce(self._func, records, first))])
 
 
 class _ReduceValues:
@@ -279,7 +211,7 @@ class _ReduceValues:
 
 
 @dataclass(frozen=True)
-class _MergeCombiners:
+class MergeCombiners:
     """The reduce side: merges the combiners of each key."""
 
     combiner: Combiner
@@ -287,12 +219,13 @@ class _MergeCombiners:
     serializer: Any
 
     def __call__(self, split: int, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        collect_less()
         merged: dict[Any, Any] = {}
         try:
             pairs = iter(pairs)
-            for stretch in _stretches(pairs):
+            for stretch in stretches(pairs):
                 self.combiner.add_combiners(merged, stretch)
-                if _is_full(merged, self.memory_mb):
+                if _is_too_large(merged, self.memory_mb):
                     return self._spilling(merged, pairs)
         except StopIteration as error:
             raise RuntimeError("StopIteration left a function that merges values") from error
@@ -315,12 +248,13 @@ class _CombineInPlace:
     serializer: Any
 
     def __call__(self, split: int, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        collect_less()
         combined: dict[Any, Any] = {}
         try:
             pairs = iter(pairs)
-            for stretch in _stretches(pairs):
+            for stretch in stretches(pairs):
                 self.combiner.add_values(combined, stretch)
-                if _is_full(combined, self.memory_mb):
+                if _is_too_large(combined, self.memory_mb):
                     merger = _external_merger(self.combiner, self.memory_mb, self.serializer)
                     merger.mergeCombiners(combined.items())
                     combined.clear()
@@ -344,4 +278,8 @@ def _itself(value: Any) -> Any:
 
 
 def _is_full(combined: dict[Any, Any], memory_mb: float) -> bool:
-    return len(combined) >= _MAX_KEYS or get_used_memory() > memory_mb
+    return len(combined) >= _MAX_KEYS or is_beyond(memory_mb)
+
+
+def _is_too_large(merged: dict[Any, Any], memory_mb: float) -> bool:
+    return len(merged) >= _MAX_MERGED_KEYS or is_beyond(memory_mb)

@@ -19,6 +19,7 @@ from penstock.streaming.job_generator import JobGenerator
 from penstock.streaming.job_scheduler import JobScheduler, SchedulerStatistics
 from penstock.streaming.listener_bus import StreamingListenerBus
 from penstock.streaming.listener_events import StreamingStarted
+from penstock.streaming.rates import RateBook
 from penstock.streaming.waiter import ContextWaiter
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class StreamingEngine:
         bus: The listeners.
         waiter: Told of errors.
         checkpointing: What there is to checkpoint and where; None without a checkpoint directory.
+        rates: The rates of the receivers' streams.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class StreamingEngine:
         clock: Clock,
         bus: StreamingListenerBus,
         waiter: ContextWaiter,
+        rates: RateBook,
         checkpointing: Checkpointing | None = None,
     ) -> None:
         self._graph = graph
@@ -82,6 +85,7 @@ class StreamingEngine:
             bus=bus,
             on_error=waiter.notify_error,
             keep_batches=checkpointing is not None and checkpointing.recovered is not None,
+            rates=rates,
         )
         self._writer = (
             None

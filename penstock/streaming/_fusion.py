@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from penstock.streaming._collector import collect_less
+
 __all__ = [
     "FilterOperation",
     "FlatMapOperation",
@@ -41,6 +43,9 @@ class NarrowOperation:
 
     guarded = True
     """Whether a `StopIteration` of `func` would be taken for the end of the data."""
+
+    is_per_record = True
+    """Whether it makes nothing of a partition without records."""
 
     def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
         raise TypeError(f"{type(self).__name__} does nothing by itself")
@@ -91,6 +96,7 @@ class PartitionOperation(NarrowOperation):
     """`func` of the partition's index and its records; it may read them only in part."""
 
     guarded = False
+    is_per_record = False
 
     def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
         return self.func(split, records)  # type: ignore[no-any-return]  # the user's own
@@ -133,8 +139,10 @@ class FusedFunction:
     def __init__(self, operations: Iterable[NarrowOperation]) -> None:
         self.operations = tuple(operations)
         self.preserves_partitioning = all(op.preserves_partitioning for op in self.operations)
+        self.is_per_record = all(op.is_per_record for op in self.operations)
 
     def __call__(self, split: int, records: Iterable[Any]) -> Iterator[Any]:
+        collect_less()
         current = iter(records)
         guard: _EndGuard | None = None
         for index, operation in enumerate(self.operations):

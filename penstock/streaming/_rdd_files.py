@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
 __all__ = [
+    "NO_RECORDS",
     "RDDFile",
     "SparkRDDFiles",
     "checkpoint_file",
@@ -25,7 +26,7 @@ class RDDFile:
     """An RDD checkpoint.
 
     Attributes:
-        path: Hadoop's address of its folder.
+        path: Hadoop's address of its folder; empty when there are no records to save.
         deserializer: How PySpark reads its records.
     """
 
@@ -38,7 +39,13 @@ class RDDFile:
         Raises:
             Py4JJavaError: The folder is not there or cannot be read.
         """
+        if not self.path:
+            return spark_context.emptyRDD()
         return spark_context._checkpointFile(self.path, self.deserializer)
+
+
+NO_RECORDS = RDDFile("", None)
+"""Stands for an RDD of which it is known that it has no records."""
 
 
 def checkpoint_file(rdd: RDD[Any]) -> RDDFile | None:

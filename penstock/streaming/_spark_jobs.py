@@ -40,17 +40,16 @@ class SparkJobScope:
 
     def __init__(self, spark_context: SparkContext) -> None:
         self._context = spark_context
+        # Each call to the JVM costs; what is the same for all jobs is asked for once.
+        self._java_context: Any = self._context._jsc.sc()
+        self._templates: dict[int, Any] = {}
         self.tag = f"penstock-{uuid.uuid4().hex}"
-        self._properties = self._java_context.getLocalProperties().clone()
+        self._properties: Any = self._java_context.getLocalProperties().clone()
         for name in _NOT_INHERITED:
             self._properties.remove(name)
         self._properties.setProperty("spark.job.interruptOnCancel", "false")
         tags = self._properties.getProperty(_TAGS)
         self._properties.setProperty(_TAGS, f"{tags},{self.tag}" if tags else self.tag)
-
-    @property
-    def _java_context(self) -> Any:
-        return self._context._jsc.sc()
 
     def enter_thread(self) -> None:
         """Give the calling thread the properties of the context's thread."""
@@ -59,10 +58,9 @@ class SparkJobScope:
     @contextmanager
     def job(self, job: Job) -> Iterator[None]:
         """Give the calling thread the properties of `job`."""
-        properties = self._properties.clone()
+        properties = self._template(job.output_op_id).clone()
         when = batch_datetime(job.time_ms).strftime("%H:%M:%S.%f")[:-3]
         properties.setProperty(BATCH_TIME_PROPERTY, str(job.time_ms))
-        properties.setProperty(OUTPUT_OP_PROPERTY, str(job.output_op_id))
         properties.setProperty(
             _DESCRIPTION,
             f"{job.name} (output operation {job.output_op_id}, batch time {when})",
@@ -76,6 +74,15 @@ class SparkJobScope:
             return not self._java_context.isStopped()
         except (Py4JError, AttributeError, OSError):
             return False
+
+    def _template(self, output_op_id: int) -> Any:
+        """Return the properties of an output operation's jobs, but for those of the batch."""
+        found = self._templates.get(output_op_id)
+        if found is None:
+            found = self._properties.clone()
+            found.setProperty(OUTPUT_OP_PROPERTY, str(output_op_id))
+            self._templates[output_op_id] = found
+        return found
 
     def cancel_jobs(self) -> None:
         """Cancel all Spark jobs of this context's batches that run now."""

@@ -32,6 +32,8 @@ from penstock.streaming.job_scheduler import SchedulerStatistics
 from penstock.streaming.listener import StreamingListener
 from penstock.streaming.listener_bus import StreamingListenerBus
 from penstock.streaming.node import DStreamNode
+from penstock.streaming.rate_operations import RateOperations
+from penstock.streaming.receiver_dstream import ReceiverDStream
 from penstock.streaming.waiter import ContextWaiter
 
 __all__ = ["StreamingContext", "StreamingContextState"]
@@ -52,7 +54,7 @@ class StreamingContextState(enum.Enum):
     """Stopped, or failed to start; it cannot be started again."""
 
 
-class StreamingContext(InputOperations):
+class StreamingContext(InputOperations, RateOperations):
     """Makes streams, and runs them batch by batch.
 
     ::
@@ -93,6 +95,7 @@ class StreamingContext(InputOperations):
         self._bus = StreamingListenerBus()
         self._waiter = ContextWaiter()
         self._engine: StreamingEngine | None = None
+        self._rates = self._make_rates()
         self._checkpoint_directory: str | None = None
         self._recovered: Progress | None = None
         # Guards the state; held for all of a start or stop, so that they come one by one.
@@ -182,7 +185,7 @@ class StreamingContext(InputOperations):
 
     # -- streams ---------------------------------------------------------------------------------
 
-    def receiverStream(self, receiver: Any) -> DStream[Any]:
+    def receiverStream(self, receiver: Any) -> ReceiverDStream[Any]:
         """Return the records that a receiver stores.
 
         Args:
@@ -197,7 +200,10 @@ class StreamingContext(InputOperations):
 
         adapted = as_receiver(receiver)
         name = getattr(receiver, "__name__", type(receiver).__name__)
-        return self._stream(ReceiverInputDStream(self._graph, adapted, name))
+        return self._received(ReceiverInputDStream(self._graph, adapted, name))
+
+    def _received(self, node: ReceiverInputDStream) -> ReceiverDStream[Any]:
+        return ReceiverDStream(self, node)
 
     def queueStream(
         self,
@@ -351,6 +357,7 @@ class StreamingContext(InputOperations):
             bus=self._bus,
             waiter=self._waiter,
             checkpointing=checkpointing,
+            rates=self._rates,
         )
 
     def _make_checkpointing(self) -> Checkpointing | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark import RDD
+from pyspark import RDD, SparkContext
 
 from penstock.streaming._arity import TimedFunction
 from penstock.streaming._combine import (
@@ -15,6 +15,7 @@ from penstock.streaming._combine import (
     count_keys,
     reduce_records,
 )
+from penstock.streaming._deferred import Content, content_of, narrow, no_partitions
 from penstock.streaming._fusion import FusedFunction, MapOperation, NarrowOperation
 from penstock.streaming._recognition import paired_constant
 from penstock.streaming._words import counted_words, split_words
@@ -28,6 +29,7 @@ __all__ = [
     "ShuffledDStream",
     "TransformedDStream",
     "UnionDStream",
+    "union_of",
 ]
 
 
@@ -69,7 +71,12 @@ def fused_rdd(
         if not operations:
             return rdd
     function = FusedFunction(operations)
-    return rdd.mapPartitionsWithIndex(function, function.preserves_partitioning)
+    return narrow(
+        rdd,
+        function,
+        preserves_partitioning=function.preserves_partitioning,
+        is_per_record=function.is_per_record,
+    )
 
 
 class ShuffledDStream(DStreamNode):
@@ -141,8 +148,8 @@ class TransformedDStream(DStreamNode):
         found = [parent.get_or_compute(time_ms) for parent in self.dependencies]
         if all(rdd is None for rdd in found):
             return None
-        empty = self.graph.spark_context.emptyRDD
-        rdds = [empty() if rdd is None else rdd for rdd in found]
+        context = self.graph.spark_context
+        rdds = [no_partitions(context) if rdd is None else rdd for rdd in found]
         result = self.func(batch_datetime(time_ms), *rdds)
         if result is None or isinstance(result, RDD):
             return result
@@ -164,6 +171,12 @@ class UnionDStream(DStreamNode):
     def compute(self, time_ms: int) -> RDD[Any] | None:
         found = [parent.get_or_compute(time_ms) for parent in self.dependencies]
         rdds = [rdd for rdd in found if rdd is not None]
-        if not rdds:
-            return None
-        return rdds[0] if len(rdds) == 1 else self.graph.spark_context.union(rdds)
+        return union_of(self.graph.spark_context, rdds) if rdds else None
+
+
+def union_of(context: SparkContext, rdds: Sequence[RDD[Any]]) -> RDD[Any]:
+    """Return the records of RDDs; those without partitions cost nothing."""
+    there = [rdd for rdd in rdds if content_of(rdd) is not Content.NO_PARTITIONS]
+    if not there:
+        return no_partitions(context)
+    return there[0] if len(there) == 1 else context.union(there)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import operator
-from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from py4j.protocol import Py4JJavaError
 from pyspark import RDD, StorageLevel
 
 from penstock.streaming._arity import with_time
 from penstock.streaming._call_site import call_site
 from penstock.streaming._combine import Combiner
+from penstock.streaming._counting import count_records
 from penstock.streaming._fusion import (
     FilterOperation,
     FlatMapOperation,
@@ -22,17 +20,19 @@ from penstock.streaming._fusion import (
     NarrowOperation,
     PartitionOperation,
 )
-from penstock.streaming._rdd_files import remove_unfinished_output
+from penstock.streaming._shuffle import deal
 from penstock.streaming.derived_streams import (
     NarrowDStream,
     ReducedDStream,
     ShuffledDStream,
     TransformedDStream,
+    union_of,
 )
 from penstock.streaming.durations import time_milliseconds
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.input_streams import ReceiverInputDStream
 from penstock.streaming.output import ForEachBatchDStream, ForEachDStream
+from penstock.streaming.save_operations import SaveOperations
 from penstock.streaming.stream_handle import T_co
 from penstock.streaming.window_operations import WindowOperations
 
@@ -48,7 +48,7 @@ V = TypeVar("V")
 _RULE = "-" * 43
 
 
-class DStream(WindowOperations[T_co]):
+class DStream(WindowOperations[T_co], SaveOperations[T_co]):
     """A discretized stream: one RDD per batch.
 
     It comes from an input of a `StreamingContext` or from an operation on other streams. An
@@ -110,7 +110,7 @@ class DStream(WindowOperations[T_co]):
 
     def count(self) -> DStream[int]:
         """Return the number of records; nothing for a batch without partitions."""
-        return self._narrow(PartitionOperation(_count)).reduce(operator.add)
+        return self._narrow(PartitionOperation(count_records)).reduce(operator.add)
 
     def countByValue(self: DStream[T]) -> DStream[tuple[T, int]]:
         """Return each distinct record with its number of occurrences."""
@@ -122,11 +122,11 @@ class DStream(WindowOperations[T_co]):
         """Return the records of both streams."""
         if self._node.slide_ms != other._node.slide_ms:
             raise ValueError("the two DStream should have same slide duration")
-        return self._with_other(other, lambda a, b: a.union(b))
+        return self._with_other(other, lambda a, b: union_of(a.context, [a, b]))
 
     def repartition(self: DStream[T], numPartitions: int) -> DStream[T]:
         """Return the records, spread over so many partitions."""
-        return self._rdd_operation(lambda rdd: rdd.repartition(numPartitions))
+        return self._rdd_operation(lambda rdd: deal(rdd, numPartitions))
 
     # -- functions of RDDs -----------------------------------------------------------------------
 
@@ -207,28 +207,6 @@ class DStream(WindowOperations[T_co]):
             "print",
         )
 
-    def saveAsTextFiles(self, prefix: str, suffix: str | None = None) -> None:
-        """Save each RDD as text files in the folder ``prefix-<ms>`` or ``prefix-<ms>.suffix``.
-
-        A folder that is there already is left as it is: the batch was saved before. One that a
-        crash left unfinished (it has Hadoop's ``_temporary``) is written anew.
-        """
-        if not isinstance(prefix, str):
-            raise TypeError(f"prefix must be a str, not {type(prefix).__name__}")
-        ending = "" if suffix is None else f".{suffix}"
-
-        def save(time: datetime, rdd: RDD[Any]) -> None:
-            path = f"{prefix}-{time_milliseconds(time)}{ending}"
-            try:
-                rdd.saveAsTextFile(path)
-            except Py4JJavaError as error:
-                if "FileAlreadyExistsException" not in str(error):
-                    raise
-                if remove_unfinished_output(rdd.context, path):
-                    rdd.saveAsTextFile(path)
-
-        self._output(save, "saveAsTextFiles")
-
     # -- keeping RDDs ----------------------------------------------------------------------------
 
     def cache(self: DStream[T]) -> DStream[T]:
@@ -279,13 +257,6 @@ def _show(rdd: RDD[Any], num: int, time: str) -> None:
 
 def _as_list(_: int, records: Iterable[Any]) -> list[list[Any]]:
     return [list(records)]
-
-
-def _count(_: int, records: Iterable[Any]) -> list[int]:
-    # Counts in C: `zip` takes a number for every record, the deque of no length drops both.
-    numbers = count()
-    deque(zip(records, numbers), maxlen=0)  # noqa: B905  # the counter has no end
-    return [next(numbers)]
 
 
 def _with_one(record: Any) -> tuple[Any, int]:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD
 
+from penstock.streaming._deferred import no_partitions
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.input_info import StreamInputInfo
 from penstock.streaming.input_streams import InputDStream
@@ -102,7 +103,7 @@ class FileInputDStream(InputDStream):
         if files:
             return self._read(",".join(_hadoop_path(path) for path in files))
         if self._empty is None:
-            self._empty = self.graph.spark_context.emptyRDD()
+            self._empty = no_partitions(self.graph.spark_context)
         return self._empty
 
     def must_be_saved_before(self, time_ms: int) -> bool:

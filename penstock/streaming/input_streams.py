@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD
 
+from penstock.streaming._deferred import no_partitions
 from penstock.streaming.input_info import StreamInputInfo
 from penstock.streaming.node import DStreamNode
+from penstock.streaming.rates.memory import RateMemory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,9 +95,13 @@ class QueueInputDStream(InputDStream):
         self._queue = deque(rdds)
         self._one_at_a_time = one_at_a_time
         self._default = default
+        self._has_ended = False
 
     def compute(self, time_ms: int) -> RDD[Any] | None:
         if not self._queue:
+            if not self._has_ended:
+                self._has_ended = True
+                self._default = _known_if_empty(self._default)
             if self._default is None:
                 # One empty partition, as in PySpark: `count` gives 0 and not nothing.
                 self._default = self.graph.spark_context.parallelize([], 1)
@@ -107,11 +113,19 @@ class QueueInputDStream(InputDStream):
         return rdds[0] if len(rdds) == 1 else self.graph.spark_context.union(rdds)
 
 
+def _known_if_empty(rdd: RDD[Any] | None) -> RDD[Any] | None:
+    """Return an RDD, or one of which is known that it has no partitions."""
+    if rdd is None or rdd.getNumPartitions():
+        return rdd
+    return no_partitions(rdd.context)
+
+
 class ReceiverInputDStream(InputDStream):
     """The blocks of a receiver: a batch's RDD has one partition per block.
 
     Attributes:
         receiver: The program's receiver; a copy of it runs in an executor.
+        rate: What is known of its rate: plain values, of the context's `RateBook`.
     """
 
     transient = ("_empty",)
@@ -120,6 +134,7 @@ class ReceiverInputDStream(InputDStream):
         super().__init__(graph)
         self.receiver = receiver
         self.name = name
+        self.rate = RateMemory()
         self._empty: RDD[Any] | None = None
         self._last_schema: pa.Schema | None = None
 
@@ -139,7 +154,7 @@ class ReceiverInputDStream(InputDStream):
         runtime.input_info.report_info(time_ms, StreamInputInfo(self.stream_id, records))
         if not blocks:
             if self._empty is None:
-                self._empty = runtime.spark_context.emptyRDD()
+                self._empty = no_partitions(runtime.spark_context)
             return self._empty
         return BlockRDD(runtime.spark_context, blocks, runtime.received_blocks.block_access)
 

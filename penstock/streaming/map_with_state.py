@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD, StorageLevel
 
 from penstock.streaming._fusion import FlatMapOperation
+from penstock.streaming._sections import Section, is_placed, over_sections
+from penstock.streaming._shuffle import place_by_key
 from penstock.streaming.derived_streams import NarrowDStream
 from penstock.streaming.dstream import DStream
 from penstock.streaming.durations import batch_datetime, to_milliseconds
@@ -21,8 +24,6 @@ from penstock.streaming.node import DStreamNode
 from penstock.streaming.state import State, StateSpec
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
-
     from penstock.streaming.context import StreamingContext
 
 __all__ = ["MapWithStateDStream"]
@@ -32,14 +33,16 @@ _CHECKPOINT_SLIDES = 10
 
 
 class StateRecord:
-    """One partition of a batch: states by key with the time of the key's last value, and results.
+    """One partition of a batch: the states of its keys, and the results of the batch.
 
-    Its class tells it from the pairs that are read with it.
+    Attributes:
+        states: State by key; with a timeout, with the time of the key's last value.
+        mapped: What the program's function returned.
     """
 
     __slots__ = ("mapped", "states")
 
-    def __init__(self, states: dict[Any, tuple[Any, int]], mapped: list[Any]) -> None:
+    def __init__(self, states: dict[Any, Any], mapped: list[Any]) -> None:
         self.states = states
         self.mapped = mapped
 
@@ -59,8 +62,9 @@ class MapWithStateDStream(DStream[Any]):
 
     def stateSnapshots(self) -> DStream[tuple[Any, Any]]:
         """Return the pairs of all keys and their states after each batch."""
+        states_of = _timed_states_of if self._states.has_timeout else _states_of
         return self._derive(
-            NarrowDStream(self._states, FlatMapOperation(_states_of, preserves_partitioning=True))
+            NarrowDStream(self._states, FlatMapOperation(states_of, preserves_partitioning=True))
         )
 
     def checkpoint(self, interval: float) -> DStream[Any]:
@@ -78,7 +82,6 @@ class StateNode(DStreamNode):
 
     must_checkpoint = True
     given_rdds = ("_initial",)
-    transient = ("_read_back",)
 
     def __init__(self, parent: DStreamNode, spec: StateSpec, default_partitions: int) -> None:
         parent.graph.check_can_grow()
@@ -90,7 +93,6 @@ class StateNode(DStreamNode):
         self._emits_none = spec._emits_none
         self._timeout_ms = spec._timeout_ms
         self._initial = spec._initial
-        self._read_back: set[int] | None = None
         self.persist(StorageLevel.MEMORY_ONLY)
 
     def initialize(self, zero_ms: int) -> None:
@@ -98,55 +100,64 @@ class StateNode(DStreamNode):
             self.checkpoint_ms = self.slide_ms * _CHECKPOINT_SLIDES
         super().initialize(zero_ms)
 
+    @property
+    def has_timeout(self) -> bool:
+        """Whether states go when their keys are idle."""
+        return self._timeout_ms is not None
+
     def compute(self, time_ms: int) -> RDD[Any] | None:
         last = self.get_or_compute(time_ms - self.slide_ms)
         if last is None:
             last = self._first(time_ms)
-        elif self._read_back and time_ms - self.slide_ms in self._read_back:
+        elif not is_placed(last, self._partitions, self._place):
             last = self._placed_anew(last)
         new = self.parent.get_or_compute(time_ms)
-        # Both are placed alike, so the union has the partitions of the states, those first.
-        both = last if new is None else last.union(new.partitionBy(self._partitions, self._place))
+        placed = [] if new is None else [place_by_key(new, self._partitions, self._place)]
         threshold_ms = None if self._timeout_ms is None else time_ms - self._timeout_ms
         step = _Step(self._timed, self._emits_none, time_ms, threshold_ms)
-        return both.mapPartitions(step, preservesPartitioning=True)
-
-    def restore(self, spark_context: SparkContext) -> None:
-        super().restore(spark_context)
-        self._read_back = set(self.rdd_checkpoints)
+        context = self.graph.spark_context
+        return over_sections(context, [[last], placed], self._partitions, step, self._place)
 
     def _placed_anew(self, rdd: RDD[Any]) -> RDD[Any]:
-        """Place states that were read back where the pairs of the next batch will be."""
-        placed = rdd.flatMap(_entries_of).partitionBy(self._partitions, self._place)
+        """Place states that were read back from a file where the pairs of the next batch are."""
+        placed = place_by_key(rdd.flatMap(_entries_of), self._partitions, self._place)
         return placed.mapPartitions(_gather, preservesPartitioning=True)
 
     def _first(self, time_ms: int) -> RDD[Any]:
         initial = self._initial
         if not isinstance(initial, RDD):
             initial = self.graph.spark_context.parallelize(initial or [], 1)
-        placed = initial.partitionBy(self._partitions, self._place)
-        return placed.mapPartitions(_Begin(time_ms), preservesPartitioning=True)
+        placed = place_by_key(initial, self._partitions, self._place)
+        begin = _Begin(time_ms if self.has_timeout else None)
+        return placed.mapPartitions(begin, preservesPartitioning=True)
 
 
 @dataclass(frozen=True)
 class _Begin:
-    """Makes the record that the first batch begins with."""
+    """Makes the record that the first batch begins with.
 
-    time_ms: int
+    Attributes:
+        time_ms: The batch, or None when there is no timeout.
+    """
+
+    time_ms: int | None
 
     def __call__(self, pairs: Iterable[tuple[Any, Any]]) -> Iterator[StateRecord]:
-        yield StateRecord({key: (value, self.time_ms) for key, value in pairs}, [])
+        states = dict(pairs)
+        if self.time_ms is not None:
+            states = {key: (value, self.time_ms) for key, value in states.items()}
+        yield StateRecord(states, [])
 
 
 @dataclass(frozen=True)
 class _Step:
-    """Makes the record of a batch out of the last record of a partition and the batch's pairs.
+    """Makes the record of a batch. Sections: the last record of the partition, the new pairs.
 
     Attributes:
         func: The program's function, with the batch time.
         emits_none: Whether its results of None count.
         time_ms: The batch.
-        threshold_ms: States of keys whose last value is older go; None keeps all.
+        threshold_ms: States of keys whose last value is older go; None when there is no timeout.
     """
 
     func: Any
@@ -154,40 +165,46 @@ class _Step:
     time_ms: int
     threshold_ms: int | None
 
-    def __call__(self, records: Iterable[Any]) -> Iterator[StateRecord]:
-        states: dict[Any, tuple[Any, int]] = {}
-        mapped: list[Any] = []
+    def __call__(self, sections: list[Section]) -> Iterator[StateRecord]:
+        last, came = sections
+        states: dict[Any, Any] = {}
+        for piece in last:
+            states = piece[0].states
+        results = self._results(states, chain.from_iterable(came))
+        if not self.emits_none:
+            results = (result for result in results if result is not None)
+        yield StateRecord(states, list(results))
+
+    def _results(self, states: dict[Any, Any], pairs: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
+        """Bring the states up to date; yield what the program's function returns."""
+        func, time, time_ms = self.func, batch_datetime(self.time_ms), self.time_ms
+        has_timeout = self.threshold_ms is not None
         state: State[Any] = State()
-        time = batch_datetime(self.time_ms)
-        for record in records:
-            if isinstance(record, StateRecord):
-                states = record.states
-                continue
-            key, value = record
-            known = states.get(key)
-            state._wrap(None if known is None else known[0], exists=known is not None)
-            result = self.func(time, key, value, state)
+        for key, value in pairs:
+            known = key in states
+            found: Any = states[key] if known else None
+            state._wrap(found[0] if known and has_timeout else found, exists=known)
+            result = func(time, key, value, state)
             if state._is_removed:
                 states.pop(key, None)
-            elif state._is_updated or (state._exists and self.threshold_ms is not None):
-                states[key] = (state._value, self.time_ms)
-            if result is not None or self.emits_none:
-                mapped.append(result)
+            elif has_timeout:
+                if state._exists:
+                    states[key] = (state._value, time_ms)
+            elif state._is_updated:
+                states[key] = state._value
+            yield result
         if self.threshold_ms is not None:
             idle = [key for key, (_, last_ms) in states.items() if last_ms < self.threshold_ms]
             for key in idle:
                 state._wrap(states.pop(key)[0], exists=True, is_timing_out=True)
-                result = self.func(time, key, None, state)
-                if result is not None or self.emits_none:
-                    mapped.append(result)
-        yield StateRecord(states, mapped)
+                yield func(time, key, None, state)
 
 
-def _entries_of(record: StateRecord) -> Iterable[tuple[Any, tuple[Any, int]]]:
+def _entries_of(record: StateRecord) -> Iterable[tuple[Any, Any]]:
     return record.states.items()
 
 
-def _gather(entries: Iterable[tuple[Any, tuple[Any, int]]]) -> Iterator[StateRecord]:
+def _gather(entries: Iterable[tuple[Any, Any]]) -> Iterator[StateRecord]:
     yield StateRecord(dict(entries), [])
 
 
@@ -195,5 +212,9 @@ def _mapped_of(record: StateRecord) -> list[Any]:
     return record.mapped
 
 
-def _states_of(record: StateRecord) -> Iterator[tuple[Any, Any]]:
+def _states_of(record: StateRecord) -> Iterable[tuple[Any, Any]]:
+    return record.states.items()
+
+
+def _timed_states_of(record: StateRecord) -> Iterator[tuple[Any, Any]]:
     return ((key, value) for key, (value, _) in record.states.items())

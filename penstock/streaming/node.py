@@ -19,7 +19,8 @@ from pyspark import RDD, StorageLevel
 
 from penstock.errors import IllegalStateError
 from penstock.streaming._call_site import made_by
-from penstock.streaming._rdd_files import RDDFile, checkpoint_file, save_copy
+from penstock.streaming._deferred import Content, content_of
+from penstock.streaming._rdd_files import NO_RECORDS, RDDFile, checkpoint_file, save_copy
 from penstock.streaming.errors import StreamGraphError
 
 if TYPE_CHECKING:
@@ -189,12 +190,20 @@ class DStreamNode(ABC):
             rdd = self.compute(time_ms)
             if rdd is None:
                 return None
-            if self.storage_level is not None and not rdd.is_cached:
+            known_empty = content_of(rdd) is not Content.UNKNOWN
+            if self.storage_level is not None and not rdd.is_cached and not known_empty:
                 rdd.persist(self.storage_level)
-            if self.checkpoint_ms is not None and self._is_checkpoint_time(time_ms):
+            is_due = self.checkpoint_ms is not None and self._is_checkpoint_time(time_ms)
+            if is_due and not known_empty:
                 rdd.checkpoint()
             self.generated[time_ms] = rdd
             return rdd
+
+    def _is_used(self, rdd: RDD[Any]) -> bool:
+        """Tell whether an RDD is also that of a later time, or of a node that this is made of."""
+        return any(
+            rdd is other for node in (self, *self.dependencies) for other in node.generated.values()
+        )
 
     def _is_checkpoint_time(self, time_ms: int) -> bool:
         assert self.zero_ms is not None
@@ -230,7 +239,7 @@ class DStreamNode(ABC):
         for time in old:
             rdd = self.generated.pop(time)
             # Asking an RDD that was never cached would first make it in the JVM.
-            if unpersist and rdd.is_cached:
+            if unpersist and rdd.is_cached and not self._is_used(rdd):
                 rdd.unpersist()
 
     # -- checkpoints ---------------------------------------------------------------------------
@@ -275,16 +284,19 @@ class DStreamNode(ABC):
         """Note which RDDs have been checkpointed by now; return where all that is needed lies."""
         if self.checkpoint_ms is not None:
             for time_ms, rdd in self.generated.items():
-                if rdd.is_checkpointed and time_ms not in self.rdd_checkpoints:
-                    file = checkpoint_file(rdd)
-                    if file is not None:
-                        self.rdd_checkpoints[time_ms] = file
+                if time_ms in self.rdd_checkpoints or not self._is_checkpoint_time(time_ms):
+                    continue
+                file = checkpoint_file(rdd) if rdd.is_checkpointed else None
+                if file is None and content_of(rdd) is not Content.UNKNOWN:
+                    file = NO_RECORDS
+                if file is not None:
+                    self.rdd_checkpoints[time_ms] = file
             newest = max(self.rdd_checkpoints, default=None)
             for time_ms in list(self.rdd_checkpoints):
                 if time_ms != newest and time_ms not in self.generated:
                     del self.rdd_checkpoints[time_ms]
         files = [*self.rdd_checkpoints.values(), *self._saved_rdds.values()]
-        return [file.path for file in files]
+        return [file.path for file in files if file.path]
 
     def restore(self, spark_context: SparkContext) -> None:
         """Read back what a checkpoint refers to.

@@ -11,7 +11,9 @@ from pyspark.resultiterable import ResultIterable
 
 from penstock.streaming._combine import Combiner
 from penstock.streaming._fusion import FlatMapValuesOperation, MapValuesOperation
+from penstock.streaming._grouping import cogroup, group_by_key, join
 from penstock.streaming._recognition import is_addition
+from penstock.streaming._shuffle import place_by_key
 from penstock.streaming.derived_streams import NarrowDStream, ShuffledDStream, TransformedDStream
 from penstock.streaming.stream_handle import StreamHandle, T_co
 from penstock.streaming.windowed_streams import StateDStream
@@ -75,7 +77,7 @@ class PairOperations(StreamHandle[T_co]):
     ) -> DStream[tuple[K, Iterable[V]]]:
         """Return each key with all its values."""
         partitions = self._partitions(numPartitions)
-        return self._rdd_operation(lambda rdd: rdd.groupByKey(partitions))
+        return self._rdd_operation(lambda rdd: group_by_key(rdd, partitions))
 
     def partitionBy(
         self: PairOperations[tuple[K, V]],
@@ -83,7 +85,8 @@ class PairOperations(StreamHandle[T_co]):
         partitionFunc: Callable[[K], int] = portable_hash,
     ) -> DStream[tuple[K, V]]:
         """Return the pairs, placed by `partitionFunc` of their keys."""
-        return self._rdd_operation(lambda rdd: rdd.partitionBy(numPartitions, partitionFunc))
+        partitions = self._partitions(numPartitions)
+        return self._rdd_operation(lambda rdd: place_by_key(rdd, partitions, partitionFunc))
 
     def cogroup(
         self: PairOperations[tuple[K, V]],
@@ -92,7 +95,7 @@ class PairOperations(StreamHandle[T_co]):
     ) -> DStream[tuple[K, tuple[ResultIterable[V], ResultIterable[U]]]]:
         """Return each key of either stream with its values in both."""
         partitions = self._partitions(numPartitions)
-        return self._with_other(other, lambda a, b: a.cogroup(b, partitions))
+        return self._with_other(other, lambda a, b: cogroup(a, b, partitions))
 
     def join(
         self: PairOperations[tuple[K, V]],
@@ -100,8 +103,7 @@ class PairOperations(StreamHandle[T_co]):
         numPartitions: int | None = None,
     ) -> DStream[tuple[K, tuple[V, U]]]:
         """Return each key of both streams with every pair of its values."""
-        partitions = self._partitions(numPartitions)
-        return self._with_other(other, lambda a, b: a.join(b, partitions))
+        return self._join(other, numPartitions, keeps_left=False, keeps_right=False)
 
     def leftOuterJoin(
         self: PairOperations[tuple[K, V]],
@@ -109,8 +111,7 @@ class PairOperations(StreamHandle[T_co]):
         numPartitions: int | None = None,
     ) -> DStream[tuple[K, tuple[V, U | None]]]:
         """Join, with None for a key that the other stream lacks."""
-        partitions = self._partitions(numPartitions)
-        return self._with_other(other, lambda a, b: a.leftOuterJoin(b, partitions))
+        return self._join(other, numPartitions, keeps_left=True, keeps_right=False)
 
     def rightOuterJoin(
         self: PairOperations[tuple[K, V]],
@@ -118,8 +119,7 @@ class PairOperations(StreamHandle[T_co]):
         numPartitions: int | None = None,
     ) -> DStream[tuple[K, tuple[V | None, U]]]:
         """Join, with None for a key that this stream lacks."""
-        partitions = self._partitions(numPartitions)
-        return self._with_other(other, lambda a, b: a.rightOuterJoin(b, partitions))
+        return self._join(other, numPartitions, keeps_left=False, keeps_right=True)
 
     def fullOuterJoin(
         self: PairOperations[tuple[K, V]],
@@ -127,8 +127,7 @@ class PairOperations(StreamHandle[T_co]):
         numPartitions: int | None = None,
     ) -> DStream[tuple[K, tuple[V | None, U | None]]]:
         """Join, with None for a key that either stream lacks."""
-        partitions = self._partitions(numPartitions)
-        return self._with_other(other, lambda a, b: a.fullOuterJoin(b, partitions))
+        return self._join(other, numPartitions, keeps_left=True, keeps_right=True)
 
     def updateStateByKey(
         self: PairOperations[tuple[K, V]],
@@ -153,16 +152,7 @@ class PairOperations(StreamHandle[T_co]):
         elif initialRDD is not None:
             initial = self._sc.parallelize(list(initialRDD))
 
-        def update(state: RDD[Any] | None, new: RDD[Any]) -> RDD[Any]:
-            if state is None:
-                grouped = new.groupByKey(partitions).mapValues(lambda values: (list(values), None))
-            else:
-                both = state.cogroup(new.partitionBy(partitions), partitions)
-                grouped = both.mapValues(lambda pair: (list(pair[1]), next(iter(pair[0]), None)))
-            updated = grouped.mapValues(lambda pair: updateFunc(*pair))
-            return updated.filter(lambda pair: pair[1] is not None)
-
-        return self._derive(StateDStream(self._node, update, initial))
+        return self._derive(StateDStream(self._node, updateFunc, partitions, initial))
 
     def mapWithState(self: PairOperations[tuple[K, V]], spec: StateSpec) -> MapWithStateDStream:
         """Return what a function of each pair and of the state of its key returns.
@@ -178,6 +168,18 @@ class PairOperations(StreamHandle[T_co]):
         from penstock.streaming.map_with_state import MapWithStateDStream
 
         return MapWithStateDStream(self._ssc, self._node, spec)
+
+    def _join(
+        self,
+        other: StreamHandle[Any],
+        numPartitions: int | None,
+        *,
+        keeps_left: bool,
+        keeps_right: bool,
+    ) -> DStream[Any]:
+        partitions = self._partitions(numPartitions)
+        kind = {"keeps_left": keeps_left, "keeps_right": keeps_right}
+        return self._with_other(other, lambda a, b: join(a, b, partitions, **kind))
 
     def _rdd_operation(self, func: Callable[[RDD[Any]], RDD[Any]]) -> DStream[Any]:
         return self._derive(TransformedDStream([self._node], lambda _, rdd: func(rdd)))

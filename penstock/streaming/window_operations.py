@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark import RDD
-
-from penstock.streaming._combine import Combiner, combine_by_key
-from penstock.streaming._fusion import MapOperation
+from penstock.streaming._combine import Combiner
+from penstock.streaming._counting import count_records
+from penstock.streaming._fusion import MapOperation, PartitionOperation
 from penstock.streaming._recognition import is_addition
 from penstock.streaming.derived_streams import NarrowDStream
 from penstock.streaming.durations import to_milliseconds
 from penstock.streaming.pair_operations import PairOperations
 from penstock.streaming.stream_handle import T_co
-from penstock.streaming.windowed_streams import ReducedWindowedDStream, WindowedDStream
+from penstock.streaming.windowed_streams import (
+    MergedWindowDStream,
+    ReducedWindowedDStream,
+    WindowedDStream,
+)
 
 if TYPE_CHECKING:
     from penstock.streaming.dstream import DStream
@@ -54,7 +58,8 @@ class WindowOperations(PairOperations[T_co]):
         With `invReduceFunc`, the inverse of `reduceFunc`, the last window's result is corrected
         instead of reducing the whole window; a checkpoint directory must be set for that.
         """
-        keyed = self._derive(NarrowDStream(self._node, MapOperation(_with_one_key)))
+        # Each partition is reduced first, so that the key comes once per partition.
+        keyed = self._derive(NarrowDStream(self._node, PartitionOperation(_Reduced(reduceFunc))))
         reduced = keyed.reduceByKeyAndWindow(
             reduceFunc, invReduceFunc, windowDuration, slideDuration, 1
         )
@@ -64,8 +69,8 @@ class WindowOperations(PairOperations[T_co]):
         self: WindowOperations[T], windowDuration: float, slideDuration: float
     ) -> DStream[int]:
         """Return the number of records of each window. A checkpoint directory must be set."""
-        ones = self._derive(NarrowDStream(self._node, MapOperation(_one)))
-        return ones.reduceByWindow(operator.add, operator.sub, windowDuration, slideDuration)
+        counts = self._derive(NarrowDStream(self._node, PartitionOperation(_counted)))
+        return counts.reduceByWindow(operator.add, operator.sub, windowDuration, slideDuration)
 
     def countByValueAndWindow(
         self: WindowOperations[K],
@@ -113,28 +118,14 @@ class WindowOperations(PairOperations[T_co]):
         window_ms, slide_ms = self._window(windowDuration, slideDuration)
         partitions = self._partitions(numPartitions)
         reduced = self.reduceByKey(func, partitions)
-        if invFunc is None:
-            windows = reduced.window(windowDuration, slideDuration)
-            results = windows.reduceByKey(func, partitions)
-            return results if filterFunc is None else results.filter(filterFunc)
         combiner = Combiner(None, func, func, is_addition=is_addition(func))
-
-        def reduce(last: RDD[Any] | None, new: RDD[Any]) -> RDD[Any]:
-            added = combine_by_key(new, combiner, partitions)
-            result = added
-            if last is not None:
-                result = combine_by_key(last.union(added), combiner, partitions)
-            return result if filterFunc is None else result.filter(filterFunc)
-
-        def invert(last: RDD[Any] | None, old: RDD[Any]) -> RDD[Any]:
-            assert last is not None
-            removed = combine_by_key(old, combiner, partitions)
-            return last.leftOuterJoin(removed, partitions).mapValues(
-                lambda pair: pair[0] if pair[1] is None else invFunc(pair[0], pair[1])
-            )
-
-        node = ReducedWindowedDStream(reduced._node, reduce, invert, window_ms, slide_ms)
-        return self._derive(node)
+        merged: MergedWindowDStream
+        over = (partitions, window_ms, slide_ms)
+        if invFunc is None:
+            merged = MergedWindowDStream(reduced._node, combiner, filterFunc, *over)
+        else:
+            merged = ReducedWindowedDStream(reduced._node, combiner, invFunc, filterFunc, *over)
+        return self._derive(merged)
 
     def _window(self, windowDuration: float, slideDuration: float | None) -> tuple[int, int]:
         """Return window and slide in milliseconds.
@@ -156,12 +147,20 @@ class WindowOperations(PairOperations[T_co]):
         return window_ms, slide_ms
 
 
-def _one(_: Any) -> int:
-    return 1
+class _Reduced:
+    """Reduces a partition to one pair; an empty one has none."""
+
+    def __init__(self, func: Callable[[Any, Any], Any]) -> None:
+        self.func = func
+
+    def __call__(self, _: int, records: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        records = iter(records)
+        for first in records:
+            yield (1, reduce(self.func, records, first))
 
 
-def _with_one_key(record: Any) -> tuple[int, Any]:
-    return (1, record)
+def _counted(split: int, records: Iterable[Any]) -> list[int]:
+    return [number for number in count_records(split, records) if number]
 
 
 def _with_count(record: Any) -> tuple[Any, int]:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyspark import RDD, StorageLevel
 
+from penstock.streaming._combine import Combiner, MergeCombiners
+from penstock.streaming._deferred import no_partitions
+from penstock.streaming._grouping import Spill, grouped
+from penstock.streaming._sections import over_sections
+from penstock.streaming._shuffle import Pair, place_by_key
+from penstock.streaming._slide import MergeWindow, SlideWindow
+from penstock.streaming._update import UpdateStates
+from penstock.streaming.derived_streams import union_of
 from penstock.streaming.node import DStreamNode
 
-__all__ = ["ReducedWindowedDStream", "StateDStream", "WindowedDStream"]
+__all__ = ["MergedWindowDStream", "ReducedWindowedDStream", "StateDStream", "WindowedDStream"]
 
 _SLIDES_FOR_INVERSE = 5
 """A window of fewer slides is cheaper to reduce anew than to correct twice
 (`PythonReducedWindowedDStream` has the same number)."""
-
-Reduce = Callable[[RDD[Any] | None, RDD[Any]], RDD[Any]]
-"""Makes a new result of the last one, if any, and of new records."""
 
 
 class WindowedDStream(DStreamNode):
@@ -41,10 +46,65 @@ class WindowedDStream(DStreamNode):
 
     def compute(self, time_ms: int) -> RDD[Any] | None:
         first_ms = time_ms - self.window_ms + self.parent.slide_ms
-        return _union(self, self.parent.slice(first_ms, time_ms))
+        rdds = self.parent.slice(first_ms, time_ms)
+        return union_of(self.graph.spark_context, rdds)
 
 
-class ReducedWindowedDStream(DStreamNode):
+class MergedWindowDStream(DStreamNode):
+    """A reduction over a window, made anew of the reductions of its batches.
+
+    Args:
+        parent: A `ShuffledDStream`: the reductions of the batches.
+        combiner: How values are reduced.
+        wanted: Which pairs of the result stay; None for all.
+        partitions: Of the parent and of the result.
+        window_ms: The window.
+        slide_ms: How often there is one.
+    """
+
+    def __init__(
+        self,
+        parent: DStreamNode,
+        combiner: Combiner,
+        wanted: Callable[[Pair], bool] | None,
+        partitions: int,
+        window_ms: int,
+        slide_ms: int,
+    ) -> None:
+        parent.graph.check_can_grow()
+        super().__init__(parent.graph, (parent,), slide_ms)
+        self.parent = parent
+        self.combiner = combiner
+        self.wanted = wanted
+        self.partitions = partitions
+        self.window_ms = window_ms
+        # Each RDD of the parent is used by several windows.
+        if parent.storage_level is None:
+            parent.persist(StorageLevel.MEMORY_ONLY)
+
+    @property
+    def parent_remember_ms(self) -> int | None:
+        return _longer(self.remember_ms, self.window_ms)
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        first_ms = time_ms - self.window_ms + self.parent.slide_ms
+        batches = self._placed(self.parent.slice(first_ms, time_ms))
+        if not batches:
+            return self._nothing()
+        merge = MergeCombiners(self.combiner, batches[0]._memory_limit() * 0.9, _serializer(self))
+        context = self.graph.spark_context
+        func = MergeWindow(merge, self.wanted)
+        return over_sections(context, [batches], self.partitions, func)
+
+    def _nothing(self) -> RDD[Any] | None:
+        """Return the RDD of a window whose batches have none."""
+        return no_partitions(self.graph.spark_context)
+
+    def _placed(self, rdds: Iterable[RDD[Any]]) -> list[RDD[Any]]:
+        return [place_by_key(rdd, self.partitions) for rdd in rdds]
+
+
+class ReducedWindowedDStream(MergedWindowDStream):
     """A reduction over a window, corrected from slide to slide by what came and what left."""
 
     must_checkpoint = True
@@ -52,50 +112,62 @@ class ReducedWindowedDStream(DStreamNode):
     def __init__(
         self,
         parent: DStreamNode,
-        reduce: Reduce,
-        invert: Reduce,
+        combiner: Combiner,
+        invert: Callable[[Any, Any], Any],
+        wanted: Callable[[Pair], bool] | None,
+        partitions: int,
         window_ms: int,
         slide_ms: int,
     ) -> None:
-        parent.graph.check_can_grow()
-        super().__init__(parent.graph, (parent,), slide_ms)
-        self.parent = parent
-        self.reduce = reduce
+        super().__init__(parent, combiner, wanted, partitions, window_ms, slide_ms)
         self.invert = invert
-        self.window_ms = window_ms
-        if parent.storage_level is None:
-            parent.persist(StorageLevel.MEMORY_ONLY)
         self.persist(StorageLevel.MEMORY_ONLY)
-
-    @property
-    def parent_remember_ms(self) -> int | None:
-        return _longer(self.remember_ms, self.window_ms)
 
     def compute(self, time_ms: int) -> RDD[Any] | None:
         previous_ms = time_ms - self.slide_ms
         step_ms = self.parent.slide_ms
-        begin_ms = time_ms - self.window_ms
         previous = self.get_or_compute(previous_ms)
         if previous is None or self.window_ms < self.slide_ms * _SLIDES_FOR_INVERSE:
-            whole = self.parent.slice(begin_ms + step_ms, time_ms)
-            return self.reduce(None, _union(self, whole)) if whole else None
-        old = self.parent.slice(previous_ms - self.window_ms + step_ms, begin_ms)
-        new = self.parent.slice(previous_ms + step_ms, time_ms)
-        result = self.invert(previous, _union(self, old)) if old else previous
-        return self.reduce(result, _union(self, new)) if new else result
+            return super().compute(time_ms)
+        begin_ms = time_ms - self.window_ms
+        old = self._placed(self.parent.slice(previous_ms - self.window_ms + step_ms, begin_ms))
+        new = self._placed(self.parent.slice(previous_ms + step_ms, time_ms))
+        if not old and not new:
+            return previous
+        last = place_by_key(previous, self.partitions)
+        func = SlideWindow(self.combiner, self.invert, self.wanted, Spill.of(last))
+        context = self.graph.spark_context
+        return over_sections(context, [new, old, [last]], self.partitions, func)
+
+    def _nothing(self) -> RDD[Any] | None:
+        return None
 
 
 class StateDStream(DStreamNode):
-    """The state of every key, made anew each batch from the last state and the new records."""
+    """The state of every key, made anew each batch from the last states and the new values.
+
+    Args:
+        parent: Pairs.
+        func: `UpdateStates` says how it is called.
+        partitions: Of the states.
+        initial: The states before the first batch, or None.
+    """
 
     must_checkpoint = True
     given_rdds = ("initial",)
 
-    def __init__(self, parent: DStreamNode, update: Reduce, initial: RDD[Any] | None) -> None:
+    def __init__(
+        self,
+        parent: DStreamNode,
+        func: Callable[[Any, Any], Any],
+        partitions: int,
+        initial: RDD[Any] | None,
+    ) -> None:
         parent.graph.check_can_grow()
         super().__init__(parent.graph, (parent,), parent.slide_ms)
         self.parent = parent
-        self.update = update
+        self.func = func
+        self.partitions = partitions
         self.initial = initial
         self.persist(StorageLevel.MEMORY_ONLY)
 
@@ -104,15 +176,19 @@ class StateDStream(DStreamNode):
         if last is None:
             last = self.initial
         new = self.parent.get_or_compute(time_ms)
-        return last if new is None else self.update(last, new)
+        if new is None:
+            return last
+        values = grouped(new, self.partitions)
+        func = UpdateStates(self.func, values.is_grouped, Spill.of(new))
+        known = [] if last is None else [place_by_key(last, self.partitions)]
+        context = self.graph.spark_context
+        return over_sections(context, [[values.rdd], known], self.partitions, func)
+
+
+def _serializer(node: DStreamNode) -> Any:
+    context: Any = node.graph.spark_context
+    return context.serializer
 
 
 def _longer(remember_ms: int | None, window_ms: int) -> int | None:
     return None if remember_ms is None else remember_ms + window_ms
-
-
-def _union(node: DStreamNode, rdds: list[RDD[Any]]) -> RDD[Any]:
-    context = node.graph.spark_context
-    if not rdds:
-        return context.emptyRDD()
-    return rdds[0] if len(rdds) == 1 else context.union(rdds)

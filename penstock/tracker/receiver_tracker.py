@@ -7,7 +7,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,7 @@ from penstock.wire import WireOptions
 from penstock.wire.messages import (
     CleanupOldBlocks,
     ReceivedBlockInfo,
+    ReportGate,
     StopReceiver,
 )
 
@@ -90,6 +91,7 @@ class ReceiverTracker:
         keep_batches: bool = False,
         blocks_outlive_run: bool = True,
         cluster: Cluster | None = None,
+        on_gate: Callable[[ReportGate], None] | None = None,
     ) -> None:
         """Make a tracker; nothing happens before `start`.
 
@@ -110,6 +112,8 @@ class ReceiverTracker:
             blocks_outlive_run: Whether blocks that an earlier run stored can be there; else they
                 are left out of its batches.
             cluster: In place of the Spark application.
+            on_gate: Is told how the receivers' gates are used, on the tracker's control thread;
+                must not block.
         """
         if cluster is None:
             if spark_context is None:
@@ -128,6 +132,7 @@ class ReceiverTracker:
         self._keep_batches = keep_batches
         self._blocks_outlive_run = blocks_outlive_run
         self._lost_attempts: frozenset[str] = frozenset()
+        self._on_gate = on_gate or (lambda report: None)
         self._secret = secrets.token_bytes(32)
         self._receivers = Receivers(
             {
@@ -332,6 +337,7 @@ class ReceiverTracker:
             lease_s=self._settings.block_server_lease_s,
             is_started=self._is_started,
             later=endpoint.later,
+            on_gate=self._on_gate,
         )
         bound = endpoint.start()
         self._endpoint = endpoint
@@ -413,13 +419,29 @@ class ReceiverTracker:
         """Return all receivers in the order of their streams."""
         return tuple(info for _, info in sorted(self.get_all_receiver_info().items()))
 
-    def update_receiver_rate_limit(self, stream_id: int, records_per_second: float) -> None:
-        """Give a receiver another rate, also when it is started again."""
-        self._receivers.update_rate(stream_id, records_per_second)
+    def update_receiver_rate_limit(
+        self,
+        stream_id: int,
+        records_per_second: float | None,
+        bytes_per_second: float | None = None,
+    ) -> int:
+        """Give a receiver other rates, also when it is started again. None is no limit.
 
-    def send_rate_update(self, stream_id: int, records_per_second: float) -> None:
+        The receiver holds the lower of the rate of records and those of the settings.
+
+        Returns:
+            The version of the rates; the receiver's reports say which one it has in force.
+        """
+        return self._receivers.update_rate(stream_id, records_per_second, bytes_per_second)
+
+    def send_rate_update(
+        self,
+        stream_id: int,
+        records_per_second: float | None,
+        bytes_per_second: float | None = None,
+    ) -> int:
         """The same under the name that rate controllers call."""
-        self.update_receiver_rate_limit(stream_id, records_per_second)
+        return self.update_receiver_rate_limit(stream_id, records_per_second, bytes_per_second)
 
     # -- blocks --------------------------------------------------------------------------------
 

@@ -153,6 +153,50 @@ CONFORMANCE: dict[str, dict[str, str]] = {
             "test_conformance.py::test_no_event_comes_after_the_stop"
         ),
     },
+    "RateControllerSuite": {
+        "RateController - rate controller publishes updates after batches complete": (
+            "rates/test_book.py::test_it_asks_with_what_the_batch_tells_and_publishes_whole_records"
+        ),
+        "ReceiverRateController - published rates reach receivers": (
+            "rates/test_on_spark.py::test_backpressure_holds_a_fast_source_from_the_first_batch_on"
+        ),
+    },
+    "PIDRateEstimatorSuite": {
+        "the right estimator is created": "rates/test_book.py::test_the_named_estimator_is_made",
+        "estimator checks ranges": "rates/test_pid.py::TestRanges",
+        "first estimate is None": (
+            "rates/test_pid.py::test_the_first_batch_gives_no_rate_and_the_second_does"
+        ),
+        "second estimate is not None": (
+            "rates/test_pid.py::test_the_first_batch_gives_no_rate_and_the_second_does"
+        ),
+        "no estimate when no time difference between successive calls": (
+            "rates/test_pid.py::test_no_rate_without_a_later_time"
+        ),
+        "no estimate when no records in previous batch": (
+            "rates/test_pid.py::test_no_rate_without_records"
+        ),
+        "no estimate when there is no processing delay": (
+            "rates/test_pid.py::test_no_rate_without_a_processing_delay"
+        ),
+        "estimate is never less than min rate": (
+            "rates/test_pid.py::test_never_below_the_least_rate"
+        ),
+        "with no accumulated or positive error, |I| > 0, follow the processing speed": (
+            "rates/test_pid.py::test_with_integral_it_follows_the_speed_when_nothing_waits"
+        ),
+        "with no accumulated but some positive error, |I| > 0, follow the processing speed": (
+            "rates/test_pid.py::test_with_integral_it_follows_the_speed_when_nothing_waits"
+        ),
+        "with some accumulated and some positive error, |I| > 0, stay below the processing speed": (
+            "rates/test_pid.py::test_with_integral_it_stays_below_the_speed_when_something_waits"
+        ),
+    },
+    "ReceiverTrackerSuite": {
+        "send rate update to receivers": (
+            "../tracker/test_receiver_tracker.py::test_send_rate_update_to_receivers"
+        ),
+    },
     "MapWithStateSuite": {
         "state - get, exists, update, remove, ": "test_map_with_state.py::TestStateOfAKey",
         "mapWithState - basic operations with simple API": (
@@ -174,6 +218,9 @@ CONFORMANCE: dict[str, dict[str, str]] = {
         "mapWithState - driver failure recovery": _RECOVERED,
     },
     "CheckpointSuite": {
+        "recovery maintains rate controller": (
+            "rates/test_book.py::test_a_new_driver_begins_with_what_the_old_one_knew"
+        ),
         "non-existent checkpoint dir": "test_get_or_create.py::TestGetOrCreate",
         "basic rdd checkpoints + dstream graph checkpoint recovery": _RECOVERED,
         "recovery of conf through checkpoints": _KILLED,

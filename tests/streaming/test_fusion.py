@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.streaming import _combine
+from penstock.streaming import _combine, _shuffle
 from penstock.streaming._combine import Combiner
 from penstock.streaming._fusion import (
     FilterOperation,
@@ -123,11 +123,11 @@ def _fixed_hashes() -> Iterator[None]:
 def written(writer: Any, records: list[Any], partitions: int) -> list[dict[Any, Any]]:
     """Return what the reduce side merges for each partition."""
     chunks = list(writer(0, iter(records)))
-    pickler = _combine._serializers.CPickleSerializer()
+    pickler = _shuffle.PIECES
     parts: list[list[Any]] = [[] for _ in range(partitions)]
     for number, data in zip(chunks[::2], chunks[1::2], strict=True):
         parts[int.from_bytes(number, "big")].extend(pickler.loads(data))
-    merge = _combine._MergeCombiners(
+    merge = _combine.MergeCombiners(
         Combiner(None, operator.add, operator.add, is_addition=True), 1e9, pickler
     )
     return [dict(merge(0, part)) for part in parts]
@@ -143,7 +143,7 @@ class TestCombining:
         for key, value in pairs:
             expected[key] = expected.get(key, 0) + value
         combiner = Combiner(None, operator.add, operator.add)
-        writer = _combine._WriteCombined(combiner.add_values, 1e9, partitions)
+        writer = _combine.WriteCombined(combiner.add_values, 1e9, partitions)
         found = written(writer, pairs, partitions)
         assert {k: v for part in found for k, v in part.items()} == expected
         assert sum(map(len, found)) == len(expected)
@@ -156,7 +156,7 @@ class TestCombining:
         assert {k: v for part in found for k, v in part.items()} == expected
 
     def test_memory_is_bounded_by_writing_early(self, monkeypatch: Any) -> None:
-        monkeypatch.setattr(_combine, "_STRETCH", 10)
+        monkeypatch.setattr(_shuffle, "_STRETCH", 10)
         monkeypatch.setattr(_combine, "_MAX_KEYS", 15)
         largest = 0
 
@@ -166,16 +166,14 @@ class TestCombining:
             largest = max(largest, len(combined))
 
         records = [(i % 100, 1) for i in range(1000)]
-        [found] = written(_combine._WriteCombined(add, 1e9, 1), records, 1)
+        [found] = written(_combine.WriteCombined(add, 1e9, 1), records, 1)
         assert largest < 25
         assert found == dict.fromkeys(range(100), 10)
 
     def test_the_merging_side_spills_to_disk(self, monkeypatch: Any) -> None:
-        monkeypatch.setattr(_combine, "_STRETCH", 10)
-        monkeypatch.setattr(_combine, "_MAX_KEYS", 15)
-        merge = _combine._MergeCombiners(
-            Combiner(None, max, max), 1e9, _combine._serializers.CPickleSerializer()
-        )
+        monkeypatch.setattr(_shuffle, "_STRETCH", 10)
+        monkeypatch.setattr(_combine, "_MAX_MERGED_KEYS", 15)
+        merge = _combine.MergeCombiners(Combiner(None, max, max), 1e9, _shuffle.PIECES)
         found = dict(merge(0, [(i % 100, i) for i in range(1000)]))
         assert found == {i: 900 + i for i in range(100)}
 
@@ -183,10 +181,10 @@ class TestCombining:
         def stop(a: Any, b: Any) -> Any:
             raise StopIteration
 
-        writer = _combine._WriteCombined(Combiner(None, stop, stop).add_values, 1e9, 1)
+        writer = _combine.WriteCombined(Combiner(None, stop, stop).add_values, 1e9, 1)
         with pytest.raises(RuntimeError, match="StopIteration"):
             list(writer(0, [(1, 1), (1, 1)]))
-        merge = _combine._MergeCombiners(Combiner(None, stop, stop), 1e9, None)
+        merge = _combine.MergeCombiners(Combiner(None, stop, stop), 1e9, None)
         with pytest.raises(RuntimeError, match="StopIteration"):
             list(merge(0, [(1, 1), (1, 1)]))
         with pytest.raises(RuntimeError, match="StopIteration"):

@@ -89,7 +89,7 @@ class TestStep:
         emits_none: bool = False,
     ) -> tuple[dict[Any, Any], list[Any]]:
         step = _Step(func, emits_none, 10_000, threshold_ms)
-        (record,) = step(iter([StateRecord(before, ["old"]), *pairs]))
+        (record,) = step([iter([[StateRecord(before, ["old"])]]), iter([pairs])])
         record = pickle.loads(pickle.dumps(record))
         return record.states, record.mapped
 
@@ -98,8 +98,8 @@ class TestStep:
             state.update((state.getOption() or "") + str(value))
             return state.get()
 
-        found = self.run(append, {"a": ("0", 5000), "b": ("9", 5000)}, [("a", 1), ("a", 2)])
-        assert found == ({"a": ("012", 10_000), "b": ("9", 5000)}, ["01", "012"])
+        found = self.run(append, {"a": "0", "b": "9"}, [("a", 1), ("a", 2)])
+        assert found == ({"a": "012", "b": "9"}, ["01", "012"])
 
     def test_a_removed_state_goes_and_may_come_again(self) -> None:
         def toggle(time: datetime, key: str, value: int, state: Any) -> Any:
@@ -108,8 +108,10 @@ class TestStep:
             else:
                 state.update(value)
 
-        assert self.run(toggle, {"a": (1, 5000)}, [("a", 2)]) == ({}, [])
-        assert self.run(toggle, {"a": (1, 5000)}, [("a", 2), ("a", 3)]) == ({"a": (3, 10_000)}, [])
+        assert self.run(toggle, {"a": 1}, [("a", 2)]) == ({}, [])
+        assert self.run(toggle, {"a": 1}, [("a", 2), ("a", 3)]) == ({"a": 3}, [])
+        timed = {"a": (1, 5000)}
+        assert self.run(toggle, timed, [("a", 2), ("a", 3)], 4000) == ({"a": (3, 10_000)}, [])
 
     def test_a_key_with_data_is_not_idle_even_if_its_state_stays(self) -> None:
         def look(time: datetime, key: str, value: Any, state: Any) -> Any:
@@ -125,8 +127,12 @@ class TestStep:
         ]
 
     def test_without_a_timeout_a_state_that_stays_is_not_touched(self) -> None:
-        states, _ = self.run(lambda *_: None, {"a": (1, 1000)}, [("a", 2)])
-        assert states == {"a": (1, 1000)}
+        def change_in_place(time: datetime, key: str, value: int, state: Any) -> None:
+            state.getOption().append(value)
+            state._value = "not updated"
+
+        before = {"a": [1]}
+        assert self.run(change_in_place, before, [("a", 2)])[0] == {"a": [1, 2]}
 
     def test_none_is_left_out_on_demand(self) -> None:
         assert self.run(lambda *_: None, {}, [("a", 2)])[1] == []

@@ -27,6 +27,7 @@ from penstock.wire.messages import (
     ReceivedBlockInfo,
     RegisterReceiver,
     ReportError,
+    ReportGate,
     StopReceiver,
 )
 
@@ -230,6 +231,7 @@ def running_tracker(
     remove_files: bool = False,
     keep_batches: bool = False,
     blocks_outlive_run: bool = True,
+    on_gate: Callable[[ReportGate], None] | None = None,
 ) -> Iterator[tuple[ReceiverTracker, ThreadCluster, Events]]:
     cluster = cluster or ThreadCluster()
     events = Events()
@@ -242,6 +244,7 @@ def running_tracker(
         remove_files=remove_files,
         keep_batches=keep_batches,
         blocks_outlive_run=blocks_outlive_run,
+        on_gate=on_gate,
     )
     tracker.start()
     try:
@@ -261,6 +264,7 @@ def make_tracker(
     remove_files: bool = False,
     keep_batches: bool = False,
     blocks_outlive_run: bool = True,
+    on_gate: Callable[[ReportGate], None] | None = None,
 ) -> ReceiverTracker:
     return ReceiverTracker(
         None,
@@ -275,4 +279,5 @@ def make_tracker(
         keep_batches=keep_batches,
         blocks_outlive_run=blocks_outlive_run,
         cluster=cluster,
+        on_gate=on_gate,
     )

@@ -1,0 +1,114 @@
+"""What `pyspark.streaming` has, this has: the names, the parameters, the getters of events."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pyspark.streaming
+import pytest
+
+import penstock.streaming
+from penstock.streaming import listener_events
+
+ELSEWHERE = {
+    "StreamingContext.__init__": "there is no streaming class of the JVM to hand over (`jssc`)",
+    "StreamingContext.getOrCreate": "is not there yet, as docs/differences.md says",
+    "DStream.__init__": "programs do not make streams themselves",
+    "StreamingListener.Java": "tells py4j which interface of the JVM a listener has",
+    "StreamingListener.__init__": "takes nothing there and here",
+    "StreamingListener.onBatchStarted": "the argument is called `batchSubmitted` there by mistake",
+}
+"""What is not as in `pyspark.streaming`, with the reason."""
+
+ONLY_IN_SCALA = {
+    "StreamingContext": (
+        "getState",
+        "removeStreamingListener",
+        "fileStream",
+        "rawSocketStream",
+        "socketStream",
+        "receiverStream",
+    ),
+    "DStream": (
+        "mapWithState",
+        "print",
+        "saveAsObjectFiles",
+        "saveAsHadoopFiles",
+        "saveAsNewAPIHadoopFiles",
+    ),
+}
+
+
+def public_names(owner: type) -> list[str]:
+    return [name for name in dir(owner) if not name.startswith("_") or name == "__init__"]
+
+
+def parameters(function: Any) -> list[tuple[str, Any, Any]]:
+    return [(p.name, p.default, p.kind) for p in inspect.signature(function).parameters.values()]
+
+
+@pytest.mark.parametrize("name", pyspark.streaming.__all__)
+def test_every_public_name_and_parameter_of_pyspark_is_there(name: str) -> None:
+    theirs, ours = getattr(pyspark.streaming, name), getattr(penstock.streaming, name)
+    different = []
+    for member in public_names(theirs):
+        if f"{name}.{member}" in ELSEWHERE:
+            continue
+        found, expected = getattr(ours, member, None), getattr(theirs, member)
+        if found is None:
+            different.append(f"{member} is missing")
+        elif not callable(expected):
+            assert type(found) is type(expected)
+        elif parameters(found)[: len(parameters(expected))] != parameters(expected):
+            different.append(f"{member}{inspect.signature(found)}")
+    assert different == []
+
+
+def test_what_is_listed_as_different_is_there_in_pyspark() -> None:
+    for place in ELSEWHERE:
+        owner, _, member = place.partition(".")
+        assert hasattr(getattr(pyspark.streaming, owner), member), place
+
+
+@pytest.mark.parametrize("name", sorted(ONLY_IN_SCALA))
+def test_what_only_scala_has_is_there(name: str) -> None:
+    owner = getattr(penstock.streaming, name)
+    assert [member for member in ONLY_IN_SCALA[name] if not hasattr(owner, member)] == []
+
+
+OF_CASE_CLASSES = {"canEqual", "copy", "curried", "equals", "hashCode", "toString", "tupled"}
+
+EVENTS = {
+    "JavaStreamingListenerStreamingStarted": listener_events.StreamingStarted,
+    "JavaStreamingListenerBatchSubmitted": listener_events.BatchSubmitted,
+    "JavaStreamingListenerBatchStarted": listener_events.BatchStarted,
+    "JavaStreamingListenerBatchCompleted": listener_events.BatchCompleted,
+    "JavaStreamingListenerOutputOperationStarted": listener_events.OutputOperationStarted,
+    "JavaStreamingListenerOutputOperationCompleted": listener_events.OutputOperationCompleted,
+    "JavaStreamingListenerReceiverStarted": listener_events.ReceiverStarted,
+    "JavaStreamingListenerReceiverError": listener_events.ReceiverError,
+    "JavaStreamingListenerReceiverStopped": listener_events.ReceiverStopped,
+    "JavaBatchInfo": listener_events.BatchInfo,
+    "JavaReceiverInfo": listener_events.ReceiverInfo,
+    "JavaStreamInputInfo": listener_events.StreamInputInfo,
+    "JavaOutputOperationInfo": listener_events.OutputOperationInfo,
+}
+
+
+@pytest.mark.parametrize("java_name", sorted(EVENTS))
+def test_every_getter_of_an_event_is_there(sc: Any, java_name: str) -> None:
+    java_class = sc._jvm.java.lang.Class.forName(f"org.apache.spark.streaming.api.java.{java_name}")
+    getters = {
+        method.getName()
+        for method in java_class.getDeclaredMethods()
+        if method.getParameterCount() == 0 and not method.isSynthetic()
+    }
+    getters = {
+        name
+        for name in getters
+        if name not in OF_CASE_CLASSES and "$" not in name and not name.startswith("product")
+    }
+    assert getters
+    found = EVENTS[java_name]
+    assert [name for name in sorted(getters) if not callable(getattr(found, name, None))] == []

@@ -1,0 +1,48 @@
+"""Streams that are saved in formats of Spark and of Hadoop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.streaming.batches import batches
+
+FIRST_MS, SECOND_MS = 1_700_000_001_000, 1_700_000_002_000
+
+
+def test_pickled_records_are_read_back(sc: Any, tmp_path: Path) -> None:
+    with batches(sc) as run:
+        stream = run.ssc.queueStream([[{"a": 1}], [None, (1, "é")]])
+        stream.saveAsObjectFiles(str(tmp_path / "out"))
+        run.run(2)
+    assert sc.pickleFile(str(tmp_path / f"out-{FIRST_MS}")).collect() == [{"a": 1}]
+    found = sc.pickleFile(str(tmp_path / f"out-{SECOND_MS}")).collect()
+    assert sorted(found, key=repr) == [(1, "é"), None]
+
+
+def test_pairs_are_saved_in_formats_of_both_apis(sc: Any, tmp_path: Path) -> None:
+    old = "org.apache.hadoop.mapred.SequenceFileOutputFormat"
+    new = "org.apache.hadoop.mapreduce.lib.output.SequenceFileOutputFormat"
+    with batches(sc) as run:
+        stream = run.ssc.queueStream([[("a", 1), ("b", 2)]])
+        stream.saveAsHadoopFiles(str(tmp_path / "old"), "seq", old)
+        stream.saveAsNewAPIHadoopFiles(str(tmp_path / "new"), None, new)
+        run.run(1)
+    for name in (f"old-{FIRST_MS}.seq", f"new-{FIRST_MS}"):
+        assert sorted(sc.sequenceFile(str(tmp_path / name)).collect()) == [("a", 1), ("b", 2)]
+
+
+def test_a_batch_that_was_saved_before_is_left_as_it_is(sc: Any, tmp_path: Path) -> None:
+    (tmp_path / f"out-{FIRST_MS}").mkdir()
+    with batches(sc) as run:
+        run.ssc.queueStream([[1]]).saveAsObjectFiles(str(tmp_path / "out"))
+        run.run(1)
+        assert run.ssc.statistics().failed_batches == 0
+    assert list((tmp_path / f"out-{FIRST_MS}").iterdir()) == []
+
+
+def test_a_prefix_must_be_text(sc: Any) -> None:
+    with batches(sc) as run, pytest.raises(TypeError, match="prefix must be a str, not NoneType"):
+        run.ssc.queueStream([]).saveAsObjectFiles(None)  # type: ignore[arg-type]  # shown here
