@@ -101,6 +101,7 @@ def configure(sc: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], 
     return lambda key, value: conf.set(key, value)
 
 
+@pytest.mark.slow
 def test_i8_a_rate_that_is_set_while_it_runs_holds_for_the_open_block(
     program: Program, configure: Any
 ) -> None:
