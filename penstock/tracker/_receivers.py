@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.clock import Clock
@@ -304,27 +304,28 @@ class Receivers:
             entry = self._entries.get(message.stream_id)
             return entry is not None and entry.info.attempt == message.attempt
 
-    def clean_up(self, stream_id: int, attempt: str, messages: Iterable[CleanupOldBlocks]) -> None:
-        """Send clean-ups to a living attempt, also later if it is not connected now."""
-        messages = tuple(messages)
-        with self._lock:
-            entry = self._entries.get(stream_id)
-            if entry is None or entry.info.attempt != attempt:
-                return
-            entry.cleanups.extend(messages)
-            peer = entry.peer
-        if peer is not None:
-            for message in messages:
-                peer.send(message)
-
-    def release_memory(
-        self, stream_id: int, attempt: str, messages: Iterable[CleanupOldBlocks]
+    def clean_up(
+        self,
+        stream_id: int,
+        attempt: str,
+        messages: Sequence[CleanupOldBlocks],
+        *,
+        is_kept: bool = True,
     ) -> None:
-        """Send to a living attempt if it is connected; the clean-up will say it again."""
+        """Send clean-ups to a living attempt.
+
+        Args:
+            stream_id: Its stream.
+            attempt: The attempt; nothing is sent when another one lives.
+            messages: What may go.
+            is_kept: Whether they are sent later if it is not connected now.
+        """
         with self._lock:
             entry = self._entries.get(stream_id)
             if entry is None or entry.info.attempt != attempt:
                 return
+            if is_kept:
+                entry.cleanups.extend(messages)
             peer = entry.peer
         if peer is not None:
             for message in messages:

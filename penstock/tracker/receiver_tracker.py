@@ -502,7 +502,9 @@ class ReceiverTracker:
                 if block.memory is not None and block.segment is not None:
                     of_attempts.setdefault(block.attempt, []).append(block.block_id)
             for attempt, block_ids in of_attempts.items():
-                self._receivers.release_memory(stream_id, attempt, _cleanups(tuple(block_ids), ()))
+                # Not kept: the clean-up of the batch says it again.
+                messages = _cleanups(tuple(block_ids), ())
+                self._receivers.clean_up(stream_id, attempt, messages, is_kept=False)
 
     def cleanup_old_blocks_and_batches(self, threshold_ms: int, /) -> None:
         """Log that the batches before `threshold_ms` are done, then have their bytes deleted (I4).
