@@ -36,9 +36,9 @@ by a ``ReportGate``, as it sends four times a second.
 
 from penstock.streaming.rates.aimd import AIMDRateEstimator
 from penstock.streaming.rates.book import RateBook
-from penstock.streaming.rates.controller import RateController
+from penstock.streaming.rates.controller import RateController, create_rate_estimator
 from penstock.streaming.rates.decision import RateSource, StreamRate
-from penstock.streaming.rates.estimator import RateEstimator, create_rate_estimator
+from penstock.streaming.rates.estimator import RateEstimator
 from penstock.streaming.rates.group import GroupRate, RateGroup
 from penstock.streaming.rates.pid import PIDRateEstimator
 

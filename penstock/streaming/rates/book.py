@@ -11,7 +11,7 @@ from penstock._setting_values import rate_per_second
 from penstock.clock import Clock
 from penstock.settings import Settings
 from penstock.streaming.errors import StreamGraphError
-from penstock.streaming.rates.controller import RateController
+from penstock.streaming.rates.controller import RateController, create_rate_estimator
 from penstock.streaming.rates.decision import (
     Decision,
     RateLimits,
@@ -20,7 +20,6 @@ from penstock.streaming.rates.decision import (
     decide,
 )
 from penstock.streaming.rates.division import Division, Usage
-from penstock.streaming.rates.estimator import create_rate_estimator
 from penstock.streaming.rates.group import GroupRate, RateGroup
 from penstock.streaming.rates.memory import GroupPlan, RateMemory
 from penstock.wire.messages import ReportGate

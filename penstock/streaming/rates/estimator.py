@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from penstock.settings import Settings
-
-__all__ = ["RateEstimator", "create_rate_estimator"]
+__all__ = ["RateEstimator"]
 
 
 class RateEstimator(ABC):
@@ -35,24 +33,3 @@ class RateEstimator(ABC):
             queue_fill: How full the receiver's queue of blocks was at most since the batch before,
                 0 to 1.
         """
-
-
-def create_rate_estimator(settings: Settings, batch_ms: int) -> RateEstimator:
-    """Return the estimator that ``spark.streaming.backpressure.rateEstimator`` names."""
-    from penstock.streaming.rates.aimd import AIMDRateEstimator
-    from penstock.streaming.rates.pid import PIDRateEstimator
-
-    if settings.rate_estimator == "aimd":
-        return AIMDRateEstimator(
-            batch_ms,
-            increase=settings.aimd_increase,
-            decrease=settings.aimd_decrease,
-            min_rate=settings.aimd_min_rate,
-        )
-    return PIDRateEstimator(
-        batch_ms,
-        settings.pid_proportional,
-        settings.pid_integral,
-        settings.pid_derived,
-        settings.pid_min_rate,
-    )
