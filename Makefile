@@ -16,7 +16,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 SHELL  := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup java services test test-fast lint demo bench wheel package-check docs clean
+.PHONY: help setup java services test test-fast soak lint demo bench wheel package-check docs clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ test: setup services ## run the whole test suite
 
 test-fast: setup ## run the part of the suite that takes less than two minutes
 	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+soak: setup ## kill a driver at 200 random moments and check its results (ARGS=--help)
+	@$(BIN)/python -m tests.system.soak $(ARGS)
 
 lint: $(STAMP) ## check style, format and types
 	@$(BIN)/ruff check .

@@ -198,6 +198,11 @@ _ALL = (
     Subject("limiter", "Penstock", _PROGRAMS + "limiter"),
     Subject("add-block", "Penstock", _PROGRAMS + "add_block"),
     Subject("recovery", "Penstock", _PROGRAMS + "recovery"),
+    Subject("recovery-of-state", "Penstock", _PROGRAMS + "recovery_of_state"),
+    Subject("peer-rate-settle", "pyspark.streaming", _PROGRAMS + "rate_settle_peer", peer=True),
+    Subject("rate-settle", "Penstock", _PROGRAMS + "rate_settle"),
+    Subject("rate-group", "Penstock", _PROGRAMS + "rate_group"),
+    Subject("rate-settle-aimd", "Penstock, AIMD", _PROGRAMS + "rate_settle_aimd"),
     Subject("operations", "Penstock and pyspark.streaming", _PROGRAMS + "operations"),
     Subject(
         "memory",
@@ -313,6 +318,51 @@ CASES: tuple[Case, ...] = (
         "recovery of a ledger with one million blocks",
         "recovery",
         checks=(Check("recovery_s", at_most=10, title="seconds"),),
+        main=False,
+    ),
+    Case(
+        "recovery-of-state",
+        "recovery of a program from its checkpoint, by keys of state and MiB in its functions",
+        "recovery-of-state",
+        checks=(
+            Check("100000_keys_first_batch_s", at_most=5, title="seconds with 100,000 keys"),
+            Check("1000000_keys_first_batch_s", at_most=20, title="seconds with 1,000,000 keys"),
+            Check("1000_keys_64_mib_first_batch_s", at_most=5, title="seconds with 64 MiB"),
+        ),
+        main=False,
+    ),
+    Case(
+        "rate-settle",
+        "cold start with backpressure, batches that can do 20,000 records/s",
+        "rate-settle",
+        "peer-rate-settle",
+        (
+            Check("settle_s", times_at_most=0.5, title="time to within 5 %, of the peer's"),
+            Check("queued_batches", at_most=2, title="most that queued up, in full batches"),
+            Check("utilisation", at_least=0.95, title="utilisation in the second half"),
+        ),
+        main=False,
+    ),
+    Case(
+        "rate-settle-aimd",
+        "the same with AIMD",
+        "rate-settle-aimd",
+        "peer-rate-settle",
+        (
+            Check("settle_s", times_at_most=0.5, title="time to within 5 %, of the peer's"),
+            Check("queued_batches", title="most that queued up, of the peer's"),
+            Check("utilisation", at_least=0.8, title="utilisation in the second half"),
+        ),
+        main=False,
+    ),
+    Case(
+        "rate-group",
+        "one total over eight receivers with unequal sources",
+        "rate-group",
+        checks=(
+            Check("used_share", at_least=0.98, title="part of the total that is used, at least"),
+            Check("largest_used_share", at_most=1.02, title="the same, at most"),
+        ),
         main=False,
     ),
     Case(

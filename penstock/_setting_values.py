@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 __all__ = [
     "Choice",
+    "Factor",
     "Flag",
     "LimitAbove0",
     "LocalFolder",
@@ -183,6 +184,40 @@ class Whole:
     def read(self, text: str) -> int:
         number = _whole(text)
         if not self.minimum <= number <= self.maximum:
+            raise ValueError(text)
+        return number
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A decimal number from `minimum` on, or above it; at most, or below, `maximum`."""
+
+    minimum: float = 0.0
+    maximum: float | None = None
+    is_open: bool = False
+
+    @property
+    def type_name(self) -> str:
+        return "number"
+
+    @property
+    def accepted(self) -> str:
+        if self.maximum is not None:
+            limits = f"between {self.minimum:g} and {self.maximum:g}, without these"
+            return f"a decimal number {limits if self.is_open else limits.split(',')[0]}"
+        return f"a decimal number {'above' if self.is_open else 'of at least'} {self.minimum:g}"
+
+    def read(self, text: str) -> float:
+        # As for whole numbers, float() alone takes more than Java does.
+        digits = r"[0-9]+(\.[0-9]*)?|\.[0-9]+"
+        if re.fullmatch(rf"[+-]?({digits})([eE][+-]?[0-9]+)?", text.strip()) is None:
+            raise ValueError(text)
+        number = float(text)
+        if number < self.minimum or number == float("inf"):
+            raise ValueError(text)
+        if self.maximum is not None and number > self.maximum:
+            raise ValueError(text)
+        if self.is_open and number in (self.minimum, self.maximum):
             raise ValueError(text)
         return number
 

@@ -32,10 +32,6 @@ class SettingWithoutEffect:
         return key == self.key
 
 
-_NO_RATE_CONTROLLER = (
-    "the rate does not follow the batches' delay; set spark.streaming.receiver.maxRate. "
-    "A full queue of blocks makes receivers wait in any case"
-)
 _ONE_LOG = "the segment log is the only log"
 _GROUP_COMMIT = "writes that wait together always share one sync"
 _NO_SCALING = "executors are Spark's own to add and remove"
@@ -43,9 +39,6 @@ _OWN_CACHE = "the cache of Kafka consumers grows as it needs to"
 _NO_TAB = "there is no tab in Spark's UI"
 
 SETTINGS_WITHOUT_EFFECT: tuple[SettingWithoutEffect, ...] = (
-    SettingWithoutEffect("spark.streaming.backpressure.enabled", _NO_RATE_CONTROLLER, "false"),
-    SettingWithoutEffect("spark.streaming.backpressure.rateEstimator", _NO_RATE_CONTROLLER, "pid"),
-    SettingWithoutEffect("spark.streaming.backpressure.pid.*", _NO_RATE_CONTROLLER),
     SettingWithoutEffect(
         "spark.streaming.receiver.blockStoreTimeout",
         "a block is stored or an error is raised; `store` does not give up on a slow disk",

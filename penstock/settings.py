@@ -20,6 +20,7 @@ from typing import Any
 
 from penstock._setting_values import (
     Choice,
+    Factor,
     Flag,
     LimitAbove0,
     LocalFolder,
@@ -115,7 +116,44 @@ class Settings:
         None,
         "The rate limit that a receiver starts with. The smaller of it and "
         "`receiver.maxRate` holds. As in Spark, it holds also without backpressure.",
-        unset="that of `receiver.maxRate`",
+        unset="that of `receiver.maxRate`; with backpressure and without that either, "
+        "`spark.penstock.backpressure.slowStartRate`",
+    )
+    backpressure_enabled: bool = _setting(
+        "spark.streaming.backpressure.enabled",
+        Flag(),
+        "false",
+        "Let each receiver's rate follow how fast the batches are processed.",
+    )
+    rate_estimator: str = _setting(
+        "spark.streaming.backpressure.rateEstimator",
+        Choice(("pid", "aimd")),
+        "pid",
+        "What makes a rate of a batch's delays; docs/rates.md compares them.",
+    )
+    pid_proportional: float = _setting(
+        "spark.streaming.backpressure.pid.proportional",
+        Factor(),
+        "1.0",
+        "The weight of the difference between the rate and the speed of the last batch.",
+    )
+    pid_integral: float = _setting(
+        "spark.streaming.backpressure.pid.integral",
+        Factor(),
+        "0.2",
+        "The weight of what waited for the last batch to begin.",
+    )
+    pid_derived: float = _setting(
+        "spark.streaming.backpressure.pid.derived",
+        Factor(),
+        "0.0",
+        "The weight of the change of that difference.",
+    )
+    pid_min_rate: float = _setting(
+        "spark.streaming.backpressure.pid.minRate",
+        Factor(is_open=True),
+        "100",
+        "The lowest rate that the estimator `pid` sets, in records per second.",
     )
     receiver_wal_enable: bool | None = _setting(
         "spark.streaming.receiver.writeAheadLog.enable",
@@ -287,6 +325,32 @@ class Settings:
         Seconds(),
         "1s",
         "How much of a rate may be saved up while the source is idle, in seconds of that rate.",
+    )
+    slow_start_rate: str = _setting(
+        "spark.penstock.backpressure.slowStartRate",
+        Rate("records"),
+        "1000/second",
+        "With backpressure and no rate known: the rate that a receiver starts with. It doubles "
+        "with each batch that used most of it, until the estimator has its first rate.",
+    )
+    aimd_increase: float = _setting(
+        "spark.penstock.backpressure.aimd.increase",
+        Factor(maximum=1.0, is_open=True),
+        "0.05",
+        "What the estimator `aimd` adds after a good batch, as a part of the rate that was too "
+        "high last. While batches take less than half of their interval, it doubles the rate.",
+    )
+    aimd_decrease: float = _setting(
+        "spark.penstock.backpressure.aimd.decrease",
+        Factor(maximum=1.0, is_open=True),
+        "0.85",
+        "What `aimd` multiplies the rate with when batches fall behind or blocks queue up.",
+    )
+    aimd_min_rate: float = _setting(
+        "spark.penstock.backpressure.aimd.minRate",
+        Factor(is_open=True),
+        "100",
+        "The lowest rate that `aimd` sets, in records per second.",
     )
     restart_max_delay_s: float = _setting(
         "spark.penstock.receiver.maxRestartDelay",

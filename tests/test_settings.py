@@ -36,6 +36,10 @@ def test_nothing_set_gives_sparks_defaults() -> None:
     assert settings.receiver_restart_delay_ms == 2000
     assert settings.receiver_max_rate is None
     assert settings.backpressure_initial_rate is None
+    assert settings.backpressure_enabled is False
+    assert settings.rate_estimator == "pid"
+    assert (settings.pid_proportional, settings.pid_integral) == (1.0, 0.2)
+    assert (settings.pid_derived, settings.pid_min_rate) == (0.0, 100.0)
     assert settings.receiver_wal_enable is None
     assert (settings.receiver_wal_rolling_s, settings.driver_wal_rolling_s) == (60, 60)
     assert settings.concurrent_jobs == 1
@@ -74,6 +78,14 @@ def test_nothing_set_gives_our_defaults() -> None:
         ("spark.streaming.receiver.maxRate", "-1", None),
         ("spark.streaming.receiver.maxRate", "9223372036854775807", 2**63 - 1),
         ("spark.streaming.backpressure.initialRate", "20", 20),
+        ("spark.streaming.backpressure.enabled", "true", True),
+        ("spark.streaming.backpressure.rateEstimator", "AIMD", "aimd"),
+        ("spark.streaming.backpressure.pid.proportional", "0", 0.0),
+        ("spark.streaming.backpressure.pid.integral", "2.5e-1", 0.25),
+        ("spark.streaming.backpressure.pid.derived", ".5", 0.5),
+        ("spark.streaming.backpressure.pid.minRate", "0.1", 0.1),
+        ("spark.penstock.backpressure.slowStartRate", "60/minute", "60/minute"),
+        ("spark.penstock.backpressure.aimd.decrease", "0.5", 0.5),
         ("spark.streaming.receiver.writeAheadLog.enable", "TRUE", True),
         ("spark.streaming.receiver.writeAheadLog.enable", "false", False),
         ("spark.streaming.gracefulStopTimeout", "5s", 5000),
@@ -112,6 +124,14 @@ def test_values_are_read_in_sparks_syntax(key: str, text: str, value: object) ->
         ("spark.streaming.receiverRestartDelay", "2s", "milliseconds, without a unit sign"),
         ("spark.streaming.receiverRestartDelay", "2_000", "whole number"),
         ("spark.streaming.receiver.maxRate", "fast", "0 or less means no limit"),
+        ("spark.streaming.backpressure.rateEstimator", "bogus", "one of pid, aimd"),
+        ("spark.streaming.backpressure.pid.proportional", "-1", "of at least 0"),
+        ("spark.streaming.backpressure.pid.integral", "nan", "a decimal number"),
+        ("spark.streaming.backpressure.pid.derived", "1_0", "a decimal number"),
+        ("spark.streaming.backpressure.pid.minRate", "0", "above 0"),
+        ("spark.streaming.backpressure.pid.minRate", "1e999", "above 0"),
+        ("spark.penstock.backpressure.aimd.increase", "1", "between 0 and 1, without these"),
+        ("spark.penstock.backpressure.aimd.decrease", "0", "between 0 and 1, without these"),
         ("spark.streaming.receiver.writeAheadLog.enable", "yes", "true or false"),
         ("spark.streaming.checkpoint.directory", " ", "the path of a folder"),
         ("spark.penstock.wal.sync", "sometimes", "one of none, interval, always"),
@@ -188,19 +208,17 @@ def test_settings_without_effect_are_named_in_one_warning_with_the_reason(
 ) -> None:
     Settings.from_pairs(
         [
-            ("spark.streaming.backpressure.enabled", "true"),
-            ("spark.streaming.backpressure.pid.minRate", "10"),
             ("spark.streaming.dynamicAllocation.enabled", "true"),
             ("spark.streaming.blokInterval", "100ms"),
+            ("spark.streaming.stopSparkContextByDefault", "false"),
         ]
     )
     (record,) = caplog.records
     assert record.name == "penstock.settings"
     assert record.levelno == logging.WARNING
     message = record.getMessage()
-    assert "backpressure.enabled (the rate does not follow" in message
-    assert "backpressure.pid.minRate (" in message
     assert "dynamicAllocation.enabled (executors are Spark's own" in message
+    assert "stopSparkContextByDefault (" in message
     assert "blokInterval (Spark Streaming has no such key" in message
     assert "the closest is spark.streaming.blockInterval" in message
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import mmap
 import os
 from collections.abc import Iterator
@@ -71,7 +72,7 @@ def read_range(path: str, offset: int, length: int) -> Iterator[memoryview]:
         if offset + length > size:
             raise ValueError(f"the segment ends at {size}, before the block's end")
         begin = offset // _PAGE * _PAGE
-        buffer = _read_direct(path, begin, offset + length)
+        buffer = _read_direct(fd, begin, offset + length)
         if buffer is None:
             yield _map(fd, begin, offset, length)
             return
@@ -83,18 +84,13 @@ def read_range(path: str, offset: int, length: int) -> Iterator[memoryview]:
         os.close(fd)
 
 
-def _read_direct(path: str, begin: int, end: int) -> mmap.mmap | None:
+def _read_direct(fd: int, begin: int, end: int) -> mmap.mmap | None:
     """Read from a page on; None when the file system cannot do it past the page cache."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
-    except OSError as error:
-        if error.errno in _NO_DIRECT_IO:
-            return None
-        raise
     wanted = -(-(end - begin) // _PAGE) * _PAGE
     buffer = _buffers.take(wanted)
     have = 0
     try:
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
         with memoryview(buffer) as view:
             # A read may be cut short anywhere, and ends at the end of a file of any length.
             while have < end - begin and have % _PAGE == 0:
@@ -106,8 +102,6 @@ def _read_direct(path: str, begin: int, end: int) -> mmap.mmap | None:
     except OSError as error:
         if error.errno not in _NO_DIRECT_IO:
             raise
-    finally:
-        os.close(fd)
     if have < end - begin:
         _buffers.give_back(buffer)
         return None

@@ -12,33 +12,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["LF", "line_chunks", "line_column", "line_ends", "line_pieces"]
+__all__ = ["line_chunks", "line_column", "line_ends", "line_pieces"]
 
-LF = 10
+_LF = 10
 _PIECE = 128 << 10
 """Bytes whose lines become Python objects at a time: their memory is used again and again."""
 
 
 def line_ends(data: memoryview) -> npt.NDArray[np.intp]:
     """Return the places of the line ends."""
-    return np.flatnonzero(np.frombuffer(data, np.uint8) == LF)
+    return np.flatnonzero(np.frombuffer(data, np.uint8) == _LF)
 
 
-def line_column(data: memoryview, kind: pa.DataType) -> pa.Array:
-    """Return the lines without their ends as a column.
-
-    Args:
-        data: Whole lines.
-        kind: `pa.string()` or `pa.binary()`; what the bytes mean is not looked at.
-    """
+def line_column(data: memoryview) -> pa.Array:
+    """Return whole lines, without their ends, as a binary column."""
     ends = line_ends(data)
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends
     offsets[1:] -= np.arange(len(ends), dtype=np.int32)
     joined = bytes(data).replace(b"\n", b"")
-    return pa.Array.from_buffers(
-        kind, len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(joined)]
-    )
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(joined)]
+    return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
 
 
 def line_pieces(data: memoryview, size: int = _PIECE) -> Iterator[memoryview]:

@@ -91,35 +91,24 @@ class BlockRDD(PipelinedRDD[bytes, Any]):
 
 
 def _records(access: BlockAccess, _: int, encoded: Iterable[bytes]) -> Iterator[Any]:
-    # The generator is resumed once per chunk, not once per record.
-    return chain.from_iterable(_chunks(access, encoded))
-
-
-def _chunks(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[list[Any]]:
-    freeze_modules()
-    for data in encoded:
-        with read_block(_decoder.decode(data), access) as block:
-            yield from block.chunks()
+    # The generators are resumed once per block and chunk, not once per record.
+    chunks = (chunk for block in _opened(access, encoded) for chunk in block.chunks())
+    return chain.from_iterable(chunks)
 
 
 def _counts(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[int]:
-    freeze_modules()
-    for data in encoded:
-        with read_block(_decoder.decode(data), access) as block:
-            yield block.num_records
+    return (block.num_records for block in _opened(access, encoded))
 
 
 def _mapped(
     access: BlockAccess, func: Callable[[Block], Iterator[Any]], encoded: Iterable[bytes]
 ) -> Iterator[Any]:
-    # As in `_records`, no frame of Python stands between `func` and its reader.
-    return chain.from_iterable(_results(access, func, encoded))
+    return chain.from_iterable(map(func, _opened(access, encoded)))
 
 
-def _results(
-    access: BlockAccess, func: Callable[[Block], Iterator[Any]], encoded: Iterable[bytes]
-) -> Iterator[Iterator[Any]]:
+def _opened(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[Block]:
+    """Yield each block; it is valid until the next one is asked for."""
     freeze_modules()
     for data in encoded:
         with read_block(_decoder.decode(data), access) as block:
-            yield func(block)
+            yield block

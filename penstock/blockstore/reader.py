@@ -127,7 +127,7 @@ class Block:
 
     def _binary(self) -> pa.Array:
         if self._is_lines:
-            return line_column(self.data, pa.binary())
+            return line_column(self.data)
         buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
         return pa.Array.from_buffers(pa.binary(), self.num_records, buffers)
 

@@ -41,7 +41,7 @@ Modules: `_receiver` (what an author sees), `short_forms`, `_threaded`, `_genera
 (running one attempt),
 `launch` and `_placement` (the Spark task), `block_generator`, `_assembler`, `_pieces`, `_pipeline`
 and `framing` (records to blocks),
-`rate_limiter` and `token_bucket` (the gate).
+`rate_limiter` and `token_bucket` (the gate), `_gate` (its rates, and reports of its use).
 """
 
 from penstock.receiver._context import ReceiverContext

@@ -204,49 +204,43 @@ class BlockAssembler:
             yield from self._rows_to_batches(rows[half:])
 
     def append(self, kind: BlockKind, joined: bytes | memoryview, lengths: Any) -> None:
-        builder = self._builder_for(kind, None, len(joined), len(lengths))
-        if builder is None:
-            self._append_halves(kind, joined, lengths)
+        """Append records that lie one behind the other. Needs the lock."""
+        count = len(lengths)
+        if self._put(kind, len(joined), count, lambda block: block.append(joined, lengths)):
             return
-        try:
-            builder.append(joined, lengths)
-        except ArenaError:
-            if builder.num_records == 0:
-                raise
-            # The memory file system is full: go on in memory that the arena has already.
-            self.seal()
-            self.append(kind, joined, lengths)
-            return
-        self._count(len(lengths), len(joined))
-
-    def _append_halves(self, kind: BlockKind, joined: bytes | memoryview, lengths: Any) -> None:
-        if len(lengths) == 1 or self._undivided:
-            raise RecordTooLargeError(len(joined), self.max_record_bytes)
-        half = len(lengths) // 2
+        half = count // 2
         cut = int(lengths[:half].sum())
         self.append(kind, joined[:cut], lengths[:half])
         self.append(kind, joined[cut:], lengths[half:])
 
     def append_lines(self, kind: BlockKind, data: memoryview, count: int) -> None:
         """Append whole lines, each with its LF, to the open block. Needs the lock."""
-        builder = self._builder_for(kind, None, len(data), count)
-        if builder is None:
-            if count == 1 or self._undivided:
-                raise RecordTooLargeError(len(data), self.max_record_bytes)
-            half = count // 2
-            cut = int(line_ends(data)[half - 1]) + 1
-            self.append_lines(kind, data[:cut], half)
-            self.append_lines(kind, data[cut:], count - half)
+        if self._put(kind, len(data), count, lambda block: block.append_lines(data, count)):
             return
+        half = count // 2
+        cut = int(line_ends(data)[half - 1]) + 1
+        self.append_lines(kind, data[:cut], half)
+        self.append_lines(kind, data[cut:], count - half)
+
+    def _put(
+        self, kind: BlockKind, size: int, records: int, put: Callable[[BlockBuilder], None]
+    ) -> bool:
+        """Put records into the open block, or a new one; False if they must be put in parts."""
+        builder = self._builder_for(kind, None, size, records)
+        if builder is None:
+            if records == 1 or self._undivided:
+                raise RecordTooLargeError(size, self.max_record_bytes)
+            return False
         try:
-            builder.append_lines(data, count)
+            put(builder)
         except ArenaError:
             if builder.num_records == 0:
                 raise
-            self.seal()  # as in `append`
-            self.append_lines(kind, data, count)
-            return
-        self._count(count, len(data))
+            # The memory file system is full: go on in memory that the arena has already.
+            self.seal()
+            return self._put(kind, size, records, put)
+        self._count(records, size)
+        return True
 
     def append_batch(self, batch: pa.RecordBatch) -> None:
         size = pa.ipc.get_record_batch_size(batch)

@@ -11,7 +11,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.receiver._ending import Ending, EndingKind, error_text
 from penstock.receiver._parts import Connect, TrackerConnection
-from penstock.receiver.block_generator import RefusedError
+from penstock.receiver.block_generator import GateReading, RefusedError
 from penstock.wire import WireError
 from penstock.wire.messages import (
     AddBlock,
@@ -22,6 +22,7 @@ from penstock.wire.messages import (
     Refused,
     RegisterReceiver,
     ReportError,
+    ReportGate,
 )
 
 __all__ = ["BlocksNotAddedError", "Driver"]
@@ -146,6 +147,23 @@ class Driver:
             self.connection.send(report)
         except (WireError, IllegalStateError) as failure:
             logger.warning("not reported to the driver (%s): %s", failure, message)
+
+    def report_gate(self, reading: GateReading, rate_version: int, at_s: float) -> None:
+        """Tell how the gate is used. Never raises; the next report makes up for a lost one."""
+        report = ReportGate(
+            stream_id=self._registration.stream_id,
+            attempt=self._registration.attempt,
+            rate_version=rate_version,
+            records=reading.records,
+            waited_s=reading.waited_s,
+            is_waiting=reading.is_waiting,
+            queue_fill=reading.queue_fill,
+            at_s=at_s,
+        )
+        try:
+            self.connection.send(report)
+        except (WireError, IllegalStateError) as failure:
+            logger.debug("the use of the gate was not reported: %s", failure)
 
     def report_blocks(self, blocks: tuple[ReceivedBlockInfo, ...]) -> Future[None]:
         """Ask that `blocks` be added; see `penstock.receiver._parts.ReportBlocks`."""

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from penstock.receiver.block_generator import GateReading
 from penstock.wire import WireError
 from penstock.wire.messages import Message, ReceivedBlockInfo
 
@@ -64,6 +65,10 @@ class BlockPipe(Protocol):
     def stop(self, timeout_s: float) -> bool: ...
 
     def update_rate(self, records_per_second: float | None) -> None: ...
+
+    def update_byte_rate(self, bytes_per_second: float | None) -> None: ...
+
+    def read_gate(self) -> GateReading: ...
 
 
 class BlockStorage(Protocol):

@@ -78,6 +78,7 @@ __all__ = [
     "BlockGeneratorState",
     "BlockGeneratorStatistics",
     "BlockNotStoredError",
+    "GateReading",
     "RecordTooLargeError",
     "RefusedError",
 ]
@@ -92,6 +93,9 @@ _KINDS = {
     Framing.NEWLINE: BlockKind.BYTE_LINES,
     Framing.LENGTH_PREFIX: BlockKind.BINARY,
 }
+
+_HELD_UP_S = 0.01
+"""Shorter waits for the queue or for memory, between two readings, are no sign of a full queue."""
 
 
 class BlockNotStoredError(PenstockError):
@@ -134,6 +138,24 @@ class BlockGeneratorStatistics:
     waited_for_queue_s: float
     waited_for_memory_s: float
     records_discarded: int
+
+
+@dataclass(frozen=True)
+class GateReading:
+    """How the gate is used, since the generator began.
+
+    Attributes:
+        records: Records that passed.
+        waited_s: Seconds that storing threads waited for permits, all together.
+        is_waiting: Whether one waits now.
+        queue_fill: How full the queue of sealed blocks is, 0 to 1; 1 also when a thread had to
+            wait for the queue or for memory since the last reading.
+    """
+
+    records: int
+    waited_s: float
+    is_waiting: bool
+    queue_fill: float
 
 
 @dataclass(frozen=True)
@@ -203,9 +225,10 @@ class BlockGenerator:
         )
         self._records_discarded = 0
         self._waited_for_rate_s = 0.0
+        self._held_up_s = 0.0
         self._wake_store = block_store.wake
 
-        self._drop_lease: Callable[[], None]
+        self._drop_lease: Callable[[], int]
         self.store: Callable[..., None]
         """See `penstock.receiver.Receiver.store`; an attribute, so that a receiver can bind it."""
         self.store, self._drop_lease = self._make_store()
@@ -292,7 +315,7 @@ class BlockGenerator:
 
     # -- storing -------------------------------------------------------------------------------
 
-    def _make_store(self) -> tuple[Callable[..., None], Callable[[], None]]:
+    def _make_store(self) -> tuple[Callable[..., None], Callable[[], int]]:
         """Build `store` as a closure: its fast path reads no attribute and takes no lock."""
         append = self._assembler.pending.append
         permits: Iterator[bool] = iter(())
@@ -339,9 +362,11 @@ class BlockGenerator:
                 else:
                     add_record(data, position, ack)
 
-        def drop_lease() -> None:
+        def drop_lease() -> int:
             nonlocal permits
-            permits = iter(())
+            dropped, permits = permits, iter(())
+            # Counted by using them up: a thread that is about to take one takes it or finds none.
+            return sum(1 for _ in dropped)
 
         return store, drop_lease
 
@@ -521,9 +546,37 @@ class BlockGenerator:
         )
 
     def update_rate(self, records_per_second: float | None) -> None:
-        """Use a new rate, also for the open block: the lease at the old one is dropped (I8)."""
+        """Use a new rate, also for the open block: the lease at the old one is dropped (I8).
+
+        What is left of it goes back, or a rate that changes often would lose a lease each time.
+        """
+        self._give_lease_back()
         self._limiter.set_rate(records_per_second)
-        self._drop_lease()
+        # A thread may just have leased at the old rate.
+        self._give_lease_back()
+
+    def _give_lease_back(self) -> None:
+        left = self._drop_lease()
+        if left:
+            self._limiter.give_back(left, lessee="single")
+
+    def update_byte_rate(self, bytes_per_second: float | None) -> None:
+        """Use a new rate of bytes, also for who waits for the old one."""
+        self._limiter.set_byte_rate(bytes_per_second)
+
+    def read_gate(self) -> GateReading:
+        """Return how the gate is used; for one caller, as each reading begins where one ended."""
+        found = self.statistics()
+        held_up_s = found.waited_for_queue_s + found.waited_for_memory_s
+        was_held_up = held_up_s > self._held_up_s + _HELD_UP_S
+        self._held_up_s = held_up_s
+        fill = 1.0 if was_held_up else min(1.0, found.queue_length / self._options.queue_size)
+        return GateReading(
+            found.records,
+            found.waited_for_rate_s,
+            self._limiter.statistics().waiting > 0,
+            fill,
+        )
 
     def _tick_loop(self) -> None:
         interval = self._options.block_interval_s

@@ -106,6 +106,7 @@ class RateLimiterStatistics:
         bytes_charged: Bytes that passed.
         waits: How many calls had to wait.
         waited_s: How long they waited, in seconds, all together.
+        waiting: How many calls wait at this moment.
     """
 
     rate: float | None
@@ -116,6 +117,7 @@ class RateLimiterStatistics:
     bytes_charged: int
     waits: int
     waited_s: float
+    waiting: int
 
 
 class _Answer(NamedTuple):
@@ -368,6 +370,7 @@ class RateLimiter:
                 bytes_charged=self._bytes_charged,
                 waits=self._waits,
                 waited_s=self._waited_s,
+                waiting=len(self._waiting),
             )
 
     def _pass(self, take: Callable[[bool], _Answer], timeout_s: float | None) -> int:

@@ -17,6 +17,7 @@ from penstock.receiver._author import Author
 from penstock.receiver._calls import UserCall
 from penstock.receiver._driver import Driver
 from penstock.receiver._ending import Ending, EndingKind, ReceiverFailedError
+from penstock.receiver._gate import Gate
 from penstock.receiver._parts import BlockPipe, BlockStorage, Bounds, Parts
 from penstock.receiver._receiver import Receiver, ReceiverNotAttachedError
 from penstock.receiver.block_generator import BlockNotStoredError, RefusedError
@@ -89,6 +90,12 @@ class ReceiverSupervisor:
         self._clock = clock or SystemClock()
         self._driver = Driver(registration)
         self._attempt = AttemptState(self.stream_id)
+        self._gate = Gate(
+            self.stream_id,
+            lambda reading, version: self._driver.report_gate(
+                reading, version, self._clock.monotonic_s()
+            ),
+        )
         self._author = Author(
             receiver,
             self._bounds.user_call_s,
@@ -277,10 +284,9 @@ class ReceiverSupervisor:
             raise ReceiverFailedError(
                 self.stream_id, EndingKind.FAILED, f"the driver answered {answer!r}"
             )
+        self._take_rates(answer)
         if self._generator is None:
             self._make_generator(answer.first_block_number)
-        if answer.records_per_second is not None:
-            self._update_rate(answer.records_per_second)
         self._receiver.lastPosition = (
             None if answer.last_position is None else msgspec.msgpack.decode(answer.last_position)
         )
@@ -292,6 +298,7 @@ class ReceiverSupervisor:
         )
         generator.start()
         self._generator = generator
+        self._gate.start(generator)
         self._receiver._bind_store(generator.store, generator.store_from)
 
     def _start_receiver(self) -> None:
@@ -346,6 +353,7 @@ class ReceiverSupervisor:
         if self.is_started():
             self._attempt.become_stopped()
             self._author.stop()
+        self._gate.stop(self._bounds.abandon_s)
         drain_error = self._drain(ending)
         if drain_error is not None and ending.kind not in _OUT_OF_REACH:
             text = f"The last blocks of receiver {self.stream_id} could not be stored"
@@ -440,7 +448,7 @@ class ReceiverSupervisor:
         if isinstance(message, StopReceiver):
             self.end(Ending(EndingKind.DRIVER, message.reason))
         elif isinstance(message, UpdateRateLimit):
-            self._update_rate(message.records_per_second)
+            self._gate.update(message.records_per_second, message.bytes_per_second, message.version)
         elif isinstance(message, (CleanupOldBlocks, EnsureBlockServer)):
             self._attempt.add_work(message)
         else:
@@ -450,15 +458,16 @@ class ReceiverSupervisor:
         """After a reconnect, a newer attempt may have taken this one's place."""
         if isinstance(answer, Refused):
             self.end(Ending(EndingKind.REFUSED, f"Driver refused receiver: {answer.reason}"))
+        elif isinstance(answer, Registered):
+            # An update that was sent while there was no connection is lost; this makes up for it.
+            self._take_rates(answer)
 
     def _on_driver_lost(self, error: PenstockError) -> None:
         text = f"Receiver {self.stream_id} ends because its driver cannot be reached"
         self.end(Ending(EndingKind.LOST, text, error))
 
-    def _update_rate(self, records_per_second: float) -> None:
-        """A new rate holds from the next record on (I8)."""
-        if self._generator is not None:
-            self._generator.update_rate(records_per_second)
+    def _take_rates(self, answer: Registered) -> None:
+        self._gate.update(answer.records_per_second, answer.bytes_per_second, answer.rate_version)
 
     def _running_generator(self) -> BlockPipe:
         if self._generator is None:

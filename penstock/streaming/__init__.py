@@ -10,6 +10,9 @@ What must hold
 * A batch has one RDD per stream and time, however many operations ask for it.
 * Blocks are let go only when every batch up to theirs is complete and the time to remember them
   has passed; first the clean-up is logged (I4).
+* A checkpoint is whole or not there. A restart makes each batch that was not complete again, under
+  its time and with its blocks (I3); nothing that a checkpoint needs goes before a newer one that
+  does not need it is on the disk.
 * A failed output operation costs itself and nothing else: the others of its batch and the later
   batches run, the batch is cleared like any other, and `awaitTermination` raises.
 * A graceful stop loses nothing (I10) and ends within its timeout.
@@ -30,6 +33,9 @@ the names of Spark's DStream classes.
 `input_streams`              queues and receivers
 `file_input_stream`          files that appear in a folder
 `input_operations`           the streams of files and sockets, as methods of the context
+`receiver_dstream`,          the stream of a receiver, whose rate can be set; the rates of all
+`rate_operations`
+`rates`                      a room of its own: whose limit holds, backpressure, groups
 `derived_streams`            narrow operations, shuffles, functions of RDDs
 `windowed_streams`           windows and state
 `state`, `map_with_state`    `mapWithState`: states of keys, with timeouts
@@ -47,6 +53,11 @@ the names of Spark's DStream classes.
 `_grouping`, `_slide`,       groups and joins; the step from one window, and from one batch's
 `_update`                    states, to the next
 `_deferred`                  RDDs that are made when something asks for them
+`checkpoint`,                the graph and the progress in one file; the thread that writes it;
+`checkpoint_writer`,         the context made again; what cannot be pickled
+`checkpointer`, `_recovery`,
+`_graph_pickling`,
+`_culprits`, `_rdd_files`
 `_engine`, `_receivers`      what runs between start and stop, in the order in which it starts
 ===========================  =====================================================================
 
@@ -60,12 +71,24 @@ runs them in order (`onBatchStarted`, `onOutputOperationStarted`, …, `onBatchC
 batches up to a time are complete, the generator forgets the RDDs that are no longer remembered
 and has the tracker release their blocks.
 
+With a checkpoint directory the graph and the progress go to the writer after a batch was made and
+after it was complete, and blocks are released once that is on the disk. A recovered context first
+makes the batches again that were not complete, then those of the time between.
+
 Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generator``, ``job-<n>``
-(`spark.streaming.concurrentJobs` of them), ``listener-bus``, and those of the tracker.
+(`spark.streaming.concurrentJobs` of them), ``listener-bus``, ``checkpoint-writer``, and those of
+the tracker.
 """
 
 from pyspark import StorageLevel
 
+from penstock.streaming.checkpoint_errors import (
+    CheckpointError,
+    CheckpointReadError,
+    CheckpointVersionError,
+    CheckpointWriteError,
+    UnpicklableFunctionError,
+)
 from penstock.streaming.context import StreamingContext, StreamingContextState
 from penstock.streaming.dstream import DStream
 from penstock.streaming.errors import (
@@ -78,6 +101,8 @@ from penstock.streaming.errors import (
 from penstock.streaming.job_scheduler import SchedulerStatistics
 from penstock.streaming.listener import StreamingListener
 from penstock.streaming.map_with_state import MapWithStateDStream
+from penstock.streaming.rates import GroupRate, RateGroup, RateSource, StreamRate
+from penstock.streaming.receiver_dstream import ReceiverDStream
 from penstock.streaming.state import (
     IllegalStateChangeError,
     State,
@@ -87,13 +112,21 @@ from penstock.streaming.state import (
 from penstock.streaming.stats_report import StatsReportListener
 
 __all__ = [
+    "CheckpointError",
+    "CheckpointReadError",
+    "CheckpointVersionError",
+    "CheckpointWriteError",
     "DStream",
+    "GroupRate",
     "IllegalStateChangeError",
     "JobGenerationError",
     "MapWithStateDStream",
     "NotEnoughCoresError",
     "OutputOperationError",
     "PermanentReceiverError",
+    "RateGroup",
+    "RateSource",
+    "ReceiverDStream",
     "SchedulerStatistics",
     "State",
     "StateNotSetError",
@@ -101,7 +134,9 @@ __all__ = [
     "StatsReportListener",
     "StorageLevel",
     "StreamGraphError",
+    "StreamRate",
     "StreamingContext",
     "StreamingContextState",
     "StreamingListener",
+    "UnpicklableFunctionError",
 ]

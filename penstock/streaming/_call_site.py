@@ -7,9 +7,24 @@ import sys
 import traceback
 from types import FrameType
 
-__all__ = ["call_site"]
+__all__ = ["call_site", "made_by"]
 
 _OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def made_by() -> str:
+    """Return the operation of a stream that is being called, and where: ``map at program.py:12``.
+
+    The operation is the outermost function of this room below the program's frame.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    name = ""
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN_FOLDER):
+        name = frame.f_code.co_name
+        frame = frame.f_back
+    if frame is None:
+        return name
+    return f"{name} at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def call_site(operation: str) -> tuple[str, str]:

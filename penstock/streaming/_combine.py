@@ -10,6 +10,7 @@ PySpark's `ExternalMerger`, which spills to disk.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from penstock.streaming._deferred import narrow
 from penstock.streaming._shuffle import BucketWriter, Pair, is_beyond, shuffle, stretches
 
 __all__ = [
+    "ADDITION",
     "Combiner",
     "MergeCombiners",
     "WriteCombined",
@@ -79,6 +81,9 @@ class Combiner:
             _merge(combined, pairs, self.merge_combiners)
 
 
+ADDITION = Combiner(None, operator.add, operator.add, is_addition=True)
+
+
 def _add_up(combined: dict[Any, Any], pairs: Iterable[Pair]) -> None:
     for key, value in pairs:
         if key in combined:
@@ -115,28 +120,22 @@ def count_keys(rdd: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
     It is ``rdd.map(lambda x: (x, weight)).reduceByKey(add, partitions)`` without the pairs.
     """
     memory_mb = rdd._memory_limit() * 0.9
-    addition = Combiner(None, _plus, _plus, is_addition=True)
-    merge = MergeCombiners(addition, memory_mb, rdd.ctx.serializer)
+    merge = MergeCombiners(ADDITION, memory_mb, rdd.ctx.serializer)
     shuffled = shuffle(rdd, _WriteCounts(weight, memory_mb, partitions), partitions)
     return narrow(shuffled, merge, preserves_partitioning=True, is_per_record=True)
 
 
 def add_weighted(counted: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
     """Return an RDD of each key of pairs of key and number, with `weight` times its sum."""
-    addition = Combiner(None, _plus, _plus, is_addition=True)
     if weight != 1:
         counted = counted.map(lambda pair: (pair[0], pair[1] * weight))
-    return combine_by_key(counted, addition, partitions)
+    return combine_by_key(counted, ADDITION, partitions)
 
 
 def reduce_records(rdd: RDD[Any], func: Callable[[Any, Any], Any]) -> RDD[Any]:
     """Return an RDD with one partition that holds the reduction of all records, if any."""
     shuffled = shuffle(rdd, _WriteReduced(func), 1)
     return narrow(shuffled, _ReduceValues(func), is_per_record=True)
-
-
-def _plus(a: Any, b: Any) -> Any:
-    return a + b
 
 
 class WriteCombined:

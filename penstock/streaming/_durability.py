@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from penstock.errors import SettingError
 from penstock.settings import Settings
 
-__all__ = ["Durability", "choose_durability"]
+__all__ = ["Durability", "choose_durability", "local_folder", "scratch_parent"]
 
 _WAL_ENABLE = "spark.streaming.receiver.writeAheadLog.enable"
 _BLOCKS = "receivedData"
@@ -85,7 +85,7 @@ def choose_durability(
             local file system.
     """
     scratch = os.path.join(scratch_parent, f"penstock-{application_id}")
-    checkpoint = _local_folder(checkpoint_directory)
+    checkpoint = None if checkpoint_directory is None else local_folder(checkpoint_directory)
     durable = settings.wal_dir or checkpoint
     wanted = settings.receiver_wal_enable
     if wanted and durable is None:
@@ -120,9 +120,12 @@ def scratch_parent(conf: Mapping[str, str], environment: Mapping[str, str]) -> s
     return os.path.abspath(first) if first else tempfile.gettempdir()
 
 
-def _local_folder(directory: str | None) -> str | None:
-    if directory is None:
-        return None
+def local_folder(directory: str) -> str:
+    """Return the path of a checkpoint directory on this host.
+
+    Raises:
+        SettingError: It is on another file system.
+    """
     scheme, colon, rest = directory.partition("://")
     if colon and scheme != "file":
         raise SettingError(

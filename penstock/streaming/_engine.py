@@ -12,12 +12,14 @@ from penstock.settings import Settings
 from penstock.streaming._durability import Durability
 from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming._spark_jobs import SparkJobScope
+from penstock.streaming.checkpointer import Checkpointing
 from penstock.streaming.graph import BatchRuntime, DStreamGraph
 from penstock.streaming.input_info import InputInfoTracker
 from penstock.streaming.job_generator import JobGenerator
 from penstock.streaming.job_scheduler import JobScheduler, SchedulerStatistics
 from penstock.streaming.listener_bus import StreamingListenerBus
 from penstock.streaming.listener_events import StreamingStarted
+from penstock.streaming.rates import RateBook
 from penstock.streaming.waiter import ContextWaiter
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ class StreamingEngine:
         clock: The clock of the batches.
         bus: The listeners.
         waiter: Told of errors.
+        checkpointing: What there is to checkpoint and where; None without a checkpoint directory.
+        rates: The rates of the receivers' streams.
     """
 
     def __init__(
@@ -62,6 +66,8 @@ class StreamingEngine:
         clock: Clock,
         bus: StreamingListenerBus,
         waiter: ContextWaiter,
+        rates: RateBook,
+        checkpointing: Checkpointing | None = None,
     ) -> None:
         self._graph = graph
         self._settings = settings
@@ -78,6 +84,13 @@ class StreamingEngine:
             clock=clock,
             bus=bus,
             on_error=waiter.notify_error,
+            keep_batches=checkpointing is not None and checkpointing.recovered is not None,
+            rates=rates,
+        )
+        self._writer = (
+            None
+            if checkpointing is None
+            else checkpointing.writer(waiter.notify_error, settings.ask_timeout_s, clock)
         )
         input_info = InputInfoTracker()
         self._scheduler = JobScheduler(
@@ -97,6 +110,12 @@ class StreamingEngine:
             on_error=waiter.notify_error,
             unpersist=settings.unpersist,
             allocation_patience_s=settings.ask_timeout_s,
+            checkpointer=(
+                None
+                if checkpointing is None or self._writer is None
+                else checkpointing.checkpointer(graph, self._writer, waiter.notify_error)
+            ),
+            recovered=None if checkpointing is None else checkpointing.recovered,
         )
 
     def start(self) -> None:
@@ -104,6 +123,8 @@ class StreamingEngine:
         try:
             self._bus.start()
             self._receivers.start()
+            if self._writer is not None:
+                self._writer.start()
             self._generator.start()
         except BaseException:
             self.stop(graceful=False)
@@ -134,8 +155,12 @@ class StreamingEngine:
         self._generator.stop_timer(_THREADS_END_S)
         if not graceful:
             self._receivers.stop_receiving(False, _RECEIVERS_END_S)
+        if graceful:
+            self._generator.save_last(_THREADS_END_S)
         self._generator.stop(_THREADS_END_S)
         self._scheduler.stop(_FAST_STOP_S)
+        if self._writer is not None and not self._writer.stop(_THREADS_END_S):
+            _log.warning("A checkpoint is still being written; it ends with the process")
         self._receivers.stop(_THREADS_END_S)
         if graceful:
             self._bus.wait_until_empty(_THREADS_END_S)

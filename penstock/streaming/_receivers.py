@@ -20,6 +20,7 @@ from penstock.streaming.listener_events import (
     ReceiverStarted,
     ReceiverStopped,
 )
+from penstock.streaming.rates import RateBook, RateController
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
 from penstock.tracker.receiver_tracker import ReceiverTracker
 from penstock.tracker.receiver_tracking_info import ReceiverInfo as TrackedReceiver
@@ -49,6 +50,8 @@ class ReceiverSide:
         clock: Clock,
         bus: StreamingListenerBus,
         on_error: Callable[[BaseException], None],
+        rates: RateBook,
+        keep_batches: bool = False,
     ) -> None:
         nodes = [node for node in graph.inputs if isinstance(node, ReceiverInputDStream)]
         self.blocks: ReceivedBlocks = NoReceivedBlocks()
@@ -56,6 +59,11 @@ class ReceiverSide:
         self._durability = durability
         self._memory_dir = settings.memory_dir
         self._run_id = run_id
+        self._settings = settings
+        self._batch_ms = graph.batch_ms
+        self._bus = bus
+        self._rates = rates
+        self._controllers: list[RateController] = []
         self._is_local = (spark_context.master or "").startswith("local")
         if nodes:
             self._tracker = ReceiverTracker(
@@ -66,9 +74,12 @@ class ReceiverSide:
                 driver_log_folder=durability.driver_log_folder,
                 block_log_root=durability.block_log_root,
                 sync=durability.sync,
-                events=_TrackerEvents(bus, on_error),
+                events=_TrackerEvents(bus, on_error, rates),
                 clock=clock,
                 remove_files=durability.scratch is not None,
+                keep_batches=keep_batches,
+                blocks_outlive_run=durability.scratch is None,
+                on_gate=rates.on_gate,
             )
             self.blocks = self._tracker
 
@@ -84,6 +95,12 @@ class ReceiverSide:
         if self._is_local:
             # Executors are on this host, so that what they would find can be said now.
             _check_writable(self._durability.block_log_root)
+        # The first rates must be known before the first receiver registers.
+        self._controllers = self._rates.start(
+            self._settings, self._batch_ms, self._tracker.send_rate_update
+        )
+        for controller in self._controllers:
+            self._bus.add(controller)
         self._tracker.start()
 
     def stop_receiving(self, graceful: bool, timeout_s: float) -> None:
@@ -94,7 +111,10 @@ class ReceiverSide:
     def stop(self, timeout_s: float) -> None:
         """Stop the tracker; no block can be read any more."""
         if self._tracker is not None:
+            for controller in self._controllers:
+                self._bus.remove(controller)
             self._tracker.stop(False, timeout_s)
+            self._rates.stop()
             # A block server that was only just starting was never told; other hosts' end by their
             # lease.
             end_on_this_host(
@@ -117,18 +137,24 @@ class _TrackerEvents:
     """Hands what the tracker tells to the listeners, and what is final to the waiter."""
 
     def __init__(
-        self, bus: StreamingListenerBus, on_error: Callable[[BaseException], None]
+        self,
+        bus: StreamingListenerBus,
+        on_error: Callable[[BaseException], None],
+        rates: RateBook,
     ) -> None:
         self._bus = bus
         self._on_error = on_error
+        self._rates = rates
 
     def receiver_started(self, info: TrackedReceiver, /) -> None:
+        self._rates.receiver_started(info.streamId)
         self._bus.post(ReceiverStarted(_info(info)))
 
     def receiver_error(self, info: TrackedReceiver, /) -> None:
         self._bus.post(ReceiverError(_info(info)))
 
     def receiver_stopped(self, info: TrackedReceiver, /) -> None:
+        self._rates.receiver_stopped(info.streamId)
         self._bus.post(ReceiverStopped(_info(info)))
 
     def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:

@@ -68,6 +68,13 @@ class SparkJobScope:
         self._java_context.setLocalProperties(properties)
         yield
 
+    def is_alive(self) -> bool:
+        """Tell whether Spark still runs; not when its context was stopped or its JVM is gone."""
+        try:
+            return not self._java_context.isStopped()
+        except (Py4JError, AttributeError, OSError):
+            return False
+
     def _template(self, output_op_id: int) -> Any:
         """Return the properties of an output operation's jobs, but for those of the batch."""
         found = self._templates.get(output_op_id)

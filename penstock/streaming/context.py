@@ -19,7 +19,9 @@ from penstock.settings import Settings
 from penstock.streaming._durability import choose_durability, scratch_parent
 from penstock.streaming._engine import StreamingEngine
 from penstock.streaming._interrupts import exit_on_termination, plain_interrupts
+from penstock.streaming._recovery import make_checkpointing, recover_context
 from penstock.streaming._startup_checks import check_cores
+from penstock.streaming.checkpointer import Checkpointing, Progress
 from penstock.streaming.derived_streams import TransformedDStream, UnionDStream
 from penstock.streaming.dstream import DStream
 from penstock.streaming.durations import to_milliseconds
@@ -30,6 +32,8 @@ from penstock.streaming.job_scheduler import SchedulerStatistics
 from penstock.streaming.listener import StreamingListener
 from penstock.streaming.listener_bus import StreamingListenerBus
 from penstock.streaming.node import DStreamNode
+from penstock.streaming.rate_operations import RateOperations
+from penstock.streaming.receiver_dstream import ReceiverDStream
 from penstock.streaming.waiter import ContextWaiter
 
 __all__ = ["StreamingContext", "StreamingContextState"]
@@ -50,7 +54,7 @@ class StreamingContextState(enum.Enum):
     """Stopped, or failed to start; it cannot be started again."""
 
 
-class StreamingContext(InputOperations):
+class StreamingContext(InputOperations, RateOperations):
     """Makes streams, and runs them batch by batch.
 
     ::
@@ -91,7 +95,9 @@ class StreamingContext(InputOperations):
         self._bus = StreamingListenerBus()
         self._waiter = ContextWaiter()
         self._engine: StreamingEngine | None = None
+        self._rates = self._make_rates()
         self._checkpoint_directory: str | None = None
+        self._recovered: Progress | None = None
         # Guards the state; held for all of a start or stop, so that they come one by one.
         self._changing = threading.RLock()
         self._state = StreamingContextState.INITIALIZED
@@ -116,30 +122,60 @@ class StreamingContext(InputOperations):
             return cls._active
 
     @classmethod
-    def getActiveOrCreate(
-        cls, checkpointPath: str | None, setupFunc: Callable[[], StreamingContext]
+    def getOrCreate(
+        cls, checkpointPath: str, setupFunc: Callable[[], StreamingContext]
     ) -> StreamingContext:
-        """Return the context that is started and not stopped, or else a new one.
+        """Return the context that a checkpoint describes, or else a new one.
+
+        From a checkpoint come the streams with their functions and states, the batch times, and
+        what was received; listeners must be added again. `setupFunc` is then not called, and no
+        stream can be added. `start` goes on where the run before ended: batches that were not
+        complete are made again with the same data, so an output operation may see one twice.
 
         Args:
-            checkpointPath: None. A context cannot be made again from a checkpoint.
-            setupFunc: Makes a context.
+            checkpointPath: The checkpoint directory; a new context is given it, too.
+            setupFunc: Makes a context with its streams.
 
         Raises:
             TypeError: `setupFunc` is not callable.
-            ValueError: A checkpoint path is given, and no context is active.
+            CheckpointReadError: There are checkpoints, and none can be used.
+            CheckpointVersionError: The newest was written by another version of Python, PySpark
+                or Penstock.
+        """
+        if not callable(setupFunc):
+            raise TypeError("setupFunc should be callable.")
+        recovered = recover_context(checkpointPath)
+        if recovered is not None:
+            return recovered
+        context = setupFunc()
+        context.checkpoint(checkpointPath)
+        return context
+
+    @classmethod
+    def getActiveOrCreate(
+        cls, checkpointPath: str | None, setupFunc: Callable[[], StreamingContext]
+    ) -> StreamingContext:
+        """Return the context that is started and not stopped, or else do as `getOrCreate`.
+
+        Args:
+            checkpointPath: The checkpoint directory; None for always a new context.
+            setupFunc: Makes a context with its streams.
+
+        Raises:
+            TypeError: `setupFunc` is not callable.
+            CheckpointReadError: There are checkpoints, and none can be used.
         """
         if not callable(setupFunc):
             raise TypeError("setupFunc should be callable.")
         active = cls.getActive()
         if active is not None:
             return active
-        if checkpointPath is not None:
-            raise ValueError(
-                "a context cannot be made again from a checkpoint; give None for checkpointPath, "
-                "and call StreamingContext.checkpoint in setupFunc"
-            )
-        return setupFunc()
+        return setupFunc() if checkpointPath is None else cls.getOrCreate(checkpointPath, setupFunc)
+
+    def _take_over(self, graph: DStreamGraph, progress: Progress) -> None:
+        """Go on with the graph of an earlier run."""
+        self._graph = graph
+        self._recovered = progress
 
     def statistics(self) -> SchedulerStatistics:
         """Return how many batches wait, run and are done."""
@@ -149,7 +185,7 @@ class StreamingContext(InputOperations):
 
     # -- streams ---------------------------------------------------------------------------------
 
-    def receiverStream(self, receiver: Any) -> DStream[Any]:
+    def receiverStream(self, receiver: Any) -> ReceiverDStream[Any]:
         """Return the records that a receiver stores.
 
         Args:
@@ -164,7 +200,10 @@ class StreamingContext(InputOperations):
 
         adapted = as_receiver(receiver)
         name = getattr(receiver, "__name__", type(receiver).__name__)
-        return self._stream(ReceiverInputDStream(self._graph, adapted, name))
+        return self._received(ReceiverInputDStream(self._graph, adapted, name))
+
+    def _received(self, node: ReceiverInputDStream) -> ReceiverDStream[Any]:
+        return ReceiverDStream(self, node)
 
     def queueStream(
         self,
@@ -216,7 +255,8 @@ class StreamingContext(InputOperations):
         """Set the folder for what must survive the driver; None clears it.
 
         The driver's log goes there, and unless a log folder is set the receivers' logs, too; both
-        are then synced to disk. RDDs are checkpointed there, too.
+        are then synced to disk. RDDs are checkpointed there, and the graph with its functions, so
+        that `getOrCreate` can go on after a crash.
         """
         if directory is None:
             self._checkpoint_directory = None
@@ -247,6 +287,9 @@ class StreamingContext(InputOperations):
             NotEnoughCoresError: The receivers would hold every core.
             SettingError: A setting has an unknown key or a value that is not accepted.
             UnwritableFolderError: A log folder cannot be written.
+            UnpicklableFunctionError: A checkpoint directory is set, and a function of a stream
+                cannot be written to checkpoints; names the variable.
+            CheckpointWriteError: The first checkpoint could not be written.
         """
         with self._changing:
             if self._state is StreamingContextState.ACTIVE:
@@ -281,6 +324,7 @@ class StreamingContext(InputOperations):
 
     def _make_engine(self) -> StreamingEngine:
         self._graph.validate(self._checkpoint_directory is not None)
+        checkpointing = self._make_checkpointing()
         conf = dict(self._sc.getConf().getAll())
         settings = Settings.from_pairs(conf.items(), self._graph.batch_ms)
         receivers = [node for node in self._graph.inputs if isinstance(node, ReceiverInputDStream)]
@@ -312,7 +356,15 @@ class StreamingContext(InputOperations):
             clock=self._clock,
             bus=self._bus,
             waiter=self._waiter,
+            checkpointing=checkpointing,
+            rates=self._rates,
         )
+
+    def _make_checkpointing(self) -> Checkpointing | None:
+        directory = self._checkpoint_directory
+        if directory is None:
+            return None
+        return make_checkpointing(self._sc, self._graph, directory, self._recovered)
 
     def awaitTermination(self, timeout: float | None = None) -> None:
         """Wait until the context has stopped, or `timeout` seconds have passed.

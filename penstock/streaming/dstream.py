@@ -11,7 +11,7 @@ from pyspark import RDD, StorageLevel
 
 from penstock.streaming._arity import with_time
 from penstock.streaming._call_site import call_site
-from penstock.streaming._combine import Combiner
+from penstock.streaming._combine import ADDITION
 from penstock.streaming._counting import count_records
 from penstock.streaming._fusion import (
     FilterOperation,
@@ -114,9 +114,8 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co]):
 
     def countByValue(self: DStream[T]) -> DStream[tuple[T, int]]:
         """Return each distinct record with its number of occurrences."""
-        addition = Combiner(None, operator.add, operator.add, is_addition=True)
         paired = NarrowDStream(self._node, MapOperation(_with_one))
-        return self._derive(ShuffledDStream(paired, addition, self._sc.defaultParallelism))
+        return self._derive(ShuffledDStream(paired, ADDITION, self._sc.defaultParallelism))
 
     def union(self: DStream[T], other: DStream[U]) -> DStream[T | U]:
         """Return the records of both streams."""

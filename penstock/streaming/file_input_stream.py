@@ -80,6 +80,8 @@ class FileInputDStream(InputDStream):
         StreamGraphError: The folder is not on a local file system.
     """
 
+    transient = ("_empty",)
+
     def __init__(
         self, graph: DStreamGraph, selection: FileSelection, read: Callable[[str], RDD[Any]]
     ) -> None:
@@ -104,11 +106,24 @@ class FileInputDStream(InputDStream):
             self._empty = no_partitions(self.graph.spark_context)
         return self._empty
 
+    def must_be_saved_before(self, time_ms: int) -> bool:
+        """A batch that is made again must have these files: a folder may show others by then."""
+        return bool(self._selected.get(time_ms))
+
     def clear_metadata(self, time_ms: int, unpersist: bool) -> None:
         """Forget old RDDs, and the files that are too old to be taken again unchanged."""
         super().clear_metadata(time_ms, unpersist)
-        for old_ms in [ms for ms in self._selected if ms < time_ms - self._window_ms]:
-            self._recent.difference_update(self._selected.pop(old_ms))
+        assert self.remember_ms is not None
+        # What batches had stays known for as long as a recovery may make them again.
+        kept_ms = time_ms - max(self._window_ms, self.remember_ms)
+        for old_ms in [ms for ms in self._selected if ms < kept_ms]:
+            del self._selected[old_ms]
+        self._recent = {
+            path
+            for selected_ms, files in self._selected.items()
+            if selected_ms >= time_ms - self._window_ms
+            for path in files
+        }
 
     def _select(self, time_ms: int) -> tuple[str, ...]:
         """Find the files of a batch, remember them, and tell the listeners."""

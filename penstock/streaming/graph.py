@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import IllegalStateError
 from penstock.streaming.errors import StreamGraphError
@@ -147,6 +147,31 @@ class DStreamGraph:
             for node in self.inputs:
                 node.start()
 
+    def restart(self, runtime: BatchRuntime) -> None:
+        """Go on with a graph that was recovered; the zero time stays."""
+        with self.lock:
+            self._runtime = runtime
+            self._nodes = tuple(self.nodes())
+            for node in self.inputs:
+                node.start()
+
+    def catch_up(self, first_ms: int) -> None:
+        """Make the states of the batches before `first_ms` that follow from the last saved ones.
+
+        They are made in order. The batch of `first_ms` would ask for them as well, each for the
+        one before, and so use the stack for as many batches as there are between.
+        """
+        with self.lock:
+            stateful = [node for node in self._nodes if node.must_checkpoint]
+            for node in reversed(stateful):
+                assert node.zero_ms is not None
+                assert node.remember_ms is not None
+                begin_ms = max(node.generated, default=node.zero_ms)
+                oldest_ms = first_ms - node.remember_ms
+                for time_ms in range(begin_ms + node.slide_ms, first_ms, node.slide_ms):
+                    if time_ms > oldest_ms:
+                        node.get_or_compute(time_ms)
+
     def stop(self) -> None:
         """Stop the inputs."""
         with self.lock:
@@ -184,6 +209,75 @@ class DStreamGraph:
         """Return how long blocks of received data are needed after their batch."""
         known = (node.remember_ms for node in self.inputs)
         return max((ms for ms in known if ms is not None), default=self.batch_ms)
+
+    def oldest_needed_ms(self) -> int | None:
+        """Return the time after which every batch is needed to make states anew after a crash.
+
+        None when no node has a state.
+        """
+        with self.lock:
+            assert self.zero_ms is not None
+            return min(
+                (
+                    max(node.rdd_checkpoints, default=self.zero_ms)
+                    for node in self._nodes
+                    if node.must_checkpoint
+                ),
+                default=None,
+            )
+
+    # -- checkpoints ---------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        for name in ("lock", "spark_context", "_runtime", "_closed", "_nodes"):
+            del state[name]
+        # Each node after those that it is made of, so that a long chain is not pickled as deep.
+        return {"in_order": self._in_order(), **state}
+
+    def _in_order(self) -> list[DStreamNode]:
+        found: dict[int, DStreamNode] = {}
+        entered: set[int] = set()
+        waiting: list[DStreamNode] = list(reversed(self.outputs))
+        while waiting:
+            node = waiting[-1]
+            if id(node) not in entered:
+                entered.add(id(node))
+                waiting.extend(node.dependencies)
+            else:
+                found[id(waiting.pop())] = node
+        return list(found.values())
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({name: part for name, part in state.items() if name != "in_order"})
+        self.lock = threading.RLock()
+        self._runtime = None
+        self._closed = "recovering"
+        self._nodes = ()
+
+    def save_given_rdds(self) -> None:
+        """Save the program's RDDs that nodes need; runs Spark jobs."""
+        for node in self.nodes():
+            node.save_given_rdds()
+
+    def update_rdd_checkpoints(self) -> list[str]:
+        """Note which RDDs have been checkpointed; return the files that the graph needs."""
+        with self.lock:
+            return [path for node in self._nodes for path in node.update_rdd_checkpoints()]
+
+    def restore(self, spark_context: SparkContext) -> None:
+        """Make a graph that was unpickled belong to a Spark context, and read its RDDs back."""
+        self.spark_context = spark_context
+        for node in self.nodes():
+            node.restore(spark_context)
+
+    def refusal(self) -> str:
+        """Return why the graph cannot be recovered from a checkpoint; empty when it can."""
+        return next((node.refusal for node in self.inputs if node.refusal), "")
+
+    def must_be_saved_before(self, time_ms: int) -> bool:
+        """Tell whether a checkpoint must be on the disk before the jobs of that batch run."""
+        return any(node.must_be_saved_before(time_ms) for node in self.inputs)
 
     def last_time_needed(self, time_ms: int) -> int:
         """Return the first time from `time_ms` on at which every output has seen that batch."""

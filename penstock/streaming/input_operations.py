@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.streaming.dstream import DStream
     from penstock.streaming.graph import DStreamGraph
     from penstock.streaming.node import DStreamNode
+    from penstock.streaming.receiver_dstream import ReceiverDStream
 
 __all__ = ["InputOperations"]
 
@@ -47,7 +48,7 @@ class InputOperations(ABC):
     _clock: Clock
 
     @abstractmethod
-    def receiverStream(self, receiver: Any) -> DStream[Any]:
+    def receiverStream(self, receiver: Any) -> ReceiverDStream[Any]:
         """Return the records that a receiver stores."""
 
     @abstractmethod
@@ -125,7 +126,7 @@ class InputOperations(ABC):
         hostname: str,
         port: int,
         storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
-    ) -> DStream[str]:
+    ) -> ReceiverDStream[str]:
         r"""Return the lines that a TCP server sends: UTF-8 text, each line ended by ``\n``."""
         from penstock.sources import SocketReceiver
 
@@ -137,7 +138,7 @@ class InputOperations(ABC):
         port: int,
         converter: Callable[[BinaryIO], Iterable[T]],
         storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
-    ) -> DStream[T]:
+    ) -> ReceiverDStream[T]:
         """Return the records that `converter` makes of what a TCP server sends.
 
         Args:
@@ -158,7 +159,7 @@ class InputOperations(ABC):
         hostname: str,
         port: int,
         storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
-    ) -> DStream[bytes]:
+    ) -> ReceiverDStream[bytes]:
         """Return the frames that a TCP server sends, each as one `bytes`.
 
         A frame is its length, 4 bytes big-endian, and then so many bytes. One that is larger than
@@ -187,6 +188,9 @@ class _RecordReader:
         self._sc = sc
         self._record_length = record_length
         self._conf: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_conf": None}
 
     def __call__(self, paths: str) -> RDD[bytes]:
         spark: Any = self._sc

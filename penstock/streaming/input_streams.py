@@ -12,6 +12,7 @@ from pyspark import RDD
 from penstock.streaming._deferred import no_partitions
 from penstock.streaming.input_info import StreamInputInfo
 from penstock.streaming.node import DStreamNode
+from penstock.streaming.rates.memory import RateMemory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +34,9 @@ class InputDStream(DStreamNode):
         stream_id: Its number among the program's inputs, from 0.
     """
 
+    refusal = ""
+    """Why a program with such an input cannot be recovered from a checkpoint."""
+
     def __init__(self, graph: DStreamGraph) -> None:
         super().__init__(graph, (), graph.batch_ms)
         self.stream_id = graph.add_input(self)
@@ -46,9 +50,15 @@ class InputDStream(DStreamNode):
     def stop(self) -> None:
         """Called when the context stops, after the last batch was made."""
 
+    def must_be_saved_before(self, time_ms: int) -> bool:
+        """Tell whether the input chose for that batch what nothing but a checkpoint would know."""
+        return False
+
 
 class ConstantInputDStream(InputDStream):
     """The same RDD in every batch."""
+
+    given_rdds = ("_rdd",)
 
     def __init__(self, graph: DStreamGraph, rdd: RDD[Any]) -> None:
         super().__init__(graph)
@@ -67,6 +77,12 @@ class QueueInputDStream(InputDStream):
         one_at_a_time: Whether a batch takes one RDD, or all that are left.
         default: The RDD of a batch when the queue is empty; None for an empty one.
     """
+
+    refusal = (
+        "queueStream doesn't support checkpointing. Please don't use queueStream when "
+        "checkpointing is enabled."
+    )
+    transient = ("_queue", "_default")
 
     def __init__(
         self,
@@ -109,12 +125,16 @@ class ReceiverInputDStream(InputDStream):
 
     Attributes:
         receiver: The program's receiver; a copy of it runs in an executor.
+        rate: What is known of its rate: plain values, of the context's `RateBook`.
     """
+
+    transient = ("_empty",)
 
     def __init__(self, graph: DStreamGraph, receiver: Receiver, name: str) -> None:
         super().__init__(graph)
         self.receiver = receiver
         self.name = name
+        self.rate = RateMemory()
         self._empty: RDD[Any] | None = None
         self._last_schema: pa.Schema | None = None
 

@@ -107,6 +107,10 @@ class JobScheduler:
         self._last_submitted_ms: int | None = None
         self._horizon_ms: int | None = None
         self._next_warning = _WARN_AT
+        # Batches that were given up, or were cut short by the end of Spark: never complete.
+        self._given_up: set[int] = set()
+        # Complete, with a failed job; a restart tries the last one again.
+        self._failed_ms: set[int] = set()
         self._current = threading.local()
         self._threads = [
             threading.Thread(target=self._run, name=f"penstock-job-{index}", daemon=True)
@@ -165,6 +169,19 @@ class JobScheduler:
                 self._last_delay_ms,
             )
 
+    def pending_times(self) -> list[int]:
+        """Return the batches that a restarted driver must run again, in order.
+
+        These are the ones that are not complete, and a last one with a failed job.
+        """
+        with self._changed:
+            return sorted({*self._sets, *self._given_up, *self._failed_ms})
+
+    def let_go_failed(self, time_ms: int) -> None:
+        """Forget failed batches before `time_ms`: what they are made of may be let go."""
+        with self._changed:
+            self._failed_ms = {ms for ms in self._failed_ms if ms >= time_ms}
+
     def is_job_thread(self) -> bool:
         """Tell whether the caller is an output operation."""
         return threading.current_thread() in self._threads
@@ -205,8 +222,9 @@ class JobScheduler:
 
         It is told under the lock, so that whoever sees the scheduler idle may rely on it.
         """
-        if self._sets:
-            horizon_ms = min(self._sets) - self._batch_ms
+        incomplete = {*self._sets, *self._given_up}
+        if incomplete:
+            horizon_ms = min(incomplete) - self._batch_ms
         elif self._last_submitted_ms is not None:
             horizon_ms = self._last_submitted_ms
         else:
@@ -262,6 +280,8 @@ class JobScheduler:
             result = job_set.results[job.output_op_id]
             result.end_ms = now_ms
             result.error = error
+            if error is not None and (self._cancelled or not self._scope.is_alive()):
+                self._given_up.add(job.time_ms)
             self._bus.post(OutputOperationCompleted(OutputOperationInfo.of(result)))
             if job_set.is_complete:
                 self._complete(job_set, now_ms)
@@ -280,7 +300,9 @@ class JobScheduler:
         job_set.end_ms = now_ms
         del self._sets[job_set.time_ms]
         self._completed += 1
-        self._failed += any(result.error is not None for result in job_set.results.values())
+        if any(result.error is not None for result in job_set.results.values()):
+            self._failed += 1
+            self._failed_ms.add(job_set.time_ms)
         info = BatchInfo.of(job_set)
         self._last_delay_ms = info.totalDelay()
         self._bus.post(BatchCompleted(info))
@@ -299,6 +321,7 @@ class JobScheduler:
             waiting = [ms for ms, job_set in self._sets.items() if job_set.start_ms is None]
             for time_ms in waiting:
                 del self._sets[time_ms]
+                self._given_up.add(time_ms)
             self._changed.notify_all()
         if waiting:
             _log.warning("%d batches that waited were not processed", len(waiting))

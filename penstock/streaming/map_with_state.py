@@ -81,6 +81,7 @@ class StateNode(DStreamNode):
     """The states: one RDD of `StateRecord` per batch."""
 
     must_checkpoint = True
+    given_rdds = ("_initial",)
 
     def __init__(self, parent: DStreamNode, spec: StateSpec, default_partitions: int) -> None:
         parent.graph.check_can_grow()

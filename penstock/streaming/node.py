@@ -13,20 +13,27 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark import RDD, StorageLevel
 
 from penstock.errors import IllegalStateError
+from penstock.streaming._call_site import made_by
 from penstock.streaming._deferred import Content, content_of
+from penstock.streaming._rdd_files import NO_RECORDS, RDDFile, checkpoint_file, save_copy
 from penstock.streaming.errors import StreamGraphError
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
+
     from penstock.streaming.graph import DStreamGraph
 
 __all__ = ["DStreamNode"]
 
 _DEFAULT_CHECKPOINT_MS = 10_000
+
+_MANY = 1000
+"""A list of more is saved once as an RDD, and not with each checkpoint."""
 
 
 class DStreamNode(ABC):
@@ -44,10 +51,18 @@ class DStreamNode(ABC):
         storage_level: The level with which its RDDs are persisted, or None.
         checkpoint_ms: How often one of its RDDs is checkpointed, or None.
         remember_ms: How long its RDDs are remembered, once the graph has started.
+        made_by: The operation that made it, and where in the program.
+        rdd_checkpoints: Where its checkpointed RDDs are, by time.
     """
 
     must_checkpoint = False
     """Whether its RDDs' lineage grows with each batch, so that it must be cut by checkpoints."""
+
+    transient: ClassVar[tuple[str, ...]] = ("generated", "_asked_of_parents")
+    """Attributes that are no part of a checkpoint; those of base classes need not be repeated."""
+
+    given_rdds: ClassVar[tuple[str, ...]] = ()
+    """Attributes that may hold an RDD of the program, or a list; it is saved for checkpoints."""
 
     def __init__(
         self, graph: DStreamGraph, dependencies: Iterable[DStreamNode], slide_ms: int
@@ -61,6 +76,9 @@ class DStreamNode(ABC):
         self.zero_ms: int | None = None
         self.generated: dict[int, RDD[Any]] = {}
         self._asked_of_parents: tuple[int | None] | None = None
+        self.made_by = made_by()
+        self.rdd_checkpoints: dict[int, RDDFile] = {}
+        self._saved_rdds: dict[str, RDDFile] = {}
 
     # -- what a kind of node is ------------------------------------------------------------
 
@@ -223,3 +241,72 @@ class DStreamNode(ABC):
             # Asking an RDD that was never cached would first make it in the JVM.
             if unpersist and rdd.is_cached and not self._is_used(rdd):
                 rdd.unpersist()
+
+    # -- checkpoints ---------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        for name in self._transient_names():
+            state.pop(name, None)
+        for name, file in self._saved_rdds.items():
+            state[name] = file
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for name in self._transient_names():
+            setattr(self, name, None)
+        self.generated = {}
+
+    @classmethod
+    def _transient_names(cls) -> set[str]:
+        return {name for base in cls.__mro__ for name in base.__dict__.get("transient", ())}
+
+    def own_state(self) -> dict[str, Any]:
+        """Return what a checkpoint has of this node alone."""
+        return {
+            name: value
+            for name, value in self.__getstate__().items()
+            if name not in ("graph", "dependencies") and not isinstance(value, DStreamNode)
+        }
+
+    def save_given_rdds(self) -> None:
+        """Save the program's RDDs that this node needs, so that checkpoints can refer to them."""
+        for name in self.given_rdds:
+            value = getattr(self, name)
+            if isinstance(value, list) and len(value) > _MANY:
+                value = self.graph.spark_context.parallelize(value, 1)
+                setattr(self, name, value)
+            if isinstance(value, RDD) and name not in self._saved_rdds:
+                self._saved_rdds[name] = save_copy(value)
+
+    def update_rdd_checkpoints(self) -> list[str]:
+        """Note which RDDs have been checkpointed by now; return where all that is needed lies."""
+        if self.checkpoint_ms is not None:
+            for time_ms, rdd in self.generated.items():
+                if time_ms in self.rdd_checkpoints or not self._is_checkpoint_time(time_ms):
+                    continue
+                file = checkpoint_file(rdd) if rdd.is_checkpointed else None
+                if file is None and content_of(rdd) is not Content.UNKNOWN:
+                    file = NO_RECORDS
+                if file is not None:
+                    self.rdd_checkpoints[time_ms] = file
+            newest = max(self.rdd_checkpoints, default=None)
+            for time_ms in list(self.rdd_checkpoints):
+                if time_ms != newest and time_ms not in self.generated:
+                    del self.rdd_checkpoints[time_ms]
+        files = [*self.rdd_checkpoints.values(), *self._saved_rdds.values()]
+        return [file.path for file in files if file.path]
+
+    def restore(self, spark_context: SparkContext) -> None:
+        """Read back what a checkpoint refers to.
+
+        These RDDs have no partitioner: a node that relies on one places their records anew.
+
+        Raises:
+            Py4JJavaError: It cannot be read.
+        """
+        for name, file in self._saved_rdds.items():
+            setattr(self, name, file.read(spark_context))
+        for time_ms, file in self.rdd_checkpoints.items():
+            self.generated[time_ms] = file.read(spark_context)

@@ -29,6 +29,10 @@ class ReceivedBlocks(Protocol):
         """Tell whether there are blocks that no batch has."""
         ...
 
+    def last_allocated_ms(self) -> int:
+        """Return the last batch that took blocks, in this run or one before; -1 before any."""
+        ...
+
     def release_memory(self, time_ms: int, /) -> None:
         """Let the memory copies of a batch's blocks go; what the log has can still be read."""
         ...
@@ -56,6 +60,9 @@ class NoReceivedBlocks:
 
     def has_unallocated_blocks(self) -> bool:
         return False
+
+    def last_allocated_ms(self) -> int:
+        return -1
 
     def release_memory(self, time_ms: int, /) -> None:
         """There are none."""

@@ -41,9 +41,15 @@ class RecurringTimer:
         self._offset_ms = clock.time_ms() - clock.monotonic_s() * 1000
         self._next_ms = 0
 
-    def first_time(self) -> int:
-        """Return the first multiple of the period after now."""
-        return next_multiple(int(self._now_ms()), self._period_ms)
+    def not_before(self, time_ms: int) -> None:
+        """Go on from this time if wall time is earlier, because it was set back."""
+        elapsed_ms = self._clock.monotonic_s() * 1000
+        self._offset_ms = max(self._offset_ms, time_ms - elapsed_ms)
+
+    def first_time(self, origin_ms: int = 0) -> int:
+        """Return the first time after now that is a multiple of the period from `origin_ms` on."""
+        now_ms = int(self._now_ms())
+        return next_multiple(now_ms - origin_ms, self._period_ms) + origin_ms
 
     def start(self, first_ms: int) -> None:
         """Begin to call back, at `first_ms` first."""

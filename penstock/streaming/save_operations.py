@@ -11,6 +11,7 @@ from pyspark import RDD
 
 from penstock.streaming._arity import with_time
 from penstock.streaming._call_site import call_site
+from penstock.streaming._rdd_files import remove_unfinished_output
 from penstock.streaming.durations import time_milliseconds
 from penstock.streaming.output import ForEachDStream
 from penstock.streaming.stream_handle import StreamHandle, T_co
@@ -115,10 +116,13 @@ class SaveOperations(StreamHandle[T_co]):
         ending = "" if suffix is None else f".{suffix}"
 
         def save_batch(time: datetime, rdd: RDD[Any]) -> None:
+            path = f"{prefix}-{time_milliseconds(time)}{ending}"
             try:
-                save(rdd, f"{prefix}-{time_milliseconds(time)}{ending}")
+                save(rdd, path)
             except Py4JJavaError as error:
                 if "FileAlreadyExistsException" not in str(error):
                     raise
+                if remove_unfinished_output(rdd.context, path):
+                    save(rdd, path)
 
         ForEachDStream(self._node, with_time(save_batch, 1), call_site(name))

@@ -154,6 +154,7 @@ class StateDStream(DStreamNode):
     """
 
     must_checkpoint = True
+    given_rdds = ("initial",)
 
     def __init__(
         self,

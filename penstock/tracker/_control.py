@@ -23,6 +23,7 @@ from penstock.wire.messages import (
     Registered,
     RegisterReceiver,
     ReportError,
+    ReportGate,
     StopReceiver,
 )
 
@@ -47,6 +48,7 @@ class Control:
         lease_s: float,
         is_started: Callable[[], bool],
         later: Callable[[float, Callable[[], None]], None],
+        on_gate: Callable[[ReportGate], None],
     ) -> None:
         """Make it.
 
@@ -58,6 +60,7 @@ class Control:
             lease_s: What block servers are promised.
             is_started: Whether the tracker runs and does not stop yet.
             later: Runs something on the control thread after some seconds.
+            on_gate: Is told how a receiver's gate is used.
         """
         self._ledger = ledger
         self._receivers = receivers
@@ -66,11 +69,16 @@ class Control:
         self._lease_s = lease_s
         self._is_started = is_started
         self._later = later
+        self._on_gate = on_gate
 
     def on_control(self, peer: Peer, message: Message) -> Message:
         """Deal with a message and return the answer (`ControlHandler`)."""
         if isinstance(message, RegisterReceiver):
             return self._register(peer, message)
+        if isinstance(message, ReportGate):
+            if self._receivers.is_current(message):
+                self._on_gate(message)
+            return Ok()
         if isinstance(message, ReportError):
             self._report_error(message)
             return Ok()
@@ -99,7 +107,7 @@ class Control:
         except LedgerError as error:
             # A log that is full now may have space later.
             return Failure(str(error))
-        info, new, rate = self._receivers.register(peer, message)
+        info, new, rates = self._receivers.register(peer, message)
         if not self._is_started():
             # It came just when the receivers were told to stop, and would never hear of it.
             peer.send(StopReceiver())
@@ -109,7 +117,12 @@ class Control:
         if new:
             _log.info("Registered receiver %d from %s", message.stream_id, message.host)
             self._listeners.started(info)
-        return Registered(registration.first_block_number, registration.last_position, rate)
+        first, position = registration.first_block_number, registration.last_position
+        if rates is None:
+            return Registered(first, position, None)
+        return Registered(
+            first, position, rates.records_per_second, rates.bytes_per_second, rates.version
+        )
 
     def _refusal(self, message: RegisterReceiver) -> str | None:
         if not self._is_started():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.clock import Clock
@@ -16,10 +16,11 @@ from penstock.wire.messages import (
     DeregisterReceiver,
     RegisterReceiver,
     ReportError,
+    ReportGate,
     UpdateRateLimit,
 )
 
-__all__ = ["Ended", "Receivers"]
+__all__ = ["Ended", "Rates", "Receivers"]
 
 MAXIMUM_BOUNCES = 3
 """So often in a row is a receiver refused because Spark started it at another place than asked."""
@@ -28,12 +29,27 @@ _REMEMBERED_CLEANUPS = 64
 """So many of the last clean-ups are sent again when a receiver has reconnected."""
 
 
+@dataclass(frozen=True)
+class Rates:
+    """The rates of a receiver, as they are told to it.
+
+    Attributes:
+        records_per_second: None is no limit.
+        bytes_per_second: None is no limit.
+        version: Grows with each change, from 1.
+    """
+
+    records_per_second: float | None
+    bytes_per_second: float | None
+    version: int
+
+
 @dataclass
 class _Entry:
     info: ReceiverTrackingInfo
     preferred: str | None
     peer: Peer | None = None
-    rate: float | None = None
+    rate: Rates | None = None
     bounces: int = 0
     bounced: bool = False
     permanent: bool = False
@@ -187,11 +203,11 @@ class Receivers:
 
     def register(
         self, peer: Peer, message: RegisterReceiver
-    ) -> tuple[ReceiverTrackingInfo, bool, float | None]:
+    ) -> tuple[ReceiverTrackingInfo, bool, Rates | None]:
         """Make the receiver ACTIVE, with `peer` as its connection.
 
         Returns:
-            The receiver, whether it is new (not a mere reconnect), and the rate in force.
+            The receiver, whether it is new (not a mere reconnect), and the rates in force.
         """
         with self._lock:
             entry = self._entries[message.stream_id]
@@ -263,38 +279,53 @@ class Receivers:
 
     # -- to receivers --------------------------------------------------------------------------
 
-    def update_rate(self, stream_id: int, rate: float) -> None:
-        """Remember the rate for receivers that start later and send it to the running one."""
+    def update_rate(
+        self, stream_id: int, records_per_second: float | None, bytes_per_second: float | None
+    ) -> int:
+        """Remember rates for receivers that start later and send them to the running one.
+
+        Returns:
+            The version of the rates; 0 when there is no such stream.
+        """
         with self._lock:
             entry = self._entries.get(stream_id)
             if entry is None:
-                return
-            entry.rate = rate
+                return 0
+            version = 1 if entry.rate is None else entry.rate.version + 1
+            entry.rate = Rates(records_per_second, bytes_per_second, version)
             peer = entry.peer
         if peer is not None:
-            peer.send(UpdateRateLimit(stream_id, rate))
+            peer.send(UpdateRateLimit(stream_id, records_per_second, bytes_per_second, version))
+        return version
 
-    def clean_up(self, stream_id: int, attempt: str, messages: Iterable[CleanupOldBlocks]) -> None:
-        """Send clean-ups to a living attempt, also later if it is not connected now."""
-        messages = tuple(messages)
+    def is_current(self, message: ReportGate) -> bool:
+        """Tell whether a report comes from the attempt that was launched last."""
         with self._lock:
-            entry = self._entries.get(stream_id)
-            if entry is None or entry.info.attempt != attempt:
-                return
-            entry.cleanups.extend(messages)
-            peer = entry.peer
-        if peer is not None:
-            for message in messages:
-                peer.send(message)
+            entry = self._entries.get(message.stream_id)
+            return entry is not None and entry.info.attempt == message.attempt
 
-    def release_memory(
-        self, stream_id: int, attempt: str, messages: Iterable[CleanupOldBlocks]
+    def clean_up(
+        self,
+        stream_id: int,
+        attempt: str,
+        messages: Sequence[CleanupOldBlocks],
+        *,
+        is_kept: bool = True,
     ) -> None:
-        """Send to a living attempt if it is connected; the clean-up will say it again."""
+        """Send clean-ups to a living attempt.
+
+        Args:
+            stream_id: Its stream.
+            attempt: The attempt; nothing is sent when another one lives.
+            messages: What may go.
+            is_kept: Whether they are sent later if it is not connected now.
+        """
         with self._lock:
             entry = self._entries.get(stream_id)
             if entry is None or entry.info.attempt != attempt:
                 return
+            if is_kept:
+                entry.cleanups.extend(messages)
             peer = entry.peer
         if peer is not None:
             for message in messages:

@@ -336,6 +336,12 @@ class ReceivedBlockTracker:
             return self._state.last_batch
 
     @property
+    def attempts(self) -> tuple[str, ...]:
+        """Receiver attempts of which something is left."""
+        with self._state_lock:
+            return tuple(self._state.attempts)
+
+    @property
     def batch_times_ms(self) -> tuple[int, ...]:
         """Times of the batches that were allocated and not cleaned up, in order."""
         with self._state_lock:

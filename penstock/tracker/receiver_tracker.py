@@ -7,7 +7,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,7 @@ from penstock.wire import WireOptions
 from penstock.wire.messages import (
     CleanupOldBlocks,
     ReceivedBlockInfo,
+    ReportGate,
     StopReceiver,
 )
 
@@ -87,7 +88,10 @@ class ReceiverTracker:
         events: ReceiverTrackerEvents,
         clock: Clock | None = None,
         remove_files: bool = False,
+        keep_batches: bool = False,
+        blocks_outlive_run: bool = True,
         cluster: Cluster | None = None,
+        on_gate: Callable[[ReportGate], None] | None = None,
     ) -> None:
         """Make a tracker; nothing happens before `start`.
 
@@ -102,7 +106,14 @@ class ReceiverTracker:
             events: Is told of receivers.
             clock: Time.
             remove_files: Whether block servers remove the blocks' logs when the application ends.
+            keep_batches: Whether batches that an earlier run did not finish keep their blocks,
+                because they are made again under the same times (I3). Else their blocks wait for
+                a batch again.
+            blocks_outlive_run: Whether blocks that an earlier run stored can be there; else they
+                are left out of its batches.
             cluster: In place of the Spark application.
+            on_gate: Is told how the receivers' gates are used, on the tracker's control thread;
+                must not block.
         """
         if cluster is None:
             if spark_context is None:
@@ -118,6 +129,10 @@ class ReceiverTracker:
         self._listeners = Listeners(events)
         self._clock = clock or SystemClock()
         self._remove_files = remove_files
+        self._keep_batches = keep_batches
+        self._blocks_outlive_run = blocks_outlive_run
+        self._lost_attempts: frozenset[str] = frozenset()
+        self._on_gate = on_gate or (lambda report: None)
         self._secret = secrets.token_bytes(32)
         self._receivers = Receivers(
             {
@@ -170,7 +185,14 @@ class ReceiverTracker:
                 for stream_id, receiver in self._receiver_objects.items()
             }
             self._ledger = self._open_ledger()
-            again = self._ledger.return_unfinished_batches()
+            if not self._blocks_outlive_run:
+                self._lost_attempts = frozenset(self._ledger.attempts)
+            if self._lost_attempts:
+                _log.warning(
+                    "Some blocks could not be recovered: an earlier run stored them without a log "
+                    "that outlives it; their batches are made without them"
+                )
+            again = 0 if self._keep_batches else self._ledger.return_unfinished_batches()
             if again:
                 _log.warning(
                     "%d blocks of batches that an earlier run did not finish are processed again",
@@ -315,6 +337,7 @@ class ReceiverTracker:
             lease_s=self._settings.block_server_lease_s,
             is_started=self._is_started,
             later=endpoint.later,
+            on_gate=self._on_gate,
         )
         bound = endpoint.start()
         self._endpoint = endpoint
@@ -396,13 +419,29 @@ class ReceiverTracker:
         """Return all receivers in the order of their streams."""
         return tuple(info for _, info in sorted(self.get_all_receiver_info().items()))
 
-    def update_receiver_rate_limit(self, stream_id: int, records_per_second: float) -> None:
-        """Give a receiver another rate, also when it is started again."""
-        self._receivers.update_rate(stream_id, records_per_second)
+    def update_receiver_rate_limit(
+        self,
+        stream_id: int,
+        records_per_second: float | None,
+        bytes_per_second: float | None = None,
+    ) -> int:
+        """Give a receiver other rates, also when it is started again. None is no limit.
 
-    def send_rate_update(self, stream_id: int, records_per_second: float) -> None:
+        The receiver holds the lower of the rate of records and those of the settings.
+
+        Returns:
+            The version of the rates; the receiver's reports say which one it has in force.
+        """
+        return self._receivers.update_rate(stream_id, records_per_second, bytes_per_second)
+
+    def send_rate_update(
+        self,
+        stream_id: int,
+        records_per_second: float | None,
+        bytes_per_second: float | None = None,
+    ) -> int:
         """The same under the name that rate controllers call."""
-        self.update_receiver_rate_limit(stream_id, records_per_second)
+        return self.update_receiver_rate_limit(stream_id, records_per_second, bytes_per_second)
 
     # -- blocks --------------------------------------------------------------------------------
 
@@ -438,11 +477,18 @@ class ReceiverTracker:
         self, time_ms: int, stream_id: int, /
     ) -> tuple[ReceivedBlockInfo, ...]:
         """Return the blocks of one stream in the batch, in order."""
-        return self.ledger.get_blocks_of_batch_and_stream(time_ms, stream_id)
+        blocks = self.ledger.get_blocks_of_batch_and_stream(time_ms, stream_id)
+        if not self._lost_attempts:
+            return blocks
+        return tuple(block for block in blocks if block.attempt not in self._lost_attempts)
 
     def has_unallocated_blocks(self) -> bool:
         """Whether any block waits for a batch."""
         return self.ledger.has_unallocated_blocks
+
+    def last_allocated_ms(self) -> int:
+        """Time of the last allocated batch, also of an earlier run; -1 before the first."""
+        return self.ledger.last_allocated_ms
 
     def statistics(self) -> LedgerStatistics:
         """Return the ledger's counts."""
@@ -456,7 +502,9 @@ class ReceiverTracker:
                 if block.memory is not None and block.segment is not None:
                     of_attempts.setdefault(block.attempt, []).append(block.block_id)
             for attempt, block_ids in of_attempts.items():
-                self._receivers.release_memory(stream_id, attempt, _cleanups(tuple(block_ids), ()))
+                # Not kept: the clean-up of the batch says it again.
+                messages = _cleanups(tuple(block_ids), ())
+                self._receivers.clean_up(stream_id, attempt, messages, is_kept=False)
 
     def cleanup_old_blocks_and_batches(self, threshold_ms: int, /) -> None:
         """Log that the batches before `threshold_ms` are done, then have their bytes deleted (I4).

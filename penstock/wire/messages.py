@@ -30,6 +30,7 @@ __all__ = [
     "Registered",
     "ReleaseBlocks",
     "ReportError",
+    "ReportGate",
     "SegmentPlace",
     "StopBlockServer",
     "StopReceiver",
@@ -118,6 +119,25 @@ class ReportError(msgspec.Struct, frozen=True, tag=True):
     """True when starting the receiver again cannot help (bad setting, cannot be unpickled)."""
 
 
+class ReportGate(msgspec.Struct, frozen=True, tag=True):
+    """Tell how a receiver's gate is used: regularly, and when it has a new rate (send)."""
+
+    stream_id: int
+    attempt: str
+    rate_version: int
+    """Of the rates in force; 0 before the first."""
+    records: int
+    """Records that passed since the attempt began."""
+    waited_s: float
+    """Seconds that its threads waited for permits since then, all together."""
+    is_waiting: bool
+    """Whether one of them waits at this moment."""
+    queue_fill: float
+    """How full the queue of sealed blocks is, 0 to 1; 1 also when the memory for blocks is full."""
+    at_s: float
+    """The receiver's monotonic clock, so that rates do not depend on the message's way."""
+
+
 class DeregisterReceiver(msgspec.Struct, frozen=True, tag=True):
     """Ask to be counted as stopped; the receiver will add no more blocks. Answered by `Ok`."""
 
@@ -148,10 +168,14 @@ class CleanupOldBlocks(msgspec.Struct, frozen=True, tag=True):
 
 
 class UpdateRateLimit(msgspec.Struct, frozen=True, tag=True):
-    """Use a new rate at once, also for the open block (I8) (send)."""
+    """Use new rates at once, also for the open block (I8) (send). None is no limit."""
 
     stream_id: int
-    records_per_second: float
+    records_per_second: float | None
+    bytes_per_second: float | None = None
+    version: int = 1
+    """Grows with each change of the stream's rates; a receiver passes over what is older than what
+    it has, for an update may overtake the answer to a registration."""
 
 
 class EnsureBlockServer(msgspec.Struct, frozen=True, tag=True):
@@ -207,7 +231,11 @@ class Registered(msgspec.Struct, frozen=True, tag=True):
     last_position: bytes | None
     """The last durable position of the stream (MessagePack), or None."""
     records_per_second: float | None
-    """The rate in force, or None when no rate was set yet."""
+    """The rate in force; None is no limit."""
+    bytes_per_second: float | None = None
+    """The same for bytes."""
+    rate_version: int = 0
+    """The version of these rates; 0 when none were set yet, and the settings hold."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
@@ -230,6 +258,7 @@ Message = (
     RegisterReceiver
     | AddBlock
     | ReportError
+    | ReportGate
     | DeregisterReceiver
     | StopReceiver
     | CleanupOldBlocks

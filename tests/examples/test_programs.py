@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @pytest.fixture
 def text_server() -> Iterator[int]:
-    """Serve one line of text, and then keep the connection open."""
+    """Serve one line of text, and then keep the connection open; one connection at a time."""
     over = threading.Event()
 
     def serve() -> None:
@@ -29,7 +29,18 @@ def text_server() -> Iterator[int]:
                 continue
             with connection:
                 connection.sendall(b"to be or not to be\n")
-                over.wait()
+                wait_for_end(connection)
+
+    def wait_for_end(connection: socket.socket) -> None:
+        connection.settimeout(0.1)
+        while not over.is_set():
+            try:
+                if not connection.recv(1):
+                    return
+            except TimeoutError:
+                continue
+            except OSError:
+                return
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.1)
@@ -48,6 +59,24 @@ def test_the_word_count_of_a_text_server(run: Callable[..., Run], text_server: i
     assert program.wait(BOUND_S) == 0, program.output
     assert "Traceback" not in program.output
     program.wait_until_nothing_is_left()
+
+
+def test_word_totals_go_on_after_a_crash(
+    run: Callable[..., Run], text_server: int, tmp_path: Path
+) -> None:
+    script = str(ROOT / "examples" / "recoverable_word_count.py")
+    folder = str(tmp_path / "words")
+    program = run(script, "127.0.0.1", str(text_server), folder)
+    program.wait_for_line(lambda line: line.endswith("be 2, not 1, or 1, to 2"), BOUND_S)
+    program.process.kill()
+    program.process.wait(BOUND_S)
+    # The server sends its line once more to the new connection.
+    again = run(script, "127.0.0.1", str(text_server), folder)
+    again.wait_for_line(lambda line: line.endswith("be 4, not 2, or 2, to 4"), BOUND_S)
+    again.press_ctrl_c()
+    assert again.wait(BOUND_S) == 0, again.output
+    assert "Traceback" not in again.output
+    again.wait_until_nothing_is_left()
 
 
 def test_generators_of_kernel_counters_and_of_a_file(

@@ -34,6 +34,7 @@ from penstock.wire.messages import (
     Registered,
     RegisterReceiver,
     ReportError,
+    ReportGate,
     StopReceiver,
 )
 
@@ -49,6 +50,7 @@ class Tracker:
     def __init__(self) -> None:
         self.secret = os.urandom(32)
         self.changed = threading.Condition()
+        self.gates: list[ReportGate] = []
         self.messages: list[Message] = []
         self.blocks: list[ReceivedBlockInfo] = []
         self.peer: Peer | None = None
@@ -62,6 +64,10 @@ class Tracker:
 
     def on_message(self, peer: Peer, message: Message) -> Reply:
         with self.changed:
+            if isinstance(message, ReportGate):
+                self.gates.append(message)
+                self.changed.notify_all()
+                return None
             self.messages.append(message)
             if isinstance(message, RegisterReceiver):
                 self.peer = peer

@@ -391,6 +391,20 @@ def test_a_new_rate_holds_for_the_open_block_at_once_I8(make):
     assert ended.wait(WAIT_S)
 
 
+def test_a_rate_that_changes_often_costs_no_permits(make):
+    clock = ManualClock()
+    limiter = RateLimiter(1000, clock=clock)
+    bench = make(limiter=limiter, clock=clock)
+    clock.advance(1000)
+    for number in range(200):
+        bench.generator.store(b"x")
+        bench.generator.update_rate(1000 + number % 2)
+    found = limiter.statistics()
+    assert (found.permits, found.permits_out) == (200, 0)
+    # What was saved up is there for the next.
+    assert limiter.lease(800, 0.0, in_hand=800) == 800
+
+
 def test_a_record_that_cannot_be_pickled_fails_in_its_own_call_and_the_stream_goes_on(make):
     bench = make()
     bench.generator.store({"good": 1})

@@ -144,6 +144,7 @@ def test_an_attempt_ends_when_its_driver_is_gone_for_long(
     assert shared.events == ["onStart", "onStop"]
 
 
+@pytest.mark.slow
 def test_a_block_server_that_could_not_be_started_is_tried_again(
     run: Run, tracker: Tracker, shared: Shared
 ) -> None:
@@ -208,6 +209,7 @@ def test_no_thread_of_ours_is_left_behind(run: Run, tracker: Tracker, shared: Sh
     assert [thread.name for thread in set(threading.enumerate()) - before] == []
 
 
+@pytest.mark.slow
 def test_the_process_does_not_outlive_its_executor(tracker: Tracker, tmp_path: Path) -> None:
     """A process between us and the receiver dies, as an executor's daemon does."""
     script = textwrap.dedent(

@@ -13,7 +13,6 @@ from penstock.streaming import listener_events
 
 ELSEWHERE = {
     "StreamingContext.__init__": "there is no streaming class of the JVM to hand over (`jssc`)",
-    "StreamingContext.getOrCreate": "is not there yet, as docs/differences.md says",
     "DStream.__init__": "programs do not make streams themselves",
     "StreamingListener.Java": "tells py4j which interface of the JVM a listener has",
     "StreamingListener.__init__": "takes nothing there and here",

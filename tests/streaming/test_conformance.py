@@ -23,6 +23,8 @@ from tests.streaming.batches import batches
 _FROM_PYSPARK = "test_oracle.py::test_results_are_those_of_pyspark"
 _WINDOWS = "test_conformance.py::test_windows_of_every_shape"
 _REDUCED = "test_conformance.py::test_reductions_of_windows_with_and_without_inverse"
+_RECOVERED = "test_recovery.py::test_every_kind_of_stream_goes_on"
+_KILLED = "../system/test_recovered_driver.py::test_results_are_exact_whenever_the_driver_is_killed"
 _NO_RDD = "test_conformance.py::test_an_input_without_rdds"
 
 CONFORMANCE: dict[str, dict[str, str]] = {
@@ -151,6 +153,50 @@ CONFORMANCE: dict[str, dict[str, str]] = {
             "test_conformance.py::test_no_event_comes_after_the_stop"
         ),
     },
+    "RateControllerSuite": {
+        "RateController - rate controller publishes updates after batches complete": (
+            "rates/test_book.py::test_it_asks_with_what_the_batch_tells_and_publishes_whole_records"
+        ),
+        "ReceiverRateController - published rates reach receivers": (
+            "rates/test_on_spark.py::test_backpressure_holds_a_fast_source_from_the_first_batch_on"
+        ),
+    },
+    "PIDRateEstimatorSuite": {
+        "the right estimator is created": "rates/test_book.py::test_the_named_estimator_is_made",
+        "estimator checks ranges": "rates/test_pid.py::TestRanges",
+        "first estimate is None": (
+            "rates/test_pid.py::test_the_first_batch_gives_no_rate_and_the_second_does"
+        ),
+        "second estimate is not None": (
+            "rates/test_pid.py::test_the_first_batch_gives_no_rate_and_the_second_does"
+        ),
+        "no estimate when no time difference between successive calls": (
+            "rates/test_pid.py::test_no_rate_without_a_later_time"
+        ),
+        "no estimate when no records in previous batch": (
+            "rates/test_pid.py::test_no_rate_without_records"
+        ),
+        "no estimate when there is no processing delay": (
+            "rates/test_pid.py::test_no_rate_without_a_processing_delay"
+        ),
+        "estimate is never less than min rate": (
+            "rates/test_pid.py::test_never_below_the_least_rate"
+        ),
+        "with no accumulated or positive error, |I| > 0, follow the processing speed": (
+            "rates/test_pid.py::test_with_integral_it_follows_the_speed_when_nothing_waits"
+        ),
+        "with no accumulated but some positive error, |I| > 0, follow the processing speed": (
+            "rates/test_pid.py::test_with_integral_it_follows_the_speed_when_nothing_waits"
+        ),
+        "with some accumulated and some positive error, |I| > 0, stay below the processing speed": (
+            "rates/test_pid.py::test_with_integral_it_stays_below_the_speed_when_something_waits"
+        ),
+    },
+    "ReceiverTrackerSuite": {
+        "send rate update to receivers": (
+            "../tracker/test_receiver_tracker.py::test_send_rate_update_to_receivers"
+        ),
+    },
     "MapWithStateSuite": {
         "state - get, exists, update, remove, ": "test_map_with_state.py::TestStateOfAKey",
         "mapWithState - basic operations with simple API": (
@@ -169,6 +215,47 @@ CONFORMANCE: dict[str, dict[str, str]] = {
         "mapWithState - checkpoint durations": (
             "test_map_with_state.py::test_checkpoint_durations"
         ),
+        "mapWithState - driver failure recovery": _RECOVERED,
+    },
+    "CheckpointSuite": {
+        "recovery maintains rate controller": (
+            "rates/test_book.py::test_a_new_driver_begins_with_what_the_old_one_knew"
+        ),
+        "non-existent checkpoint dir": "test_get_or_create.py::TestGetOrCreate",
+        "basic rdd checkpoints + dstream graph checkpoint recovery": _RECOVERED,
+        "recovery of conf through checkpoints": _KILLED,
+        "get correct spark.driver.[host|port] from checkpoint": _KILLED,
+        "SPARK-30199 get ui port and blockmanager port": _KILLED,
+        "recovery with map and reduceByKey operations": _RECOVERED,
+        "recovery with invertible reduceByKeyAndWindow operation": _RECOVERED,
+        "recovery with updateStateByKey operation": _RECOVERED,
+        "recovery with file input stream": (
+            "test_recovery.py::test_a_batch_that_was_running_is_made_again_with_the_same_files"
+        ),
+        "DStreamCheckpointData.restore invoking times": (
+            "test_recovery.py::test_each_node_is_restored_once"
+        ),
+        "SPARK-11267: the race condition of two checkpoints in a batch": (
+            "test_checkpoint.py::test_only_the_newest_waits_and_what_follows_is_done_for_all"
+        ),
+        "SPARK-28912: Fix MatchError in getCheckpointFiles": (
+            "test_checkpoint.py::test_names_that_are_none_are_left_alone"
+        ),
+        "SPARK-6847: stack overflow when updateStateByKey is followed by a checkpointed dstream": (
+            _RECOVERED
+        ),
+    },
+    "StreamingContextSuite": {
+        "start with non-serializable DStream checkpoints": "test_unpicklable.py::test_functions",
+        "getOrCreate": "test_get_or_create.py::TestGetOrCreate",
+        "getActive and getActiveOrCreate with checkpoint": "test_get_or_create.py::TestGetOrCreate",
+        "queueStream doesn't support checkpointing": (
+            "test_get_or_create.py::test_a_queue_cannot_be_recovered"
+        ),
+    },
+    "pyspark test_dstream": {
+        "test_transform_function_serializer_failure": "test_unpicklable.py::test_functions",
+        "test_get_or_create_and_get_active_or_create": "test_get_or_create.py::TestGetOrCreate",
     },
 }
 
@@ -392,5 +479,5 @@ class TestGetActiveOrCreate:
     def test_what_cannot_be_done_is_refused(self) -> None:
         with pytest.raises(TypeError, match="setupFunc should be callable"):
             StreamingContext.getActiveOrCreate(None, None)  # type: ignore[arg-type]  # the error
-        with pytest.raises(ValueError, match="cannot be made again from a checkpoint"):
-            StreamingContext.getActiveOrCreate("/tmp/path", lambda: None)  # type: ignore[arg-type,return-value]  # not called
+        with pytest.raises(TypeError, match="setupFunc should be callable"):
+            StreamingContext.getOrCreate("/tmp/path", None)  # type: ignore[arg-type]  # the error

@@ -56,6 +56,10 @@ class Streams:
         self._changed = threading.Condition()
         self.records: list[Any] = []
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Its output operations go to checkpoints, from which no test here makes them again.
+        return str, ("streams of a test",)
+
     def collect(self, stream: Any) -> None:
         def keep(rdd: Any) -> None:
             found = rdd.collect()
@@ -126,6 +130,7 @@ class TestEndToEnd:
         streams.ssc.stop(stopSparkContext=False)
         assert scratch_folders(sc) == []
 
+    @pytest.mark.slow
     def test_a_batch_as_a_dataframe(self, streams: Streams) -> None:
         rows: list[Any] = []
         lines = streams.ssc.receiverStream(hundred_lines)
@@ -164,6 +169,7 @@ class TestEndToEnd:
         assert len(numbers) >= 2000
         assert streams.ssc.awaitTerminationOrTimeout(0)
 
+    @pytest.mark.slow
     def test_two_receivers_share_the_batches(self, streams: Streams) -> None:
         one = streams.ssc.receiverStream(hundred_lines)
         two = streams.ssc.receiverStream(hundred_lines)

@@ -269,6 +269,7 @@ class TestStop:
             run.ssc.stop(False, True)
             assert run.ssc.getState() is StreamingContextState.STOPPED
 
+    @pytest.mark.slow
     def test_a_fast_stop_cancels_running_spark_jobs(self, sc: Any) -> None:
         started = threading.Event()
 

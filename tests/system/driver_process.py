@@ -1,4 +1,4 @@
-"""`DriverProcess`: runs `tests.system.program` in a process of its own, and looks after it."""
+"""`DriverProcess`: runs a program of this folder in a process of its own, and looks after it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ class DriverProcess:
     """
 
     def __init__(
-        self, folder: Path, config: dict[str, Any], command: Sequence[str] = (sys.executable,)
+        self,
+        folder: Path,
+        config: dict[str, Any],
+        command: Sequence[str] = (sys.executable,),
+        module: str = "tests.system.program",
     ) -> None:
         self.mark = uuid.uuid4().hex
         self.events: list[dict[str, Any]] = []
@@ -48,7 +52,7 @@ class DriverProcess:
         }
         with open(self._log, "wb") as log:
             self.process = subprocess.Popen(
-                [*command, "-m", "tests.system.program", text],
+                [*command, "-m", module, text],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -162,10 +166,13 @@ class DriverProcess:
 
 @contextmanager
 def driver_process(
-    folder: Path, config: dict[str, Any], command: Sequence[str] = (sys.executable,)
+    folder: Path,
+    config: dict[str, Any],
+    command: Sequence[str] = (sys.executable,),
+    module: str = "tests.system.program",
 ) -> Iterator[DriverProcess]:
     """Run a program; at the end all its processes are killed, if there are any."""
-    driver = DriverProcess(folder, config, command)
+    driver = DriverProcess(folder, config, command, module)
     try:
         yield driver
     finally:

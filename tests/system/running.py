@@ -103,6 +103,10 @@ class Run:
         stream.foreachRDD(keep)
         self.streams.append(stream)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Its output operation goes to checkpoints, from which no test here makes it again.
+        return _not_made_again, ()
+
     def start(self) -> None:
         self.ssc.start()
 
@@ -120,6 +124,10 @@ class Run:
 
     def stop(self, *, graceful: bool = True) -> None:
         self.ssc.stop(stopSparkContext=False, stopGraceFully=graceful)
+
+
+def _not_made_again() -> Run:
+    raise AssertionError("a run of this process cannot be made again from a checkpoint")
 
 
 @contextmanager

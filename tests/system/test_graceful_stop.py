@@ -51,9 +51,8 @@ def test_every_record_that_was_stored_is_processed_however_slow_the_batches(
     stored = tmp_path / "stored"
     with run_on(sc, checkpoint=str(tmp_path / "checkpoint") if durable else None) as run:
         run.process(Counts(stored))
-        slow = threading.Event()
         # Two batch intervals long, so that batches and blocks wait when the stop comes.
-        run.streams[0].foreachRDD(lambda rdd: slow.wait(1.0))
+        run.streams[0].foreachRDD(lambda rdd: threading.Event().wait(1.0))
         run.start()
         run.await_processed(5000)
         run.events.wait_for("batch", count=2)

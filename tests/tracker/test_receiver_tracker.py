@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from penstock.wire.messages import (
     RegisterBlockServer,
     Registered,
     ReleaseBlocks,
+    ReportGate,
     StopBlockServer,
     StopReceiver,
     UpdateRateLimit,
@@ -59,7 +61,33 @@ def test_send_rate_update_to_receivers(tmp_path: Path) -> None:
         first.fail()
         # A receiver that starts again gets the rate in force at once, unlike in the original.
         assert cluster.next_attempt().register().records_per_second == 100.5
-        tracker.send_rate_update(99, 1.0)
+        assert tracker.send_rate_update(99, 1.0) == 0
+
+
+def test_rates_have_versions_and_may_be_lifted(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        assert tracker.send_rate_update(0, 5.0, 100.0) == 1
+        attempt = cluster.next_attempt()
+        assert attempt.register() == Registered(1 << 32, None, 5.0, 100.0, 1)
+        assert tracker.send_rate_update(0, None) == 2
+        assert attempt.next_message() == UpdateRateLimit(0, None, None, 2)
+        attempt.fail()
+        assert cluster.next_attempt().register() == Registered(2 << 32, None, None, None, 2)
+
+
+def test_only_the_latest_attempt_is_heard_of_its_gate(tmp_path: Path) -> None:
+    heard: queue.Queue[ReportGate] = queue.Queue()
+    with running_tracker(tmp_path, on_gate=heard.put) as (_, cluster, _):
+        first = cluster.next_attempt()
+        first.register()
+        first.fail()
+        second = cluster.next_attempt()
+        second.register()
+        for name in (first.launch.attempt, "another", second.launch.attempt):
+            report = ReportGate(0, name, 1, 7, 0.5, True, 0.0, 1.0)
+            assert second.ask(report) == Ok()
+        assert heard.get(timeout=WAIT_S) == report
+        assert heard.empty()
 
 
 def test_should_restart_receiver_after_stopping_it(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from penstock.wire.messages import (
     ReceivedBlockInfo,
     RegisterReceiver,
     ReportError,
+    ReportGate,
     StopReceiver,
 )
 
@@ -228,6 +229,9 @@ def running_tracker(
     receivers: dict[int, tuple[Receiver, str]] | None = None,
     settings: Settings = QUICK,
     remove_files: bool = False,
+    keep_batches: bool = False,
+    blocks_outlive_run: bool = True,
+    on_gate: Callable[[ReportGate], None] | None = None,
 ) -> Iterator[tuple[ReceiverTracker, ThreadCluster, Events]]:
     cluster = cluster or ThreadCluster()
     events = Events()
@@ -238,6 +242,9 @@ def running_tracker(
         receivers=receivers,
         settings=settings,
         remove_files=remove_files,
+        keep_batches=keep_batches,
+        blocks_outlive_run=blocks_outlive_run,
+        on_gate=on_gate,
     )
     tracker.start()
     try:
@@ -255,6 +262,9 @@ def make_tracker(
     receivers: dict[int, tuple[Receiver, str]] | None = None,
     settings: Settings = QUICK,
     remove_files: bool = False,
+    keep_batches: bool = False,
+    blocks_outlive_run: bool = True,
+    on_gate: Callable[[ReportGate], None] | None = None,
 ) -> ReceiverTracker:
     return ReceiverTracker(
         None,
@@ -266,5 +276,8 @@ def make_tracker(
         sync="none",
         events=events,
         remove_files=remove_files,
+        keep_batches=keep_batches,
+        blocks_outlive_run=blocks_outlive_run,
         cluster=cluster,
+        on_gate=on_gate,
     )

@@ -176,6 +176,7 @@ def test_a_slow_reader_is_cut_off_and_memory_does_not_grow(
     assert "unread" in lines(caplog, name_of(slow))[0]
 
 
+@pytest.mark.slow
 def test_ten_thousand_connections_that_prove_nothing(make_server, good_client):
     server = make_server(options=WireOptions(max_unauthenticated=32))
     address = server.start()
@@ -251,6 +252,7 @@ def test_a_server_that_falls_silent_is_noticed_by_the_client(make_client, secret
         connection.close()
 
 
+@pytest.mark.slow
 def test_a_quiet_connection_lives_by_its_heartbeats(make_server, make_client):
     options = WireOptions(heartbeat_interval_s=0.05, dead_after_s=1.0)
     client = make_client(make_server(options=options).start(), options=options)

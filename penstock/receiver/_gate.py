@@ -1,0 +1,92 @@
+"""`Gate`: the rates that the driver sets for one attempt, and what it is told of their use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from penstock.receiver._parts import BlockPipe
+from penstock.receiver.block_generator import GateReading
+
+__all__ = ["REPORT_INTERVAL_S", "Gate"]
+
+REPORT_INTERVAL_S = 0.25
+"""How often the driver is told how the gate is used. A budget that several receivers share is
+divided anew as often as that."""
+
+
+class Gate:
+    """Hands rates to the generator, newest last, and reports how they are used.
+
+    A new rate holds from the next record on, also for the open block (I8). Rates have versions:
+    an update that overtook the answer to the registration is not undone by that answer. Each new
+    rate is reported at once, so that the driver knows when it is in force.
+
+    `_lock` guards the generator, the version and the rates, and orders their changes. One thread,
+    ``penstock-gate-<streamId>``, reports; `stop` joins it.
+
+    Args:
+        stream_id: The stream.
+        report: Tells the driver: what was read, and the version of the rates then in force.
+    """
+
+    def __init__(self, stream_id: int, report: Callable[[GateReading, int], None]) -> None:
+        self._report = report
+        self._lock = threading.Lock()
+        self._generator: BlockPipe | None = None
+        self._version = 0
+        self._records_per_second: float | None = None
+        self._bytes_per_second: float | None = None
+        self._due = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"penstock-gate-{stream_id}", daemon=True
+        )
+
+    def start(self, generator: BlockPipe) -> None:
+        """Set the rates that are known by now, and begin to report."""
+        with self._lock:
+            self._generator = generator
+            if self._version:
+                self._apply(generator)
+        self._thread.start()
+
+    def update(
+        self, records_per_second: float | None, bytes_per_second: float | None, version: int
+    ) -> None:
+        """Take rates of the driver; those that are not newer are passed over. Returns at once.
+
+        Args:
+            records_per_second: None is no limit.
+            bytes_per_second: None is no limit.
+            version: Of the rates; 0 for none.
+        """
+        with self._lock:
+            if version <= self._version:
+                return
+            self._version = version
+            self._records_per_second = records_per_second
+            self._bytes_per_second = bytes_per_second
+            if self._generator is not None:
+                self._apply(self._generator)
+        self._due.set()
+
+    def stop(self, timeout_s: float) -> None:
+        """Report no more."""
+        self._stopped.set()
+        self._due.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _apply(self, generator: BlockPipe) -> None:
+        generator.update_rate(self._records_per_second)
+        generator.update_byte_rate(self._bytes_per_second)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self._due.clear()
+            with self._lock:
+                assert self._generator is not None
+                reading, version = self._generator.read_gate(), self._version
+            self._report(reading, version)
+            self._due.wait(REPORT_INTERVAL_S)

@@ -1,0 +1,94 @@
+"""What goes wrong with checkpoints, as errors that name the way out."""
+
+from __future__ import annotations
+
+from penstock.errors import PenstockError
+
+__all__ = [
+    "CheckpointError",
+    "CheckpointReadError",
+    "CheckpointVersionError",
+    "CheckpointWriteError",
+    "UnpicklableFunctionError",
+]
+
+
+class CheckpointError(PenstockError):
+    """Something about checkpoints does not work; base class of the others."""
+
+
+class CheckpointReadError(CheckpointError):
+    """There are checkpoints in a folder, and none of them can be used.
+
+    Attributes:
+        folder: The folder.
+        reason: Why.
+    """
+
+    def __init__(self, folder: str, reason: str) -> None:
+        super().__init__(f"Failed to read checkpoint from directory {folder}: {reason}")
+        self.folder = folder
+        self.reason = reason
+
+
+class CheckpointVersionError(CheckpointReadError):
+    """A checkpoint was written by another version of Python, PySpark or Penstock.
+
+    Functions are kept as that version's code, which another one may run wrongly or not at all.
+
+    Attributes:
+        what: Whose version differs.
+        written: The version that wrote it.
+        running: The version that runs.
+    """
+
+    def __init__(self, folder: str, what: str, written: str, running: str) -> None:
+        super().__init__(
+            folder,
+            f"it was written with {what} {written}, and this is {what} {running}; run the program "
+            f"with {what} {written}, or begin anew with an empty checkpoint directory",
+        )
+        self.what = what
+        self.written = written
+        self.running = running
+
+
+class CheckpointWriteError(CheckpointError):
+    """Checkpoints could not be written for longer than `patience_s`; batches go on.
+
+    Attributes:
+        folder: Where they should be.
+        reason: Why not.
+    """
+
+    def __init__(self, folder: str, patience_s: float, reason: str) -> None:
+        super().__init__(
+            f"no checkpoint could be written to {folder} for {patience_s:g} s; batches go on, and "
+            f"a restart would do those since then again: {reason}"
+        )
+        self.folder = folder
+        self.reason = reason
+
+
+class UnpicklableFunctionError(CheckpointError, TypeError):
+    """Something that a program gave to a stream cannot be written to a checkpoint.
+
+    Attributes:
+        operation: The operation of the stream, with its place in the program.
+        function: The function's qualified name and place, or what else was given; None when it
+            is the stream itself.
+        variable: The way from the function to what cannot be pickled, for example
+            ``closure variable 'lock'``; empty when it is the function itself.
+        reason: What pickling said.
+    """
+
+    def __init__(self, operation: str, function: str | None, variable: str, reason: str) -> None:
+        found = " -> ".join(part for part in (function, variable) if part)
+        super().__init__(
+            "DStream checkpointing has been enabled but the DStreams with their functions are not "
+            f"serializable: {operation}: {found or 'the stream'}: {reason}"
+        )
+        self.operation = operation
+        self.function = function
+        self.variable = variable
+        self.reason = reason

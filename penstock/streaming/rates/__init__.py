@@ -1,0 +1,56 @@
+"""Rates: how fast each receiver may be, who says so, and how it gets there.
+
+What must hold
+--------------
+
+* The lowest of what the program asks for, what the settings allow, the stream's share of a group
+  and what backpressure found is in force, and `StreamRate` says whose it is.
+* A decision holds for the open block (I8), and for receivers that start later.
+* The shares of a group never add up to more than its total: a share grows only by what a receiver
+  has confirmed to have given up.
+* With backpressure and no rate known, the first batches are bounded (slow start).
+
+Layout
+------
+
+==================  ==============================================================================
+`estimator`, `pid`  what makes a rate of the delays of a batch: Spark's PID controller, and AIMD
+`aimd`
+`controller`        `RateController`: a listener per stream, asks its estimator after each batch
+`decision`          whose limit holds, as one pure function
+`memory`            what a stream keeps: it lies on the stream's node and is pickled with the graph
+`book`              `RateBook`: the rates of all streams of a context, before and while it runs
+`division`          how a total is divided, as one pure function, and what is in force where
+`group`             `RateGroup`: a total that several streams share
+==================  ==============================================================================
+
+The way of a rate
+-----------------
+
+A batch is complete; its `RateController` asks the estimator; or the program calls ``set_rate``; or
+a receiver reports that it waits while another one of its group does not. The `RateBook` decides
+anew, and what has changed goes to the tracker: ``UpdateRateLimit`` to the receiver, whose limiter
+drops the lease at the old rate, and into the answer to the next registration. The receiver confirms
+by a ``ReportGate``, as it sends four times a second.
+"""
+
+from penstock.streaming.rates.aimd import AIMDRateEstimator
+from penstock.streaming.rates.book import RateBook
+from penstock.streaming.rates.controller import RateController, create_rate_estimator
+from penstock.streaming.rates.decision import RateSource, StreamRate
+from penstock.streaming.rates.estimator import RateEstimator
+from penstock.streaming.rates.group import GroupRate, RateGroup
+from penstock.streaming.rates.pid import PIDRateEstimator
+
+__all__ = [
+    "AIMDRateEstimator",
+    "GroupRate",
+    "PIDRateEstimator",
+    "RateBook",
+    "RateController",
+    "RateEstimator",
+    "RateGroup",
+    "RateSource",
+    "StreamRate",
+    "create_rate_estimator",
+]

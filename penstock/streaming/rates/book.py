@@ -1,0 +1,321 @@
+"""`RateBook`: the rates of all streams of a context."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from penstock._setting_values import rate_per_second
+from penstock.clock import Clock
+from penstock.settings import Settings
+from penstock.streaming.errors import StreamGraphError
+from penstock.streaming.rates.controller import RateController, create_rate_estimator
+from penstock.streaming.rates.decision import (
+    Decision,
+    RateLimits,
+    RateSource,
+    StreamRate,
+    decide,
+)
+from penstock.streaming.rates.division import Division, Usage
+from penstock.streaming.rates.group import GroupRate, RateGroup
+from penstock.streaming.rates.memory import GroupPlan, RateMemory
+from penstock.wire.messages import ReportGate
+
+__all__ = ["RateBook", "SendRates"]
+
+SendRates = Callable[[int, "float | None", "float | None"], int]
+"""Sends records and bytes per second to a stream's receiver; returns their version. It does not
+wait for the network."""
+
+_DIVISION_S = 0.1
+"""A group is divided anew at most this often."""
+_USED = 0.5
+"""Slow start doubles when a batch has at least this part of what the rate allowed."""
+
+
+@dataclass
+class _Running:
+    """What there is between start and stop."""
+
+    limits: RateLimits
+    batch_ms: int
+    send: SendRates
+    usages: dict[int, Usage] = field(default_factory=dict)
+    sent: dict[int, tuple[Decision, int]] = field(default_factory=dict)
+    living: set[int] = field(default_factory=set)
+
+
+class RateBook:
+    """Decides every stream's rates, sends those that changed, and tells what is in force.
+
+    One lock guards all of it and the streams' `RateMemory`. Sending happens under the lock, so that
+    rates leave in the order in which they were decided; it does not wait.
+
+    Args:
+        memories: Returns the memory of each receiver's stream, by its number.
+        limits: Reads what the settings say, before the start.
+        clock: Monotonic time.
+    """
+
+    def __init__(
+        self,
+        memories: Callable[[], dict[int, RateMemory]],
+        limits: Callable[[], RateLimits],
+        clock: Clock,
+    ) -> None:
+        self._memories = memories
+        self._read_limits = limits
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._running: _Running | None = None
+        self._divisions: dict[int, tuple[GroupPlan, Division]] = {}
+        self._divided_s: dict[int, float] = {}
+
+    # -- what a program asks -------------------------------------------------------------------
+
+    def set_rate(self, stream_id: int, rate: str | float | None) -> None:
+        """See `ReceiverDStream.set_rate`."""
+        asked = _rate(rate)
+        with self._lock:
+            self._memory(stream_id).records_per_second = asked
+            self._decide(stream_id)
+
+    def set_byte_rate(self, stream_id: int, rate: str | float | None) -> None:
+        """See `ReceiverDStream.set_byte_rate`."""
+        asked = _rate(rate)
+        with self._lock:
+            self._memory(stream_id).bytes_per_second = asked
+            self._decide(stream_id)
+
+    def rate(self, stream_id: int) -> StreamRate:
+        """Return a stream's rates as they are now."""
+        with self._lock:
+            memory = self._memory(stream_id)
+            running = self._running
+            limits = self._read_limits() if running is None else running.limits
+            decision = decide(memory, limits, self._share(stream_id))
+            usage = None if running is None else running.usages.get(stream_id)
+            version = 0 if running is None else running.sent[stream_id][1]
+            return StreamRate(
+                stream_id,
+                memory.records_per_second,
+                decision.records,
+                decision.source,
+                memory.bytes_per_second,
+                decision.bytes,
+                decision.byte_source,
+                memory.estimate,
+                None if usage is None else usage.rate,
+                usage is not None and usage.version >= version,
+            )
+
+    def rates(self) -> dict[int, StreamRate]:
+        """Return the rates of all receivers' streams by their numbers."""
+        with self._lock:
+            return {stream_id: self.rate(stream_id) for stream_id in self._memories()}
+
+    # -- groups --------------------------------------------------------------------------------
+
+    def make_group(self, rate: str | float, stream_ids: Iterable[int]) -> RateGroup:
+        """See `StreamingContext.rateGroup`."""
+        total = _rate(rate)
+        streams = tuple(dict.fromkeys(stream_ids))
+        if total is None or not streams:
+            raise ValueError("a group needs a total rate and at least one stream")
+        plan = GroupPlan(total, streams)
+        with self._lock:
+            for stream_id in streams:
+                if self._memory(stream_id).group is not None:
+                    raise StreamGraphError(f"stream {stream_id} belongs to another group already")
+            for stream_id in streams:
+                self._memory(stream_id).group = plan
+            for stream_id in streams:
+                self._decide(stream_id)
+        return RateGroup(self, plan)
+
+    def set_group_rate(self, plan: GroupPlan, rate: str | float) -> None:
+        """See `RateGroup.set_rate`."""
+        total = _rate(rate)
+        if total is None:
+            raise ValueError("a group needs a total rate")
+        with self._lock:
+            plan.total = total
+            division = self._division(plan)
+            division.set_total(total)
+            self._send_shares(division)
+
+    def group_rate(self, plan: GroupPlan) -> GroupRate:
+        """See `RateGroup.rate`."""
+        with self._lock:
+            usages = {} if self._running is None else self._running.usages
+            used = {
+                stream: usages[stream].rate or 0.0 for stream in plan.streams if stream in usages
+            }
+            return GroupRate(plan.total, self._division(plan).shares, used)
+
+    def _division(self, plan: GroupPlan) -> Division:
+        known = self._divisions.get(id(plan))
+        if known is None:
+            # The plan is kept with it, so that its id stays its own.
+            division = Division(plan.total, plan.streams)
+            if self._running is not None:
+                for stream_id in self._running.living.intersection(plan.streams):
+                    division.began(stream_id)
+            known = self._divisions[id(plan)] = (plan, division)
+        return known[1]
+
+    def _share(self, stream_id: int) -> float | None:
+        plan = self._memory(stream_id).group
+        return None if plan is None else self._division(plan).shares[stream_id]
+
+    # -- running -------------------------------------------------------------------------------
+
+    def start(self, settings: Settings, batch_ms: int, send: SendRates) -> list[RateController]:
+        """Send every stream's first rates; call before any receiver starts.
+
+        Returns:
+            With backpressure, a controller per stream, to be told of batches.
+        """
+        limits = RateLimits.of(settings)
+        controllers = []
+        with self._lock:
+            self._running = _Running(limits, batch_ms, send)
+            self._divisions.clear()
+            for stream_id, memory in self._memories().items():
+                if limits.has_backpressure:
+                    if memory.estimator is None:
+                        memory.estimator = create_rate_estimator(settings, batch_ms)
+                    controllers.append(RateController(stream_id, memory.estimator, self))
+                else:
+                    memory.estimate = None
+                self._decide(stream_id)
+        return controllers
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        with self._lock:
+            self._running = None
+            self._divisions.clear()
+
+    def publish(self, stream_id: int, records_per_second: float) -> None:
+        """Take what the estimator found (`RateSink`)."""
+        with self._lock:
+            self._memory(stream_id).estimate = records_per_second
+            self._decide(stream_id)
+
+    def no_estimate(self, stream_id: int, elements: int) -> None:
+        """Let slow start double when the batch used at least half of it (`RateSink`)."""
+        with self._lock:
+            running, memory = self._running, self._memory(stream_id)
+            if running is None:
+                return
+            decision, _ = running.sent[stream_id]
+            if decision.source is not RateSource.SLOW_START or decision.records is None:
+                return
+            if elements * 1000 >= _USED * decision.records * running.batch_ms:
+                memory.slow_start = 2 * decision.records
+                self._decide(stream_id)
+
+    def take_queue_fill(self, stream_id: int) -> float:
+        """Return how full the queue was at most since the last call (`RateSink`)."""
+        with self._lock:
+            usage = None if self._running is None else self._running.usages.get(stream_id)
+            if usage is None:
+                return 0.0
+            fill, usage.queue_fill = usage.queue_fill, 0.0
+            return fill
+
+    def on_gate(self, report: ReportGate) -> None:
+        """Take a receiver's report; its group may be divided anew."""
+        with self._lock:
+            running = self._running
+            if running is None:
+                return
+            now_s = self._clock.monotonic_s()
+            usage = running.usages.setdefault(report.stream_id, Usage())
+            usage.take(report, now_s)
+            plan = self._memory(report.stream_id).group
+            if plan is None:
+                return
+            division = self._division(plan)
+            division.confirmed(report.stream_id, report.rate_version)
+            if now_s - self._divided_s.get(id(plan), -math.inf) >= _DIVISION_S:
+                self._divided_s[id(plan)] = now_s
+                usages = {stream: running.usages.get(stream, Usage()) for stream in plan.streams}
+                division.divide(usages, self._caps(plan, running), now_s)
+            self._send_shares(division)
+
+    def receiver_started(self, stream_id: int) -> None:
+        """Take note that a stream's receiver begins, with the rates that were sent last."""
+        with self._lock:
+            if self._running is None:
+                return
+            self._running.living.add(stream_id)
+            plan = self._memory(stream_id).group
+            if plan is not None:
+                self._division(plan).began(stream_id)
+
+    def receiver_stopped(self, stream_id: int) -> None:
+        """Take note that a stream's receiver has ended; another one may come."""
+        with self._lock:
+            if self._running is None:
+                return
+            self._running.usages.pop(stream_id, None)
+            self._running.living.discard(stream_id)
+            plan = self._memory(stream_id).group
+            if plan is not None:
+                self._division(plan).ended(stream_id)
+
+    def _caps(self, plan: GroupPlan, running: _Running) -> dict[int, float]:
+        caps = {}
+        for stream in plan.streams:
+            limit = decide(self._memory(stream), running.limits, None).records
+            caps[stream] = math.inf if limit is None else limit
+        return caps
+
+    def _send_shares(self, division: Division) -> None:
+        for stream_id in division.step():
+            self._decide(stream_id)
+
+    def _decide(self, stream_id: int) -> None:
+        """Decide a stream's rates anew, and send them if they have changed."""
+        running = self._running
+        if running is None:
+            return
+        memory = self._memory(stream_id)
+        decision = decide(memory, running.limits, self._share(stream_id))
+        known = running.sent.get(stream_id)
+        is_same = known is not None and (known[0].records, known[0].bytes) == (
+            decision.records,
+            decision.bytes,
+        )
+        if known is not None and is_same:
+            version = known[1]
+        else:
+            version = running.send(stream_id, decision.records, decision.bytes)
+        running.sent[stream_id] = (decision, version)
+        if memory.group is not None:
+            self._division(memory.group).was_sent(stream_id, version)
+
+    def _memory(self, stream_id: int) -> RateMemory:
+        memory = self._memories().get(stream_id)
+        if memory is None:
+            raise StreamGraphError(f"stream {stream_id} has no receiver, so it has no rate")
+        return memory
+
+
+def _rate(rate: str | float | None) -> float | None:
+    """Return records or bytes per second.
+
+    Raises:
+        ValueError: It is not one rate above 0.
+    """
+    if rate is None:
+        return None
+    per_second = rate_per_second(rate) if isinstance(rate, str) else float(rate)
+    if not 0 < per_second < math.inf:
+        raise ValueError(f"a rate must be above 0 (None is no limit), not {rate!r}")
+    return per_second

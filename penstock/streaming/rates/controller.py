@@ -1,0 +1,99 @@
+"""`RateController`: after each batch, asks the estimator and publishes what it says."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from penstock.settings import Settings
+from penstock.streaming.listener import StreamingListener
+from penstock.streaming.listener_events import BatchCompleted
+from penstock.streaming.rates.aimd import AIMDRateEstimator
+from penstock.streaming.rates.estimator import RateEstimator
+from penstock.streaming.rates.pid import PIDRateEstimator
+
+__all__ = ["RateController", "RateSink", "create_rate_estimator"]
+
+_log = logging.getLogger("penstock.streaming.rates")
+
+
+class RateSink(Protocol):
+    """What a controller tells, and what it asks."""
+
+    def publish(self, stream_id: int, records_per_second: float) -> None:
+        """Take an estimate."""
+        ...
+
+    def no_estimate(self, stream_id: int, elements: int) -> None:
+        """A batch had records, and there is no estimate yet."""
+        ...
+
+    def take_queue_fill(self, stream_id: int) -> float:
+        """Return how full the receiver's queue was at most since the last call, 0 to 1."""
+        ...
+
+
+class RateController(StreamingListener):
+    """Lets one stream's rate follow its batches (Spark's ``RateController``).
+
+    Called on the listener bus's thread; publishing does not wait for anything.
+
+    Args:
+        stream_id: The stream.
+        estimator: Makes rates.
+        sink: Takes them.
+    """
+
+    def __init__(self, stream_id: int, estimator: RateEstimator, sink: RateSink) -> None:
+        self.stream_id = stream_id
+        self._estimator = estimator
+        self._sink = sink
+        self._latest: float | None = None
+
+    @property
+    def latest_rate(self) -> float | None:
+        """What was published last, in records per second; None before the first."""
+        return self._latest
+
+    def onBatchCompleted(self, batchCompleted: BatchCompleted) -> None:
+        """Make a rate of the batch, if it says enough: Spark's condition is the same."""
+        batch = batchCompleted.batchInfo()
+        inputs = batch.streamIdToInputInfo()
+        if self.stream_id not in inputs or batch.totalDelay() < 0:
+            return
+        elements = inputs[self.stream_id].numRecords()
+        rate = self._estimator.compute(
+            batch.processingEndTime(),
+            elements,
+            batch.processingDelay(),
+            batch.schedulingDelay(),
+            self._sink.take_queue_fill(self.stream_id),
+        )
+        if rate is None:
+            if self._latest is None and elements > 0:
+                self._sink.no_estimate(self.stream_id, elements)
+            return
+        whole = float(int(rate))
+        if whole <= 0:
+            return
+        self._latest = whole
+        _log.debug("stream %d: %d records per second", self.stream_id, whole)
+        self._sink.publish(self.stream_id, whole)
+
+
+def create_rate_estimator(settings: Settings, batch_ms: int) -> RateEstimator:
+    """Return the estimator that ``spark.streaming.backpressure.rateEstimator`` names."""
+    if settings.rate_estimator == "aimd":
+        return AIMDRateEstimator(
+            batch_ms,
+            increase=settings.aimd_increase,
+            decrease=settings.aimd_decrease,
+            min_rate=settings.aimd_min_rate,
+        )
+    return PIDRateEstimator(
+        batch_ms,
+        settings.pid_proportional,
+        settings.pid_integral,
+        settings.pid_derived,
+        settings.pid_min_rate,
+    )

@@ -1,0 +1,150 @@
+"""Whose limit holds: the lowest."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from penstock._setting_values import rate_per_second
+from penstock.settings import Settings
+from penstock.streaming.rates.memory import RateMemory
+
+__all__ = ["Decision", "RateLimits", "RateSource", "StreamRate", "decide"]
+
+
+class RateSource(enum.Enum):
+    """Where the rate in force comes from."""
+
+    UNLIMITED = "unlimited"
+    """Nobody limits it."""
+    USER = "user"
+    """``set_rate`` or ``set_byte_rate``."""
+    MAX_RATE = "maxRate"
+    """``spark.streaming.receiver.maxRate``, ``spark.penstock.receiver.rate`` or ``.byteRate``."""
+    GROUP = "group"
+    """The stream's share of its group's total."""
+    INITIAL = "initial"
+    """``spark.streaming.backpressure.initialRate``."""
+    SLOW_START = "slowStart"
+    """Backpressure is on, and nothing is known yet."""
+    ESTIMATOR = "estimator"
+    """Backpressure."""
+
+
+@dataclass(frozen=True)
+class StreamRate:
+    """The rates of a receiver's stream at one moment. All in records or bytes per second.
+
+    Attributes:
+        stream_id: The stream.
+        asked: What ``set_rate`` asked for, or None.
+        effective: The rate in force, or None when there is no limit.
+        source: Whose rate that is.
+        asked_bytes: What ``set_byte_rate`` asked for, or None.
+        effective_bytes: The bytes per second in force, or None when there is no limit.
+        byte_source: Whose that is.
+        estimate: What the estimator last found, whether it is the lowest or not; None before.
+        used: Records per second that pass, from the receiver's reports; None while none runs.
+        is_confirmed: Whether the receiver has said that these rates are in force.
+    """
+
+    stream_id: int
+    asked: float | None
+    effective: float | None
+    source: RateSource
+    asked_bytes: float | None
+    effective_bytes: float | None
+    byte_source: RateSource
+    estimate: float | None
+    used: float | None
+    is_confirmed: bool
+
+
+@dataclass(frozen=True)
+class RateLimits:
+    """What the settings say of rates; None is no limit.
+
+    Attributes:
+        max_rate: The lower of Spark's and of our limit of records.
+        byte_rate: Bytes per second.
+        initial_rate: What a receiver starts with.
+        slow_start_rate: The same, with backpressure and no other rate known.
+        has_backpressure: Whether rates follow the batches.
+    """
+
+    max_rate: float | None
+    byte_rate: float | None
+    initial_rate: float | None
+    slow_start_rate: float
+    has_backpressure: bool
+
+    @classmethod
+    def of(cls, settings: Settings) -> RateLimits:
+        """Read them out of the settings."""
+        own = settings.receiver_rate
+        limits = [settings.receiver_max_rate, None if own is None else rate_per_second(own)]
+        size = settings.receiver_byte_rate
+        return cls(
+            min((limit for limit in limits if limit is not None), default=None),
+            None if size is None else rate_per_second(size),
+            settings.backpressure_initial_rate,
+            rate_per_second(settings.slow_start_rate),
+            settings.backpressure_enabled,
+        )
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The rates in force and whose they are."""
+
+    records: float | None
+    source: RateSource
+    bytes: float | None
+    byte_source: RateSource
+
+
+def decide(memory: RateMemory, limits: RateLimits, share: float | None) -> Decision:
+    """Return the lowest of all limits.
+
+    The initial rate stands in for one that is not known: with backpressure until the estimator has
+    its first, without it (where Spark lets it hold for good) until the program asks for another.
+
+    Args:
+        memory: What the stream knows.
+        limits: The settings.
+        share: The stream's share of its group, or None.
+    """
+    records: list[tuple[float | None, RateSource]] = [
+        (memory.records_per_second, RateSource.USER),
+        (limits.max_rate, RateSource.MAX_RATE),
+        (share, RateSource.GROUP),
+    ]
+    if limits.has_backpressure:
+        records.append(_of_backpressure(memory, limits))
+    elif memory.records_per_second is None:
+        records.append((limits.initial_rate, RateSource.INITIAL))
+    sizes = [
+        (memory.bytes_per_second, RateSource.USER),
+        (limits.byte_rate, RateSource.MAX_RATE),
+    ]
+    return Decision(*_lowest(records), *_lowest(sizes))
+
+
+def _of_backpressure(memory: RateMemory, limits: RateLimits) -> tuple[float | None, RateSource]:
+    if memory.estimate is not None:
+        return memory.estimate, RateSource.ESTIMATOR
+    if limits.initial_rate is not None:
+        return limits.initial_rate, RateSource.INITIAL
+    if limits.max_rate is not None:
+        return None, RateSource.INITIAL  # that is where Spark starts
+    return memory.slow_start or limits.slow_start_rate, RateSource.SLOW_START
+
+
+def _lowest(
+    found: list[tuple[float | None, RateSource]],
+) -> tuple[float | None, RateSource]:
+    lowest: tuple[float | None, RateSource] = (None, RateSource.UNLIMITED)
+    for limit, source in found:
+        if limit is not None and (lowest[0] is None or limit < lowest[0]):
+            lowest = (limit, source)
+    return lowest

@@ -1,0 +1,108 @@
+"""The rates that the driver sets for a running receiver, and what it is told of their use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from penstock.wire.messages import (
+    Message,
+    Registered,
+    RegisterReceiver,
+    StopReceiver,
+    UpdateRateLimit,
+)
+from tests.receiver.conftest import SETTINGS
+from tests.receiver.running import WAIT_S, Running, Shared, Tracker
+from tests.receiver.test_life_cycle import Quiet
+
+Run = Callable[..., Running]
+
+NEVER = 1 / 86_400
+"""Records per second: one a day, and the first of them is not there at the start."""
+
+
+def store_many(shared: Shared) -> threading.Thread:
+    def store() -> None:
+        for number in range(1000):
+            shared.receiver.store(str(number))
+        shared.say("stored")
+
+    thread = threading.Thread(target=store, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_i8_an_update_that_overtook_the_registration_is_not_undone_by_it(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    def register(message: Message) -> Message | None:
+        if not isinstance(message, RegisterReceiver):
+            return None
+        assert tracker.peer is not None
+        tracker.peer.send(UpdateRateLimit(3, 1e6, None, 8))
+        return Registered(1 << 32, None, NEVER, NEVER, 7)
+
+    tracker.answer = register
+    run(Quiet(shared))
+    shared.wait_for("onStart")
+    store_many(shared)
+    shared.wait_for("stored")
+    tracker.wait_for(lambda: tracker.gates and tracker.gates[-1].rate_version == 8)
+
+
+def test_i8_the_rates_of_the_registration_hold_from_the_first_record_on(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    tracker.answer = lambda message: (
+        Registered(1 << 32, None, NEVER, None, 1) if isinstance(message, RegisterReceiver) else None
+    )
+    running = run(Quiet(shared))
+    shared.wait_for("onStart")
+    thread = store_many(shared)
+    tracker.wait_for(lambda: tracker.gates and tracker.gates[-1].is_waiting)
+    assert tracker.gates[-1].records == 0
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    thread.join(WAIT_S)
+    assert tracker.records() == []
+
+
+def test_i8_a_rate_of_bytes_holds_for_who_waits(run: Run, tracker: Tracker, shared: Shared) -> None:
+    run(Quiet(shared), settings=replace(SETTINGS, receiver_byte_rate="1/day"))
+    shared.wait_for("onStart")
+    store_many(shared)
+    tracker.wait_for(lambda: tracker.gates and tracker.gates[-1].is_waiting)
+    tracker.send(UpdateRateLimit(3, None, None, 1))
+    shared.wait_for("stored")
+
+
+def test_a_reconnect_makes_up_for_a_lost_update(run: Run, tracker: Tracker, shared: Shared) -> None:
+    run(Quiet(shared))
+    shared.wait_for("onStart")
+    tracker.answer = lambda message: (
+        Registered(1 << 32, None, 1e6, None, 9) if isinstance(message, RegisterReceiver) else None
+    )
+    assert tracker.peer is not None
+    tracker.peer.close()
+    tracker.wait_for_count(RegisterReceiver, 2)
+    tracker.wait_for(lambda: tracker.gates and tracker.gates[-1].rate_version == 9)
+
+
+def test_reports_tell_what_passed_and_who_waits(run: Run, tracker: Tracker, shared: Shared) -> None:
+    run(Quiet(shared))
+    shared.wait_for("onStart")
+    shared.receiver.store([str(number) for number in range(500)])
+    tracker.wait_for(lambda: tracker.gates and tracker.gates[-1].records == 500)
+    quiet = tracker.gates[-1]
+    assert (quiet.stream_id, quiet.rate_version, quiet.is_waiting) == (3, 0, False)
+    assert quiet.attempt == tracker.of(RegisterReceiver)[0].attempt
+    tracker.send(UpdateRateLimit(3, 10.0, None, 1))
+    tracker.wait_for(lambda: tracker.gates[-1].rate_version == 1)
+    store_many(shared)
+    tracker.wait_for(lambda: tracker.gates[-1].waited_s > 0 and tracker.gates[-1].is_waiting)
+    held_back = tracker.gates[-1]
+    assert held_back.rate_version == 1
+    # The rate times the time, one burst, and the permits of the leases.
+    assert held_back.records <= 500 + 10 * (held_back.at_s - quiet.at_s) + 2 * 10

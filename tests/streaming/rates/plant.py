@@ -1,0 +1,139 @@
+"""Receivers of a group as a model: sources, gates, reports, and messages that take a while."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+
+from penstock.clock import ManualClock
+from penstock.settings import Settings
+from penstock.streaming.rates.book import RateBook
+from penstock.streaming.rates.decision import RateLimits
+from penstock.streaming.rates.memory import RateMemory
+from penstock.wire.messages import ReportGate
+
+STEP_MS = 10
+REPORT_MS = 250
+BURST_S = 1.0
+
+
+class Book:
+    """A `RateBook` on a clock that the test moves, and what it sends."""
+
+    def __init__(self, streams: int = 1, **settings: str) -> None:
+        pairs = [(key.replace("__", "."), value) for key, value in settings.items()]
+        self.settings = Settings.from_pairs(pairs)
+        self.memories = {stream: RateMemory() for stream in range(streams)}
+        self.clock = ManualClock()
+        self.sent: list[tuple[int, float | None, float | None]] = []
+        self.versions = dict.fromkeys(self.memories, 0)
+        self.book = self._make()
+        self.controllers: list[object] = []
+
+    def _make(self) -> RateBook:
+        return RateBook(lambda: self.memories, lambda: RateLimits.of(self.settings), self.clock)
+
+    def start(self) -> None:
+        self.controllers = list(self.book.start(self.settings, 1000, self.send))
+
+    def send(self, stream: int, records: float | None, size: float | None) -> int:
+        self.sent.append((stream, records, size))
+        self.versions[stream] += 1
+        return self.versions[stream]
+
+    def after_recovery(self) -> None:
+        """Go on as a new driver, with what a checkpoint of the graph keeps."""
+        self.book.stop()
+        self.memories = pickle.loads(pickle.dumps(self.memories))
+        self.book = self._make()
+        self.sent.clear()
+
+
+@dataclass
+class Gate:
+    """A receiver: a source of some speed behind a token bucket."""
+
+    speed: float
+    rate: float = 0.0
+    version: int = 0
+    tokens: float = 0.0
+    passed: float = 0.0
+    waited_s: float = 0.0
+    is_waiting: bool = False
+    is_running: bool = True
+    due: list[tuple[int, float, int]] = field(default_factory=list)
+
+    def step(self, now_ms: int) -> bool:
+        """Pass what the tokens allow for one step; True when new rates have come into force."""
+        is_new = False
+        while self.due and self.due[0][0] <= now_ms:
+            _, self.rate, self.version = self.due.pop(0)
+            is_new = True
+        self.tokens = min(self.rate * BURST_S, self.tokens + self.rate * STEP_MS / 1000)
+        wanted = self.speed * STEP_MS / 1000
+        passing = min(wanted, self.tokens)
+        self.tokens -= passing
+        self.passed += passing
+        self.is_waiting = passing < wanted
+        self.waited_s += STEP_MS / 1000 * self.is_waiting
+        return is_new
+
+
+class Group:
+    """A group whose receivers run; messages take `delay_ms` each way."""
+
+    def __init__(self, total: float, speeds: list[float], delay_ms: int = 10) -> None:
+        self.made = Book(len(speeds))
+        self.total = total
+        self.delay_ms = delay_ms
+        self.gates = [Gate(speed) for speed in speeds]
+        self.group = self.made.book.make_group(total, range(len(speeds)))
+        self.now_ms = 0
+        self.largest = 0.0
+        self._reports: list[tuple[int, ReportGate]] = []
+        self.made.book.start(self.made.settings, 1000, self._send)
+        for stream, gate in enumerate(self.gates):
+            # What the answer to the registration has.
+            gate.step(self.now_ms + delay_ms)
+            self.made.book.receiver_started(stream)
+
+    def _send(self, stream: int, records: float | None, size: float | None) -> int:
+        assert records is not None
+        version = self.made.send(stream, records, size)
+        if self.gates[stream].is_running:
+            self.gates[stream].due.append((self.now_ms + self.delay_ms, records, version))
+        return version
+
+    def run(self, seconds: float) -> float:
+        """Let time pass; return how many records passed per second."""
+        begun = sum(gate.passed for gate in self.gates)
+        for _ in range(int(seconds * 1000 / STEP_MS)):
+            self.now_ms += STEP_MS
+            self.made.clock.advance(STEP_MS)
+            for stream, gate in enumerate(self.gates):
+                if gate.is_running and (gate.step(self.now_ms) or self.now_ms % REPORT_MS == 0):
+                    self._reports.append((self.now_ms + self.delay_ms, self._report(stream, gate)))
+            in_force = sum(gate.rate for gate in self.gates if gate.is_running)
+            self.largest = max(self.largest, in_force)
+            assert in_force <= self.total * (1 + 1e-9)
+            while self._reports and self._reports[0][0] <= self.now_ms:
+                self.made.book.on_gate(self._reports.pop(0)[1])
+        return (sum(gate.passed for gate in self.gates) - begun) / seconds
+
+    def stop(self, stream: int) -> None:
+        self.gates[stream].is_running = False
+        self._reports = [found for found in self._reports if found[1].stream_id != stream]
+        self.made.book.receiver_stopped(stream)
+
+    def restart(self, stream: int) -> None:
+        rate, version = self.made.book.rates()[stream].effective, self.made.versions[stream]
+        assert rate is not None
+        passed = self.gates[stream].passed
+        self.gates[stream] = Gate(self.gates[stream].speed, rate, version, passed=passed)
+        self.made.book.receiver_started(stream)
+
+    def _report(self, stream: int, gate: Gate) -> ReportGate:
+        return ReportGate(
+            stream, "a", gate.version, int(gate.passed), gate.waited_s, gate.is_waiting, 0.0,
+            self.now_ms / 1000,
+        )  # fmt: skip
