@@ -1,0 +1,109 @@
+"""A driver on a standalone cluster whose batches are short, then long, then short again.
+
+Arguments: the master and a folder. Says what happened in one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+
+from penstock.receiver import Receiver
+from penstock.streaming import StreamingContext, StreamingListener
+from penstock.streaming.executor_allocation import SparkExecutors
+
+WAIT_S = 100.0
+
+
+class Numbers(Receiver):
+    def onStart(self) -> None:
+        threading.Thread(target=self.run, name="numbers", daemon=True).start()
+
+    def onStop(self) -> None:
+        pass
+
+    def run(self) -> None:
+        number, pause = int(self.lastPosition or 0), threading.Event()
+        while not self.isStopped():
+            self.store([str(number).encode()], position=number + 1)
+            number += 1
+            pause.wait(0.05)
+
+
+class Starts(StreamingListener):
+    def __init__(self) -> None:
+        self.executors: list[str] = []
+
+    def onReceiverStarted(self, receiverStarted: Any) -> None:
+        self.executors.append(receiverStarted.receiverInfo().executorId())
+
+
+def main(master: str, folder: str) -> None:
+    conf = SparkConf().setMaster(master).setAppName("penstock-scaled")
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.executor.cores": "1",
+        "spark.executor.memory": "512m",
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        "spark.penstock.memory.size": "16m",
+        "spark.penstock.block.maxSize": "4m",
+        "spark.penstock.wal.dir": folder,
+        "spark.streaming.dynamicAllocation.enabled": "true",
+        "spark.streaming.dynamicAllocation.scalingInterval": "2s",
+        "spark.streaming.dynamicAllocation.minExecutors": "2",
+        "spark.streaming.dynamicAllocation.maxExecutors": "3",
+    }.items():
+        conf.set(key, value)
+    sc = SparkContext(conf=conf)
+    sc.setLogLevel("OFF")
+    executors = SparkExecutors(sc, False)
+    deadline = time.monotonic() + WAIT_S
+    seen: list[int] = []
+
+    def wait_for(count: int) -> None:
+        while len(executors.executor_ids()) != count:
+            assert time.monotonic() < deadline, (seen, executors.executor_ids())
+            time.sleep(0.05)
+        seen.append(count)
+
+    wait_for(3)
+    is_slow = threading.Event()
+    numbers: list[int] = []
+    ssc = StreamingContext(sc, 1)
+    starts = Starts()
+    ssc.addStreamingListener(starts)
+
+    def take(rdd: Any) -> None:
+        numbers.extend(int(number) for number in rdd.collect())
+        if is_slow.is_set():
+            time.sleep(1.0)
+
+    ssc.receiverStream(Numbers()).foreachRDD(take)
+    ssc.start()
+    wait_for(2)
+    is_slow.set()
+    wait_for(3)
+    is_slow.clear()
+    wait_for(2)
+    held = starts.executors[-1] in executors.executor_ids()
+    ssc.stop(stopSparkContext=True, stopGraceFully=True)
+    result = {
+        "executors": seen,
+        "starts": len(starts.executors),
+        "held": held,
+        "complete": numbers == list(range(len(numbers))),
+        "count": len(numbers),
+    }
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
