@@ -58,6 +58,7 @@ the names of Spark's DStream classes.
 `checkpointer`, `_recovery`,
 `_graph_pickling`,
 `_culprits`, `_rdd_files`
+`executor_allocation`        as many executors as the batches need
 `_engine`, `_receivers`      what runs between start and stop, in the order in which it starts
 ===========================  =====================================================================
 
@@ -76,8 +77,8 @@ after it was complete, and blocks are released once that is on the disk. A recov
 makes the batches again that were not complete, then those of the time between.
 
 Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generator``, ``job-<n>``
-(`spark.streaming.concurrentJobs` of them), ``listener-bus``, ``checkpoint-writer``, and those of
-the tracker.
+(`spark.streaming.concurrentJobs` of them), ``listener-bus``, ``checkpoint-writer``,
+``executor-allocation``, and those of the tracker.
 """
 
 from pyspark import StorageLevel
