@@ -22,21 +22,12 @@ from penstock.receiver.shared_rate import SharedRate
 from penstock.receiver.shared_rate_limiter import SharedRateLimiter
 from penstock.receiver.token_bucket import TokenBucket
 from penstock.settings import Settings
-from tests.services.redis import RedisMissingError, RedisServer
+from tests.services.redis import RedisServer, make_server
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = Path(__file__).with_name("sharing_process.py")
 WAIT_S = 30.0
 PASSWORD = "not-to-be-seen"
-
-
-def make_server(folder: Path, password: str | None = None) -> RedisServer:
-    try:
-        return RedisServer(folder, password)
-    except RedisMissingError as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
 
 
 @pytest.fixture
