@@ -179,6 +179,7 @@ def test_a_batch_that_was_running_is_made_again_with_the_same_files(
     put("b", 1500)
     program.clock.advance(BATCH_MS)
     assert GATES[f"entered {second}"].wait(WAIT_S)
+    program.settle()
     # Now the driver dies: this is what it leaves.
     copy = program.checkpoint.with_name("copy")
     shutil.copytree(program.checkpoint, copy)
