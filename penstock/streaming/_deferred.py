@@ -17,6 +17,8 @@ from pyspark import RDD, SparkContext
 from pyspark import serializers as _untyped_serializers
 from pyspark.core.rdd import Partitioner, PipelinedRDD
 
+from penstock.worker import begin_task
+
 __all__ = ["Content", "DeferredRDD", "Source", "content_of", "narrow", "no_partitions"]
 
 # PySpark does not type these.
@@ -123,13 +125,13 @@ class DeferredRDD(PipelinedRDD[Any, Any]):
     ) -> DeferredRDD:
         """Return this RDD with `func` of each partition."""
         if self._function is None and not self.is_cached and not self.is_checkpointed:
-            return DeferredRDD(self.ctx, self.source, func, partitioner, content)
+            return DeferredRDD(self.ctx, self.source, _InTask(func), partitioner, content)
         if self._is_pipelinable():
             assert self._function is not None
             both = _Composed(self._function, func)
             return DeferredRDD(self.ctx, self.source, both, partitioner, content)
         source = Source(lambda: self._jrdd, self._jrdd_deserializer)
-        return DeferredRDD(self.ctx, source, func, partitioner, content)
+        return DeferredRDD(self.ctx, source, _InTask(func), partitioner, content)
 
     # -- what is answered at once ----------------------------------------------------------------
 
@@ -152,6 +154,17 @@ class DeferredRDD(PipelinedRDD[Any, Any]):
     @property
     def _has_no_records(self) -> bool:
         return self.content is not Content.UNKNOWN
+
+
+class _InTask:
+    """The first function of a task, which has the worker made ready."""
+
+    def __init__(self, func: PartitionFunction) -> None:
+        self._func = func
+
+    def __call__(self, split: int, records: Iterable[Any]) -> Iterable[Any]:
+        begin_task()
+        return self._func(split, records)
 
 
 class _Composed:
