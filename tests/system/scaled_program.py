@@ -16,7 +16,7 @@ from pyspark import SparkConf, SparkContext
 
 from penstock.receiver import Receiver
 from penstock.streaming import StreamingContext, StreamingListener
-from penstock.streaming.executor_allocation import SparkExecutors
+from penstock.streaming.scheduler.executor_allocation import SparkExecutors
 
 WAIT_S = 100.0
 
