@@ -40,7 +40,8 @@ CALL_S = 1.0
 _LOT_S = 0.2
 """A lot is good for so long (and at most a quarter of the burst), from before it was asked for."""
 _LATE = 1.25
-"""What is out may be used so much later: a process can be held up between permit and record."""
+"""What is out may be used so much later: a process can be held up between permit and record, and a
+receiver may keep `_GRAIN_S` of the rate for longer: there is room for fifty that all do so."""
 _BULK_S = 0.05
 """The largest lot, in seconds of the rate: one receiver must not empty the bucket of the others."""
 _LEAST_S = 0.005
@@ -48,6 +49,8 @@ _LEAST_S = 0.005
 _GRAIN_S = 0.001
 """What one thread may have in hand beyond the record that it stores, in seconds of the rate."""
 _LONGEST_WAIT_S = 0.25
+_MOST_MISSES = 10
+_LATE_ANSWERS = 3
 _RETRY_S = 0.5
 
 _log = logging.getLogger("penstock.receiver")
@@ -171,7 +174,8 @@ class SharedRatePlace:
 class SharedRate:
     """One receiver's way to the bucket; usable from any thread.
 
-    `_lock` guards the lot; `_asking` is held by the one thread that waits for the server.
+    `_lock` guards the lot. `_asking` is held by the one thread that waits for the server, and
+    guards what is counted of its answers.
 
     Args:
         place: Which rate.
@@ -202,6 +206,8 @@ class SharedRate:
         self._good_until_s = 0.0
         self._lot = 1
         self._is_down = False
+        self._late = 0
+        self._misses = 0
         self.grain = max(1, floor(rate * _GRAIN_S))
         """The permits that a thread may have in hand for records that it does not have yet."""
         self.waiting = 0
@@ -278,17 +284,27 @@ class SharedRate:
             return _RETRY_S
         took_s = self._clock.monotonic_s() - began_s
         if taken and took_s >= place.lot_s:
-            self._fail(f"it took {took_s:.2f} s to answer; {place.lot_s:g} s is the most", None)
+            # What was taken is lost. Once may be this machine's fault.
+            self._late += 1
+            if self._late >= _LATE_ANSWERS:
+                reason = f"it takes {took_s:.2f} s to answer; {place.lot_s:g} s is the most"
+                self._fail(reason, None)
             return _RETRY_S
+        self._late = 0
         if self._is_down:
             self._is_down = False
             _log.info("the shared rate in %s can be used again", place.storage)
         if taken:
+            self._misses = 0
             with self._lock:
                 self._left, self._good_until_s = taken, began_s + place.lot_s
             return 0.0
-        # Not all at the same moment, or one would find the tokens each time.
-        return min(_LONGEST_WAIT_S, random.uniform(0.5, 1.5) * least / rate)
+        # The more wait, the longer each; and not all until the same moment, or the same one would
+        # find the tokens each time.
+        soonest_s = least / rate
+        pause_s = max(soonest_s, min(_BULK_S, soonest_s * (1 << self._misses)))
+        self._misses = min(self._misses + 1, _MOST_MISSES)
+        return min(_LONGEST_WAIT_S, random.uniform(0.5, 1.5) * pause_s)
 
     def _fail(self, reason: str, cause: BaseException | None) -> None:
         if self._is_down or self._stopped.is_set():

@@ -92,9 +92,9 @@ def test_i8_processes_that_come_and_are_killed_stay_within_one_rate(server: Redi
         for at_s, n in events[first:]:
             count += n
             assert count <= rate * max(1.0, at_s - begin_s) + rate
-    # What was missed is not made up for, and little is: nobody else has used it.
+    # Nor is most of it lost in lots that nobody uses.
     seconds = events[-1][0] - events[0][0]
-    assert sum(n for _, n in events) >= 0.8 * rate * seconds
+    assert sum(n for _, n in events) >= 0.5 * rate * seconds
 
 
 def read(process: subprocess.Popen[bytes], found: list[tuple[float, int]]) -> None:
@@ -181,6 +181,28 @@ def test_without_its_server_nothing_passes_until_it_is_back(server: RedisServer,
     server.start() if how == "killed" else server.go_on()
     assert share.take(1, WAIT_S) == 1
     assert len(errors.told) == 1
+    share.stop()
+
+
+def test_answers_that_come_too_late_are_told(server: RedisServer) -> None:
+    """What was taken is no longer good; a machine that is busy once is no reason."""
+
+    class Slow(ManualClock):
+        def monotonic_s(self) -> float:
+            self.advance(250)
+            return super().monotonic_s()
+
+        def wait(self, event: threading.Event, timeout_s: float) -> bool:
+            return event.is_set()
+
+    errors = Errors()
+    share = share_of(place_of(server, 1e6), errors, clock=Slow())
+    fill(share)
+    assert share.take(1, 0) == 0
+    assert errors.told == []
+    assert share.take(1, 3.0) == 0
+    (error,) = errors.told
+    assert "to answer; 0.2 s is the most" in str(error)
     share.stop()
 
 
