@@ -101,6 +101,8 @@ def read(process: subprocess.Popen[bytes], found: list[tuple[float, int]]) -> No
     assert process.stdout is not None
     with process.stdout as lines:
         for line in lines:
+            if not line.endswith(b"\n"):
+                return  # the process was killed in it
             at_s, n = line.split()
             found.append((float(at_s), int(n)))
 
