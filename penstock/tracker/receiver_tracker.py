@@ -31,7 +31,6 @@ from penstock.tracker.cluster import Cluster, SparkCluster
 from penstock.tracker.errors import (
     NoExecutorsError,
     ReceiverPickleError,
-    TooFewSlotsError,
 )
 from penstock.tracker.received_block_tracker import LedgerStatistics, ReceivedBlockTracker
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
@@ -167,7 +166,6 @@ class ReceiverTracker:
 
         Raises:
             IllegalStateError: It was started before.
-            TooFewSlotsError: The receivers would leave no slot for the batches.
             ReceiverPickleError: A receiver cannot be sent to an executor.
             NoExecutorsError: There is no executor.
             LogFolderInUseError, UnwritableFolderError, CorruptRecordError, LedgerRecoveryError:
@@ -179,7 +177,6 @@ class ReceiverTracker:
                 raise IllegalStateError("ReceiverTracker already started")
             self._state = TrackerState.STARTED
         try:
-            self._check_slots()
             self._pickled = {
                 stream_id: _pickle(stream_id, receiver)
                 for stream_id, receiver in self._receiver_objects.items()
@@ -296,11 +293,6 @@ class ReceiverTracker:
                 ", ".join(job.tag for job in jobs),
                 _CANCEL_S,
             )
-
-    def _check_slots(self) -> None:
-        slots, receivers = self._cluster.slots, len(self._receiver_objects)
-        if slots is not None and slots <= receivers:
-            raise TooFewSlotsError(self._cluster.master, slots, receivers)
 
     def _open_ledger(self) -> ReceivedBlockTracker:
         streams = self._receiver_objects
