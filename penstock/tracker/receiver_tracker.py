@@ -36,7 +36,7 @@ from penstock.tracker.received_block_tracker import LedgerStatistics, ReceivedBl
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
 from penstock.tracker.receiver_tracking_info import ReceiverInfo, ReceiverState
 from penstock.wal import LogOptions, SyncPolicy
-from penstock.wire import WireOptions
+from penstock.wire import TlsIdentity, WireOptions
 from penstock.wire.messages import (
     CleanupOldBlocks,
     ReceivedBlockInfo,
@@ -133,6 +133,7 @@ class ReceiverTracker:
         self._lost_attempts: frozenset[str] = frozenset()
         self._on_gate = on_gate or (lambda report: None)
         self._secret = secrets.token_bytes(32)
+        self._tls = TlsIdentity.make() if self._settings.tls_enabled else None
         self._receivers = Receivers(
             {
                 stream_id: (name, receiver.preferredLocation())
@@ -320,6 +321,7 @@ class ReceiverTracker:
             host=host,
             port=self._settings.tracker_port,
             options=WireOptions(max_frame_bytes=self._settings.max_frame_bytes),
+            ssl_context=self._tls.server_context() if self._tls else None,
         )
         endpoint.handler = Control(
             ledger,
@@ -380,6 +382,7 @@ class ReceiverTracker:
             receiver=self._pickled[stream_id],
             tracker_address=self._address,
             secret=self._secret,
+            tls=self._tls,
             application_id=self._application_id,
             settings=self._settings,
             block_log_root=self._block_log_root,
@@ -454,6 +457,7 @@ class ReceiverTracker:
         return BlockAccess(
             servers=self._block_servers.addresses(),
             secret=self._secret,
+            tls=self._tls,
             fetch_timeout_s=self._settings.ask_timeout_s,
         )
 
