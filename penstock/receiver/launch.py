@@ -27,7 +27,7 @@ from penstock.receiver.shared_rate_limiter import SharedRateLimiter
 from penstock.receiver.supervisor import ReceiverSupervisor
 from penstock.settings import Settings
 from penstock.wal import SyncPolicy
-from penstock.wire import Client, WireError, WireOptions
+from penstock.wire import Client, TlsIdentity, WireError, WireOptions
 from penstock.wire.messages import Message, RegisterReceiver
 
 __all__ = ["ReceiverLaunch", "arena_name", "log_folder", "run_receiver"]
@@ -48,6 +48,7 @@ class ReceiverLaunch:
         receiver: The pickled `Receiver`.
         tracker_address: Host and port of the tracker's server.
         secret: The application's secret; not in the repr.
+        tls: Its certificate and key; None for connections without TLS.
         application_id: Spark's.
         settings: The application's settings.
         block_log_root: Folder on each host under which the attempt makes its own log folder.
@@ -73,6 +74,7 @@ class ReceiverLaunch:
     executor_hosts: Mapping[str, str] = field(default_factory=dict)
     shared_rate: SharedRatePlace | None = None
     remove_at_lease_end: bool = False
+    tls: TlsIdentity | None = None
 
     @staticmethod
     def storage_level_tuple(level: StorageLevel) -> tuple[bool, bool, bool, bool, int]:
@@ -106,6 +108,7 @@ def start_block_server(launch: ReceiverLaunch) -> None:
         block_server.BlockServerLaunch(
             application_id=launch.application_id,
             secret=launch.secret,
+            tls=launch.tls,
             tracker_address=launch.tracker_address,
             host=host_name(executor_id(), launch.executor_hosts),
             # Beside the logs, not among them.
@@ -295,6 +298,7 @@ class _Connect:
             give_up_after_s=settings.block_server_lease_s,
             name=f"receiver-{self._launch.stream_id}",
             options=WireOptions(max_frame_bytes=settings.max_frame_bytes),
+            ssl_context=self._launch.tls.client_context() if self._launch.tls else None,
         )
         client.connect()
         return client

@@ -18,7 +18,7 @@ from penstock.receiver import Receiver
 from penstock.streaming import StreamingContext, StreamingListener
 from penstock.streaming.scheduler.executor_allocation import SparkExecutors
 
-WAIT_S = 100.0
+WAIT_S = 150.0
 
 
 class Steady(Receiver):
