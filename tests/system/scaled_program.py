@@ -76,14 +76,17 @@ def main(master: str, folder: str) -> None:
     executors = SparkExecutors(sc, False)
     deadline = time.monotonic() + WAIT_S
     seen: list[int] = []
+    counts: list[int] = []
 
     def wait_for(count: int) -> None:
-        while len(executors.executor_ids()) != count:
+        while (now := len(executors.executor_ids())) != count:
+            counts.append(now)
             assert time.monotonic() < deadline, (seen, executors.executor_ids())
             time.sleep(0.05)
         seen.append(count)
 
     wait_for(3)
+    counts.clear()
     is_slow = threading.Event()
     ssc = StreamingContext(sc, 1)
     starts = Starts()
@@ -100,11 +103,13 @@ def main(master: str, folder: str) -> None:
     is_slow.set()
     wait_for(3)
     is_slow.clear()
+    least = min(counts)
     held = starts.executors[-1] in executors.executor_ids()
     ssc.stop(stopSparkContext=True, stopGraceFully=True)
     result = {
         "executors": seen,
         "starts": len(starts.executors),
+        "least": least,
         "held": held,
         "records": starts.records,
     }

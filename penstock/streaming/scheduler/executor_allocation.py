@@ -47,8 +47,12 @@ class ExecutorAllocationClient(Protocol):
         """Ask for so many executors, the present ones among them. They come when there is room."""
         ...
 
-    def remove(self, executor_id: str) -> None:
-        """Let go of an executor, unless it is busy; no other takes its place."""
+    def remove(self, executor_id: str) -> bool:
+        """Let go of an executor, unless it is busy; no other takes its place.
+
+        Returns:
+            Whether it goes. It may be among `executor_ids` for some more seconds.
+        """
         ...
 
 
@@ -82,15 +86,14 @@ class SparkExecutors:
         no_places = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(jvm.java.util.HashMap())
         self._context().requestTotalExecutors(count, 0, no_places)
 
-    def remove(self, executor_id: str) -> None:
+    def remove(self, executor_id: str) -> bool:
         if self._decommission:
             jvm: Any = self._sc._jvm
             why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(
                 "spark scale down", jvm.scala.Option.empty()
             )
-            self._backend().decommissionExecutor(executor_id, why, True, False)
-        else:
-            self._backend().killExecutor(executor_id)
+            return bool(self._backend().decommissionExecutor(executor_id, why, True, False))
+        return bool(self._backend().killExecutor(executor_id))
 
     def _context(self) -> Any:
         java: Any = self._sc._jsc
@@ -110,7 +113,8 @@ class ExecutorAllocationManager(StreamingListener):
     without a receiver. The least and the largest number bound both; the least wins. An interval
     without such a batch changes nothing.
 
-    Unlike Spark's, it lets go of none while a receiver is being placed: nobody knows yet where.
+    Unlike Spark's, it lets go of none while a receiver is being placed, as nobody knows yet where;
+    and one that is on its way out counts no more, or a short interval would end below the least.
 
     Threads: `onBatchCompleted` is called by the listener bus; ``penstock-executor-allocation``
     decides. `_lock` guards the sums. A cluster that fails to answer is told in the log, and asked
@@ -147,6 +151,7 @@ class ExecutorAllocationManager(StreamingListener):
         self._lock = threading.Lock()
         self._sum_ms = 0
         self._count = 0
+        self._leaving: set[str] = set()
 
     def start(self) -> None:
         """Begin to decide, a scaling interval from now."""
@@ -186,21 +191,28 @@ class ExecutorAllocationManager(StreamingListener):
             _log.warning("The number of executors was left as it is: %s", error)
 
     def _request(self, more: int, ratio: float) -> None:
-        now = len(self._client.executor_ids())
+        now = len(self._staying())
         total = int(max(min(self._most, now + more), self._least))
         _log.info("Batches take %.2f of their interval: %d executors, not %d", ratio, total, now)
         self._client.request_total(total)
 
     def _let_go(self, ratio: float) -> None:
-        ids = self._client.executor_ids()
-        if len(ids) <= self._least:
+        staying = self._staying()
+        if len(staying) <= self._least:
             return
         occupied = self._occupied()
-        free = [] if occupied is None else sorted(set(ids).difference(occupied))
-        if free:
-            chosen = random.choice(free)
-            _log.info("Batches take %.2f of their interval: no executor %s", ratio, chosen)
-            self._client.remove(chosen)
+        free = [] if occupied is None else sorted(staying.difference(occupied))
+        if not free:
+            return
+        chosen = random.choice(free)
+        if self._client.remove(chosen):
+            self._leaving.add(chosen)
+            _log.info("Batches take %.2f of their interval: executor %s goes", ratio, chosen)
+
+    def _staying(self) -> set[str]:
+        ids = set(self._client.executor_ids())
+        self._leaving &= ids
+        return ids - self._leaving
 
 
 def make_executor_allocation(

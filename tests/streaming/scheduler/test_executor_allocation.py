@@ -35,6 +35,7 @@ class Cluster:
         self.removed: list[str] = []
         self.asked = threading.Event()
         self.is_broken = False
+        self.is_busy = False
 
     def executor_ids(self) -> list[str]:
         self.asked.set()
@@ -45,8 +46,9 @@ class Cluster:
     def request_total(self, count: int) -> None:
         self.requested.append(count)
 
-    def remove(self, executor_id: str) -> None:
+    def remove(self, executor_id: str) -> bool:
         self.removed.append(executor_id)
+        return not self.is_busy
 
 
 def manager(
@@ -135,6 +137,34 @@ def test_the_bounds_hold_and_the_least_wins() -> None:
     complete(alone, 1000)
     alone.manage_allocation()
     assert cluster.requested == [4, 8]
+
+
+def test_an_executor_on_its_way_out_counts_no_more() -> None:
+    """It takes seconds to go; the number must not fall below the least meanwhile."""
+    cluster = Cluster(3)
+    made = manager(cluster, minExecutors="2")
+    for _ in range(3):
+        complete(made, 10)
+        made.manage_allocation()
+    assert len(cluster.removed) == 1
+    complete(made, 1000)
+    made.manage_allocation()
+    assert cluster.requested == [3]
+    cluster.ids.remove(cluster.removed[0])
+    cluster.ids.append("3")
+    complete(made, 10)
+    made.manage_allocation()
+    assert len(cluster.removed) == 2
+
+
+def test_one_that_was_busy_and_stays_is_tried_again() -> None:
+    cluster = Cluster(2)
+    cluster.is_busy = True
+    made = manager(cluster, minExecutors="1", occupied={"0"})
+    for _ in range(3):
+        complete(made, 10)
+        made.manage_allocation()
+    assert cluster.removed == ["1", "1", "1"]
 
 
 def test_failed_batches_do_not_count_and_each_interval_begins_anew() -> None:
