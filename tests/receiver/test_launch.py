@@ -297,6 +297,7 @@ def test_the_executor_is_found_where_spark_tells_it() -> None:
     assert executor_id({"SPARK_EXECUTOR_ID": "7"}) == "7"
     address = "http://w:8081/logPage/?appId=app-1&executorId=12&logType=stdout"
     assert executor_id({"SPARK_LOG_URL_STDOUT": address}) == "12"
+    assert executor_id({}, ("java", "--executor-id", "5", "--hostname", "w")) == "5"
 
 
 def test_the_host_has_the_name_that_sparks_scheduler_knows() -> None:
@@ -304,3 +305,25 @@ def test_the_host_has_the_name_that_sparks_scheduler_knows() -> None:
     assert host_name("unknown", {"1": "a", "2": "a"}) == "a"
     assert host_name("unknown", {"1": "a", "2": "b"})
     assert host_name("driver", {})
+
+
+def test_an_executor_that_the_driver_did_not_know_yet_is_on_its_own_host() -> None:
+    command = ("java", "--executor-id", "3", "--hostname", "b", "--cores", "2")
+    assert host_name("3", {"1": "a"}, command) == "b"
+
+
+def test_the_command_of_an_executor_is_found_above_its_workers() -> None:
+    # A shell in place of the JVM; its child is the daemon, whose child is the worker.
+    code = "from penstock.receiver._placement import *; print(executor_id(), host_name('9', {}))"
+    daemon = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]], check=True)"
+    done = subprocess.run(
+        [
+            *("sh", "-c", '"$0" -c "$1" -c "$2"; true', sys.executable, daemon, code),
+            *("--executor-id", "9", "--hostname", "worker-9"),
+        ],
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["9", "worker-9"]
