@@ -47,6 +47,8 @@ def reference_page() -> str:
             _table(line for line in table if line.key.startswith(SPARK_PREFIX)),
             "## Penstock's settings\n",
             _table(line for line in table if line.key.startswith(OWN_PREFIX)),
+            "## Spark's settings that hold here too\n",
+            _table(line for line in table if not line.key.startswith((SPARK_PREFIX, OWN_PREFIX))),
             "## Settings of Spark Streaming without effect\n",
             "\n".join(without_effect) + "\n",
         ]

@@ -459,7 +459,8 @@ class Settings:
         "spark.penstock.tracker.port",
         Whole(minimum=0, maximum=65535),
         "0",
-        "The port on which the driver listens for receivers; 0 takes a free one.",
+        "The port on which the driver listens for receivers; 0 takes a free one. When it is taken "
+        "the ports after it are tried, as many as `spark.port.maxRetries`.",
     )
     tracker_bind_address: str | None = _setting(
         "spark.penstock.tracker.bindAddress",
@@ -482,6 +483,20 @@ class Settings:
         Size(minimum=64 << 10, maximum=1 << 30),
         "8m",
         "The largest control message; a connection that announces more is closed.",
+    )
+    block_server_port: int = _setting(
+        "spark.penstock.blockServer.port",
+        Whole(minimum=0, maximum=65535),
+        "0",
+        "The port on which each host's block server listens for batch tasks of other hosts; 0 "
+        "takes a free one. When it is taken, as by another application's block server, the ports "
+        "after it are tried, as many as `spark.port.maxRetries`.",
+    )
+    port_max_retries: int = _setting(
+        "spark.port.maxRetries",
+        Whole(minimum=0, unit="ports"),
+        "16",
+        "How many ports are tried after one that is taken. Spark's own setting, for its ports too.",
     )
     block_server_lease_s: float = _setting(
         "spark.penstock.blockServer.lease",

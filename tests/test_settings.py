@@ -62,6 +62,7 @@ def test_nothing_set_gives_our_defaults() -> None:
     assert (settings.tracker_port, settings.tracker_bind_address) == (0, None)
     assert settings.max_frame_bytes == 8 << 20
     assert settings.block_server_lease_s == 60.0
+    assert (settings.block_server_port, settings.port_max_retries) == (0, 16)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,8 @@ def test_nothing_set_gives_our_defaults() -> None:
         ("spark.penstock.wal.dir", "file:///var/lib/penstock", "/var/lib/penstock"),
         ("spark.penstock.wal.dir", "file:/var/lib/penstock", "/var/lib/penstock"),
         ("spark.penstock.wal.sync", "Interval", "interval"),
+        ("spark.penstock.blockServer.port", "7100", 7100),
+        ("spark.port.maxRetries", "3", 3),
         ("spark.penstock.wal.segmentSize", "1g", 1 << 30),
         ("spark.penstock.block.maxSize", "65536", 65536),
         ("spark.penstock.block.maxSize", "512KB", 512 << 10),

@@ -82,6 +82,8 @@ class BlockServerLaunch:
         block_log_root: The folder of the attempts' log folders.
         memory_folder: The folder of the memory files.
         listen_host: The address to listen at; None for the one that leads to the tracker.
+        listen_port: The port to listen at; 0 for any free one.
+        port_retries: How many ports after it are tried while one is taken.
         lease_s: How long it lives on without the tracker, until the tracker says otherwise.
         remove_at_lease_end: Whether the log folders are removed when the tracker is gone for
             good: True when nothing could be recovered from them, False when a restarted driver
@@ -98,6 +100,8 @@ class BlockServerLaunch:
     block_log_root: str
     memory_folder: str = "/dev/shm"
     listen_host: str | None = None
+    listen_port: int = 0
+    port_retries: int = 0
     lease_s: float = 60.0
     remove_at_lease_end: bool = False
     left_after_s: float = 60.0

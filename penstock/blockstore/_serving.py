@@ -36,6 +36,7 @@ from penstock.blockstore.memory import lock_shared
 from penstock.wal import RECORD_HEADER_SIZE, WalError, parse_record
 from penstock.wire import HandshakeState, ServerHandshake
 from penstock.wire.messages import MemoryPlace, SegmentPlace
+from penstock.wire.ports import bind_in_range
 
 __all__ = ["BlockService", "ServingLimits"]
 
@@ -94,23 +95,32 @@ class BlockService:
         self._connections: set[asyncio.Task[None]] = set()
         self._unauthenticated: OrderedDict[asyncio.StreamWriter, None] = OrderedDict()
 
-    async def start(self, host: str) -> tuple[str, int]:
-        """Listen at any free port of `host` and return the address.
+    async def start(self, host: str, port: int = 0, port_retries: int = 0) -> tuple[str, int]:
+        """Listen at `host` and return the address.
+
+        Args:
+            host: The address.
+            port: The port, or 0 for any free one.
+            port_retries: How many ports after it are tried while one is taken.
 
         Raises:
             OSError: The address cannot be bound.
         """
-        self._listener = await asyncio.start_server(
-            self._serve,
-            host,
-            0,
-            limit=MAX_REQUEST_BYTES,
-            ssl=self._ssl_context,
-            backlog=1024,
-            ssl_handshake_timeout=self._limits.authentication_timeout_s
-            if self._ssl_context
-            else None,
-        )
+
+        async def bind(candidate: int) -> asyncio.Server:
+            return await asyncio.start_server(
+                self._serve,
+                host,
+                candidate,
+                limit=MAX_REQUEST_BYTES,
+                ssl=self._ssl_context,
+                backlog=1024,
+                ssl_handshake_timeout=self._limits.authentication_timeout_s
+                if self._ssl_context
+                else None,
+            )
+
+        self._listener = await bind_in_range(port, port_retries, bind)
         address = self._listener.sockets[0].getsockname()
         return str(address[0]), int(address[1])
 

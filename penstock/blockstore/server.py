@@ -128,7 +128,11 @@ class BlockServer:
             self._launch.secret, self._files, ssl_context=tls.server_context() if tls else None
         )
         try:
-            address = await service.start(self._launch.address_to_listen_at())
+            address = await service.start(
+                self._launch.address_to_listen_at(),
+                self._launch.listen_port,
+                self._launch.port_retries,
+            )
             hello = RegisterBlockServer(self._launch.host, address, os.getpid())
             self._client = client = self._make_client(hello)
             try:

@@ -115,6 +115,8 @@ def start_block_server(launch: ReceiverLaunch) -> None:
             scratch_folder=os.path.dirname(launch.block_log_root),
             block_log_root=launch.block_log_root,
             memory_folder=launch.settings.memory_dir,
+            listen_port=launch.settings.block_server_port,
+            port_retries=launch.settings.port_max_retries,
             lease_s=launch.settings.block_server_lease_s,
             remove_at_lease_end=launch.remove_at_lease_end,
         )

@@ -51,6 +51,7 @@ class TrackerEndpoint:
         *,
         host: str,
         port: int,
+        port_retries: int = 0,
         options: WireOptions,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
@@ -60,6 +61,7 @@ class TrackerEndpoint:
             self,
             host=host,
             port=port,
+            port_retries=port_retries,
             name="tracker-server",
             options=options,
             ssl_context=ssl_context,

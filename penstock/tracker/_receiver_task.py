@@ -40,6 +40,8 @@ class ReceiverTask:
                 scratch_folder=os.path.dirname(launch.block_log_root),
                 block_log_root=launch.block_log_root,
                 memory_folder=launch.settings.memory_dir,
+                listen_port=launch.settings.block_server_port,
+                port_retries=launch.settings.port_max_retries,
                 lease_s=launch.settings.block_server_lease_s,
                 remove_at_lease_end=self.remove_at_lease_end,
             )

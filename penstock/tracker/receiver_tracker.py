@@ -323,6 +323,7 @@ class ReceiverTracker:
             ledger,
             host=host,
             port=self._settings.tracker_port,
+            port_retries=self._settings.port_max_retries,
             options=WireOptions(max_frame_bytes=self._settings.max_frame_bytes),
             ssl_context=self._tls.server_context() if self._tls else None,
         )

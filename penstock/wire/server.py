@@ -34,6 +34,7 @@ from penstock.wire.errors import (
 )
 from penstock.wire.messages import Failure, Message
 from penstock.wire.options import WireOptions
+from penstock.wire.ports import bind_in_range
 
 __all__ = ["Server", "ServerStatistics"]
 
@@ -73,6 +74,7 @@ class Server:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        port_retries: int = 0,
         name: str = "wire-server",
         service: str = "tracker",
         options: WireOptions | None = None,
@@ -86,6 +88,7 @@ class Server:
             handler: Acts on messages.
             host: The address to listen at.
             port: The port, or 0 for any free one.
+            port_retries: How many ports after it are tried while one is taken.
             name: The thread is called ``penstock-<name>``.
             service: Part of what is proved; a client must name the same.
             options: Limits and time-outs.
@@ -97,6 +100,7 @@ class Server:
         self._handler = handler
         self._host = host
         self._port = port
+        self._port_retries = port_retries
         self._name = name
         self._service = service
         self._ssl_context = ssl_context
@@ -205,17 +209,20 @@ class Server:
             handshake = ServerHandshake(self._secret, self._service)
             return Connection(loop, handshake, self, self.options, self.options.write_limit_bytes)
 
-        try:
-            listener = await loop.create_server(
+        async def bind(port: int) -> asyncio.Server:
+            return await loop.create_server(
                 connection,
                 self._host,
-                self._port,
+                port,
                 ssl=self._ssl_context,
                 backlog=1024,
                 ssl_handshake_timeout=self.options.authentication_timeout_s
                 if self._ssl_context
                 else None,
             )
+
+        try:
+            listener = await bind_in_range(self._port, self._port_retries, bind)
         except OSError as error:
             raise ServerStartError(
                 f"{self._host}:{self._port}",
