@@ -11,6 +11,7 @@ A connection may carry several requests, one after the other.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import socket
 import ssl
@@ -39,6 +40,9 @@ REQUEST = struct.Struct("<I")
 ANSWER = struct.Struct("<BQ")
 MAX_REQUEST_BYTES = 64 << 10
 _MAX_REASON_BYTES = 4 << 10
+_CONNECT_TRY_S = 3.0
+_SILENCE_S = 10.0
+"""After so long without a byte a new connection is worth more: this one may be half open."""
 
 
 class FetchStatus(enum.IntEnum):
@@ -104,7 +108,8 @@ def fetch(
     Raises:
         AuthenticationError: The two ends do not share the secret.
         BlockNotServedError: The server has it no more, or refuses.
-        ConnectionLostError: The server cannot be reached, broke off, or took too long.
+        ConnectionLostError: The server cannot be reached, broke off, took too long, or was silent
+            for ten seconds.
         ProtocolError: What answered is no block server.
         CorruptRecordError: What came is not the block.
     """
@@ -114,10 +119,11 @@ def fetch(
             connection.authenticate(secret)
             record = connection.request(info)
     except (OSError, EOFError) as error:
+        reason = str(error) or type(error).__name__
+        if isinstance(error, TimeoutError):
+            reason = f"no answer, or not all of it, within {min(timeout_s, _SILENCE_S):g} s"
         raise ConnectionLostError(
-            peer,
-            f"block {info.block_id} could not be fetched from {peer} within {timeout_s:g} s: "
-            f"{str(error) or type(error).__name__}",
+            peer, f"block {info.block_id} could not be fetched from {peer}: {reason}"
         ) from error
     return parse_record(memoryview(record), expected_sequence=info.sequence)
 
@@ -134,7 +140,7 @@ class _Connection:
     ) -> None:
         self._peer = peer
         self._deadline_s = time.monotonic() + timeout_s
-        self._socket = socket.create_connection(address, timeout_s)
+        self._socket = self._connect(address)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if ssl_context is not None:
@@ -148,6 +154,15 @@ class _Connection:
 
     def __exit__(self, *exc: object) -> None:
         self._socket.close()
+
+    def _connect(self, address: tuple[str, int]) -> socket.socket:
+        """Connect; a try that gets no answer is given up soon, for the kernel's pauses grow."""
+        while True:
+            left_s = self._deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError("it takes no connection")
+            with contextlib.suppress(TimeoutError):
+                return socket.create_connection(address, min(left_s, _CONNECT_TRY_S))
 
     def authenticate(self, secret: bytes) -> None:
         handshake = ClientHandshake(secret, SERVICE, self._peer)
@@ -195,4 +210,4 @@ class _Connection:
         left_s = self._deadline_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("the time is over")
-        self._socket.settimeout(left_s)
+        self._socket.settimeout(min(left_s, _SILENCE_S))

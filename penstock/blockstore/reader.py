@@ -74,13 +74,15 @@ class BlockAccess:
         servers: Addresses of block servers by host, as they were when the batch was made.
         secret: The application's secret; never shown.
         tls: Its certificate and key; None for connections without TLS.
-        fetch_timeout_s: Bound of one fetch from a block server.
+        fetch_timeout_s: Bound of one fetch from another host, all its tries together.
+        tracker: The tracker's address: it knows where a block server is by now.
     """
 
     servers: dict[str, tuple[str, int]] = field(default_factory=dict)
     secret: bytes = field(default=b"", repr=False)
     fetch_timeout_s: float = 30.0
     tls: TlsIdentity | None = None
+    tracker: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -266,23 +268,15 @@ def _find(info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitSt
             return _from_segment(info.segment, info.sequence, stack)
         except (OSError, WalError, ValueError) as error:
             tried.append(f"segment {info.segment.segment} of {info.segment.folder}: {error}")
-    server = access.servers.get(info.host)
-    if server is not None:
+    if info.host in access.servers or access.tracker is not None:
         # A fetch is rare; the import would cost every task.
-        from penstock.blockstore._fetch import fetch
+        from penstock.blockstore._remote import fetch_from_host
         from penstock.wire import WireError
 
         try:
-            payload = fetch(
-                server,
-                access.secret,
-                info,
-                timeout_s=access.fetch_timeout_s,
-                ssl_context=access.tls.client_context() if access.tls else None,
-            )
-            return parse_block(memoryview(payload))
+            return parse_block(memoryview(fetch_from_host(info, access)))
         except (OSError, WalError, WireError, ValueError) as error:
-            tried.append(f"block server {server[0]}:{server[1]} of {info.host}: {error}")
+            tried.append(f"block server of {info.host}: {error}")
     raise BlockNotFoundError(info.block_id, tuple(tried))
 
 

@@ -23,7 +23,8 @@ Layout:
 - ``_receivers``: all of them, under one lock. ``_receiver_jobs``: the Spark job of each, in a
   thread of its own. ``_receiver_task``: what that job runs in the executor. ``cluster``: what
   is asked of Spark.
-- ``_endpoint``: the messages. ``_block_servers``: who serves which host's blocks.
+- ``_endpoint``: the messages. ``_control``: what is done with them, and what is said of hosts that
+  are out of reach. ``_block_servers``: who serves which host's blocks.
 - ``receiver_tracker``: `ReceiverTracker`, which owns all of these.
 
 The life of a block here: added (logged, waiting), allocated to a batch (logged, before any job),

@@ -63,6 +63,12 @@ class BlockServers:
             known = self._hosts.get(host)
             return known is not None and known.address is not None and known.peer is None
 
+    def address(self, host: str) -> tuple[str, int] | None:
+        """Return the address of the host's server if it is connected."""
+        with self._lock:
+            known = self._hosts.get(host)
+            return known.address if known is not None and known.peer is not None else None
+
     def addresses(self) -> dict[str, tuple[str, int]]:
         """Return the address of each host's server, also of one that is gone but has its lease."""
         now_s = self._clock.monotonic_s()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._listeners import Listeners
@@ -12,12 +12,15 @@ from penstock.tracker.errors import LedgerError
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wire import Peer
 from penstock.wire.messages import (
+    BlockServerAt,
     BlockServerRegistered,
     DeregisterReceiver,
     EnsureBlockServer,
     Failure,
+    FindBlockServer,
     Message,
     Ok,
+    ReceivedBlockInfo,
     Refused,
     RegisterBlockServer,
     Registered,
@@ -27,12 +30,17 @@ from penstock.wire.messages import (
     StopReceiver,
 )
 
-__all__ = ["Control"]
+__all__ = ["Control", "what_is_there"]
 
 _log = logging.getLogger("penstock.tracker")
 
 _SERVER_GRACE_S = 1.0
 """How long a block server may be away before another is started."""
+_RECEIVER_GRACE_S = 1.0
+"""How long a receiver may be away before that is told: mostly its job ends with its connection."""
+
+_BATCHES_NAMED = 8
+"""So many of the batches that miss blocks are named: the last, for the others may be complete."""
 
 
 class Control:
@@ -70,6 +78,8 @@ class Control:
         self._is_started = is_started
         self._later = later
         self._on_gate = on_gate
+        # Attempts of which it was told that they are out of reach.
+        self._out_of_reach: set[str] = set()
 
     def on_control(self, peer: Peer, message: Message) -> Message:
         """Deal with a message and return the answer (`ControlHandler`)."""
@@ -93,6 +103,9 @@ class Control:
             self._block_servers.register(peer, message)
             _log.info("block server of %s: %s:%d", message.host, *message.address)
             return BlockServerRegistered(self._lease_s)
+        if isinstance(message, FindBlockServer):
+            address = self._block_servers.address(message.host)
+            return BlockServerAt(address, self._receivers.peer_on(message.host) is not None)
         return Refused(f"{type(message).__name__} is not for the tracker")
 
     def _register(self, peer: Peer, message: RegisterReceiver) -> Message:
@@ -114,6 +127,9 @@ class Control:
         elif self._block_servers.is_lost(message.host):
             # It died while no receiver was there to start another.
             peer.send(EnsureBlockServer())
+        if message.attempt in self._out_of_reach:
+            self._out_of_reach.discard(message.attempt)
+            _log.warning("receiver %d is connected again", message.stream_id)
         if new:
             _log.info("Registered receiver %d from %s", message.stream_id, message.host)
             self._listeners.started(info)
@@ -145,6 +161,8 @@ class Control:
             attempt, is_over = gone
             if is_over:
                 self._ledger.end_attempt(attempt)
+            elif self._is_started():
+                self._later(_RECEIVER_GRACE_S, lambda: self._tell_of_silence(attempt))
             return
         host = self._block_servers.disconnected(peer)
         if host is not None and self._is_started():
@@ -156,7 +174,42 @@ class Control:
             return
         peer = self._receivers.peer_on(host)
         if peer is None:
-            _log.warning("the block server of %s is gone; no receiver there can start one", host)
+            _log.warning(
+                "the block server of %s is gone; no receiver there can start one%s",
+                host,
+                what_is_there(self._ledger.blocks_on(host)),
+            )
             return
         _log.warning("the block server of %s is gone; a receiver there starts another", host)
         peer.send(EnsureBlockServer())
+
+    def _tell_of_silence(self, attempt: str) -> None:
+        info = self._receivers.unreachable(attempt)
+        if info is None or not self._is_started():
+            return
+        self._out_of_reach.add(attempt)
+        where = info.running.host if info.running is not None else "an unknown host"
+        _log.warning(
+            "receiver %d on %s is out of reach: what it stores is not acknowledged until it "
+            "connects again; if Spark gives up its executor, it is started elsewhere",
+            info.stream_id,
+            where,
+        )
+
+
+def what_is_there(blocks: Mapping[int | None, Sequence[ReceivedBlockInfo]]) -> str:
+    """Say which blocks of which batches cannot be read from other hosts."""
+    if not blocks:
+        return ""
+    parts = []
+    for batch, found in sorted(blocks.items(), key=lambda item: (item[0] is None, item[0] or 0)):
+        where = "waiting for a batch" if batch is None else f"of the batch of {batch} ms"
+        ids = [block.block_id for block in found]
+        named = ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}"
+        parts.append(f"{len(ids)} {where} ({named})")
+    more = f" and {len(parts) - _BATCHES_NAMED} batches more" if len(parts) > _BATCHES_NAMED else ""
+    return (
+        ". Until it is back, other hosts cannot read its blocks: "
+        + ", ".join(parts[-_BATCHES_NAMED:])
+        + more
+    )

@@ -245,6 +245,16 @@ class LedgerState:
                 again = {block_number(stream_id, block.block_id): block for block in blocks}
                 stream.unallocated = {**again, **stream.unallocated}
 
+    def blocks_on(self, host: str) -> dict[int | None, tuple[ReceivedBlockInfo, ...]]:
+        """Return a host's blocks by the batch that has them; None: those that wait for one."""
+        waiting = (block for s in self.streams.values() for block in s.unallocated.values())
+        found: dict[int | None, tuple[ReceivedBlockInfo, ...]] = {
+            time_ms: tuple(b for blocks in batch.values() for b in blocks if b.host == host)
+            for time_ms, batch in self.batches.items()
+        }
+        found[None] = tuple(block for block in waiting if block.host == host)
+        return {time_ms: blocks for time_ms, blocks in found.items() if blocks}
+
     def clean(self, batches: Iterable[int]) -> list[ReceivedBlockInfo]:
         """Drop batches and return the blocks they held; `releases` turns them into deletions."""
         released: list[ReceivedBlockInfo] = []

@@ -85,11 +85,23 @@ class ReceiverStarts:
             places = self._policy.reschedule_receiver(
                 stream_id, self._receivers.preferred(stream_id), self._receivers.infos(), executors
             )
+            self._warn_of_few_slots()
         attempt = uuid.uuid4().hex
         hosts = {executor.executor_id: executor.host for executor in executors}
         launch = self._launches[stream_id](attempt, hosts)
         self._receivers.schedule(stream_id, attempt, places)
         return Launch(attempt, ReceiverTask(launch, self._remove_files), places)
+
+    def _warn_of_few_slots(self) -> None:
+        """Tell when the executors that are left have no room for batches beside the receivers."""
+        slots, receivers = self._cluster.slots(), len(self._launches)
+        if slots <= receivers:
+            _log.warning(
+                "the executors that are up run %d tasks at a time, and each of %d receivers holds "
+                "one for good: no batch can run until there are more executors",
+                slots,
+                receivers,
+            )
 
     def job_ended(
         self, stream_id: int, attempt: str, end: TaskEnd | None, error: Exception | None

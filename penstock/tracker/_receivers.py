@@ -130,6 +130,15 @@ class Receivers:
                     return entry.peer
         return None
 
+    def unreachable(self, attempt: str) -> ReceiverTrackingInfo | None:
+        """Return the receiver of an attempt that should be connected and is not."""
+        with self._lock:
+            for entry in self._entries.values():
+                active = entry.info.state is ReceiverState.ACTIVE
+                if entry.info.attempt == attempt and active and entry.peer is None:
+                    return entry.info
+        return None
+
     # -- launching -----------------------------------------------------------------------------
 
     def schedule(

@@ -56,6 +56,10 @@ class Cluster(Protocol):
         """Return the executors that are up now."""
         ...
 
+    def slots(self) -> int:
+        """Return how many tasks the executors that are up run at a time."""
+        ...
+
     def run_task(
         self,
         stream_id: int,
@@ -118,16 +122,24 @@ class SparkCluster:
             self._sc.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
 
     def executors(self) -> list[ExecutorLocation]:
+        return sorted(
+            ExecutorLocation(str(summary.hostPort()).rpartition(":")[0], str(summary.id()))
+            for summary in self._summaries()
+        )
+
+    def slots(self) -> int:
+        # Spark's own count of the tasks that an executor runs at a time.
+        return sum(int(summary.maxTasks()) for summary in self._summaries())
+
+    def _summaries(self) -> list[Any]:
         # The store behind Spark's own UI and REST pages; it is there also when those are off.
         summaries = self._jsc().statusStore().executorList(True).iterator()
         found = []
         while summaries.hasNext():
             summary = summaries.next()
-            executor_id = str(summary.id())
-            if (executor_id == DRIVER_ID) == self.is_local:
-                host = str(summary.hostPort()).rpartition(":")[0]
-                found.append(ExecutorLocation(host, executor_id))
-        return sorted(found)
+            if (str(summary.id()) == DRIVER_ID) == self.is_local:
+                found.append(summary)
+        return found
 
     def run_task(
         self,

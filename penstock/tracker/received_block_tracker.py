@@ -329,6 +329,15 @@ class ReceivedBlockTracker:
             stream = self._state.streams.get(stream_id)
             return tuple(stream.unallocated.values()) if stream is not None else ()
 
+    def blocks_on(self, host: str) -> Mapping[int | None, tuple[ReceivedBlockInfo, ...]]:
+        """Return the blocks that lie on a host, by the batch that has them.
+
+        Under None stand those that wait for a batch. A batch that was not cleaned up may be
+        complete already.
+        """
+        with self._state_lock:
+            return self._state.blocks_on(host)
+
     @property
     def last_allocated_ms(self) -> int:
         """Time of the last allocated batch, -1 before the first."""

@@ -479,6 +479,7 @@ class ReceiverTracker:
             secret=self._secret,
             tls=self._tls,
             fetch_timeout_s=self._settings.ask_timeout_s,
+            tracker=self._address,
         )
 
     def allocate_blocks_to_batch(self, time_ms: int, /) -> None:

@@ -199,6 +199,21 @@ class BlockServerRegistered(msgspec.Struct, frozen=True, tag=True):
     lease_s: float
 
 
+class FindBlockServer(msgspec.Struct, frozen=True, tag=True):
+    """Ask where the blocks of a host are served (batch task). Answered by `BlockServerAt`."""
+
+    host: str
+
+
+class BlockServerAt(msgspec.Struct, frozen=True, tag=True):
+    """The tracker's answer: where, and whether waiting helps when there is nothing."""
+
+    address: tuple[str, int] | None
+    """None while no block server of the host is connected to the tracker."""
+    is_expected: bool
+    """Whether one is about to come: a receiver of the host lives and starts it."""
+
+
 class ReleaseBlocks(msgspec.Struct, frozen=True, tag=True):
     """Delete what ended receiver attempts left on this host (send to a block server).
 
@@ -266,6 +281,8 @@ Message = (
     | EnsureBlockServer
     | RegisterBlockServer
     | BlockServerRegistered
+    | FindBlockServer
+    | BlockServerAt
     | ReleaseBlocks
     | StopBlockServer
     | Ok

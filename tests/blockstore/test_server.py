@@ -31,7 +31,9 @@ from penstock.blockstore.memory import MemoryArena
 from penstock.wal import CorruptRecordError, LogOptions, LogWriter, SyncPolicy, stamp_record
 from penstock.wire import AuthenticationError, ConnectionLostError, Peer, Reply, Server, TlsIdentity
 from penstock.wire.messages import (
+    BlockServerAt,
     BlockServerRegistered,
+    FindBlockServer,
     MemoryPlace,
     Message,
     ReceivedBlockInfo,
@@ -56,8 +58,15 @@ class Tracker:
         self.registered: list[tuple[Peer, RegisterBlockServer]] = []
         self.gone: list[Peer] = []
         self.answer: Message = BlockServerRegistered(60.0)
+        self.found: Message = BlockServerAt(None, False)
+        self.searched = 0
 
     def on_message(self, peer: Peer, message: Message) -> Reply:
+        if isinstance(message, FindBlockServer):
+            with self.changed:
+                self.searched += 1
+                self.changed.notify_all()
+                return self.found
         assert isinstance(message, RegisterBlockServer)
         with self.changed:
             self.registered.append((peer, message))
@@ -381,6 +390,15 @@ def test_many_readers_at_once_get_their_blocks(host: Host) -> None:
 
 
 # -- starting ----------------------------------------------------------------------------------
+
+
+def test_it_listens_at_the_port_that_was_asked_for_or_the_next_that_is_free(
+    host: Host,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        address = host.start(listen_port=port, port_retries=16).address
+    assert 0 < address[1] - port <= 16
 
 
 def test_there_is_one_server_however_many_receivers_start_it_at_once(host: Host) -> None:

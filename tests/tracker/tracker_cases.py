@@ -170,6 +170,7 @@ class ThreadCluster:
     ) -> None:
         self.is_local = is_local
         self.up = list(executors)
+        self.task_slots = 4
         self.cancelled: list[str] = []
         self.ignores_cancel = False
         self._attempts: queue.Queue[Attempt] = queue.Queue()
@@ -183,6 +184,9 @@ class ThreadCluster:
 
     def executors(self) -> list[ExecutorLocation]:
         return list(self.up)
+
+    def slots(self) -> int:
+        return self.task_slots
 
     def run_task(
         self,

@@ -20,11 +20,13 @@ from penstock.wire import (
 )
 from penstock.wire.messages import (
     AddBlock,
+    BlockServerAt,
     BlockServerRegistered,
     CleanupOldBlocks,
     DeregisterReceiver,
     EnsureBlockServer,
     Failure,
+    FindBlockServer,
     Heartbeat,
     MemoryPlace,
     Message,
@@ -70,6 +72,9 @@ EXAMPLES: list[Message] = [
     EnsureBlockServer(),
     RegisterBlockServer("host", ("10.0.0.1", 4711), 78),
     BlockServerRegistered(60.0),
+    FindBlockServer("host"),
+    BlockServerAt(("10.0.0.1", 4711), True),
+    BlockServerAt(None, False),
     ReleaseBlocks((ATTEMPT,), (("/var/log/3-b", 7),)),
     StopBlockServer(remove_files=True),
     Ok(),
