@@ -28,7 +28,14 @@ class Feeder:
         resent: How many were sent again.
     """
 
-    def __init__(self, *, line_bytes: int = 100, window: int = 2000, port: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        line_bytes: int = 100,
+        window: int = 2000,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
         self._line = b"%%0%dd\n" % (line_bytes - 1)
         self._window = window
         self._changed = threading.Condition()
@@ -40,7 +47,7 @@ class Feeder:
         self._total: int | None = None
         self._closed = False
         self._connection: socket.socket | None = None
-        self._server = socket.create_server(("127.0.0.1", port))
+        self._server = socket.create_server((host, port))
         self.address: tuple[str, int] = self._server.getsockname()
         self._threads = [threading.Thread(target=self._accept, name="feeder", daemon=True)]
         self._threads[0].start()

@@ -1,0 +1,125 @@
+"""A streaming program on several hosts: ``python -m tests.system.hosts_program JSON``.
+
+As `tests.system.program`, and it says with each batch on which host its blocks lay and on which
+they were read. Lines on its standard input: ``stop``, and ``occupy HOST``, which holds the two
+cores of that host that a receiver leaves, until the files `OCCUPIED` that it makes are removed.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+
+from penstock.errors import PenstockError
+from penstock.streaming import StreamingContext
+from penstock.tracker.cluster import SparkCluster
+from penstock.tracker.task_location import HostLocation
+from tests.services.hosts import HOST_VARIABLE
+from tests.system.program import Tell, say
+from tests.system.receivers import NumberedLines
+from tests.system.running import SMALL
+
+OCCUPIED = ("occupied-0", "occupied-1")
+
+
+class Keep:
+    """Appends a batch's numbers to a file, and says where they were read."""
+
+    def __init__(self, stream: int, path: str) -> None:
+        self.stream = stream
+        self.path = path
+
+    def __call__(self, time: Any, rdd: Any) -> None:
+        parts = rdd.mapPartitions(read).collect()
+        if not parts:
+            return
+        with open(self.path, "a") as file:
+            file.write(" ".join(str(n) for _, numbers in parts for n in numbers) + "\n")
+        read_on = [host for host, _ in parts]
+        lay_on = [block.host for block in rdd.blocks]
+        say("read", stream=self.stream, time=str(time), lay_on=lay_on, read_on=read_on)
+
+
+def read(records: Iterable[Any]) -> Iterator[tuple[str, list[int]]]:
+    """Runs in a task."""
+    yield os.environ[HOST_VARIABLE], [int(record) for record in records]
+
+
+def wait_for_removal(folder: str, names: Iterable[str]) -> Iterator[Any]:
+    """Runs in a task: holds its core while the file is there (each host has its own)."""
+    (name,) = names
+    path = os.path.join(folder, name)
+    with open(path, "w"):
+        pass
+    pause = threading.Event()
+    while os.path.exists(path):
+        pause.wait(0.05)
+    return iter(())
+
+
+def occupy(sc: SparkContext, host: str, folder: str) -> None:
+    rdd = SparkCluster(sc).placed(OCCUPIED, [[HostLocation(host)] for _ in OCCUPIED])
+    rdd.mapPartitions(functools.partial(wait_for_removal, folder)).count()
+
+
+def obey(ssc: StreamingContext, data: str) -> None:
+    for line in sys.stdin:
+        command, _, host = line.strip().partition(" ")
+        if command == "occupy":
+            job = threading.Thread(target=occupy, args=(ssc.sparkContext, host, data), daemon=True)
+            job.start()
+        else:
+            ssc.stop(stopSparkContext=True, stopGraceFully=True)
+            say("ended")
+            return
+    os._exit(3)
+
+
+def main(config: dict[str, Any]) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    conf = SparkConf().setMaster(config["master"]).setAppName("penstock-hosts")
+    plain = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": config["driver"],
+        "spark.driver.bindAddress": config["driver"],
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        "spark.locality.wait": "1s",
+        "spark.task.maxFailures": "2",
+        "spark.streaming.blockInterval": "500ms",
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        "spark.penstock.wal.dir": config["data"],
+    }
+    for key, value in {**SMALL, **plain, **config.get("settings", {})}.items():
+        conf.set(key, value)
+    sc = SparkContext(conf=conf)
+    sc.setLogLevel("OFF")
+    ssc = StreamingContext(sc, 1)
+    ssc.addStreamingListener(Tell())
+    for number, address in enumerate(config["feeders"]):
+        receiver = NumberedLines(tuple(address), positions=True)
+        keep = Keep(number, f"{config['numbers']}-{number}")
+        ssc.receiverStream(receiver).foreachRDD(keep)
+    ssc.start()
+    say("started", application=str(sc.applicationId))
+    obeying = threading.Thread(target=obey, args=(ssc, config["data"]))
+    obeying.start()
+    try:
+        ssc.awaitTermination()
+    except PenstockError as error:
+        say("failed", message=str(error))
+    obeying.join()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,168 @@
+"""More than one host: placing, reading from another host, and hosts that are cut off or lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.services.hosts import Host, HostCluster, hosts_are_impossible
+from tests.system.driver_process import DriverProcess, driver_process
+from tests.system.feeder import Feeder
+from tests.system.hosts_program import OCCUPIED
+from tests.system.leftovers import await_that
+from tests.system.test_killed_executor import executor_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+CUT_S = 22.0
+"""Longer than a connection is taken for alive without a word (20 s)."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostCluster]:
+    if reason := hosts_are_impossible():
+        pytest.skip(f"platform: {reason}")
+    made = HostCluster(tmp_path_factory.mktemp("hosts"), hosts=2)
+    try:
+        made.start(cores=3)
+        yield made
+    finally:
+        made.stop()
+
+
+@contextmanager
+def program(
+    cluster: HostCluster, folder: Path
+) -> Iterator[tuple[DriverProcess, tuple[Feeder, Feeder]]]:
+    """Run a program with two receivers on the hosts."""
+    with ExitStack() as stack:
+        feeders = [stack.enter_context(Feeder(host=cluster.driver_address)) for _ in range(2)]
+        config = {
+            "master": cluster.master,
+            "driver": cluster.driver_address,
+            "data": str(cluster.data / folder.name),
+            "feeders": [feeder.address for feeder in feeders],
+        }
+        driver = stack.enter_context(
+            driver_process(folder, config, module="tests.system.hosts_program")
+        )
+        driver.wait_until_started()
+        for host in cluster.hosts:
+            told = f"block server of {host.address}: "
+            await_that(told, lambda told=told: told in driver.log(), report=driver.report)
+        yield driver, (feeders[0], feeders[1])
+
+
+def host_of(feeder: Feeder, cluster: HostCluster) -> Host:
+    """Return the host that the feeder's last receiver runs on."""
+    return next(host for host in cluster.hosts if feeder.pids[-1] in host.processes())
+
+
+def tell(driver: DriverProcess, line: str) -> None:
+    assert driver.process.stdin is not None
+    driver.process.stdin.write(line + "\n")
+    driver.process.stdin.flush()
+
+
+def all_were_read_on(host: Host, lay_on: Host) -> Any:
+    def test(event: dict[str, Any]) -> bool:
+        return set(event["lay_on"]) == {lay_on.address} and set(event["read_on"]) == {host.address}
+
+    return test
+
+
+def await_processed(driver: DriverProcess, feeders: Sequence[Feeder]) -> None:
+    """Wait until all that is acknowledged by then, and some more, was processed."""
+    for feeder in feeders:
+        feeder.await_acknowledged(1000)
+    goals = [feeder.acknowledged for feeder in feeders]
+    for number, goal in enumerate(goals):
+        await_that(
+            f"the first {goal} numbers of stream {number}",
+            lambda number=number, goal=goal: len(driver.numbers(number)) >= goal,
+            report=driver.report,
+        )
+
+
+def assert_exact(driver: DriverProcess, feeders: Sequence[Feeder]) -> None:
+    """End it all, and check that each record was processed once and in order."""
+    totals = [feeder.finish() for feeder in feeders]
+    driver.stop()
+    for number, total in enumerate(totals):
+        assert driver.numbers(number) == list(range(total))
+
+
+def test_receivers_are_spread_and_blocks_are_read_where_they_lie_or_by_the_network(
+    cluster: HostCluster, tmp_path: Path
+) -> None:
+    with program(cluster, tmp_path) as (driver, feeders):
+        for feeder in feeders:
+            feeder.await_acknowledged(2000)
+        first, second = (host_of(feeder, cluster) for feeder in feeders)
+        assert first is not second
+        driver.wait_for("read", all_were_read_on(first, first))
+        driver.wait_for("read", all_were_read_on(second, second))
+        # With no core left there, its blocks can only be read on the other host.
+        tell(driver, f"occupy {first.address}")
+        driver.wait_for("read", all_were_read_on(second, first))
+
+        for name in OCCUPIED:
+            (cluster.data_of(first) / tmp_path.name / name).unlink()
+
+        # The executor is killed; the host and its block server live.
+        os.kill(executor_of(feeders[1].pids[-1]), signal.SIGKILL)
+        feeders[1].await_connection(2)
+        feeders[1].await_acknowledged(2000)
+        assert len(feeders[0].pids) == 1
+        assert_exact(driver, feeders)
+
+
+def test_a_host_that_is_cut_off_loses_nothing_and_one_that_is_lost_is_named(
+    cluster: HostCluster, tmp_path: Path
+) -> None:
+    with program(cluster, tmp_path) as (driver, feeders):
+        await_processed(driver, feeders)
+        cut = host_of(feeders[0], cluster)
+        cut.cut_off()
+        try:
+            await_that(
+                "a warning that names the receiver and its host",
+                lambda: f"receiver 0 on {cut.address} is out of reach" in driver.log(),
+                CUT_S + 10,
+                driver.report,
+            )
+        finally:
+            cut.join()
+        await_that("its return", lambda: "receiver 0 is connected again" in driver.log())
+        await_processed(driver, feeders)
+        for number, feeder in enumerate(feeders):
+            # What stored all the time was never started a second time, and no batch failed.
+            assert len(feeder.pids) == 1
+            found = driver.numbers(number)
+            assert found == list(range(len(found)))
+        assert not [event for event in driver.events if event["what"] == "failed"]
+
+        # Now it is lost for good, with what was not processed yet.
+        cut.kill()
+        failed = driver.wait_for("failed")["message"]
+        assert re.search(r"batch of \d+ ms failed", failed)
+        assert re.search(rf"block input-0-\d+ is in none of its places: .*{cut.address}", failed)
+        said = f"the block server of {cut.address} is gone; no receiver there can start one"
+        await_that(said, lambda: said in driver.log())
+        # The stream goes on elsewhere after its last position; the other one missed nothing.
+        feeders[0].await_connection(2)
+        lost_below = feeders[0].starts[1]
+        totals = [feeder.finish() for feeder in feeders]
+        driver.stop()
+        assert driver.numbers(1) == list(range(totals[1]))
+        assert len(feeders[1].pids) == 1
+        found = driver.numbers(0)
+        assert found == sorted(set(found))
+        assert set(range(totals[0])) - set(found) <= set(range(lost_below))
