@@ -17,6 +17,7 @@ __all__ = [
     "Flag",
     "LimitAbove0",
     "LocalFolder",
+    "LogFolder",
     "Rate",
     "Seconds",
     "Size",
@@ -323,6 +324,23 @@ class LocalFolder:
         if match is None:
             raise ValueError(text)
         return match[1]
+
+
+@dataclass(frozen=True)
+class LogFolder(LocalFolder):
+    """The folder of logs: on the local disk of each host, or on HDFS, which all hosts share."""
+
+    @property
+    def accepted(self) -> str:
+        return (
+            "an absolute path on the local file system, such as /var/lib/penstock, or a folder on "
+            "HDFS, such as hdfs://namenode:8020/penstock"
+        )
+
+    def read(self, text: str) -> str:
+        if re.fullmatch(r"hdfs://[^/\s]*/.*[^/].*", text.strip()):
+            return text.strip()
+        return super().read(text)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from penstock._setting_values import (
     Flag,
     LimitAbove0,
     LocalFolder,
+    LogFolder,
     Rate,
     Seconds,
     Size,
@@ -260,9 +261,9 @@ class Settings:
     )
     wal_dir: str | None = _setting(
         "spark.penstock.wal.dir",
-        LocalFolder(),
+        LogFolder(),
         None,
-        "Where the logs lie, on each host.",
+        "Where the logs lie: on each host, or on HDFS, which survives the loss of a host.",
         unset="a folder of the application, removed when it stops",
     )
     wal_sync: str | None = _setting(

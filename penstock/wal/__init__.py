@@ -68,6 +68,7 @@ from penstock.wal._errors import (
     WalError,
 )
 from penstock.wal._filesystem import AppendFile, FileSystem, FolderLock, ReadFile
+from penstock.wal._hdfs import HdfsFileSystem
 from penstock.wal._layout import RECORD_HEADER_SIZE, Record, RecordPlace, parse_record, stamp_record
 from penstock.wal._local_filesystem import LocalFileSystem
 from penstock.wal._names import segment_path
@@ -81,6 +82,7 @@ __all__ = [
     "CorruptRecordError",
     "FileSystem",
     "FolderLock",
+    "HdfsFileSystem",
     "LocalFileSystem",
     "LogClosedError",
     "LogFolderInUseError",

@@ -7,6 +7,7 @@ import re
 
 from penstock.wal._errors import UnsupportedAddressError
 from penstock.wal._filesystem import FileSystem
+from penstock.wal._hdfs import hdfs_file_system
 from penstock.wal._local_filesystem import LocalFileSystem
 
 __all__ = ["is_on_hdfs", "locate", "normal_address"]
@@ -58,9 +59,6 @@ def locate(address: str) -> tuple[FileSystem, str]:
     address = normal_address(address)
     if not is_on_hdfs(address):
         return _LOCAL, address
-    # Here, because few programs need it, and its client is an extra.
-    from penstock.wal._hdfs import hdfs_file_system
-
     match = _HDFS.fullmatch(address)
     assert match is not None
     authority = "" if match[1] == "hdfs://" else match[1]

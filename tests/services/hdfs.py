@@ -211,15 +211,26 @@ class Hdfs:
         """Return the address of a folder that is not there yet, of a name of its own."""
         return f"{self.address}/{uuid.uuid4().hex[:8]}"
 
-    def write(self, address: str, data: bytes) -> None:
-        """Write a whole file: under a hidden name, then renamed."""
+    def write(
+        self, address: str, data: bytes, at_s: float | None = None, *, overwrite: bool = False
+    ) -> None:
+        """Write a whole file: under a hidden name, then renamed.
+
+        Args:
+            address: Its address; missing folders are made.
+            data: What it holds.
+            at_s: When it was modified; None for now.
+            overwrite: There may be one of that name.
+        """
         path = self.path(address)
         folder, _, name = path.rpartition("/")
         client = self.client()
         client.mkdirs(folder, create_parent=True)
         with client.create(f"{folder}/.{name}") as file:
             file.write(data)
-        client.rename(f"{folder}/.{name}", path)
+        if at_s is not None:
+            client.set_times(f"{folder}/.{name}", round(at_s * 1000), round(at_s * 1000))
+        client.rename(f"{folder}/.{name}", path, overwrite)
 
     def path(self, address: str) -> str:
         """Return the path in an address of this HDFS."""
