@@ -254,6 +254,8 @@ class StreamingContext(InputOperations, RateOperations):
     def checkpoint(self, directory: str | None) -> None:
         """Set the folder for what must survive the driver; None clears it.
 
+        A path of this host, or ``hdfs://…``, which also survives the loss of the host.
+
         The driver's log goes there, and unless a log folder is set the receivers' logs, too; both
         are then synced to disk. RDDs are checkpointed there, and the graph with its functions, so
         that `getOrCreate` can go on after a crash.
