@@ -13,6 +13,9 @@ What must hold
 - One writer per folder, held by a lock that ends with its process; on HDFS the newest writer has
   it, and whoever had it before can write no more (`penstock.wal._hdfs_lock`).
 
+A folder lies on a disk of this host or on HDFS (`locate`). What is another thing there, and how it
+is made up for, stands in `penstock.wal._hdfs`.
+
 Layout of a folder::
 
     LOCK                            locked by the writer; names it

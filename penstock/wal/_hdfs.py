@@ -31,15 +31,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from penstock.wal._errors import MissingClientError
 from penstock.wal._hdfs_errors import HdfsUnavailableError, translated
+from penstock.wal._hdfs_files import HdfsAppendFile, HdfsReadFile
 from penstock.wal._hdfs_lock import HdfsFolderLock
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 __all__ = ["HdfsFile", "HdfsFileSystem", "hdfs_file_system"]
 
@@ -98,7 +95,7 @@ class HdfsFileSystem:
         except ImportError as error:
             raise MissingClientError(authority, "hdfs-native", "penstock[hdfs]") from error
         self.authority = authority
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self._options = native.WriteOptions
         try:
             self._client = native.Client(authority or None, config=_CLIENT_SETTINGS)
@@ -126,13 +123,13 @@ class HdfsFileSystem:
 
     def settle(self, paths: Sequence[str]) -> None:
         open_paths = list(paths)
-        end_s = time.monotonic() + self._patience_s
+        end_s = time.monotonic() + self.patience_s
         while open_paths:
             open_paths = [path for path in open_paths if not self._is_recovered(path)]
             if open_paths and time.monotonic() > end_s:
                 raise OSError(
                     errno.ETIMEDOUT,
-                    f"HDFS did not recover the lease of a dead writer in {self._patience_s:g} s",
+                    f"HDFS did not recover the lease of a dead writer in {self.patience_s:g} s",
                     open_paths[0],
                 )
             if open_paths:
@@ -150,8 +147,32 @@ class HdfsFileSystem:
             _logger.info("the recovery of the lease of %s goes on: %s", path, error)
             return False
 
+    def answers(self) -> bool:
+        """Tell whether the NameNode answers."""
+        try:
+            self.call_once("/", lambda: self._client.get_file_info("/"))
+        except OSError:
+            return False
+        return True
+
+    def wait_until_it_answers(self) -> None:
+        """Wait for the NameNode, for at most `patience_s`.
+
+        Raises:
+            OSError: It did not answer.
+        """
+        # A moment also when it does: it may be in safe mode.
+        time.sleep(_FIRST_PAUSE_S)
+        self.call("/", lambda: self._client.get_file_info("/"))
+
+    def begin_recovery(self, path: str) -> None:
+        """Have a file ended that cannot be closed; returns before it is, and raises nothing."""
+        try:
+            self.call_once(path, lambda: self._client.recover_lease(path))
+        except OSError as error:
+            _logger.debug("the recovery of the lease of %s was not begun: %s", path, error)
+
     def truncate(self, path: str, size: int) -> None:
-        self.settle([path])
         found = self.call(path, lambda: self._client.get_file_info(path))
         if found.length > size:
             raise OSError(errno.EOPNOTSUPP, "a file on HDFS is not cut", path)
@@ -262,7 +283,7 @@ class HdfsFileSystem:
         Raises:
             OSError: With an error number and the path.
         """
-        end_s = time.monotonic() + self._patience_s
+        end_s = time.monotonic() + self.patience_s
         pause_s = _FIRST_PAUSE_S
         said = False
         while True:
@@ -273,101 +294,11 @@ class HdfsFileSystem:
                     raise
                 if not said:
                     _logger.warning(
-                        "%s; asked again for up to %g s", error.strerror, self._patience_s
+                        "%s; asked again for up to %g s", error.strerror, self.patience_s
                     )
                     said = True
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-
-
-class HdfsAppendFile:
-    """A file of HDFS that is being written, from its beginning to its end.
-
-    `_lock` is held by each call: the client's writer takes one at a time. After a failure the file
-    takes no more: what of the failed write is there is not known.
-    """
-
-    def __init__(self, fs: HdfsFileSystem, path: str, writer: Any) -> None:
-        self._fs = fs
-        self._path = path
-        self._writer = writer
-        self._lock = threading.Lock()
-        self._size = 0
-        self._is_broken = False
-        self._closed = False
-
-    @property
-    def direct(self) -> bool:
-        return False
-
-    def preallocate(self, size: int) -> None:
-        """Do nothing: HDFS reserves a block when its first byte is written."""
-
-    def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
-        with self._lock:
-            if offset != self._size or self._is_broken or self._closed:
-                raise OSError(errno.ESPIPE, f"HDFS writes at the end, not at {offset}", self._path)
-            self._is_broken = True
-            for buffer in buffers:
-                view = memoryview(buffer).cast("B")
-                # Once: after a failure between two of HDFS's blocks a part of it is there.
-                self._fs.call_once(self._path, partial(self._writer.write, view))
-                self._size += len(view)
-            self._force()
-            self._is_broken = False
-
-    def sync(self) -> None:
-        """Do nothing but say what broke: `write` returns when its bytes are forced."""
-        with self._lock:
-            if self._is_broken:
-                raise OSError(errno.EIO, "an earlier write failed", self._path)
-
-    def _force(self) -> None:
-        # Twice is no harm: what the DataNodes have already they are not sent again.
-        self._fs.call(self._path, self._writer.hsync)
-
-    def truncate(self, size: int) -> None:
-        if size != self._size:
-            raise OSError(errno.EOPNOTSUPP, "a file on HDFS is not cut", self._path)
-
-    def close(self) -> None:
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            try:
-                self._fs.call_once(self._path, self._writer.close)
-            except OSError:
-                if self._is_broken:
-                    raise
-                # All its bytes are forced; what ends a dead writer's file ends this one, too.
-                self._fs.settle([self._path])
-
-
-class HdfsReadFile:
-    """A file of HDFS that is being read; its size is that at the opening."""
-
-    def __init__(self, fs: HdfsFileSystem, path: str, reader: Any) -> None:
-        self._fs = fs
-        self._path = path
-        self._reader = reader
-        self._size = len(reader)
-
-    @property
-    def size(self) -> int:
-        return self._size
-
-    def read(self, offset: int, length: int) -> bytes:
-        # The client dies of a read beyond the end instead of raising.
-        length = min(length, self._size - offset)
-        if length <= 0 or offset < 0:
-            return b""
-        return bytes(
-            self._fs.call(self._path, lambda: self._reader.read_range(offset, length), again=True)
-        )
-
-    def close(self) -> None:
-        """Do nothing: nothing is held open."""
 
 
 class _Clients:

@@ -43,12 +43,14 @@ class HdfsUnavailableError(OSError):
     """HDFS did not do what it was asked, and may do it later: not reachable, or in safe mode.
 
     Attributes:
-        is_refusal: The NameNode said so, or there was no connection: certainly nothing was done.
+        is_refusal: Certainly nothing was done.
+        by_name_node: The NameNode said so; else a NameNode or a DataNode did not answer.
     """
 
-    def __init__(self, message: str, path: str, *, is_refusal: bool) -> None:
+    def __init__(self, message: str, path: str, *, is_refusal: bool, by_name_node: bool) -> None:
         super().__init__(errno.EAGAIN, message, path)
         self.is_refusal = is_refusal
+        self.by_name_node = by_name_node
 
 
 def translated(error: BaseException, path: str) -> OSError:
@@ -65,15 +67,23 @@ def translated(error: BaseException, path: str) -> OSError:
         return FileExistsError(errno.EEXIST, _first_line(text), path)
     if isinstance(error, PermissionError):
         return PermissionError(errno.EACCES, _first_line(text), path)
+    if isinstance(error, TimeoutError):
+        return TimeoutError(errno.ETIMEDOUT, error.strerror or _first_line(text), path)
     if isinstance(error, OSError):
-        refused = "Connection refused" in text
-        return HdfsUnavailableError(f"HDFS: {_first_line(text)}", path, is_refusal=refused)
+        return HdfsUnavailableError(
+            f"HDFS: {_first_line(text)}",
+            path,
+            is_refusal="Connection refused" in text,
+            by_name_node=False,
+        )
     match = _RPC_ERROR.match(text)
     if match is None:
         return OSError(errno.EIO, f"HDFS: {_first_line(text)}", path)
     kind, message = match[1].rpartition(".")[2], _first_line(match[2])
     if kind in _REFUSED_FOR_NOW:
-        return HdfsUnavailableError(f"HDFS: {kind}: {message}", path, is_refusal=True)
+        return HdfsUnavailableError(
+            f"HDFS: {kind}: {message}", path, is_refusal=True, by_name_node=True
+        )
     number = _NUMBERS.get(kind, errno.EIO)
     if number == errno.EIO and _TOO_FEW_NODES in message:
         running = _RUNNING.search(message)

@@ -261,14 +261,13 @@ class Hdfs:
         end = time.monotonic() + START_S
         while True:
             try:
+                self._check_data_nodes()
                 client = self.client()
                 probe = f"/.probe-{uuid.uuid4().hex}"
                 with client.create(probe, WriteOptions(replication=len(self._data_nodes))) as file:
                     file.write(b"probe")
                 client.delete(probe)
-                if self._live_data_nodes() == sum(node.is_running for node in self._data_nodes):
-                    return
-                raise LookupError("not all DataNodes are known yet")
+                return
             except Exception as error:
                 dead = [node for node in nodes if not node.is_running]
                 if time.monotonic() > end or self._name_node in dead:
@@ -276,10 +275,13 @@ class Hdfs:
                     raise AssertionError(f"HDFS does not come up: {told}") from error
                 time.sleep(0.1)
 
-    def _live_data_nodes(self) -> int:
-        page = f"{self._web}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
+    def _check_data_nodes(self) -> None:
+        """Raise unless the NameNode hears of all DataNodes; a file on a silent one takes long."""
+        page = f"{self._web}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystem"
         with urllib.request.urlopen(page, timeout=5) as answer:
-            return int(json.load(answer)["beans"][0]["NumLiveDataNodes"])
+            facts = json.load(answer)["beans"][0]
+        if facts["NumLiveDataNodes"] < len(self._data_nodes) or facts["StaleDataNodes"]:
+            raise LookupError("not all DataNodes are known yet")
 
 
 def write_configuration(path: Path, settings: dict[str, str]) -> None:

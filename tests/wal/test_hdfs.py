@@ -25,6 +25,7 @@ from penstock.wal import (
     remove_log,
     segment_path,
 )
+from penstock.wal._cli import main
 from penstock.wal._hdfs import HdfsFileSystem
 from tests.services.hdfs import Hdfs
 
@@ -243,6 +244,52 @@ def test_safe_mode_ends_a_call_only_after_the_patience(hdfs: Hdfs) -> None:
     finally:
         hdfs.set_safe_mode(False)
     assert impatient.is_folder("/later")
+
+
+FORKING = """
+import os, sys
+from penstock.wal import locate
+
+fs, path = locate(sys.argv[1])
+fs.make_folder(path)
+child = os.fork()
+if not child:
+    # The client's threads are not in this process: it makes a client of its own.
+    fs, path = locate(sys.argv[1])
+    fs.make_folder(path + "/child")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print(*fs.list_folder(path))
+"""
+
+
+def test_a_forked_process_has_its_own_client_and_the_default_comes_from_the_configuration(
+    hdfs: Hdfs,
+) -> None:
+    # Without a NameNode in the address it is that of HADOOP_CONF_DIR.
+    address = "hdfs://" + hdfs.path(hdfs.new_folder())
+    told = subprocess.run(
+        [sys.executable, "-c", FORKING, address],
+        env={**os.environ, "HADOOP_CONF_DIR": str(hdfs.conf_dir)},
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+    )
+    assert told.stdout == "child\n", told.stderr
+
+
+def test_the_command_line_looks_into_logs_on_hdfs(
+    killed_writer: tuple[str, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, last = killed_writer
+    assert main(["check", folder]) == 2
+    assert "being written, or its writer died" in capsys.readouterr().err
+    assert main(["repair", folder]) == 0
+    assert main(["check", folder]) == 0
+    assert "0 damaged places" in capsys.readouterr().out
+    assert main(["dump", folder]) == 0
+    assert len(capsys.readouterr().out.splitlines()) >= last + 1
+    assert main(["check", f"{folder}/none"]) == 2
 
 
 def test_other_file_systems_are_refused_with_what_to_use() -> None:
