@@ -41,6 +41,13 @@ __all__ = ["Setting", "Settings", "settings_table"]
 SPARK_PREFIX = "spark.streaming."
 OWN_PREFIX = "spark.penstock."
 
+_SPARK_ENCRYPTS = (
+    "spark.ssl.enabled",
+    "spark.ssl.rpc.enabled",
+    "spark.network.crypto.enabled",
+)
+"""Who has Spark encrypt its connections means these as well."""
+
 _OLDER_NAMES = {
     "spark.streaming.minRememberDuration": "spark.streaming.fileStream.minRememberDuration",
 }
@@ -385,6 +392,15 @@ class Settings:
         "The address on which the driver listens for receivers.",
         unset="that of the Spark driver, or loopback with a local master",
     )
+    tls_enabled: bool = _setting(
+        "spark.penstock.tls.enabled",
+        Flag(),
+        "false",
+        "Encrypt the connections between driver, receivers, block servers and batch tasks, by a "
+        "certificate that the driver makes for the application. Needs the package cryptography in "
+        "the driver. True by default where one of `spark.ssl.enabled`, `spark.ssl.rpc.enabled` "
+        "and `spark.network.crypto.enabled` is.",
+    )
     max_frame_bytes: int = _setting(
         "spark.penstock.maxFrameSize",
         Size(minimum=64 << 10, maximum=1 << 30),
@@ -434,6 +450,8 @@ class Settings:
             elif key.startswith(SPARK_PREFIX):
                 without_effect[key] = text
         _warn_of_settings_without_effect(without_effect)
+        if any(texts.get(key, "").strip().lower() == "true" for key in _SPARK_ENCRYPTS):
+            values.setdefault("tls_enabled", True)
         if batch_interval_ms is not None:
             values.setdefault("graceful_stop_timeout_ms", 10 * batch_interval_ms)
         settings = cls(**values)

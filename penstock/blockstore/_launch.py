@@ -24,6 +24,7 @@ import msgspec
 
 from penstock.blockstore._files import ApplicationFiles
 from penstock.errors import PenstockError
+from penstock.wire import TlsIdentity
 
 __all__ = [
     "BlockServerError",
@@ -73,6 +74,7 @@ class BlockServerLaunch:
     Attributes:
         application_id: Spark's.
         secret: The application's secret; not in the repr.
+        tls: Its certificate and key; None for connections without TLS.
         tracker_address: Host and port of the tracker's server.
         host: The name under which the tracker and tasks know this host.
         scratch_folder: Holds the lock file and the server's log; one per application, or shared.
@@ -96,6 +98,7 @@ class BlockServerLaunch:
     listen_host: str | None = None
     lease_s: float = 60.0
     remove_at_lease_end: bool = False
+    tls: TlsIdentity | None = None
 
     def address_to_listen_at(self) -> str:
         """Return the address of this host that others reach it by."""

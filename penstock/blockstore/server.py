@@ -116,7 +116,10 @@ class BlockServer:
         self._ending = self._loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._end, Ending.SIGNAL)
-        service = BlockService(self._launch.secret, self._files)
+        tls = self._launch.tls
+        service = BlockService(
+            self._launch.secret, self._files, ssl_context=tls.server_context() if tls else None
+        )
         try:
             address = await service.start(self._launch.address_to_listen_at())
             hello = RegisterBlockServer(self._launch.host, address, os.getpid())
@@ -173,6 +176,7 @@ class BlockServer:
             ask_timeout_s=max(1.0, min(30.0, self._launch.lease_s)),
             give_up_after_s=self._launch.lease_s,
             name="block-server",
+            ssl_context=self._launch.tls.client_context() if self._launch.tls else None,
         )
 
     # -- from the client's thread to the loop --------------------------------------------------

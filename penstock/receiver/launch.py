@@ -25,7 +25,7 @@ from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.supervisor import ReceiverSupervisor
 from penstock.settings import Settings
 from penstock.wal import SyncPolicy
-from penstock.wire import Client, WireError, WireOptions
+from penstock.wire import Client, TlsIdentity, WireError, WireOptions
 from penstock.wire.messages import Message, RegisterReceiver
 
 __all__ = ["ReceiverLaunch", "arena_name", "log_folder", "run_receiver"]
@@ -46,6 +46,7 @@ class ReceiverLaunch:
         receiver: The pickled `Receiver`.
         tracker_address: Host and port of the tracker's server.
         secret: The application's secret; not in the repr.
+        tls: Its certificate and key; None for connections without TLS.
         application_id: Spark's.
         settings: The application's settings.
         block_log_root: Folder under which the attempt makes its own log folder: on each host, or
@@ -71,6 +72,7 @@ class ReceiverLaunch:
     storage_level: tuple[bool, bool, bool, bool, int]
     executor_hosts: Mapping[str, str] = field(default_factory=dict)
     remove_at_lease_end: bool = False
+    tls: TlsIdentity | None = None
     host_root: str | None = None
 
     @property
@@ -110,6 +112,7 @@ def start_block_server(launch: ReceiverLaunch) -> None:
         block_server.BlockServerLaunch(
             application_id=launch.application_id,
             secret=launch.secret,
+            tls=launch.tls,
             tracker_address=launch.tracker_address,
             host=host_name(executor_id(), launch.executor_hosts),
             # Beside the logs, not among them.
@@ -293,6 +296,7 @@ class _Connect:
             give_up_after_s=settings.block_server_lease_s,
             name=f"receiver-{self._launch.stream_id}",
             options=WireOptions(max_frame_bytes=settings.max_frame_bytes),
+            ssl_context=self._launch.tls.client_context() if self._launch.tls else None,
         )
         client.connect()
         return client

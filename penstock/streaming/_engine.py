@@ -11,15 +11,15 @@ from penstock.clock import Clock
 from penstock.settings import Settings
 from penstock.streaming._durability import Durability
 from penstock.streaming._receivers import ReceiverSide
-from penstock.streaming._spark_jobs import SparkJobScope
-from penstock.streaming.checkpointer import Checkpointing
-from penstock.streaming.graph import BatchRuntime, DStreamGraph
-from penstock.streaming.input_info import InputInfoTracker
-from penstock.streaming.job_generator import JobGenerator
-from penstock.streaming.job_scheduler import JobScheduler, SchedulerStatistics
-from penstock.streaming.listener_bus import StreamingListenerBus
-from penstock.streaming.listener_events import StreamingStarted
+from penstock.streaming.checkpoint.checkpointer import Checkpointing
+from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
 from penstock.streaming.rates import RateBook
+from penstock.streaming.scheduler._spark_jobs import SparkJobScope
+from penstock.streaming.scheduler.input_info import InputInfoTracker
+from penstock.streaming.scheduler.job_generator import JobGenerator
+from penstock.streaming.scheduler.job_scheduler import JobScheduler, SchedulerStatistics
+from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
+from penstock.streaming.scheduler.listener_events import StreamingStarted
 from penstock.streaming.waiter import ContextWaiter
 
 if TYPE_CHECKING:

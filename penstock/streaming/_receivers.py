@@ -10,18 +10,18 @@ from penstock.blockstore import end_on_this_host
 from penstock.clock import Clock
 from penstock.settings import Settings
 from penstock.streaming._durability import Durability
+from penstock.streaming.dstream.graph import DStreamGraph
+from penstock.streaming.dstream.input_streams import ReceiverInputDStream
 from penstock.streaming.errors import PermanentReceiverError
-from penstock.streaming.graph import DStreamGraph
-from penstock.streaming.input_streams import ReceiverInputDStream
-from penstock.streaming.listener_bus import StreamingListenerBus
-from penstock.streaming.listener_events import (
+from penstock.streaming.rates import RateBook, RateController
+from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
+from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
+from penstock.streaming.scheduler.listener_events import (
     ReceiverError,
     ReceiverInfo,
     ReceiverStarted,
     ReceiverStopped,
 )
-from penstock.streaming.rates import RateBook, RateController
-from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
 from penstock.tracker.receiver_tracker import ReceiverTracker
 from penstock.tracker.receiver_tracking_info import ReceiverInfo as TrackedReceiver
 from penstock.wal import UnwritableFolderError

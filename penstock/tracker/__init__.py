@@ -46,7 +46,6 @@ from penstock.tracker.errors import (
     LedgerWriteError,
     NoExecutorsError,
     ReceiverPickleError,
-    TooFewSlotsError,
     TrackerError,
 )
 from penstock.tracker.received_block_tracker import (
@@ -90,7 +89,6 @@ __all__ = [
     "SparkCluster",
     "TaskEnd",
     "TaskLocation",
-    "TooFewSlotsError",
     "TrackerError",
     "TrackerState",
 ]

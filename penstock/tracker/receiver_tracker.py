@@ -32,13 +32,12 @@ from penstock.tracker.cluster import Cluster, SparkCluster
 from penstock.tracker.errors import (
     NoExecutorsError,
     ReceiverPickleError,
-    TooFewSlotsError,
 )
 from penstock.tracker.received_block_tracker import LedgerStatistics, ReceivedBlockTracker
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
 from penstock.tracker.receiver_tracking_info import ReceiverInfo, ReceiverState
 from penstock.wal import LogOptions, SyncPolicy, is_on_hdfs, locate
-from penstock.wire import WireOptions
+from penstock.wire import TlsIdentity, WireOptions
 from penstock.wire.messages import (
     CleanupOldBlocks,
     ReceivedBlockInfo,
@@ -140,6 +139,7 @@ class ReceiverTracker:
         self._lost_attempts: frozenset[str] = frozenset()
         self._on_gate = on_gate or (lambda report: None)
         self._secret = secrets.token_bytes(32)
+        self._tls = TlsIdentity.make() if self._settings.tls_enabled else None
         self._receivers = Receivers(
             {
                 stream_id: (name, receiver.preferredLocation())
@@ -173,7 +173,6 @@ class ReceiverTracker:
 
         Raises:
             IllegalStateError: It was started before.
-            TooFewSlotsError: The receivers would leave no slot for the batches.
             ReceiverPickleError: A receiver cannot be sent to an executor.
             NoExecutorsError: There is no executor.
             LogFolderInUseError, UnwritableFolderError, CorruptRecordError, LedgerRecoveryError:
@@ -185,7 +184,6 @@ class ReceiverTracker:
                 raise IllegalStateError("ReceiverTracker already started")
             self._state = TrackerState.STARTED
         try:
-            self._check_slots()
             self._pickled = {
                 stream_id: _pickle(stream_id, receiver)
                 for stream_id, receiver in self._receiver_objects.items()
@@ -306,11 +304,6 @@ class ReceiverTracker:
                 _CANCEL_S,
             )
 
-    def _check_slots(self) -> None:
-        slots, receivers = self._cluster.slots, len(self._receiver_objects)
-        if slots is not None and slots <= receivers:
-            raise TooFewSlotsError(self._cluster.master, slots, receivers)
-
     def _open_ledger(self) -> ReceivedBlockTracker:
         streams = self._receiver_objects
         if self._driver_log_folder is None:
@@ -339,6 +332,7 @@ class ReceiverTracker:
             host=host,
             port=self._settings.tracker_port,
             options=WireOptions(max_frame_bytes=self._settings.max_frame_bytes),
+            ssl_context=self._tls.server_context() if self._tls else None,
         )
         endpoint.handler = Control(
             ledger,
@@ -401,6 +395,7 @@ class ReceiverTracker:
             receiver=self._pickled[stream_id],
             tracker_address=self._address,
             secret=self._secret,
+            tls=self._tls,
             application_id=self._application_id,
             settings=self._settings,
             block_log_root=self._block_log_root,
@@ -476,6 +471,7 @@ class ReceiverTracker:
         return BlockAccess(
             servers=self._block_servers.addresses(),
             secret=self._secret,
+            tls=self._tls,
             fetch_timeout_s=self._settings.ask_timeout_s,
         )
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from penstock.streaming import DStream, StreamingContext
-from penstock.streaming.checkpoint import CheckpointFolder
+from penstock.streaming.checkpoint.folder import CheckpointFolder
 from tests.services.hdfs import Hdfs
 from tests.streaming.batches import batches
-from tests.streaming.recovering import BATCH_MS, ZERO_MS, Program
-from tests.streaming.test_checkpoint import checkpoint
-from tests.streaming.test_file_streams import FIRST_S, files_of
+from tests.streaming.checkpoint.recovering import BATCH_MS, ZERO_MS, Program
+from tests.streaming.checkpoint.test_checkpoint import checkpoint
+from tests.streaming.dstream.test_file_streams import FIRST_S, files_of
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.streaming.checkpoint import CheckpointFolder
+from penstock.streaming.checkpoint.folder import CheckpointFolder
 from tests.services.hdfs import Hdfs
 from tests.system.feeder import Feeder
 from tests.system.leftovers import await_that, block_servers, memory_files

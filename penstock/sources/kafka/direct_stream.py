@@ -30,11 +30,11 @@ from penstock.sources.kafka.strategies import (
     LocationStrategy,
     PerPartitionConfig,
 )
-from penstock.streaming.input_info import StreamInputInfo
-from penstock.streaming.input_streams import InputDStream
+from penstock.streaming.dstream.input_streams import InputDStream
+from penstock.streaming.scheduler.input_info import StreamInputInfo
 
 if TYPE_CHECKING:
-    from penstock.streaming.graph import DStreamGraph
+    from penstock.streaming.dstream.graph import DStreamGraph
 
 __all__ = ["DirectKafkaInputDStream", "DirectOptions"]
 

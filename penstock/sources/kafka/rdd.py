@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.sources.kafka._reading import Reading, as_records, read_chunks
 from penstock.sources.kafka.records import OffsetRange, TopicPartition
 from penstock.sources.kafka.strategies import LocationStrategy
-from penstock.streaming._deferred import Content, DeferredRDD, Source
+from penstock.streaming.kernels._deferred import Content, DeferredRDD, Source
 from penstock.tracker.cluster import SparkCluster
 from penstock.tracker.task_location import HostLocation, TaskLocation
 

@@ -18,7 +18,7 @@ from penstock.sources.kafka.strategies import (
     LocationStrategy,
     PerPartitionConfig,
 )
-from penstock.streaming.dstream import DStream
+from penstock.streaming.dstream.dstream import DStream
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
