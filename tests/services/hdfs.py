@@ -14,6 +14,7 @@ import time
 import urllib.request
 import uuid
 from pathlib import Path
+from typing import Any
 
 from hdfs_native import Client, WriteOptions
 
@@ -120,9 +121,10 @@ class Hdfs:
     """
 
     def __init__(self, folder: Path, data_nodes: int = 1, replication: int = 1) -> None:
-        port, web_port, *others = free_ports(2 + 4 * data_nodes)
+        port, web_port, *others = free_ports(2 + 3 * data_nodes)
         self.address = f"hdfs://127.0.0.1:{port}"
-        self._web = f"http://127.0.0.1:{web_port}"
+        self._name_web = f"127.0.0.1:{web_port}"
+        self._data_webs: list[str] = []
         common = {
             **_COMMON,
             "fs.defaultFS": self.address,
@@ -141,7 +143,8 @@ class Hdfs:
         )
         self._data_nodes = []
         for number in range(data_nodes):
-            data, ipc, web, _ = others[4 * number : 4 * number + 4]
+            data, ipc, web = others[3 * number : 3 * number + 3]
+            self._data_webs.append(f"127.0.0.1:{web}")
             self._data_nodes.append(
                 _Node(
                     folder / f"data-node-{number}",
@@ -276,12 +279,21 @@ class Hdfs:
                 time.sleep(0.1)
 
     def _check_data_nodes(self) -> None:
-        """Raise unless the NameNode hears of all DataNodes; a file on a silent one takes long."""
-        page = f"{self._web}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystem"
-        with urllib.request.urlopen(page, timeout=5) as answer:
-            facts = json.load(answer)["beans"][0]
-        if facts["NumLiveDataNodes"] < len(self._data_nodes) or facts["StaleDataNodes"]:
-            raise LookupError("not all DataNodes are known yet")
+        """Raise unless all DataNodes are with the NameNode; a file on another takes long."""
+        facts = _bean(self._name_web, "NameNode,name=FSNamesystem")
+        if facts["NumLiveDataNodes"] < len(self._data_webs) or facts["StaleDataNodes"]:
+            raise LookupError("the NameNode does not hear of all DataNodes")
+        # It may not have noticed yet that one was killed.
+        for web in self._data_webs:
+            actors = json.loads(_bean(web, "DataNode,name=DataNodeInfo")["BPServiceActorInfo"])
+            if [actor["ActorState"] for actor in actors] != ["RUNNING"]:
+                raise LookupError(f"the DataNode at {web} is not registered")
+
+
+def _bean(web: str, name: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://{web}/jmx?qry=Hadoop:service={name}", timeout=5) as answer:
+        found: dict[str, Any] = json.load(answer)["beans"][0]
+    return found
 
 
 def write_configuration(path: Path, settings: dict[str, str]) -> None:
