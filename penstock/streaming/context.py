@@ -141,6 +141,7 @@ class StreamingContext(InputOperations, RateOperations):
             CheckpointReadError: There are checkpoints, and none can be used.
             CheckpointVersionError: The newest was written by another version of Python, PySpark
                 or Penstock.
+            OSError: The folder cannot be looked into, such as one on an HDFS that is away.
         """
         if not callable(setupFunc):
             raise TypeError("setupFunc should be callable.")

@@ -135,9 +135,13 @@ class LogWriter:
             lock = lock_folder(fs, folder, application)
             try:
                 writer = cls._begun(folder, fs, lock, options, clock, user_header)
-                # Only now: whoever had the folder before can begin no segment any more.
-                left = [n for n in list_names(fs, folder)[0] if n < writer.first_segment]
-                fs.settle([segment_path(folder, number) for number in left])
+                try:
+                    # Only now: whoever had the folder before can begin no segment any more.
+                    left = [n for n in list_names(fs, folder)[0] if n < writer.first_segment]
+                    fs.settle([segment_path(folder, number) for number in left])
+                except BaseException:
+                    writer._chain.abandon()
+                    raise
             except BaseException:
                 lock.release()
                 raise

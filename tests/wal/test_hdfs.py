@@ -18,7 +18,6 @@ from penstock.wal import (
     LogReader,
     LogWriteError,
     LogWriter,
-    UnsupportedAddressError,
     check,
     locate,
     read_record,
@@ -290,8 +289,3 @@ def test_the_command_line_looks_into_logs_on_hdfs(
     assert main(["dump", folder]) == 0
     assert len(capsys.readouterr().out.splitlines()) >= last + 1
     assert main(["check", f"{folder}/none"]) == 2
-
-
-def test_other_file_systems_are_refused_with_what_to_use() -> None:
-    with pytest.raises(UnsupportedAddressError, match="Use hdfs://host:port/path"):
-        locate("s3a://bucket/logs")
