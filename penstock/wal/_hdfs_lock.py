@@ -31,6 +31,9 @@ __all__ = ["HdfsFolderLock"]
 
 _logger = logging.getLogger("penstock.wal")
 
+_held: set[str] = set()
+"""Tokens of the locks of this process; single additions and removals need no lock."""
+
 
 class _Owner(msgspec.Struct, frozen=True):
     """What the file holds. Host and process are recognised, the name is for people."""
@@ -48,8 +51,11 @@ class _Owner(msgspec.Struct, frozen=True):
 
     @property
     def is_alive_here(self) -> bool:
-        """Whether it is a living process that this one can see."""
-        return self.host == _host_id() and _started(self.pid) == self.started
+        """Whether it is a living process that this one can see, and still has the folder."""
+        if self.host != _host_id() or _started(self.pid) != self.started:
+            return False
+        # This process may have let go of a lock whose file it could not remove.
+        return self.pid != os.getpid() or self.token in _held
 
 
 class HdfsFolderLock:
@@ -70,6 +76,7 @@ class HdfsFolderLock:
         if before is not None:
             _logger.warning("taking the log folder of %s over from %s", path, before.name)
         self._put()
+        _held.add(self._owner.token)
 
     def _put(self) -> None:
         present = f"{self._path}.{self._owner.token}"
@@ -103,9 +110,12 @@ class HdfsFolderLock:
 
     def release(self) -> None:
         """Let others take it; one that was taken over, or cannot be reached, is left."""
+        _held.discard(self._owner.token)
         try:
-            self.check()
-            self._fs.remove(self._path)
+            # A stop does not wait for a NameNode; who comes next replaces a dead owner.
+            if self._fs.answers():
+                self.check()
+                self._fs.remove(self._path)
         except OSError as error:
             _logger.debug("%s is left: %s", self._path, error)
 

@@ -130,6 +130,19 @@ def test_a_living_writer_of_this_host_keeps_its_folder(hdfs: Hdfs) -> None:
     assert payloads(folder) == [b"still mine"]
 
 
+def test_a_lock_that_could_not_be_removed_is_in_nobodys_way(
+    hdfs: Hdfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = hdfs.new_folder()
+    with monkeypatch.context() as patched:
+        patched.setattr(HdfsFileSystem, "answers", lambda self: False)
+        writer_on(folder).close()
+    fs, path = locate(folder)
+    assert "LOCK" in fs.list_folder(path)
+    writer_on(folder).close()
+    assert "LOCK" not in fs.list_folder(path)
+
+
 def test_a_writer_that_was_replaced_writes_no_more(
     hdfs: Hdfs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
