@@ -86,6 +86,8 @@ class BlockServerLaunch:
         remove_at_lease_end: Whether the log folders are removed when the tracker is gone for
             good: True when nothing could be recovered from them, False when a restarted driver
             can. Memory files are removed in either case.
+        left_after_s: How long another application's memory file must have been in nobody's use
+            until it is removed.
     """
 
     application_id: str
@@ -98,6 +100,7 @@ class BlockServerLaunch:
     listen_host: str | None = None
     lease_s: float = 60.0
     remove_at_lease_end: bool = False
+    left_after_s: float = 60.0
     tls: TlsIdentity | None = None
 
     def address_to_listen_at(self) -> str:

@@ -22,6 +22,8 @@ from penstock.receiver._receiver import Receiver
 from penstock.receiver._uncaught import UncaughtErrors
 from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
 from penstock.receiver.rate_limiter import RateLimiter
+from penstock.receiver.shared_rate import SharedRate, SharedRatePlace
+from penstock.receiver.shared_rate_limiter import SharedRateLimiter
 from penstock.receiver.supervisor import ReceiverSupervisor
 from penstock.settings import Settings
 from penstock.wal import SyncPolicy
@@ -55,6 +57,7 @@ class ReceiverLaunch:
         storage_level: ``useDisk, useMemory, useOffHeap, deserialized, replication`` of a
             `StorageLevel`.
         executor_hosts: Executor id to host, as the driver knows them.
+        shared_rate: What is shared with other applications, or None.
         remove_at_lease_end: Whether the block server removes the log folders when the driver is
             gone for good: True if no restarted driver could recover from them.
         host_root: Folder on each host for what only that host keeps; None for `block_log_root`.
@@ -71,6 +74,7 @@ class ReceiverLaunch:
     sync: str
     storage_level: tuple[bool, bool, bool, bool, int]
     executor_hosts: Mapping[str, str] = field(default_factory=dict)
+    shared_rate: SharedRatePlace | None = None
     remove_at_lease_end: bool = False
     tls: TlsIdentity | None = None
     host_root: str | None = None
@@ -221,7 +225,6 @@ def _parts(
     ensure_block_server: Callable[[ReceiverLaunch], None],
 ) -> Parts:
     settings = launch.settings
-    limiter = RateLimiter.from_settings(settings)
 
     def open_storage() -> BlockStore:
         use_disk, use_memory = launch.storage_level[:2]
@@ -253,7 +256,7 @@ def _parts(
             first_block_number=first_block_number,
             block_store=storage,
             report=report,
-            limiter=limiter,
+            limiter=_limiter(launch, on_error),
             options=BlockGeneratorOptions(
                 block_interval_s=settings.block_interval_ms / 1000,
                 queue_size=settings.block_queue_size,
@@ -268,6 +271,14 @@ def _parts(
         make_generator=make_generator,
         ensure_block_server=lambda: ensure_block_server(launch),
     )
+
+
+def _limiter(launch: ReceiverLaunch, on_error: OnError) -> RateLimiter:
+    if launch.shared_rate is None:
+        return RateLimiter.from_settings(launch.settings)
+    limiter = SharedRateLimiter.from_settings(launch.settings)
+    limiter.shared = SharedRate(launch.shared_rate, on_error=on_error)
+    return limiter
 
 
 class _Connect:

@@ -24,7 +24,7 @@ Layout
 ===========================  =====================================================================
 `context`                    `StreamingContext`: inputs, settings, start, wait, stop
 `dstream/`                   streams, their operations, and the graph of nodes behind them
-`scheduler/`                 a batch at each tick, its jobs, the events of both
+`scheduler/`                 a batch at each tick, its jobs, the events of both, executors
 `checkpoint/`                the graph and the progress kept, and the context made again
 `rates/`                     whose limit holds, backpressure, groups
 `kernels/`                   what the operations do with records, in the tasks
@@ -53,8 +53,8 @@ after it was complete, and blocks are released once that is on the disk. A recov
 makes the batches again that were not complete, then those of the time between.
 
 Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generator``, ``job-<n>``
-(`spark.streaming.concurrentJobs` of them), ``listener-bus``, ``checkpoint-writer``, and those of
-the tracker.
+(`spark.streaming.concurrentJobs` of them), ``listener-bus``, ``checkpoint-writer``,
+``executor-allocation``, and those of the tracker.
 """
 
 from pyspark import StorageLevel

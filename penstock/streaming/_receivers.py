@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.blockstore import end_on_this_host
 from penstock.clock import Clock
+from penstock.receiver import SharedRatePlace
 from penstock.settings import Settings
 from penstock.streaming._durability import Durability
 from penstock.streaming.dstream.graph import DStreamGraph
@@ -65,6 +66,7 @@ class ReceiverSide:
         self._rates = rates
         self._controllers: list[RateController] = []
         self._is_local = (spark_context.master or "").startswith("local")
+        self._shared_rate = SharedRatePlace.of(settings) if nodes else None
         if nodes:
             self._tracker = ReceiverTracker(
                 spark_context,
@@ -81,6 +83,7 @@ class ReceiverSide:
                 keep_batches=keep_batches,
                 blocks_outlive_run=durability.keeps_blocks,
                 on_gate=rates.on_gate,
+                shared_rate=self._shared_rate,
             )
             self.blocks = self._tracker
 
@@ -88,6 +91,7 @@ class ReceiverSide:
         """Start the tracker, which starts the receivers.
 
         Raises:
+            SharedRateError: The server of the rate that is shared does not answer.
             UnwritableFolderError: A log folder on this host cannot be written.
             PenstockError: See `ReceiverTracker.start`.
         """
@@ -96,6 +100,9 @@ class ReceiverSide:
         if self._is_local:
             # Executors are on this host, so that what they would find can be said now.
             _check_writable(self._durability.host_root)
+        if self._shared_rate is not None:
+            # Receivers would wait for it, and nobody would see why.
+            self._shared_rate.check()
         # The first rates must be known before the first receiver registers.
         self._controllers = self._rates.start(
             self._settings, self._batch_ms, self._tracker.send_rate_update
@@ -103,6 +110,15 @@ class ReceiverSide:
         for controller in self._controllers:
             self._bus.add(controller)
         self._tracker.start()
+
+    @property
+    def count(self) -> int:
+        """How many receivers there are."""
+        return 0 if self._tracker is None else len(self._tracker.get_all_receiver_info())
+
+    def executors(self) -> frozenset[str] | None:
+        """Return the executors that hold receivers; None while one is being placed."""
+        return frozenset() if self._tracker is None else self._tracker.allocated_executors()
 
     def stop_receiving(self, graceful: bool, timeout_s: float) -> None:
         """Stop the receivers; when graceful, their last blocks are stored and reported first."""

@@ -16,7 +16,7 @@ from pyspark import cloudpickle
 from penstock.blockstore import BlockAccess
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
-from penstock.receiver import Receiver, ReceiverLaunch
+from penstock.receiver import Receiver, ReceiverLaunch, SharedRatePlace
 from penstock.settings import Settings
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._control import Control
@@ -93,6 +93,7 @@ class ReceiverTracker:
         blocks_outlive_run: bool = True,
         cluster: Cluster | None = None,
         on_gate: Callable[[ReportGate], None] | None = None,
+        shared_rate: SharedRatePlace | None = None,
     ) -> None:
         """Make a tracker; nothing happens before `start`.
 
@@ -117,6 +118,7 @@ class ReceiverTracker:
             cluster: In place of the Spark application.
             on_gate: Is told how the receivers' gates are used, on the tracker's control thread;
                 must not block.
+            shared_rate: What the receivers share with those of other applications.
         """
         if cluster is None:
             if spark_context is None:
@@ -138,6 +140,7 @@ class ReceiverTracker:
         self._blocks_outlive_run = blocks_outlive_run
         self._lost_attempts: frozenset[str] = frozenset()
         self._on_gate = on_gate or (lambda report: None)
+        self._shared_rate = shared_rate
         self._secret = secrets.token_bytes(32)
         self._tls = TlsIdentity.make() if self._settings.tls_enabled else None
         self._receivers = Receivers(
@@ -405,6 +408,7 @@ class ReceiverTracker:
                 self._receiver_objects[stream_id].storageLevel
             ),
             executor_hosts=hosts,
+            shared_rate=self._shared_rate,
         )
 
     def stop_all_receivers(self) -> None:
@@ -418,6 +422,21 @@ class ReceiverTracker:
             stream_id
             for stream_id, info in self._receivers.infos().items()
             if info.state is not ReceiverState.INACTIVE
+        )
+
+    def allocated_executors(self) -> frozenset[str] | None:
+        """Return the executors that run receivers (Spark's ``allocatedExecutors``).
+
+        None while a job of a receiver was submitted and the receiver has not registered: it may be
+        in any of them.
+        """
+        infos = self._receivers.infos().values()
+        if any(info.state is ReceiverState.SCHEDULED for info in infos):
+            return None
+        return frozenset(
+            info.running.executor_id
+            for info in infos
+            if info.state is ReceiverState.ACTIVE and info.running is not None
         )
 
     def get_all_receiver_info(self) -> dict[int, ReceiverInfo]:
