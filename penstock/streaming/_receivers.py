@@ -75,12 +75,13 @@ class ReceiverSide:
                 application_id=run_id,
                 driver_log_folder=durability.driver_log_folder,
                 block_log_root=durability.block_log_root,
+                host_root=durability.host_root,
                 sync=durability.sync,
                 events=_TrackerEvents(bus, on_error, rates),
                 clock=clock,
-                remove_files=durability.scratch is not None,
+                remove_files=not durability.keeps_blocks,
                 keep_batches=keep_batches,
-                blocks_outlive_run=durability.scratch is None,
+                blocks_outlive_run=durability.keeps_blocks,
                 on_gate=rates.on_gate,
                 shared_rate=self._shared_rate,
             )
@@ -98,7 +99,7 @@ class ReceiverSide:
             return
         if self._is_local:
             # Executors are on this host, so that what they would find can be said now.
-            _check_writable(self._durability.block_log_root)
+            _check_writable(self._durability.host_root)
         if self._shared_rate is not None:
             # Receivers would wait for it, and nobody would see why.
             self._shared_rate.check()
@@ -135,7 +136,7 @@ class ReceiverSide:
             # lease.
             end_on_this_host(
                 self._run_id,
-                block_log_root=self._durability.block_log_root,
+                block_log_root=self._durability.host_root,
                 memory_folder=self._memory_dir,
             )
 

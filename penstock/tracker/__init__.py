@@ -24,6 +24,7 @@ Layout:
   thread of its own. ``_receiver_task``: what that job runs in the executor. ``cluster``: what
   is asked of Spark.
 - ``_endpoint``: the messages. ``_block_servers``: who serves which host's blocks.
+  ``_shared_logs``: deletes what ended receivers left on HDFS.
 - ``receiver_tracker``: `ReceiverTracker`, which owns all of these.
 
 The life of a block here: added (logged, waiting), allocated to a batch (logged, before any job),

@@ -10,7 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-POM = Path(__file__).with_name("pom.xml")
+_HERE = Path(__file__).parent
+_POMS = ("pom.xml", "hdfs.pom.xml", "kafka.pom.xml")
 FETCH_S = 300
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
@@ -19,10 +20,15 @@ class JarsMissingError(Exception):
     """The jars are not there and cannot be fetched; the message says what to install."""
 
 
-def jars() -> Path:
-    """Return the folder of the jars; fetch them when they are not there."""
+def jars(service: str) -> Path:
+    """Return the folder of a service's jars; fetch those of all when they are not there."""
+    return _all_jars() / service
+
+
+def _all_jars() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
-    folder = cache / f"services-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
+    poms = b"".join((_HERE / name).read_bytes() for name in _POMS)
+    folder = cache / f"services-{hashlib.sha256(poms).hexdigest()[:12]}"
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)
@@ -36,10 +42,12 @@ def jars() -> Path:
 def _fetch(folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise JarsMissingError("the tests of Kafka need Maven (`mvn`), for the broker's jars")
+        raise JarsMissingError(
+            "the tests of Kafka and HDFS need Maven (`mvn`), for the jars of the servers"
+        )
     part = folder.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
-    command = [maven, "-B", "-q", "-f", str(POM), _PLUGIN, f"-DoutputDirectory={part}"]
+    command = [maven, "-B", "-q", "-f", str(_HERE / "pom.xml"), _PLUGIN, f"-Djars={part}"]
     try:
         subprocess.run(command, check=True, timeout=FETCH_S, capture_output=True, text=True)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
@@ -50,7 +58,7 @@ def _fetch(folder: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        jars()
+        _all_jars()
     except JarsMissingError as error:
         # The tests that need them skip, and say so; in CI that is a failure.
         print(error, file=sys.stderr)

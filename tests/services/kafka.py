@@ -16,6 +16,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 
 from tests.services.jars import jars
+from tests.services.ports import free_ports
 
 START_S = 60.0
 STOP_S = 20.0
@@ -54,7 +55,7 @@ class Broker:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._port, controller = _free_ports(2)
+        self._port, controller = free_ports(2)
         self.address = f"127.0.0.1:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
         self._properties = folder / "server.properties"
@@ -74,7 +75,7 @@ class Broker:
     def _java(self, main: str, *arguments: str) -> list[str]:
         home = os.environ.get("JAVA_HOME")
         java = os.path.join(home, "bin", "java") if home else "java"
-        classes = os.path.join(str(jars()), "*")
+        classes = os.path.join(str(jars("kafka")), "*")
         small = ["-Xmx384m", "-Xms384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         return [java, *small, "-cp", classes, main, *arguments, str(self._properties)]
 
@@ -144,12 +145,3 @@ class Broker:
             producer.flush(START_S)
         finally:
             producer.close()
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
