@@ -33,7 +33,8 @@ the names of Spark's DStream classes.
 `input_streams`              queues and receivers
 `file_input_stream`          files that appear in a folder
 `input_operations`           the streams of files and sockets, as methods of the context
-`receiver_dstream`,          the stream of a receiver, whose rate can be set; the rates of all
+`rated_dstream`,             streams whose rate can be set, of receivers and direct ones; the
+`receiver_dstream`,          rates of all
 `rate_operations`
 `rates`                      a room of its own: whose limit holds, backpressure, groups
 `derived_streams`            narrow operations, shuffles, functions of RDDs
@@ -101,6 +102,7 @@ from penstock.streaming.errors import (
 from penstock.streaming.job_scheduler import SchedulerStatistics
 from penstock.streaming.listener import StreamingListener
 from penstock.streaming.map_with_state import MapWithStateDStream
+from penstock.streaming.rated_dstream import RatedDStream
 from penstock.streaming.rates import GroupRate, RateGroup, RateSource, StreamRate
 from penstock.streaming.receiver_dstream import ReceiverDStream
 from penstock.streaming.state import (
@@ -126,6 +128,7 @@ __all__ = [
     "PermanentReceiverError",
     "RateGroup",
     "RateSource",
+    "RatedDStream",
     "ReceiverDStream",
     "SchedulerStatistics",
     "State",

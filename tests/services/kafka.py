@@ -50,9 +50,13 @@ class Broker:
 
     Args:
         folder: An empty folder for its configuration and its data.
+
+    Attributes:
+        engine: The client by which streams of the tests read it.
     """
 
     def __init__(self, folder: Path) -> None:
+        self.engine = "kafka-python"
         self._folder = folder
         self._port, controller = _free_ports(2)
         self.address = f"127.0.0.1:{self._port}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.sources.kafka._reading import Reading, as_records, read_chunks
+from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.records import OffsetRange, TopicPartition
 from penstock.sources.kafka.strategies import LocationStrategy
 from penstock.streaming._deferred import Content, DeferredRDD, Source
@@ -16,7 +18,9 @@ from penstock.tracker.cluster import SparkCluster
 from penstock.tracker.task_location import HostLocation, TaskLocation
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark import RDD, SparkContext
+    from pyspark.sql import DataFrame
 
 __all__ = ["KafkaRDD", "places"]
 
@@ -62,6 +66,23 @@ class KafkaRDD(DeferredRDD):
         super().__init__(sc, source, partial(_records, reading), content=content)
         self.offsetRanges = tuple(ranges)
         self._reading = reading
+
+    def dataframe(self, layout: Layout) -> DataFrame:
+        """Return the records as a DataFrame; tasks make Arrow columns of them in bulk.
+
+        Args:
+            layout: The columns.
+        """
+        from pyspark.sql import SparkSession
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        spark = SparkSession(self.ctx)
+        schema = from_arrow_schema(layout.schema)
+        if self.content is not Content.UNKNOWN:
+            return spark.createDataFrame([], schema)
+        parts = self._parts.map(lambda part: (pickle.dumps(part),))
+        frame = spark.createDataFrame(parts, "part binary")
+        return frame.mapInArrow(partial(_batches, self._reading, layout), schema)
 
     def count(self) -> int:
         """Return the number of records; tasks read them and make no objects of ours."""
@@ -118,6 +139,15 @@ def _records(reading: Reading, _: int, parts: Iterable[_Part]) -> Iterator[Any]:
     return chain.from_iterable(
         as_records(reading.params, chunk) for part in parts for chunk in read_chunks(reading, *part)
     )
+
+
+def _batches(
+    reading: Reading, layout: Layout, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for part in batch.column(0).to_pylist():
+            for chunk in read_chunks(reading, *pickle.loads(part)):
+                yield layout.batch(chunk)
 
 
 def _counts(reading: Reading, parts: Iterable[_Part]) -> Iterator[int]:

@@ -11,8 +11,15 @@ from tests.services.jars import JarsMissingError
 from tests.services.kafka import Broker
 
 
+@pytest.fixture(params=["kafka-python", "confluent-kafka"])
+def broker(started: Broker, request: pytest.FixtureRequest) -> Broker:
+    """The broker, read by each of the clients."""
+    started.engine = request.param
+    return started
+
+
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     try:
         made = Broker(tmp_path_factory.mktemp("kafka"))
     except JarsMissingError as error:

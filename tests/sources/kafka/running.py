@@ -19,7 +19,12 @@ from tests.streaming.batches import Batches
 
 
 def params(broker: Broker, **settings: Any) -> dict[str, Any]:
-    return {"bootstrap.servers": broker.address, "auto.offset.reset": "earliest", **settings}
+    return {
+        "bootstrap.servers": broker.address,
+        "auto.offset.reset": "earliest",
+        "penstock.engine": broker.engine,
+        **settings,
+    }
 
 
 def numbers(begin: int, end: int) -> list[bytes]:
