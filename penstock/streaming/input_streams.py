@@ -209,5 +209,5 @@ class ReceiverInputDStream(InputDStream):
         access = runtime.received_blocks.block_access
         frame = blocks_to_dataframe(spark, blocks, access, schema)
         if blocks:
-            self._last_schema = to_arrow_schema(frame.schema)
+            self._last_schema = to_arrow_schema(frame.schema, timezone="UTC")
         return frame

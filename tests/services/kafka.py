@@ -66,6 +66,8 @@ class Broker:
             _PROPERTIES.format(port=self._port, controller=controller, folder=folder)
         )
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # One that began with a dash would be taken for an option.
+        cluster = cluster.replace("-", "A")
         with open(folder / "format.log", "wb") as log:
             subprocess.run(
                 self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c"),

@@ -240,14 +240,18 @@ class AvroFormat(ValueFormat):
 
 
 def _whole(read: Any, data: bytes, start: int, writer: Any, reader: Any) -> Any:
-    stream = io.BytesIO(data)
+    # Where the last bytes are missing, the reader would take what it finds. It finds one more.
+    stream = io.BytesIO(data + b"\0")
     stream.seek(start)
     try:
         value = read(stream, writer, reader)
     except (EOFError, IndexError, KeyError, StopIteration) as error:
         raise ValueError(f"it ends too early or is no Avro: {error!r}") from error
-    if stream.tell() != len(data):
-        raise ValueError(f"{len(data) - stream.tell()} bytes are left over")
+    left = len(data) - stream.tell()
+    if left < 0:
+        raise ValueError("it ends too early")
+    if left > 0:
+        raise ValueError(f"{left} bytes are left over")
     return value
 
 
@@ -258,4 +262,4 @@ def _as_arrow(schema: StructType | pa.Schema | str) -> pa.Schema:
     from pyspark.sql.types import StructType
 
     fields: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    return to_arrow_schema(fields)
+    return to_arrow_schema(fields, timezone="UTC")
