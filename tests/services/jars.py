@@ -19,27 +19,27 @@ class JarsMissingError(Exception):
     """The jars are not there and cannot be fetched; the message says what to install."""
 
 
-def jars() -> Path:
-    """Return the folder of the jars; fetch them when they are not there."""
+def jars(pom: Path = POM) -> Path:
+    """Return the folder of the jars that a file names; fetch them when they are not there."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
-    folder = cache / f"services-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
+    folder = cache / f"services-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "services.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            _fetch(folder)
+            _fetch(pom, folder)
     return folder
 
 
-def _fetch(folder: Path) -> None:
+def _fetch(pom: Path, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise JarsMissingError("the tests of Kafka need Maven (`mvn`), for the broker's jars")
     part = folder.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
-    command = [maven, "-B", "-q", "-f", str(POM), _PLUGIN, f"-DoutputDirectory={part}"]
+    command = [maven, "-B", "-q", "-f", str(pom), _PLUGIN, f"-DoutputDirectory={part}"]
     try:
         subprocess.run(command, check=True, timeout=FETCH_S, capture_output=True, text=True)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:

@@ -55,7 +55,8 @@ class KafkaReceiver(Receiver):
         topics: The topics.
         kafkaParams: The client's settings; `group.id` is needed.
         convert: Makes what is stored of a `KafkaRecord`; None for its value. It runs in the
-            executor, for each record.
+            executor, for each record. A record for which it raises is dropped, and reported as an
+            error of the receiver with its place. A deserializer's is, too.
         storageLevel: Which copies of a block must exist.
         columns: Whether records are stored with all that Kafka has of them, as columns for
             `foreachBatch`, and not as values only.
@@ -198,7 +199,8 @@ class KafkaReceiver(Receiver):
             place.setdefault(topic, {})[str(number)] = offset
         durable = partial(self._offsets.note_durable, partition, end)
         try:
-            self.store(self._data_of(chunk), position=place, ack=durable)
+            data = self._data_of(partition, chunk)
+            self.store(data, position=place, ack=durable)
         except RecordTooLargeError as error:
             if len(chunk) == 1:
                 told = (
@@ -211,14 +213,29 @@ class KafkaReceiver(Receiver):
             return
         self._offsets.note_stored(partition, end)
 
-    def _data_of(self, chunk: Chunk) -> Any:
+    def _data_of(self, partition: TopicPartition, chunk: Chunk) -> Any:
         if self.layout is not None:
             return self.layout.batch(chunk)
+        if self.convert is None and self.params.value_deserializer is None:
+            return chunk.values()
+        try:
+            return self._made_of(chunk)
+        except Exception as error:  # noqa: BLE001  # the program's function; the record is told
+            if len(chunk) > 1:
+                first, second = chunk.parts(len(chunk) // 2)
+                return [*self._data_of(partition, first), *self._data_of(partition, second)]
+            self.reportError(
+                f"A record of {partition.topic} {partition.partition} at {chunk.end - 1} is "
+                f"dropped, because its function raised {error!r}",
+                error,
+            )
+            return []
+
+    def _made_of(self, chunk: Chunk) -> list[Any]:
+        records = as_records(self.params, chunk)
         if self.convert is not None:
-            return list(map(self.convert, as_records(self.params, chunk)))
-        if self.params.value_deserializer is not None:
-            return [each.value for each in as_records(self.params, chunk)]
-        return chunk.values()
+            return list(map(self.convert, records))
+        return [each.value for each in records]
 
     # -- offsets ---------------------------------------------------------------------------------
 

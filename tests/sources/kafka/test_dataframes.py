@@ -21,7 +21,7 @@ from penstock.sources.kafka import (
     LocationStrategies,
     OffsetRange,
 )
-from tests.services.kafka import Broker
+from tests.services.kafka import Kafka
 from tests.sources.kafka.running import params, subscribe
 from tests.streaming.batches import batches
 from tests.system.running import run_on
@@ -52,7 +52,7 @@ READER = {
 class Frames:
     """The rows of each batch of a direct stream."""
 
-    def __init__(self, run: Any, broker: Broker, topic: str, **options: Any) -> None:
+    def __init__(self, run: Any, broker: Kafka, topic: str, **options: Any) -> None:
         self.rows: list[list[Any]] = []
         self.schemas: list[str] = []
         self.ranges: list[Any] = []
@@ -67,7 +67,7 @@ class Frames:
         self.rows.append(sorted(frame.collect(), key=lambda row: (row.partition, row.offset)))
 
 
-def test_a_batch_has_the_columns_of_sparks_kafka_source(sc: Any, broker: Broker) -> None:
+def test_a_batch_has_the_columns_of_sparks_kafka_source(sc: Any, broker: Kafka) -> None:
     topic = broker.create_topic(2)
     producer = broker.producer()
     at_ms = 1_700_000_000_123
@@ -92,7 +92,7 @@ def test_a_batch_has_the_columns_of_sparks_kafka_source(sc: Any, broker: Broker)
     assert found.ranges[1] == (OffsetRange(topic, 0, 2, 2), OffsetRange(topic, 1, 1, 2))
 
 
-def test_a_receiver_stores_the_same_columns(sc: Any, broker: Broker) -> None:
+def test_a_receiver_stores_the_same_columns(sc: Any, broker: Kafka) -> None:
     topic = broker.create_topic()
     broker.send(topic, 0, [b'{"id": %d}' % number for number in range(20)])
     given = params(broker, **{"group.id": f"g-{topic}"})
@@ -114,7 +114,7 @@ def test_a_receiver_stores_the_same_columns(sc: Any, broker: Broker) -> None:
 
 
 def test_poison_among_json_is_kept_apart_and_everything_else_is_read(
-    sc: Any, started: Broker
+    sc: Any, started: Kafka
 ) -> None:
     topic = started.create_topic()
     poison = {
@@ -144,7 +144,7 @@ def test_poison_among_json_is_kept_apart_and_everything_else_is_read(
             assert row.value.id == (None if number == 4 else number)
 
 
-def test_json_is_read_in_bulk_with_nulls_between(sc: Any, started: Broker) -> None:
+def test_json_is_read_in_bulk_with_nulls_between(sc: Any, started: Kafka) -> None:
     topic = started.create_topic()
     producer = started.producer()
     for number in range(100):
@@ -200,7 +200,7 @@ def avro(schema: dict[str, Any], value: dict[str, Any]) -> bytes:
 
 
 def test_avro_of_a_registry_is_read_as_the_latest_schema(
-    sc: Any, started: Broker, registry: str
+    sc: Any, started: Kafka, registry: str
 ) -> None:
     topic = started.create_topic()
     good = [b"\0\0\0\0\1" + avro(WRITER, {"id": each, "old": "x"}) for each in range(50)]
@@ -221,7 +221,7 @@ def test_avro_of_a_registry_is_read_as_the_latest_schema(
     ]
 
 
-def test_avro_without_a_registry_has_logical_types(sc: Any, started: Broker) -> None:
+def test_avro_without_a_registry_has_logical_types(sc: Any, started: Kafka) -> None:
     schema = {
         "type": "record",
         "name": "R",
