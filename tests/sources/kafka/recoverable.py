@@ -14,7 +14,7 @@ from penstock.sources.kafka import ConsumerStrategies, KafkaUtils, LocationStrat
 from penstock.streaming import StreamingContext
 
 BATCH_S = 0.5
-RATE = "4000"
+RATE = "2000"
 
 
 def main() -> None:

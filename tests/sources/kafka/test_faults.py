@@ -92,11 +92,11 @@ def test_a_driver_that_is_killed_reads_the_same_ranges_again(
         "results": str(results),
     }
     for partition in range(2):
-        started.send(topic, partition, numbers(partition * 20_000, partition * 20_000 + 20_000))
+        started.send(topic, partition, numbers(partition * 5000, partition * 5000 + 5000))
     for attempt in range(2):
         program = _program(given)
         try:
-            enough = 3 if attempt == 0 else 10
+            enough = 2 if attempt == 0 else 5
             _until(lambda: time.sleep(0.05), lambda e=enough: len(_complete(results)) >= e)
         finally:
             os.killpg(program.pid, signal.SIGKILL)
@@ -155,10 +155,13 @@ def test_tls_and_sasl_are_handed_to_the_client_and_a_wrong_password_is_told_with
     with settings(sc, timeout), batches(sc) as program:
         wrong = {"sasl.password": "another-of-mine"}
         Direct(program, subscribe(mortal, topic, **secure, **wrong))
-        with pytest.raises(KafkaUnavailableError, match=r"(?i)authentication") as raised:
+        with pytest.raises(KafkaUnavailableError, match="security settings") as raised:
             program.start()
     told = f"{caplog.text} {raised.value!r} {raised.value.__cause__!r}"
     assert "of-mine" not in told
+    if mortal.engine == "confluent-kafka":
+        # The other one does not say more than that there is no answer.
+        assert "Authentication failed" in str(raised.value)
 
 
 def test_a_record_whose_function_raises_is_dropped_and_told(

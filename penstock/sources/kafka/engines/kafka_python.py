@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -66,6 +67,18 @@ _our_fields = itemgetter(0, 1, 3, 4, 5, 6, 7, 8)
 _make = partial(tuple.__new__, KafkaRecord)
 _offset = attrgetter("offset")
 _value = attrgetter("value")
+
+
+class _NoPasswords(logging.Filter):
+    """Drops what the client logs of its log-in: at the level DEBUG it writes out what it sends."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        told = record.getMessage()
+        return "auth_bytes" not in told and not (record.name.endswith("parser") and "Send" in told)
+
+
+for _name in ("kafka.protocol.parser", "kafka.net.connection"):
+    logging.getLogger(_name).addFilter(_NoPasswords())
 
 
 @contextmanager
