@@ -69,9 +69,8 @@ def fill(broker, records):
     return topic
 
 
-def read(way, engine, broker, topics, parent):
+def read(way, engine, records, broker, topics, parent):
     folder = tempfile.mkdtemp(dir=parent)
-    records = RECORDS[engine]
     given = {
         "way": way,
         "engine": engine,
@@ -103,11 +102,13 @@ def main():
     try:
         broker.start()
         tell({"progress": "the topics are filled"})
-        topics = {records: fill(broker, records) for records in set(RECORDS.values())}
+        scale = options.get("scale", 1)
+        sizes = {engine: int(RECORDS[engine] * scale) for _, engine in ways}
+        topics = {size: fill(broker, size) for size in set(sizes.values())}
         speeds = {}
         for way in ways:
             tell({"progress": f"{way[0]} with {way[1]}"})
-            speeds[way] = read(*way, broker, topics, folder)
+            speeds[way] = read(*way, sizes[way[1]], broker, topics, folder)
             tell({"progress": f"{way[0]} with {way[1]}: {speeds[way]:,.0f} records/s"})
         figures = {
             name: speeds[one] / speeds[other]

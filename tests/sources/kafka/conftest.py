@@ -14,6 +14,12 @@ from tests.services.kafka import Broker, Kafka
 NAMED = "PENSTOCK_TEST_KAFKA"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let batches wait for brokers of a busy machine, instead of taking nothing with a warning."""
+    monkeypatch.setattr("penstock.sources.kafka.direct_stream._ASK_S", 30.0)
+
+
 @pytest.fixture(params=ENGINES)
 def broker(started: Kafka, request: pytest.FixtureRequest) -> Kafka:
     """Brokers, read by each of the clients."""

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import json
 import threading
-from collections.abc import Iterator
-from datetime import datetime, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from datetime import datetime
 from typing import Any
 
-import fastavro
 import pytest
 
 from penstock.sources.kafka import (
-    AvroFormat,
     JsonFormat,
     KafkaReceiver,
     KafkaUtils,
@@ -33,20 +27,6 @@ SCHEMA = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
     "timestamp:timestamp,timestampType:int,headers:array<struct<key:string,value:binary>>>"
 )
-
-WRITER = {
-    "type": "record",
-    "name": "Trade",
-    "fields": [{"name": "id", "type": "long"}, {"name": "old", "type": "string"}],
-}
-READER = {
-    "type": "record",
-    "name": "Trade",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "venue", "type": "string", "default": "none"},
-    ],
-}
 
 
 class Frames:
@@ -92,10 +72,10 @@ def test_a_batch_has_the_columns_of_sparks_kafka_source(sc: Any, broker: Kafka) 
     assert found.ranges[1] == (OffsetRange(topic, 0, 2, 2), OffsetRange(topic, 1, 1, 2))
 
 
-def test_a_receiver_stores_the_same_columns(sc: Any, broker: Kafka) -> None:
-    topic = broker.create_topic()
-    broker.send(topic, 0, [b'{"id": %d}' % number for number in range(20)])
-    given = params(broker, **{"group.id": f"g-{topic}"})
+def test_a_receiver_stores_the_same_columns(sc: Any, started: Kafka) -> None:
+    topic = started.create_topic()
+    started.send(topic, 0, [b'{"id": %d}' % number for number in range(20)])
+    given = params(started, **{"group.id": f"g-{topic}"})
     rows: list[Any] = []
     enough = threading.Event()
 
@@ -142,104 +122,3 @@ def test_poison_among_json_is_kept_apart_and_everything_else_is_read(
         else:
             assert (row.corrupt, row.error) == (None, None)
             assert row.value.id == (None if number == 4 else number)
-
-
-def test_json_is_read_in_bulk_with_nulls_between(sc: Any, started: Kafka) -> None:
-    topic = started.create_topic()
-    producer = started.producer()
-    for number in range(100):
-        value = None if number % 10 == 0 else json.dumps({"id": number, "at": {"x": 0.5}}).encode()
-        producer.send(topic, value, b"k")
-    producer.close()
-    with batches(sc) as run:
-        found = Frames(
-            run, started, topic, values=JsonFormat("id int, at struct<x double>, day timestamp")
-        )
-        run.run(1)
-    rows = found.rows[0]
-    assert [row.value and (row.value.id, row.value.at.x) for row in rows] == [
-        None if number % 10 == 0 else (number, 0.5) for number in range(100)
-    ]
-    assert {row.error for row in rows} == {None}
-
-
-@pytest.fixture
-def registry() -> Iterator[str]:
-    """A stand-in for a schema registry: its jars are not with Maven Central."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            schemas = {"/schemas/ids/1": WRITER, "/subjects/trades-value/versions/latest": READER}
-            schema = schemas.get(self.path.split("?")[0])
-            told: dict[str, Any] = {"error_code": 40403, "message": "not found"}
-            if schema is not None:
-                told = {"subject": "trades-value", "version": 1, "id": 2}
-                told["schema"] = json.dumps(schema)
-            body = json.dumps(told).encode()
-            self.send_response(404 if schema is None else 200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def avro(schema: dict[str, Any], value: dict[str, Any]) -> bytes:
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(dict(schema)), value)
-    return stream.getvalue()
-
-
-def test_avro_of_a_registry_is_read_as_the_latest_schema(
-    sc: Any, started: Kafka, registry: str
-) -> None:
-    topic = started.create_topic()
-    good = [b"\0\0\0\0\1" + avro(WRITER, {"id": each, "old": "x"}) for each in range(50)]
-    started.send(topic, 0, [*good, b"plain", b"\0\0\0\0\7x", good[0] + b"rest", good[0][:-1]])
-    values = AvroFormat(registry={"url": registry}, subject="trades-value")
-    with batches(sc) as run:
-        found = Frames(run, started, topic, values=values)
-        run.run(1)
-    rows = found.rows[0]
-    assert [tuple(row.value) for row in rows[:50]] == [(each, "none") for each in range(50)]
-    assert {row.error for row in rows[:50]} == {None}
-    assert [row.value for row in rows[50:]] == [None] * 4
-    assert [row.error[:20] for row in rows[50:]] == [
-        "it is not in the wir",
-        "the registry has no ",
-        "4 bytes are left ove",
-        "it ends too early",
-    ]
-
-
-def test_avro_without_a_registry_has_logical_types(sc: Any, started: Kafka) -> None:
-    schema = {
-        "type": "record",
-        "name": "R",
-        "fields": [
-            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-            {"name": "tags", "type": {"type": "array", "items": "string"}},
-            {"name": "maybe", "type": ["null", "int"]},
-            {"name": "counts", "type": {"type": "map", "values": "long"}},
-        ],
-    }
-    at = datetime(2026, 5, 4, 3, 2, 1, tzinfo=timezone.utc)
-    topic = started.create_topic()
-    value = {"at": at, "tags": ["a"], "maybe": None, "counts": {"b": 2}}
-    started.send(topic, 0, [avro(schema, value)])
-    with batches(sc) as run:
-        found = Frames(run, started, topic, values=AvroFormat(json.dumps(schema)))
-        run.run(1)
-    (row,) = found.rows[0]
-    assert row.error is None
-    assert row.value.at.astimezone(timezone.utc) == at
-    assert (row.value.tags, row.value.maybe, row.value.counts) == (["a"], None, {"b": 2})

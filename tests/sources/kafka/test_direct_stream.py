@@ -176,7 +176,9 @@ def test_partitions_and_topics_that_come_later_are_read_from_their_first_record(
     assert sorted(direct.values()) == list(range(9))
 
 
-def test_a_broker_that_is_killed_and_started_again_loses_nothing(sc: Any, mortal: Broker) -> None:
+def test_a_broker_that_is_killed_and_started_again_loses_nothing(
+    sc: Any, mortal: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = mortal.create_topic(2)
     mortal.send(topic, 0, numbers(0, 5000))
     with batches(sc) as run:
@@ -185,8 +187,10 @@ def test_a_broker_that_is_killed_and_started_again_loses_nothing(sc: Any, mortal
         mortal.send(topic, 1, numbers(5000, 6000))
         mortal.kill()
         try:
+            monkeypatch.setattr("penstock.sources.kafka.direct_stream._ASK_S", 1.0)
             run.run(1)
             assert [each.count() for each in direct.ranges[1]] == [0, 0]
+            monkeypatch.setattr("penstock.sources.kafka.direct_stream._ASK_S", 30.0)
         finally:
             mortal.start()
         mortal.send(topic, 0, numbers(6000, 7000))

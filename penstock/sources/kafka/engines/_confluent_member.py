@@ -52,6 +52,7 @@ class ConfluentMember(GroupMember):
                 "auto.offset.reset": start,
             },
         )
+        self._topics = tuple(topics)
         self._offsets = offsets
         self._owned: set[TopicPartition] = set()
         self._moved: set[TopicPartition] = set()
@@ -81,9 +82,12 @@ class ConfluentMember(GroupMember):
         chunks = []
         for _, run in groupby(found, partition_of):
             same = list(run)
-            for topic in dict.fromkeys(map(topic_of, same)):
+            topics = self._topics if len(self._topics) == 1 else dict.fromkeys(map(topic_of, same))
+            for topic in topics:
                 mine = TopicPartition(topic, same[0].partition())
-                of_topic = [each for each in same if each.topic() == topic]
+                of_topic = same
+                if len(topics) > 1:
+                    of_topic = [each for each in same if each.topic() == topic]
                 if mine in self._moved:
                     self._drop(mine, of_topic)
                 elif mine in self._owned:
