@@ -7,7 +7,6 @@ Each way runs in processes of its own, one after the other, on the same topic of
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -23,7 +22,8 @@ from tests.services.kafka import Broker
 RECORDS = {"confluent-kafka": 6_000_000, "kafka-python": 2_000_000}
 PARTITIONS = 4
 RECORD_BYTES = 100
-CORES = (os.cpu_count() or 1) + 1
+CORES = PARTITIONS + 1
+"""A slot for each partition, and one for the receiver; for all ways."""
 BOUND_S = 400.0
 PEER = Path(__file__).parents[1] / "kafka_peer.xml"
 PEER_JARS = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2")

@@ -9,10 +9,12 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.blockstore._worker_heap import freeze_modules
 from penstock.sources.kafka._reading import Reading, as_records, read_chunks
 from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.records import OffsetRange, TopicPartition
 from penstock.sources.kafka.strategies import LocationStrategy
+from penstock.streaming._collector import collect_less
 from penstock.streaming._deferred import Content, DeferredRDD, Source
 from penstock.tracker.cluster import SparkCluster
 from penstock.tracker.task_location import HostLocation, TaskLocation
@@ -135,7 +137,14 @@ def places(
 # What runs in tasks stands at the top of the module, so that a task's closure holds its name only.
 
 
+def _begin() -> None:
+    # The client's messages are objects that the collector would look through by the thousands.
+    collect_less()
+    freeze_modules()
+
+
 def _records(reading: Reading, _: int, parts: Iterable[_Part]) -> Iterator[Any]:
+    _begin()
     return chain.from_iterable(
         as_records(reading.params, chunk) for part in parts for chunk in read_chunks(reading, *part)
     )
@@ -144,6 +153,7 @@ def _records(reading: Reading, _: int, parts: Iterable[_Part]) -> Iterator[Any]:
 def _batches(
     reading: Reading, layout: Layout, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    _begin()
     for batch in batches:
         for part in batch.column(0).to_pylist():
             for chunk in read_chunks(reading, *pickle.loads(part)):
@@ -151,5 +161,6 @@ def _batches(
 
 
 def _counts(reading: Reading, parts: Iterable[_Part]) -> Iterator[int]:
+    _begin()
     for part in parts:
         yield sum(map(len, read_chunks(reading, *part)))

@@ -21,6 +21,7 @@ from penstock.sources.kafka.formats import ValueFormat
 from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import KafkaRecord, TopicPartition
+from penstock.streaming._collector import collect_less
 
 __all__ = ["KafkaReceiver"]
 
@@ -141,6 +142,8 @@ class KafkaReceiver(Receiver):
         self._ended.wait(_END_S)
 
     def _run(self, ended: threading.Event) -> None:
+        # The client's messages are objects that the collector would look through by the thousands.
+        collect_less()
         member: GroupMember | None = None
         try:
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,7 +60,7 @@ class MessageChunk:
     def records(self) -> list[KafkaRecord]:
         found = self._found
         first = found[0]
-        times = list(map(_timestamp, found))
+        times = self._times()
         return list(
             map(
                 _make,
@@ -68,8 +68,8 @@ class MessageChunk:
                     repeat(first.topic()),
                     repeat(first.partition()),
                     map(offset_of, found),
-                    [at for _, at in times],
-                    [kind - 1 for kind, _ in times],
+                    times[:, 1].tolist(),
+                    (times[:, 0] - 1).tolist(),
                     map(_key, found),
                     map(_value, found),
                     [each or [] for each in map(_headers, found)],
@@ -81,7 +81,7 @@ class MessageChunk:
     def columns(self) -> Mapping[str, pa.Array]:
         found, count = self._found, len(self._found)
         first = found[0]
-        times = np.array(list(map(_timestamp, found)), np.int64)
+        times = self._times()
         return arrays(
             (first.topic(), first.partition()),
             np.fromiter(map(offset_of, found), np.int64, count),
@@ -91,3 +91,8 @@ class MessageChunk:
             map(_value, found),
             list(map(_headers, found)),
         )
+
+    def _times(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Return a row of kind and milliseconds for each."""
+        pairs = chain.from_iterable(map(_timestamp, self._found))
+        return np.fromiter(pairs, np.int64, 2 * len(self._found)).reshape(-1, 2)

@@ -16,16 +16,26 @@ from penstock.sources.kafka.records import TopicPartition
 if TYPE_CHECKING:
     from penstock.sources.kafka.params import KafkaParams
 
-__all__ = ["as_ours", "client_log", "consumer", "ours", "plain", "settings", "told_by_ours"]
+__all__ = [
+    "as_ours",
+    "client_log",
+    "consumer",
+    "ours",
+    "plain",
+    "settings",
+    "told_by_ours",
+]
 
 
 _DEFAULTS = {
     # Its default lets a client stay away for ten seconds after a broker is back.
     "reconnect.backoff.max.ms": 1000,
     # Its default of a second is how long it fetches nothing after what it has fetched is enough.
-    "fetch.queue.backoff.ms": 20,
-    "queued.max.messages.kbytes": 32 << 10,
-    "max.partition.fetch.bytes": 4 << 20,
+    "fetch.queue.backoff.ms": 5,
+    # Little at a time stays in the processor's cache (twice as fast as the default's 64 MiB), and
+    # little is thrown away when the next task of the partition runs in another worker.
+    "max.partition.fetch.bytes": 1 << 20,
+    "queued.max.messages.kbytes": 4 << 10,
 }
 _LATER = {
     KafkaError._TRANSPORT,

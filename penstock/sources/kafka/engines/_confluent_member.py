@@ -17,7 +17,12 @@ from penstock.sources.kafka.engines._confluent_chunk import (
     partition_of,
     topic_of,
 )
-from penstock.sources.kafka.engines._confluent_client import as_ours, consumer, ours, told_by_ours
+from penstock.sources.kafka.engines._confluent_client import (
+    as_ours,
+    consumer,
+    ours,
+    told_by_ours,
+)
 from penstock.sources.kafka.engines.seam import Chunk, ClientError, GroupMember, OffsetsOfMember
 from penstock.sources.kafka.records import TopicPartition
 

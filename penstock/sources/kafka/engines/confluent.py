@@ -9,7 +9,12 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.sources.kafka.engines._confluent_chunk import MessageChunk, error_of
-from penstock.sources.kafka.engines._confluent_client import as_ours, consumer, plain, told_by_ours
+from penstock.sources.kafka.engines._confluent_client import (
+    as_ours,
+    consumer,
+    plain,
+    told_by_ours,
+)
 from penstock.sources.kafka.engines._confluent_driver import ConfluentDriver
 from penstock.sources.kafka.engines._confluent_member import ConfluentMember
 from penstock.sources.kafka.engines.seam import (
