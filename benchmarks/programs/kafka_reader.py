@@ -126,7 +126,7 @@ def receiver(done):
     from penstock.sources.kafka import KafkaReceiver
     from penstock.streaming import StreamingContext
 
-    ssc = StreamingContext(spark_context(options()), 1.0)
+    ssc = StreamingContext(spark_context(options()), 0.25)
     ssc.checkpoint(given["folder"] + "/checkpoint")
     params = {**PARAMS, "penstock.engine": given["engine"], "group.id": "r-" + given["engine"]}
     stream = ssc.receiverStream(KafkaReceiver([TOPIC], params, storageLevel=LEVEL))
