@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Batch", "Steady", "TooFewBatchesError", "quantile", "steady_part"]
+__all__ = [
+    "Batch",
+    "Steady",
+    "TooFewBatchesError",
+    "growth",
+    "keeps_up",
+    "quantile",
+    "steady_part",
+]
 
 _FEWEST = 3
+
+_BACKLOG_NOISE = 0.02
+"""What waits is not the same at the two ends of a window, by about so much of it."""
 
 
 @dataclass(frozen=True)
@@ -86,3 +97,31 @@ def quantile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)
     rank = -int(-share * len(ordered) // 1)
     return ordered[max(0, min(len(ordered) - 1, rank - 1))]
+
+
+def growth(delays: Sequence[float]) -> float:
+    """Return how much longer batches took at the end of the window than at its beginning."""
+    third = max(1, len(delays) // 3)
+    return quantile(delays[-third:], 0.5) - quantile(delays[:third], 0.5)
+
+
+def keeps_up(
+    delays: Sequence[float], backlog_growth_s: float, batch_s: float, seconds: float
+) -> bool:
+    """Tell whether nothing queues up, in batches or before them.
+
+    Batches end within three intervals, which is what the feeder's bound of records on the way
+    allows at most, and no later and later. And what was sent and is not processed, also what still
+    waits in sockets and receivers, has not grown by two intervals or more.
+
+    Args:
+        delays: Of the batches, from their time to their end.
+        backlog_growth_s: By how much what waits has grown, in seconds of the measured rate.
+        batch_s: The batch interval.
+        seconds: Of the window.
+    """
+    return (
+        quantile(delays, 0.5) < 3 * batch_s
+        and growth(delays) < batch_s
+        and backlog_growth_s < max(2 * batch_s, _BACKLOG_NOISE * seconds)
+    )

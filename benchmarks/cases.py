@@ -351,8 +351,8 @@ CASES: tuple[Case, ...] = (
         "peer-rate-settle",
         (
             Check("settle_s", times_at_most=0.5, title="time to within 5 %, of the peer's"),
-            Check("queued_batches", title="most that queued up, of the peer's"),
-            Check("utilisation", at_least=0.8, title="utilisation in the second half"),
+            Check("queued_batches", at_most=2, title="most that queued up, in full batches"),
+            Check("utilisation", at_least=0.95, title="utilisation in the second half"),
         ),
         main=False,
     ),

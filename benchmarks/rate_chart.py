@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
+from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from benchmarks.child import Child
@@ -14,7 +17,12 @@ from benchmarks.programs.rate_steps import PHASE_S, STALL_S, speed
 from benchmarks.streaming_run import shared_memory
 from penstock.progress import Progress
 
-_CHART = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs")
+_DOCS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs")
+_CHART, _PAGE = "rates.png", "rates.md"
+_BEGIN, _END = "<!-- rate chart: begin -->", "<!-- rate chart: end -->"
+_NEAR = 0.05
+_LAST_S = 10.0
+"""The end of a phase, where it is looked how much is used."""
 _ESTIMATORS = ("pid", "aimd")
 _BOUND_S = 400.0
 _INK = "#333333"
@@ -24,16 +32,23 @@ _COLOURS = {"pid": "#1f6f8b", "aimd": "#c9a227"}
 def main() -> int:
     """Run both estimators, one after the other, and draw."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rate_chart", description=__doc__)
-    parser.add_argument("--output", default=os.path.join(_CHART, "rates.png"), metavar="FILE")
+    parser.add_argument("--output", default=_DOCS, metavar="FOLDER", help="with a rates.md in it")
     given = parser.parse_args()
+    # An end by a signal ends the programs, too.
+    signal.signal(signal.SIGTERM, _as_interrupt)
     series = {}
     with Progress() as progress:
         for name in _ESTIMATORS:
             series[name] = _run(name, lambda state, name=name: progress.show(f"{name}: {state}"))
             progress.print(f"{name}: {len(series[name])} batches")
-    draw(given.output, series)
-    print(f"written: {os.path.relpath(given.output)}")
+    draw(os.path.join(given.output, _CHART), series)
+    write_section(os.path.join(given.output, _PAGE), section(series))
+    print(f"written: {_CHART} and a section of {_PAGE} in {os.path.relpath(given.output)}")
     return 0
+
+
+def _as_interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _run(estimator: str, show: Any) -> list[dict[str, Any]]:
@@ -57,6 +72,76 @@ def _run(estimator: str, show: Any) -> list[dict[str, Any]]:
         child.end()
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(memory_folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What an estimator made of one part of the load.
+
+    Attributes:
+        near_s: Seconds from its begin until three batches together were within 5 % of what was
+            possible and began on time; None when that never was.
+        used: Records of the last ten seconds, by what was possible.
+        delay_s: The longest time from a batch's time to its end.
+    """
+
+    near_s: float | None
+    used: float
+    delay_s: float
+
+
+def part_of(batches: list[dict[str, Any]], begin_s: float, end_s: float) -> Part:
+    """Look at the batches of a part of the load, from its begin to before its end."""
+    inside = [batch for batch in batches if begin_s <= batch["at_s"] < end_s]
+    done = [batch for batch in inside if batch["took_s"] is not None]
+    near = (
+        three[0]["at_s"] - begin_s
+        for three in zip(done, done[1:], done[2:], strict=False)
+        if abs(sum(each["records"] for each in three) / 3 / speed(end_s - 1) - 1) <= _NEAR
+        and all(each["waited_s"] < 1.0 for each in three)
+    )
+    last = [batch["records"] for batch in inside if batch["at_s"] >= end_s - _LAST_S]
+    return Part(
+        next(near, None),
+        sum(last) / max(1, len(last)) / speed(end_s - 1),
+        max((batch["waited_s"] + batch["took_s"] for batch in done), default=0.0),
+    )
+
+
+def section(series: dict[str, list[dict[str, Any]]]) -> str:
+    """Return chart and table in Markdown."""
+    stalled_s = 4 * PHASE_S - 5
+    parts = {
+        "cold start, 20,000 records/s possible": (0.0, PHASE_S),
+        "step up to 40,000": (PHASE_S, 2 * PHASE_S),
+        "step down to 10,000": (2 * PHASE_S, 3 * PHASE_S),
+        "step up to 20,000": (3 * PHASE_S, stalled_s),
+        f"a batch that stalls for {STALL_S:g} s, and what follows": (stalled_s, 5 * PHASE_S),
+    }
+    lines = [
+        f"![Records in each batch and delay of each batch, for pid and aimd]({_CHART})",
+        "",
+        "| batches of 1 s | estimator | within 5 % after | used at its end | longest delay |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for title, (begin_s, end_s) in parts.items():
+        for name, batches in series.items():
+            part = part_of(batches, begin_s, end_s)
+            near = "not within it" if part.near_s is None else f"{part.near_s:.0f} s"
+            lines.append(
+                f"| {title} | `{name}` | {near} | {part.used:.0%} | {part.delay_s:.1f} s |"
+            )
+    return "\n".join(lines)
+
+
+def write_section(path: str, text: str) -> None:
+    """Put the section into the page, between its marks."""
+    with open(path, encoding="utf-8") as file:
+        page = file.read()
+    before, rest = page.split(_BEGIN)
+    after = rest.split(_END)[1]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"{before}{_BEGIN}\n{text}\n{_END}{after}")
 
 
 def draw(path: str, series: dict[str, list[dict[str, Any]]]) -> None:

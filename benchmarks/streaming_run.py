@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.accounting import Accounting
-from benchmarks.batches import Batch, quantile, steady_part
+from benchmarks.batches import Batch, growth, keeps_up, quantile, steady_part
 from benchmarks.child import Child
 from benchmarks.feeder import FeederOptions
 from benchmarks.programs._program import ProgramOptions
@@ -187,12 +187,14 @@ def _figures(
         "peak_worker_mib": accounting.peak_worker_bytes(steady.begin, steady.end) / _MIB,
         "batches": len(steady.batches),
         "batch_delay_s": quantile(delays, 0.5),
-        "batch_delay_growth_s": _growth(delays),
-        "keeps_up": float(_keeps_up(delays, run.options.batch_s)),
+        "batch_delay_growth_s": growth(delays),
     }
+    grown = 0
     if run.feeder is not None:
         grown = progress.waiting_at(steady.end) - progress.waiting_at(steady.begin)
         figures["backlog_growth"] = grown / steady.records
+    grown_s = grown / steady.records_per_s
+    figures["keeps_up"] = float(keeps_up(delays, grown_s, run.options.batch_s, steady.seconds))
     latencies = [latency for batch in steady.batches for latency in batch.latencies_ms]
     if latencies:
         figures["p50_ms"] = quantile(latencies, 0.5)
@@ -201,23 +203,9 @@ def _figures(
     return figures
 
 
-def _keeps_up(delays: list[float], batch_s: float) -> bool:
-    """Tell whether batches do not queue: they end within three intervals, and no later and later.
-
-    Three is what the feeder's bound of records on the way allows at most.
-    """
-    return quantile(delays, 0.5) < 3 * batch_s and _growth(delays) < batch_s
-
-
 def _memory(run: StreamingRun, progress: _Progress, accounting: Accounting, end: float) -> Figures:
     return {
         "peak_worker_mib": accounting.peak_worker_bytes(0, end) / _MIB,
         "peak_memory_mib": accounting.peak_memory_bytes(0, end) / _MIB,
         "unprocessed_mib": progress.waiting_at(end) * run.options.record_bytes / _MIB,
     }
-
-
-def _growth(delays: list[float]) -> float:
-    """Return how much longer batches took at the end of the window than at its beginning."""
-    third = max(1, len(delays) // 3)
-    return quantile(delays[-third:], 0.5) - quantile(delays[:third], 0.5)

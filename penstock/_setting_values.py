@@ -10,16 +10,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 __all__ = [
     "Choice",
     "Factor",
     "Flag",
     "LimitAbove0",
-    "LocalFolder",
+    "LocalPath",
     "Rate",
     "Seconds",
     "Size",
+    "StorageAddress",
     "Text",
     "Time",
     "ValueKind",
@@ -307,16 +309,48 @@ class Text:
 
 
 @dataclass(frozen=True)
-class LocalFolder:
-    """The path of a folder on the local disk of each host; it is absolute, as hosts share it."""
+class StorageAddress:
+    """A server's address as the `limits` library has it, without a password."""
+
+    schemes: tuple[str, ...]
 
     @property
     def type_name(self) -> str:
-        return "folder"
+        return "address"
 
     @property
     def accepted(self) -> str:
-        return "an absolute path on the local file system, such as /var/lib/penstock"
+        return (
+            "an address such as redis://host:6379/0 that begins with one of "
+            f"{', '.join(self.schemes)}, without a query and without a password, which goes into "
+            "the file that spark.penstock.sharedRate.passwordFile names"
+        )
+
+    def read(self, text: str) -> str:
+        # The error does not say what was read: there may be a password in it.
+        try:
+            found = urlsplit(text.strip())
+            # To ask for the port checks it.
+            has_place = bool(found.hostname or found.path) and found.port != 0
+        except ValueError:
+            raise ValueError("not an address") from None
+        if found.scheme not in self.schemes or not has_place:
+            raise ValueError("not an address")
+        if found.password is not None or found.query or found.fragment:
+            raise ValueError("more than an address")
+        return text.strip()
+
+
+@dataclass(frozen=True)
+class LocalPath:
+    """A path on the local disk of each host; it is absolute, as hosts share it."""
+
+    type_name: str = "folder"
+    example: str = "/var/lib/penstock"
+
+    @property
+    def accepted(self) -> str:
+        return f"an absolute path on the local file system, such as {self.example}"
 
     def read(self, text: str) -> str:
         match = re.fullmatch(r"(?:file:(?://)?)?(/(?!/).*)", text.strip())

@@ -34,7 +34,6 @@ class SettingWithoutEffect:
 
 _ONE_LOG = "the segment log is the only log"
 _GROUP_COMMIT = "writes that wait together always share one sync"
-_NO_SCALING = "executors are Spark's own to add and remove"
 _OWN_CACHE = "the cache of Kafka consumers grows as it needs to"
 _NO_TAB = "there is no tab in Spark's UI"
 
@@ -79,8 +78,9 @@ SETTINGS_WITHOUT_EFFECT: tuple[SettingWithoutEffect, ...] = (
         "`mapWithState` keeps states whole, not as chains of changes",
         "20",
     ),
-    SettingWithoutEffect("spark.streaming.dynamicAllocation.enabled", _NO_SCALING, "false"),
-    SettingWithoutEffect("spark.streaming.dynamicAllocation.*", _NO_SCALING),
+    SettingWithoutEffect(
+        "spark.streaming.dynamicAllocation.testing", "it is for Spark's own tests", "false"
+    ),
     SettingWithoutEffect(
         "spark.streaming.extraListeners", "listeners are Python objects; add them in the program"
     ),

@@ -14,7 +14,8 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -23,10 +24,11 @@ from penstock._setting_values import (
     Factor,
     Flag,
     LimitAbove0,
-    LocalFolder,
+    LocalPath,
     Rate,
     Seconds,
     Size,
+    StorageAddress,
     Text,
     Time,
     ValueKind,
@@ -40,10 +42,21 @@ __all__ = ["Setting", "Settings", "settings_table"]
 SPARK_PREFIX = "spark.streaming."
 OWN_PREFIX = "spark.penstock."
 
+_SPARK_ENCRYPTS = (
+    "spark.ssl.enabled",
+    "spark.ssl.rpc.enabled",
+    "spark.network.crypto.enabled",
+)
+"""Who has Spark encrypt its connections means these as well."""
+
 _OLDER_NAMES = {
     "spark.streaming.minRememberDuration": "spark.streaming.fileStream.minRememberDuration",
 }
 """Keys that Spark has renamed; an older one counts when the newer is not set."""
+
+_HIDDEN = "(not shown)"
+_SECRET = re.compile(r"secret|passw|token|sharedRate", re.IGNORECASE)
+"""An unknown key that looks like one with a secret in its value."""
 
 _log = logging.getLogger("penstock.settings")
 
@@ -207,6 +220,46 @@ class Settings:
         None,
         "The checkpoint directory, as if given to `StreamingContext.checkpoint`.",
     )
+    streaming_allocation_enabled: bool = _setting(
+        "spark.streaming.dynamicAllocation.enabled",
+        Flag(),
+        "false",
+        "Ask for executors when batches take long, and let go of some when they are short. Not "
+        "together with `spark.dynamicAllocation.enabled`; docs/rates.md.",
+    )
+    scaling_interval_s: float = _setting(
+        "spark.streaming.dynamicAllocation.scalingInterval",
+        Seconds(minimum_ms=1000),
+        "60s",
+        "How often that is decided.",
+    )
+    scaling_up_ratio: float = _setting(
+        "spark.streaming.dynamicAllocation.scalingUpRatio",
+        Factor(is_open=True),
+        "0.9",
+        "From this part of the batch interval on, as the mean of the batches, executors are "
+        "asked for.",
+    )
+    scaling_down_ratio: float = _setting(
+        "spark.streaming.dynamicAllocation.scalingDownRatio",
+        Factor(is_open=True),
+        "0.3",
+        "Down to this part of the batch interval, an executor is let go.",
+    )
+    min_executors: int | None = _setting(
+        "spark.streaming.dynamicAllocation.minExecutors",
+        Whole(minimum=1, unit="executors"),
+        None,
+        "The least number of executors.",
+        unset="as many as receivers, at least 1",
+    )
+    max_executors: int | None = _setting(
+        "spark.streaming.dynamicAllocation.maxExecutors",
+        Whole(minimum=1, unit="executors"),
+        None,
+        "The largest number of executors.",
+        unset="no limit",
+    )
     file_min_remember_s: float = _setting(
         "spark.streaming.fileStream.minRememberDuration",
         Seconds(),
@@ -260,7 +313,7 @@ class Settings:
     )
     wal_dir: str | None = _setting(
         "spark.penstock.wal.dir",
-        LocalFolder(),
+        LocalPath(),
         None,
         "Where the logs lie, on each host.",
         unset="a folder of the application, removed when it stops",
@@ -301,7 +354,7 @@ class Settings:
     )
     memory_dir: str = _setting(
         "spark.penstock.memory.dir",
-        LocalFolder(),
+        LocalPath(),
         "/dev/shm",
         "The folder in memory (tmpfs) where the hot copies lie.",
     )
@@ -326,6 +379,36 @@ class Settings:
         "1s",
         "How much of a rate may be saved up while the source is idle, in seconds of that rate.",
     )
+    shared_rate: str | None = _setting(
+        "spark.penstock.sharedRate.rate",
+        Rate("records"),
+        None,
+        "The most records of all receivers together, of all applications that name the same "
+        "storage and key. If they name different rates, the lowest holds. docs/rates.md.",
+        unset="no limit",
+    )
+    shared_rate_storage: str | None = _setting(
+        "spark.penstock.sharedRate.storage",
+        StorageAddress(("redis", "rediss", "redis+unix", "valkey", "valkeys", "valkey+unix")),
+        None,
+        "The server in which the shared rate is kept. Spark shows its settings in its UI and in "
+        "command lines, so a password is not taken here.",
+        unset="nothing is shared",
+    )
+    shared_rate_key: str = _setting(
+        "spark.penstock.sharedRate.key",
+        Text("a name"),
+        "default",
+        "Names the shared rate in its storage.",
+    )
+    shared_rate_password_file: str | None = _setting(
+        "spark.penstock.sharedRate.passwordFile",
+        LocalPath("file", "/etc/penstock/redis-password"),
+        None,
+        "A file on the driver's host with the password of that server. It is read when the "
+        "context starts, and travels to receivers inside their tasks only.",
+        unset="no password",
+    )
     slow_start_rate: str = _setting(
         "spark.penstock.backpressure.slowStartRate",
         Rate("records"),
@@ -336,14 +419,15 @@ class Settings:
     aimd_increase: float = _setting(
         "spark.penstock.backpressure.aimd.increase",
         Factor(maximum=1.0, is_open=True),
-        "0.05",
+        "0.02",
         "What the estimator `aimd` adds after a good batch, as a part of the rate that was too "
-        "high last. While batches take less than half of their interval, it doubles the rate.",
+        "high last. It adds more while batches leave room, and doubles the rate while they take "
+        "less than half of their interval.",
     )
     aimd_decrease: float = _setting(
         "spark.penstock.backpressure.aimd.decrease",
         Factor(maximum=1.0, is_open=True),
-        "0.85",
+        "0.95",
         "What `aimd` multiplies the rate with when batches fall behind or blocks queue up.",
     )
     aimd_min_rate: float = _setting(
@@ -383,6 +467,15 @@ class Settings:
         None,
         "The address on which the driver listens for receivers.",
         unset="that of the Spark driver, or loopback with a local master",
+    )
+    tls_enabled: bool = _setting(
+        "spark.penstock.tls.enabled",
+        Flag(),
+        "false",
+        "Encrypt the connections between driver, receivers, block servers and batch tasks, by a "
+        "certificate that the driver makes for the application. Needs the package cryptography in "
+        "the driver. True by default where one of `spark.ssl.enabled`, `spark.ssl.rpc.enabled` "
+        "and `spark.network.crypto.enabled` is.",
     )
     max_frame_bytes: int = _setting(
         "spark.penstock.maxFrameSize",
@@ -427,12 +520,19 @@ class Settings:
                 try:
                     values[setting.attribute] = setting.kind.read(text)
                 except ValueError as error:
+                    if isinstance(setting.kind, StorageAddress):
+                        # There may be a password in it.
+                        raise SettingError(key, _HIDDEN, setting.kind.accepted) from None
                     raise SettingError(key, text, setting.kind.accepted) from error
             elif key.startswith(OWN_PREFIX):
+                if _SECRET.search(key):
+                    text = _HIDDEN
                 raise SettingError(key, text, f"there is no such key; {_closest(key)}")
             elif key.startswith(SPARK_PREFIX):
                 without_effect[key] = text
         _warn_of_settings_without_effect(without_effect)
+        if any(texts.get(key, "").strip().lower() == "true" for key in _SPARK_ENCRYPTS):
+            values.setdefault("tls_enabled", True)
         if batch_interval_ms is not None:
             values.setdefault("graceful_stop_timeout_ms", 10 * batch_interval_ms)
         settings = cls(**values)
@@ -459,10 +559,32 @@ class Settings:
                 "at most half of spark.penstock.wal.segmentSize, which is "
                 f"{self.wal_segment_bytes} bytes, because a block never crosses a segment",
             )
+        self._check_allocation(texts, refuse)
+        if (self.shared_rate is None) != (self.shared_rate_storage is None):
+            if self.shared_rate is None:
+                refuse("shared_rate_storage", "needs spark.penstock.sharedRate.rate beside it")
+            refuse("shared_rate", "needs spark.penstock.sharedRate.storage beside it")
         # A default that this platform lacks is the block store's to replace; a folder that the
         # user named is not.
         if "spark.penstock.memory.dir" in texts and not os.path.isdir(self.memory_dir):
             refuse("memory_dir", "a folder that exists, in memory, such as /dev/shm")
+
+    def _check_allocation(self, texts: dict[str, str], refuse: Callable[[str, str], None]) -> None:
+        """Check the settings of dynamic allocation, also when it is off, as Spark does not."""
+        prefix = "spark.streaming.dynamicAllocation."
+        of_spark = texts.get("spark.dynamicAllocation.enabled", "").strip().lower() == "true"
+        is_local = texts.get("spark.master", "").startswith("local")
+        if self.streaming_allocation_enabled and of_spark and not is_local:
+            refuse(
+                "streaming_allocation_enabled",
+                "Dynamic Allocation cannot be enabled for both streaming and core at the same "
+                "time. Set spark.dynamicAllocation.enabled to false to use it in streaming",
+            )
+        if self.scaling_up_ratio <= self.scaling_down_ratio:
+            refuse("scaling_up_ratio", f"more than {prefix}scalingDownRatio")
+        low, high = self.min_executors, self.max_executors
+        if low is not None and high is not None and high < low:
+            refuse("max_executors", f"at least {prefix}minExecutors, which is {low}")
 
 
 def settings_table() -> tuple[Setting, ...]:

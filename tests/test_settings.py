@@ -6,6 +6,7 @@ import logging
 import pickle
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
@@ -147,6 +148,12 @@ def test_values_are_read_in_sparks_syntax(key: str, text: str, value: object) ->
         ("spark.penstock.receiver.byteRate", "5/fortnight", "(of bytes)"),
         ("spark.penstock.receiver.burst", "0", "at least 1 ms"),
         ("spark.penstock.tracker.port", "70000", "to 65535"),
+        ("spark.penstock.sharedRate.rate", "5/second", "needs spark.penstock.sharedRate.storage"),
+        ("spark.penstock.sharedRate.storage", "redis://a:1/0", "spark.penstock.sharedRate.rate"),
+        ("spark.streaming.dynamicAllocation.minExecutors", "0", "from 1"),
+        ("spark.streaming.dynamicAllocation.scalingInterval", "0", "at least 1000 ms"),
+        ("spark.streaming.dynamicAllocation.scalingUpRatio", "0.3", "scalingDownRatio"),
+        ("spark.penstock.sharedRate.passwordFile", "secret", "an absolute path"),
     ],
 )
 def test_a_bad_value_names_the_key_and_what_is_accepted(key: str, text: str, accepted: str) -> None:
@@ -159,6 +166,26 @@ def test_a_bad_value_names_the_key_and_what_is_accepted(key: str, text: str, acc
     assert accepted in str(error)
     assert isinstance(error, PenstockError)
     assert isinstance(error, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("spark.penstock.sharedRate.storage", "redis://:hush@host:6379/0"),
+        ("spark.penstock.sharedRate.storage", "redis://host:6379/0?password=hush"),
+        ("spark.penstock.sharedRate.storage", "redis://:hu/hush@host:6379/0"),
+        ("spark.penstock.sharedRate.storage", "redis://:x@hush:6379z"),
+        ("spark.penstock.sharedRate.storage", "memcached://hush:1"),
+        ("spark.penstock.sharedRate.storage", "redis://"),
+        ("spark.penstock.sharedRate.pasword", "hush"),
+        ("spark.penstock.redisPassword", "hush"),
+    ],
+)
+def test_an_error_does_not_show_what_may_be_a_password(key: str, text: str) -> None:
+    with pytest.raises(SettingError) as raised:
+        Settings.from_pairs([(key, text)])
+    assert "hush" not in "".join(traceback.format_exception(raised.value))
+    assert raised.value.key == key
 
 
 @pytest.mark.parametrize(
@@ -208,7 +235,7 @@ def test_settings_without_effect_are_named_in_one_warning_with_the_reason(
 ) -> None:
     Settings.from_pairs(
         [
-            ("spark.streaming.dynamicAllocation.enabled", "true"),
+            ("spark.streaming.ui.retainedBatches", "10"),
             ("spark.streaming.blokInterval", "100ms"),
             ("spark.streaming.stopSparkContextByDefault", "false"),
         ]
@@ -217,10 +244,28 @@ def test_settings_without_effect_are_named_in_one_warning_with_the_reason(
     assert record.name == "penstock.settings"
     assert record.levelno == logging.WARNING
     message = record.getMessage()
-    assert "dynamicAllocation.enabled (executors are Spark's own" in message
+    assert "ui.retainedBatches (there is no tab" in message
     assert "stopSparkContextByDefault (" in message
     assert "blokInterval (Spark Streaming has no such key" in message
     assert "the closest is spark.streaming.blockInterval" in message
+
+
+def test_dynamic_allocation_is_sparks_or_ours() -> None:
+    both = {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.streaming.dynamicAllocation.enabled": "true",
+    }
+    with pytest.raises(SettingError, match="cannot be enabled for both streaming and core"):
+        Settings.from_pairs(both.items())
+    # As in Spark: a local master allocates nothing.
+    Settings.from_pairs({**both, "spark.master": "local[4]"}.items())
+    Settings.from_pairs({**both, "spark.dynamicAllocation.enabled": "false"}.items())
+
+
+def test_at_least_as_many_executors_at_most_as_at_least() -> None:
+    prefix = "spark.streaming.dynamicAllocation."
+    with pytest.raises(SettingError, match=r"minExecutors, which is 4"):
+        Settings.from_pairs([(prefix + "minExecutors", "4"), (prefix + "maxExecutors", "3")])
 
 
 def test_a_setting_without_effect_at_its_default_is_not_worth_a_warning(

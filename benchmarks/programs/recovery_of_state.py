@@ -19,8 +19,8 @@ from pyspark import SparkConf, SparkContext
 from benchmarks.programs._program import tell
 from penstock.clock import ManualClock
 from penstock.streaming import StreamingContext, StreamingListener
-from penstock.streaming._recovery import recover_context
-from penstock.streaming.input_streams import InputDStream
+from penstock.streaming.checkpoint._recovery import recover_context
+from penstock.streaming.dstream.input_streams import InputDStream
 
 CASES = ((1_000, 0), (100_000, 0), (1_000_000, 0), (1_000, 64))
 """Keys, and MiB that a function closes over."""

@@ -51,8 +51,12 @@ of the host that has it. When its batch is done and no later one reads it, the t
 freed, for the next blocks; the segment stays. `BlockStore.release` frees the slot, and removes the
 segments that the tracker names when the clean-up is logged.
 
+The memory file of an attempt is locked as a whole by its receiver and by the block server: it is
+somebody's. One that nobody has locked for a while was left by an application that was killed, and
+the next application's block server removes it.
+
 Modules: `memory` (arena and locks), `builder`, `store`, `reader`, `rdd`, `dataframe`, `server`
-(the block server).
+(the block server), `_leftovers`.
 """
 
 from penstock.blockstore._launch import end_on_this_host

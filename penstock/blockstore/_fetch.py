@@ -138,7 +138,7 @@ class _Connection:
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if ssl_context is not None:
-                self._socket = ssl_context.wrap_socket(self._socket, server_hostname=address[0])
+                self._socket = ssl_context.wrap_socket(self._socket)
         except BaseException:
             self._socket.close()
             raise

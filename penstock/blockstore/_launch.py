@@ -24,6 +24,7 @@ import msgspec
 
 from penstock.blockstore._files import ApplicationFiles
 from penstock.errors import PenstockError
+from penstock.wire import TlsIdentity
 
 __all__ = [
     "BlockServerError",
@@ -73,6 +74,7 @@ class BlockServerLaunch:
     Attributes:
         application_id: Spark's.
         secret: The application's secret; not in the repr.
+        tls: Its certificate and key; None for connections without TLS.
         tracker_address: Host and port of the tracker's server.
         host: The name under which the tracker and tasks know this host.
         scratch_folder: Holds the lock file and the server's log; one per application, or shared.
@@ -84,6 +86,8 @@ class BlockServerLaunch:
         remove_at_lease_end: Whether the log folders are removed when the tracker is gone for
             good: True when nothing could be recovered from them, False when a restarted driver
             can. Memory files are removed in either case.
+        left_after_s: How long another application's memory file must have been in nobody's use
+            until it is removed.
     """
 
     application_id: str
@@ -96,6 +100,8 @@ class BlockServerLaunch:
     listen_host: str | None = None
     lease_s: float = 60.0
     remove_at_lease_end: bool = False
+    left_after_s: float = 60.0
+    tls: TlsIdentity | None = None
 
     def address_to_listen_at(self) -> str:
         """Return the address of this host that others reach it by."""

@@ -42,6 +42,7 @@ __all__ = ["BlockService", "ServingLimits"]
 _logger = logging.getLogger("penstock.blockstore")
 
 _STEP_BYTES = 4 << 20
+_TLS_STEP_BYTES = 1 << 20
 _LINGER_S = 1.0
 
 
@@ -87,6 +88,7 @@ class BlockService:
         self._files = files
         self._limits = limits or ServingLimits()
         self._ssl_context = ssl_context
+        self._step_bytes = _STEP_BYTES if ssl_context is None else _TLS_STEP_BYTES
         self._transfers = asyncio.Semaphore(self._limits.max_transfers)
         self._listener: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -99,7 +101,15 @@ class BlockService:
             OSError: The address cannot be bound.
         """
         self._listener = await asyncio.start_server(
-            self._serve, host, 0, limit=MAX_REQUEST_BYTES, ssl=self._ssl_context, backlog=1024
+            self._serve,
+            host,
+            0,
+            limit=MAX_REQUEST_BYTES,
+            ssl=self._ssl_context,
+            backlog=1024,
+            ssl_handshake_timeout=self._limits.authentication_timeout_s
+            if self._ssl_context
+            else None,
         )
         address = self._listener.sockets[0].getsockname()
         return str(address[0]), int(address[1])
@@ -224,10 +234,12 @@ class BlockService:
         writer.write(ANSWER.pack(FetchStatus.RECORD, place.length))
         offset, end = place.offset, place.offset + place.length
         while offset < end:
-            count = min(_STEP_BYTES, end - offset)
-            sent = await asyncio.wait_for(
-                loop.sendfile(writer.transport, file, offset, count), self._limits.step_timeout_s
-            )
+            count = min(self._step_bytes, end - offset)
+            if self._ssl_context is None:
+                sending = loop.sendfile(writer.transport, file, offset, count)
+            else:
+                sending = _send_copy(writer, file, offset, count)
+            sent = await asyncio.wait_for(sending, self._limits.step_timeout_s)
             if sent != count:
                 raise EOFError(f"the file ended after {sent} of {count} bytes")
             offset += count
@@ -236,6 +248,14 @@ class BlockService:
         text = reason.encode(errors="replace")[:2000]
         writer.write(ANSWER.pack(status, len(text)) + text)
         await asyncio.wait_for(writer.drain(), self._limits.step_timeout_s)
+
+
+async def _send_copy(writer: asyncio.StreamWriter, file: BinaryIO, offset: int, count: int) -> int:
+    """Send bytes that are to be encrypted, which the kernel's `sendfile` cannot."""
+    data = os.pread(file.fileno(), count, offset)
+    writer.write(data)
+    await writer.drain()
+    return len(data)
 
 
 class _NotThereError(Exception):

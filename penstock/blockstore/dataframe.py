@@ -10,12 +10,12 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from penstock.blockstore._worker_heap import freeze_modules
 from penstock.blockstore.builder import BlockKind
 from penstock.blockstore.rdd import block_infos
 from penstock.blockstore.reader import BlockAccess, read_block
 from penstock.errors import PenstockError
 from penstock.wire.messages import ReceivedBlockInfo
+from penstock.worker import begin_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +84,7 @@ def blocks_to_dataframe(
 def _read_numbered(
     access: BlockAccess, encoded: Sequence[bytes], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    freeze_modules()
+    begin_task()
     for batch in batches:
         for number in batch.column(0).to_pylist():
             yield from _read(encoded[number], access)
@@ -93,7 +93,7 @@ def _read_numbered(
 def _read_encoded(
     access: BlockAccess, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    freeze_modules()
+    begin_task()
     for batch in batches:
         for data in batch.column(0).to_pylist():
             yield from _read(data, access)

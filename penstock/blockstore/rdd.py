@@ -18,9 +18,9 @@ from pyspark import RDD
 from pyspark.core.rdd import PipelinedRDD
 from pyspark.serializers import CPickleSerializer
 
-from penstock.blockstore._worker_heap import freeze_modules
 from penstock.blockstore.reader import Block, BlockAccess, read_block
 from penstock.wire.messages import ReceivedBlockInfo
+from penstock.worker import begin_task
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -108,7 +108,7 @@ def _mapped(
 
 def _opened(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[Block]:
     """Yield each block; it is valid until the next one is asked for."""
-    freeze_modules()
+    begin_task()
     for data in encoded:
         with read_block(_decoder.decode(data), access) as block:
             yield block

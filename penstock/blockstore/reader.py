@@ -34,6 +34,7 @@ from penstock.blockstore.memory import lock_shared
 from penstock.errors import PenstockError
 from penstock.wal import WalError, parse_record, segment_path
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
+from penstock.wire.tls import TlsIdentity
 
 __all__ = ["Block", "BlockAccess", "BlockNotFoundError", "read_block"]
 
@@ -72,12 +73,14 @@ class BlockAccess:
     Attributes:
         servers: Addresses of block servers by host, as they were when the batch was made.
         secret: The application's secret; never shown.
+        tls: Its certificate and key; None for connections without TLS.
         fetch_timeout_s: Bound of one fetch from a block server.
     """
 
     servers: dict[str, tuple[str, int]] = field(default_factory=dict)
     secret: bytes = field(default=b"", repr=False)
     fetch_timeout_s: float = 30.0
+    tls: TlsIdentity | None = None
 
 
 @dataclass(frozen=True)
@@ -270,7 +273,13 @@ def _find(info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitSt
         from penstock.wire import WireError
 
         try:
-            payload = fetch(server, access.secret, info, timeout_s=access.fetch_timeout_s)
+            payload = fetch(
+                server,
+                access.secret,
+                info,
+                timeout_s=access.fetch_timeout_s,
+                ssl_context=access.tls.client_context() if access.tls else None,
+            )
             return parse_block(memoryview(payload))
         except (OSError, WalError, WireError, ValueError) as error:
             tried.append(f"block server {server[0]}:{server[1]} of {info.host}: {error}")

@@ -6,6 +6,8 @@ What must hold:
 - It outlives receivers and their workers, so that their blocks stay readable; its own death harms
   nothing but reads from other hosts, until another is started.
 - It deletes a block's bytes only when the tracker says so (I4), or when the application is over.
+- It keeps its application's memory files from those that remove what killed applications left,
+  and removes such files itself (`_leftovers`).
 - It ends by itself: when the tracker tells it to, when the tracker has been gone for the lease,
   when the tracker refuses it, or when its lock file is gone. No process is left behind.
 
@@ -41,7 +43,9 @@ from penstock.blockstore._launch import (
     log_path,
     remove_own_files,
 )
+from penstock.blockstore._leftovers import MemoryKeeper
 from penstock.blockstore._serving import BlockService
+from penstock.clock import SystemClock
 from penstock.errors import PenstockError
 from penstock.wire import Client, ClientClosedError, ConnectionLostError, WireError
 from penstock.wire.messages import (
@@ -98,6 +102,9 @@ class BlockServer:
         self._files = ApplicationFiles(
             launch.application_id, launch.memory_folder, launch.block_log_root
         )
+        self._keeper = MemoryKeeper(
+            launch.application_id, launch.memory_folder, launch.left_after_s, SystemClock()
+        )
         self._ending: asyncio.Future[Ending]
         self._loop: asyncio.AbstractEventLoop
         self._worker = ThreadPoolExecutor(1, "penstock-block-server-worker")
@@ -116,7 +123,10 @@ class BlockServer:
         self._ending = self._loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._end, Ending.SIGNAL)
-        service = BlockService(self._launch.secret, self._files)
+        tls = self._launch.tls
+        service = BlockService(
+            self._launch.secret, self._files, ssl_context=tls.server_context() if tls else None
+        )
         try:
             address = await service.start(self._launch.address_to_listen_at())
             hello = RegisterBlockServer(self._launch.host, address, os.getpid())
@@ -173,6 +183,7 @@ class BlockServer:
             ask_timeout_s=max(1.0, min(30.0, self._launch.lease_s)),
             give_up_after_s=self._launch.lease_s,
             name="block-server",
+            ssl_context=self._launch.tls.client_context() if self._launch.tls else None,
         )
 
     # -- from the client's thread to the loop --------------------------------------------------
@@ -214,6 +225,7 @@ class BlockServer:
 
     async def _await_end(self) -> Ending:
         while True:
+            self._worker.submit(self._keep_memory)
             with contextlib.suppress(asyncio.TimeoutError):
                 return await asyncio.wait_for(asyncio.shield(self._ending), _LOOK_S)
             if not self._holds_lock():
@@ -221,15 +233,23 @@ class BlockServer:
 
     # -- files ---------------------------------------------------------------------------------
 
+    def _keep_memory(self) -> None:
+        try:
+            self._keeper.look()
+        except Exception:
+            _logger.exception("memory files could not be looked at")
+
     def _release(self, message: ReleaseBlocks) -> None:
         try:
             self._files.remove_attempts(message.attempts)
             self._files.remove_segments(message.segments)
+            self._keeper.let_go_of_removed()
         except Exception:
             _logger.exception("released blocks could not be removed")
 
     def _clean_up(self, ending: Ending) -> None:
         """Remove what the ending asks for, after all that was released before."""
+        self._keeper.close()
         if ending in (Ending.STOPPED, Ending.STOPPED_AND_REMOVED, Ending.LEASE_OVER):
             self._files.remove_memory()
             remove_own_files(self._launch.application_id, self._launch.scratch_folder)

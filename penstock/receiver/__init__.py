@@ -41,7 +41,8 @@ Modules: `_receiver` (what an author sees), `short_forms`, `_threaded`, `_genera
 (running one attempt),
 `launch` and `_placement` (the Spark task), `block_generator`, `_assembler`, `_pieces`, `_pipeline`
 and `framing` (records to blocks),
-`rate_limiter` and `token_bucket` (the gate), `_gate` (its rates, and reports of its use).
+`rate_limiter` and `token_bucket` (the gate), `_gate` (its rates, and reports of its use),
+`shared_rate`, `shared_rate_limiter` and `redis_token_buckets` (a rate that applications share).
 """
 
 from penstock.receiver._context import ReceiverContext
@@ -58,6 +59,7 @@ from penstock.receiver.block_generator import (
 from penstock.receiver.framing import Framing
 from penstock.receiver.launch import ReceiverLaunch, arena_name, log_folder, run_receiver
 from penstock.receiver.rate_limiter import RateLimiter
+from penstock.receiver.shared_rate import SharedRateError, SharedRatePlace
 from penstock.receiver.short_forms import NotAReceiverError, as_receiver, receiver
 from penstock.receiver.supervisor import ReceiverSupervisor, SupervisorState
 
@@ -78,6 +80,8 @@ __all__ = [
     "ReceiverNotAttachedError",
     "ReceiverSupervisor",
     "RecordTooLargeError",
+    "SharedRateError",
+    "SharedRatePlace",
     "SupervisorState",
     "arena_name",
     "as_receiver",

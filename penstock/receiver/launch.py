@@ -22,10 +22,12 @@ from penstock.receiver._receiver import Receiver
 from penstock.receiver._uncaught import UncaughtErrors
 from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
 from penstock.receiver.rate_limiter import RateLimiter
+from penstock.receiver.shared_rate import SharedRate, SharedRatePlace
+from penstock.receiver.shared_rate_limiter import SharedRateLimiter
 from penstock.receiver.supervisor import ReceiverSupervisor
 from penstock.settings import Settings
 from penstock.wal import SyncPolicy
-from penstock.wire import Client, WireError, WireOptions
+from penstock.wire import Client, TlsIdentity, WireError, WireOptions
 from penstock.wire.messages import Message, RegisterReceiver
 
 __all__ = ["ReceiverLaunch", "arena_name", "log_folder", "run_receiver"]
@@ -46,6 +48,7 @@ class ReceiverLaunch:
         receiver: The pickled `Receiver`.
         tracker_address: Host and port of the tracker's server.
         secret: The application's secret; not in the repr.
+        tls: Its certificate and key; None for connections without TLS.
         application_id: Spark's.
         settings: The application's settings.
         block_log_root: Folder on each host under which the attempt makes its own log folder.
@@ -53,6 +56,7 @@ class ReceiverLaunch:
         storage_level: ``useDisk, useMemory, useOffHeap, deserialized, replication`` of a
             `StorageLevel`.
         executor_hosts: Executor id to host, as the driver knows them.
+        shared_rate: What is shared with other applications, or None.
         remove_at_lease_end: Whether the block server removes the log folders when the driver is
             gone for good: True if no restarted driver could recover from them.
     """
@@ -68,7 +72,9 @@ class ReceiverLaunch:
     sync: str
     storage_level: tuple[bool, bool, bool, bool, int]
     executor_hosts: Mapping[str, str] = field(default_factory=dict)
+    shared_rate: SharedRatePlace | None = None
     remove_at_lease_end: bool = False
+    tls: TlsIdentity | None = None
 
     @staticmethod
     def storage_level_tuple(level: StorageLevel) -> tuple[bool, bool, bool, bool, int]:
@@ -102,6 +108,7 @@ def start_block_server(launch: ReceiverLaunch) -> None:
         block_server.BlockServerLaunch(
             application_id=launch.application_id,
             secret=launch.secret,
+            tls=launch.tls,
             tracker_address=launch.tracker_address,
             host=host_name(executor_id(), launch.executor_hosts),
             # Beside the logs, not among them.
@@ -210,7 +217,6 @@ def _parts(
     ensure_block_server: Callable[[ReceiverLaunch], None],
 ) -> Parts:
     settings = launch.settings
-    limiter = RateLimiter.from_settings(settings)
 
     def open_storage() -> BlockStore:
         use_disk, use_memory = launch.storage_level[:2]
@@ -241,7 +247,7 @@ def _parts(
             first_block_number=first_block_number,
             block_store=storage,
             report=report,
-            limiter=limiter,
+            limiter=_limiter(launch, on_error),
             options=BlockGeneratorOptions(
                 block_interval_s=settings.block_interval_ms / 1000,
                 queue_size=settings.block_queue_size,
@@ -256,6 +262,14 @@ def _parts(
         make_generator=make_generator,
         ensure_block_server=lambda: ensure_block_server(launch),
     )
+
+
+def _limiter(launch: ReceiverLaunch, on_error: OnError) -> RateLimiter:
+    if launch.shared_rate is None:
+        return RateLimiter.from_settings(launch.settings)
+    limiter = SharedRateLimiter.from_settings(launch.settings)
+    limiter.shared = SharedRate(launch.shared_rate, on_error=on_error)
+    return limiter
 
 
 class _Connect:
@@ -284,6 +298,7 @@ class _Connect:
             give_up_after_s=settings.block_server_lease_s,
             name=f"receiver-{self._launch.stream_id}",
             options=WireOptions(max_frame_bytes=settings.max_frame_bytes),
+            ssl_context=self._launch.tls.client_context() if self._launch.tls else None,
         )
         client.connect()
         return client

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from math import floor, inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from limits import (
     RateLimitItem,
@@ -34,6 +34,9 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.receiver.token_bucket import TokenBucket
 from penstock.settings import Settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = [
     "RateLimiter",
@@ -170,7 +173,7 @@ class RateLimiter:
         self.set_byte_rate(bytes_per_second)
 
     @classmethod
-    def from_settings(cls, settings: Settings, clock: Clock | None = None) -> RateLimiter:
+    def from_settings(cls, settings: Settings, clock: Clock | None = None) -> Self:
         """Return the limiter that the settings ask for.
 
         It begins at the smallest of ``receiver.maxRate``, ``backpressure.initialRate`` and our

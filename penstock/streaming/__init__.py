@@ -21,45 +21,21 @@ What must hold
 Layout
 ------
 
-A program holds `DStream` objects; each is a handle on a node of the `DStreamGraph`. Nodes bear
-the names of Spark's DStream classes.
-
 ===========================  =====================================================================
 `context`                    `StreamingContext`: inputs, settings, start, wait, stop
-`dstream`, `pair_operations`, the operations of a stream
-`window_operations`,
-`save_operations`
-`node`                       what every node does: one RDD per time, remembered for a while
-`input_streams`              queues and receivers
-`file_input_stream`          files that appear in a folder
-`input_operations`           the streams of files and sockets, as methods of the context
-`rated_dstream`,             streams whose rate can be set, of receivers and direct ones; the
-`receiver_dstream`,          rates of all
-`rate_operations`
-`rates`                      a room of its own: whose limit holds, backpressure, groups
-`derived_streams`            narrow operations, shuffles, functions of RDDs
-`windowed_streams`           windows and state
-`state`, `map_with_state`    `mapWithState`: states of keys, with timeouts
-`output`                     `foreachRDD` and `foreachBatch`
-`graph`                      inputs, outputs, time
-`job_generator`              makes a batch at each tick of the `recurring_timer`, clears old ones
-`job_scheduler`              runs the jobs of batches in its threads
-`listener`, `listener_bus`,  events for programs
-`listener_events`,
-`stats_report`
-`_fusion`, `_combine`,       why Python functions run fast: no wrapper per record
-`_recognition`, `_counting`,
-`_collector`
-`_shuffle`, `_sections`,     placing records, and reading what is placed alike side by side
-`_grouping`, `_slide`,       groups and joins; the step from one window, and from one batch's
-`_update`                    states, to the next
-`_deferred`                  RDDs that are made when something asks for them
-`checkpoint`,                the graph and the progress in one file; the thread that writes it;
-`checkpoint_writer`,         the context made again; what cannot be pickled
-`checkpointer`, `_recovery`,
-`_graph_pickling`,
-`_culprits`, `_rdd_files`
-`_engine`, `_receivers`      what runs between start and stop, in the order in which it starts
+`dstream/`                   streams, their operations, and the graph of nodes behind them
+`scheduler/`                 a batch at each tick, its jobs, the events of both, executors
+`checkpoint/`                the graph and the progress kept, and the context made again
+`rates/`                     whose limit holds, backpressure, groups
+`kernels/`                   what the operations do with records, in the tasks
+`listener`                   what a program implements to be told of all that
+`durations`                  durations and batch times, as programs give and get them
+`errors`                     what goes wrong, with the way out
+`_engine`, `_receivers`,     what runs between start and stop, in the order in which it starts
+`received_blocks`, `waiter`
+`_startup_checks`,           what is checked and decided before anything starts
+`_durability`
+`_call_site`, `_interrupts`  names that people recognise; Ctrl-C and the order to end
 ===========================  =====================================================================
 
 Life of a batch
@@ -77,13 +53,13 @@ after it was complete, and blocks are released once that is on the disk. A recov
 makes the batches again that were not complete, then those of the time between.
 
 Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generator``, ``job-<n>``
-(`spark.streaming.concurrentJobs` of them), ``listener-bus``, ``checkpoint-writer``, and those of
-the tracker.
+(`spark.streaming.concurrentJobs` of them), ``listener-bus``, ``checkpoint-writer``,
+``executor-allocation``, and those of the tracker.
 """
 
 from pyspark import StorageLevel
 
-from penstock.streaming.checkpoint_errors import (
+from penstock.streaming.checkpoint.errors import (
     CheckpointError,
     CheckpointReadError,
     CheckpointVersionError,
@@ -91,7 +67,16 @@ from penstock.streaming.checkpoint_errors import (
     UnpicklableFunctionError,
 )
 from penstock.streaming.context import StreamingContext, StreamingContextState
-from penstock.streaming.dstream import DStream
+from penstock.streaming.dstream.dstream import DStream
+from penstock.streaming.dstream.map_with_state import MapWithStateDStream
+from penstock.streaming.dstream.rated_dstream import RatedDStream
+from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
+from penstock.streaming.dstream.state import (
+    IllegalStateChangeError,
+    State,
+    StateNotSetError,
+    StateSpec,
+)
 from penstock.streaming.errors import (
     JobGenerationError,
     NotEnoughCoresError,
@@ -99,19 +84,10 @@ from penstock.streaming.errors import (
     PermanentReceiverError,
     StreamGraphError,
 )
-from penstock.streaming.job_scheduler import SchedulerStatistics
 from penstock.streaming.listener import StreamingListener
-from penstock.streaming.map_with_state import MapWithStateDStream
-from penstock.streaming.rated_dstream import RatedDStream
 from penstock.streaming.rates import GroupRate, RateGroup, RateSource, StreamRate
-from penstock.streaming.receiver_dstream import ReceiverDStream
-from penstock.streaming.state import (
-    IllegalStateChangeError,
-    State,
-    StateNotSetError,
-    StateSpec,
-)
-from penstock.streaming.stats_report import StatsReportListener
+from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
+from penstock.streaming.scheduler.stats_report import StatsReportListener
 
 __all__ = [
     "CheckpointError",

@@ -11,15 +11,16 @@ from penstock.clock import Clock
 from penstock.settings import Settings
 from penstock.streaming._durability import Durability
 from penstock.streaming._receivers import ReceiverSide
-from penstock.streaming._spark_jobs import SparkJobScope
-from penstock.streaming.checkpointer import Checkpointing
-from penstock.streaming.graph import BatchRuntime, DStreamGraph
-from penstock.streaming.input_info import InputInfoTracker
-from penstock.streaming.job_generator import JobGenerator
-from penstock.streaming.job_scheduler import JobScheduler, SchedulerStatistics
-from penstock.streaming.listener_bus import StreamingListenerBus
-from penstock.streaming.listener_events import StreamingStarted
+from penstock.streaming.checkpoint.checkpointer import Checkpointing
+from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
 from penstock.streaming.rates import RateBook
+from penstock.streaming.scheduler._spark_jobs import SparkJobScope
+from penstock.streaming.scheduler.executor_allocation import make_executor_allocation
+from penstock.streaming.scheduler.input_info import InputInfoTracker
+from penstock.streaming.scheduler.job_generator import JobGenerator
+from penstock.streaming.scheduler.job_scheduler import JobScheduler, SchedulerStatistics
+from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
+from penstock.streaming.scheduler.listener_events import StreamingStarted
 from penstock.streaming.waiter import ContextWaiter
 
 if TYPE_CHECKING:
@@ -117,6 +118,14 @@ class StreamingEngine:
             ),
             recovered=None if checkpointing is None else checkpointing.recovered,
         )
+        self._allocation = make_executor_allocation(
+            spark_context,
+            settings,
+            graph.batch_ms,
+            self._receivers.count,
+            self._receivers.executors,
+            clock,
+        )
 
     def start(self) -> None:
         """Start everything; when something fails, stop what was started and raise."""
@@ -126,6 +135,9 @@ class StreamingEngine:
             if self._writer is not None:
                 self._writer.start()
             self._generator.start()
+            if self._allocation is not None:
+                self._bus.add(self._allocation)
+                self._allocation.start()
         except BaseException:
             self.stop(graceful=False)
             raise
@@ -150,6 +162,9 @@ class StreamingEngine:
         A graceful stop drains within `spark.streaming.gracefulStopTimeout` in total: the receivers
         stop, their last blocks go to one more batch, and all batches are processed (I10).
         """
+        if self._allocation is not None:
+            self._allocation.stop(_THREADS_END_S)
+            self._bus.remove(self._allocation)
         if graceful:
             self._drain(time.monotonic() + self._settings.graceful_stop_timeout_ms / 1000)
         self._generator.stop_timer(_THREADS_END_S)

@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING
 
 from penstock.blockstore import end_on_this_host
 from penstock.clock import Clock
+from penstock.receiver import SharedRatePlace
 from penstock.settings import Settings
 from penstock.streaming._durability import Durability
+from penstock.streaming.dstream.graph import DStreamGraph
+from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.errors import PermanentReceiverError
-from penstock.streaming.graph import DStreamGraph
-from penstock.streaming.input_streams import DirectInputDStream, ReceiverInputDStream
-from penstock.streaming.listener_bus import StreamingListenerBus
-from penstock.streaming.listener_events import (
+from penstock.streaming.rates import RateBook, RateController
+from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
+from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
+from penstock.streaming.scheduler.listener_events import (
     ReceiverError,
     ReceiverInfo,
     ReceiverStarted,
     ReceiverStopped,
 )
-from penstock.streaming.rates import RateBook, RateController
-from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
 from penstock.tracker.receiver_tracker import ReceiverTracker
 from penstock.tracker.receiver_tracking_info import ReceiverInfo as TrackedReceiver
 from penstock.wal import UnwritableFolderError
@@ -71,6 +72,7 @@ class ReceiverSide:
         self._rates = rates
         self._controllers: list[RateController] = []
         self._is_local = (spark_context.master or "").startswith("local")
+        self._shared_rate = SharedRatePlace.of(settings) if nodes else None
         if nodes:
             self._tracker = ReceiverTracker(
                 spark_context,
@@ -86,6 +88,7 @@ class ReceiverSide:
                 keep_batches=keep_batches,
                 blocks_outlive_run=durability.scratch is None,
                 on_gate=rates.on_gate,
+                shared_rate=self._shared_rate,
             )
             self.blocks = self._tracker
 
@@ -93,12 +96,16 @@ class ReceiverSide:
         """Start the tracker, which starts the receivers.
 
         Raises:
+            SharedRateError: The server of the rate that is shared does not answer.
             UnwritableFolderError: A log folder on this host cannot be written.
             PenstockError: See `ReceiverTracker.start`.
         """
         if self._is_local and self._tracker is not None:
             # Executors are on this host, so that what they would find can be said now.
             _check_writable(self._durability.block_log_root)
+        if self._shared_rate is not None:
+            # Receivers would wait for it, and nobody would see why.
+            self._shared_rate.check()
         # The first rates must be known before the first receiver registers.
         self._controllers = self._rates.start(self._settings, self._batch_ms, self._send_rates)
         for controller in self._controllers:
@@ -114,6 +121,15 @@ class ReceiverSide:
             return 0
         assert self._tracker is not None
         return self._tracker.send_rate_update(stream_id, records_per_second, bytes_per_second)
+
+    @property
+    def count(self) -> int:
+        """How many receivers there are."""
+        return 0 if self._tracker is None else len(self._tracker.get_all_receiver_info())
+
+    def executors(self) -> frozenset[str] | None:
+        """Return the executors that hold receivers; None while one is being placed."""
+        return frozenset() if self._tracker is None else self._tracker.allocated_executors()
 
     def stop_receiving(self, graceful: bool, timeout_s: float) -> None:
         """Stop the receivers; when graceful, their last blocks are stored and reported first."""

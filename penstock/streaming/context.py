@@ -19,21 +19,21 @@ from penstock.settings import Settings
 from penstock.streaming._durability import choose_durability, scratch_parent
 from penstock.streaming._engine import StreamingEngine
 from penstock.streaming._interrupts import exit_on_termination, plain_interrupts
-from penstock.streaming._recovery import make_checkpointing, recover_context
 from penstock.streaming._startup_checks import check_cores
-from penstock.streaming.checkpointer import Checkpointing, Progress
-from penstock.streaming.derived_streams import TransformedDStream, UnionDStream
-from penstock.streaming.dstream import DStream
+from penstock.streaming.checkpoint._recovery import make_checkpointing, recover_context
+from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress
+from penstock.streaming.dstream.derived_streams import TransformedDStream, UnionDStream
+from penstock.streaming.dstream.dstream import DStream
+from penstock.streaming.dstream.graph import DStreamGraph
+from penstock.streaming.dstream.input_operations import InputOperations
+from penstock.streaming.dstream.input_streams import QueueInputDStream, ReceiverInputDStream
+from penstock.streaming.dstream.node import DStreamNode
+from penstock.streaming.dstream.rate_operations import RateOperations
+from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
 from penstock.streaming.durations import to_milliseconds
-from penstock.streaming.graph import DStreamGraph
-from penstock.streaming.input_operations import InputOperations
-from penstock.streaming.input_streams import QueueInputDStream, ReceiverInputDStream
-from penstock.streaming.job_scheduler import SchedulerStatistics
 from penstock.streaming.listener import StreamingListener
-from penstock.streaming.listener_bus import StreamingListenerBus
-from penstock.streaming.node import DStreamNode
-from penstock.streaming.rate_operations import RateOperations
-from penstock.streaming.receiver_dstream import ReceiverDStream
+from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
+from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
 from penstock.streaming.waiter import ContextWaiter
 
 __all__ = ["StreamingContext", "StreamingContextState"]

@@ -45,7 +45,6 @@ from penstock.tracker.errors import (
     LedgerWriteError,
     NoExecutorsError,
     ReceiverPickleError,
-    TooFewSlotsError,
     TrackerError,
 )
 from penstock.tracker.received_block_tracker import (
@@ -89,7 +88,6 @@ __all__ = [
     "SparkCluster",
     "TaskEnd",
     "TaskLocation",
-    "TooFewSlotsError",
     "TrackerError",
     "TrackerState",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
@@ -51,10 +52,17 @@ class TrackerEndpoint:
         host: str,
         port: int,
         options: WireOptions,
+        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self.handler: ControlHandler | None = None
         self._server = Server(
-            secret, self, host=host, port=port, name="tracker-server", options=options
+            secret,
+            self,
+            host=host,
+            port=port,
+            name="tracker-server",
+            options=options,
+            ssl_context=ssl_context,
         )
         self._additions: BatchedAdditions[PendingReply] = BatchedAdditions(
             ledger, self._server.resolve

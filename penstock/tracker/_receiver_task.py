@@ -33,6 +33,7 @@ class ReceiverTask:
             BlockServerLaunch(
                 application_id=launch.application_id,
                 secret=launch.secret,
+                tls=launch.tls,
                 tracker_address=launch.tracker_address,
                 host=host_name(executor_id(), launch.executor_hosts),
                 # Beside the logs, not among them: the folder of the logs may be shared.

@@ -44,16 +44,6 @@ class Cluster(Protocol):
         """Whether the driver is the one executor."""
         ...
 
-    @property
-    def slots(self) -> int | None:
-        """How many tasks can run at a time; None when that is not known or can grow."""
-        ...
-
-    @property
-    def master(self) -> str:
-        """What it is, for messages."""
-        ...
-
     def addresses(self, wanted: str | None) -> tuple[str, str | None]:
         """Return the address to listen at, and the one to tell others (None: the same)."""
         ...
@@ -97,18 +87,7 @@ class SparkCluster:
 
     @property
     def is_local(self) -> bool:
-        return re.match(r"local(\[|$)", self.master) is not None
-
-    @property
-    def master(self) -> str:
-        return str(self._sc.master)
-
-    @property
-    def slots(self) -> int | None:
-        if self.is_local:
-            return int(self._jsc().schedulerBackend().totalCores())
-        sizes = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*\]", self.master)
-        return int(sizes.group(1)) * int(sizes.group(2)) if sizes else None
+        return re.match(r"local(\[|$)", str(self._sc.master)) is not None
 
     def addresses(self, wanted: str | None) -> tuple[str, str | None]:
         wildcards = ("0.0.0.0", "::")

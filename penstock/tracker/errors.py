@@ -10,7 +10,6 @@ __all__ = [
     "LedgerWriteError",
     "NoExecutorsError",
     "ReceiverPickleError",
-    "TooFewSlotsError",
     "TrackerError",
 ]
 
@@ -65,27 +64,6 @@ class LedgerRecoveryError(LedgerError):
 
     def __reduce__(self) -> tuple[type[LedgerRecoveryError], tuple[str, int, int, str]]:
         return type(self), (self.folder, self.segment, self.offset, self.reason)
-
-
-class TooFewSlotsError(TrackerError):
-    """The receivers would take every task slot, and no batch could ever run.
-
-    Attributes:
-        slots: Task slots that the master offers.
-        receivers: Slots that the receivers take.
-    """
-
-    def __init__(self, master: str, slots: int, receivers: int) -> None:
-        super().__init__(
-            f"{receivers} receiver(s) take {receivers} of the {slots} task slot(s) of master "
-            f"{master!r}, and none is left for the batches: use local[{receivers + 1}] or more"
-        )
-        self.master = master
-        self.slots = slots
-        self.receivers = receivers
-
-    def __reduce__(self) -> tuple[type[TooFewSlotsError], tuple[str, int, int]]:
-        return type(self), (self.master, self.slots, self.receivers)
 
 
 class NoExecutorsError(TrackerError):

@@ -16,7 +16,7 @@ from pyspark import cloudpickle
 from penstock.blockstore import BlockAccess
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
-from penstock.receiver import Receiver, ReceiverLaunch
+from penstock.receiver import Receiver, ReceiverLaunch, SharedRatePlace
 from penstock.settings import Settings
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._control import Control
@@ -31,13 +31,12 @@ from penstock.tracker.cluster import Cluster, SparkCluster
 from penstock.tracker.errors import (
     NoExecutorsError,
     ReceiverPickleError,
-    TooFewSlotsError,
 )
 from penstock.tracker.received_block_tracker import LedgerStatistics, ReceivedBlockTracker
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
 from penstock.tracker.receiver_tracking_info import ReceiverInfo, ReceiverState
 from penstock.wal import LogOptions, SyncPolicy
-from penstock.wire import WireOptions
+from penstock.wire import TlsIdentity, WireOptions
 from penstock.wire.messages import (
     CleanupOldBlocks,
     ReceivedBlockInfo,
@@ -92,6 +91,7 @@ class ReceiverTracker:
         blocks_outlive_run: bool = True,
         cluster: Cluster | None = None,
         on_gate: Callable[[ReportGate], None] | None = None,
+        shared_rate: SharedRatePlace | None = None,
     ) -> None:
         """Make a tracker; nothing happens before `start`.
 
@@ -114,6 +114,7 @@ class ReceiverTracker:
             cluster: In place of the Spark application.
             on_gate: Is told how the receivers' gates are used, on the tracker's control thread;
                 must not block.
+            shared_rate: What the receivers share with those of other applications.
         """
         if cluster is None:
             if spark_context is None:
@@ -133,7 +134,9 @@ class ReceiverTracker:
         self._blocks_outlive_run = blocks_outlive_run
         self._lost_attempts: frozenset[str] = frozenset()
         self._on_gate = on_gate or (lambda report: None)
+        self._shared_rate = shared_rate
         self._secret = secrets.token_bytes(32)
+        self._tls = TlsIdentity.make() if self._settings.tls_enabled else None
         self._receivers = Receivers(
             {
                 stream_id: (name, receiver.preferredLocation())
@@ -167,7 +170,6 @@ class ReceiverTracker:
 
         Raises:
             IllegalStateError: It was started before.
-            TooFewSlotsError: The receivers would leave no slot for the batches.
             ReceiverPickleError: A receiver cannot be sent to an executor.
             NoExecutorsError: There is no executor.
             LogFolderInUseError, UnwritableFolderError, CorruptRecordError, LedgerRecoveryError:
@@ -179,7 +181,6 @@ class ReceiverTracker:
                 raise IllegalStateError("ReceiverTracker already started")
             self._state = TrackerState.STARTED
         try:
-            self._check_slots()
             self._pickled = {
                 stream_id: _pickle(stream_id, receiver)
                 for stream_id, receiver in self._receiver_objects.items()
@@ -297,11 +298,6 @@ class ReceiverTracker:
                 _CANCEL_S,
             )
 
-    def _check_slots(self) -> None:
-        slots, receivers = self._cluster.slots, len(self._receiver_objects)
-        if slots is not None and slots <= receivers:
-            raise TooFewSlotsError(self._cluster.master, slots, receivers)
-
     def _open_ledger(self) -> ReceivedBlockTracker:
         streams = self._receiver_objects
         if self._driver_log_folder is None:
@@ -328,6 +324,7 @@ class ReceiverTracker:
             host=host,
             port=self._settings.tracker_port,
             options=WireOptions(max_frame_bytes=self._settings.max_frame_bytes),
+            ssl_context=self._tls.server_context() if self._tls else None,
         )
         endpoint.handler = Control(
             ledger,
@@ -388,6 +385,7 @@ class ReceiverTracker:
             receiver=self._pickled[stream_id],
             tracker_address=self._address,
             secret=self._secret,
+            tls=self._tls,
             application_id=self._application_id,
             settings=self._settings,
             block_log_root=self._block_log_root,
@@ -396,6 +394,7 @@ class ReceiverTracker:
                 self._receiver_objects[stream_id].storageLevel
             ),
             executor_hosts=hosts,
+            shared_rate=self._shared_rate,
         )
 
     def stop_all_receivers(self) -> None:
@@ -409,6 +408,21 @@ class ReceiverTracker:
             stream_id
             for stream_id, info in self._receivers.infos().items()
             if info.state is not ReceiverState.INACTIVE
+        )
+
+    def allocated_executors(self) -> frozenset[str] | None:
+        """Return the executors that run receivers (Spark's ``allocatedExecutors``).
+
+        None while a job of a receiver was submitted and the receiver has not registered: it may be
+        in any of them.
+        """
+        infos = self._receivers.infos().values()
+        if any(info.state is ReceiverState.SCHEDULED for info in infos):
+            return None
+        return frozenset(
+            info.running.executor_id
+            for info in infos
+            if info.state is ReceiverState.ACTIVE and info.running is not None
         )
 
     def get_all_receiver_info(self) -> dict[int, ReceiverInfo]:
@@ -462,6 +476,7 @@ class ReceiverTracker:
         return BlockAccess(
             servers=self._block_servers.addresses(),
             secret=self._secret,
+            tls=self._tls,
             fetch_timeout_s=self._settings.ask_timeout_s,
         )
 

@@ -5,6 +5,8 @@ What must hold:
 - *Nobody unknown* (I9). Both ends of every connection prove that they know the application's
   secret before a byte of it is read as anything else. What a peer sends is MessagePack of known
   types; nothing is unpickled. Frames have a size limit.
+- *Nobody listens in*, if `spark.penstock.tls.enabled`: the challenge and all after it are inside
+  TLS (`tls`).
 - *One peer's misdeeds are its own.* What cannot be decoded, stalls, is silent, floods or does not
   read ends that connection, with one log line, and changes nothing for the others. Memory per
   connection is bounded, and so is the number of connections that have proved nothing.
@@ -46,6 +48,7 @@ from penstock.wire.errors import (
 )
 from penstock.wire.options import WireOptions
 from penstock.wire.server import Server, ServerStatistics
+from penstock.wire.tls import TlsIdentity, TlsNotInstalledError
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -68,6 +71,8 @@ __all__ = [
     "ServerHandshake",
     "ServerStartError",
     "ServerStatistics",
+    "TlsIdentity",
+    "TlsNotInstalledError",
     "WireError",
     "WireOptions",
     "messages",

@@ -207,7 +207,14 @@ class Server:
 
         try:
             listener = await loop.create_server(
-                connection, self._host, self._port, ssl=self._ssl_context, backlog=1024
+                connection,
+                self._host,
+                self._port,
+                ssl=self._ssl_context,
+                backlog=1024,
+                ssl_handshake_timeout=self.options.authentication_timeout_s
+                if self._ssl_context
+                else None,
             )
         except OSError as error:
             raise ServerStartError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.batches import Batch, TooFewBatchesError, quantile, steady_part
+from benchmarks.batches import Batch, TooFewBatchesError, keeps_up, quantile, steady_part
 
 
 def batch(ended: float, records: int) -> Batch:
@@ -43,3 +43,21 @@ def test_quantiles_are_values_that_were_measured() -> None:
     assert quantile([7.0], 0.99) == 7
     with pytest.raises(ValueError, match="no values"):
         quantile([], 0.5)
+
+
+@pytest.mark.parametrize(
+    ("delays", "backlog_growth_s", "is_good"),
+    [
+        ([0.08] * 30, 0.0, True),
+        ([0.08] * 30, 0.3, True),
+        ([0.35] * 30, 0.0, False),
+        ([0.05] * 10 + [0.12] * 10 + [0.2] * 10, 0.0, False),
+        # Batches are on time, and the receiver is not: what waits before it counts.
+        ([0.08] * 30, 0.5, False),
+    ],
+    ids=["on time", "noise", "late", "later and later", "backlog"],
+)
+def test_it_keeps_up_when_nothing_queues_up(
+    delays: list[float], backlog_growth_s: float, is_good: bool
+) -> None:
+    assert keeps_up(delays, backlog_growth_s, 0.1, 20.0) is is_good

@@ -29,7 +29,7 @@ from penstock.blockstore._launch import (
 )
 from penstock.blockstore.memory import MemoryArena
 from penstock.wal import CorruptRecordError, LogOptions, LogWriter, SyncPolicy, stamp_record
-from penstock.wire import AuthenticationError, ConnectionLostError, Peer, Reply, Server
+from penstock.wire import AuthenticationError, ConnectionLostError, Peer, Reply, Server, TlsIdentity
 from penstock.wire.messages import (
     BlockServerRegistered,
     MemoryPlace,
@@ -80,7 +80,7 @@ class Tracker:
 class Host:
     """One host's files, and the tracker of the application whose block server runs here."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tls: TlsIdentity | None = None) -> None:
         self.root = folder / "blocks"
         self.memory = folder / "shm"
         self.scratch = folder / "scratch"
@@ -88,7 +88,9 @@ class Host:
             path.mkdir()
         self.secret = os.urandom(32)
         self.tracker = Tracker()
-        self.server = Server(self.secret, self.tracker)
+        self.server = Server(
+            self.secret, self.tracker, ssl_context=tls.server_context() if tls else None
+        )
         self.launch = BlockServerLaunch(
             application_id=APPLICATION,
             secret=self.secret,
@@ -97,6 +99,7 @@ class Host:
             scratch_folder=str(self.scratch),
             block_log_root=str(self.root),
             memory_folder=str(self.memory),
+            tls=tls,
         )
         self._started: list[int] = []
 
@@ -159,7 +162,9 @@ class Host:
         return info(payload, sequence, memory=MemoryPlace(str(path), 4096, len(record)))
 
     def fetch(self, server: BlockServerReady, block: ReceivedBlockInfo) -> bytes:
-        return bytes(fetch(server.address, self.secret, block, WAIT_S))
+        tls = self.launch.tls
+        context = tls.client_context() if tls else None
+        return bytes(fetch(server.address, self.secret, block, WAIT_S, ssl_context=context))
 
 
 def info(
@@ -389,6 +394,20 @@ def test_there_is_one_server_however_many_receivers_start_it_at_once(host: Host)
     assert len([one for one in ready if one is not None]) == 1
     assert host.ensure() is None
     assert len(host.tracker.registered) == 1
+
+
+def test_blocks_are_fetched_inside_tls(tmp_path: Path) -> None:
+    host = Host(tmp_path, TlsIdentity.make())
+    try:
+        server = host.start()
+        for payload in (b"small", os.urandom(5 << 20)):
+            assert host.fetch(server, host.memory_block(payload)) == payload
+        block = host.segment_block(b"in the log")
+        assert host.fetch(server, block) == b"in the log"
+        with pytest.raises(ConnectionLostError):
+            fetch(server.address, host.secret, block, 2.0)
+    finally:
+        host.close()
 
 
 def test_the_secret_is_in_no_argument_no_environment_and_no_file(host: Host) -> None:

@@ -90,7 +90,7 @@ def test_the_code_of_the_readme_runs(run: Callable[..., Run], tmp_path: Path) ->
         '"/var/log/app.log"': repr(str(log)),
         '"/var/lib/app"': repr(str(tmp_path / "checkpoint")),
         "5140": str(port),
-        "awaitTerminationOrTimeout(60)": "awaitTerminationOrTimeout(45)",
+        "awaitTerminationOrTimeout(60)": "awaitTerminationOrTimeout(25)",
     }
     code = "\n\n".join(CODE.findall(README.read_text()))
     for shown, real in places.items():

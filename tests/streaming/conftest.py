@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.streaming.recovering import Build, Program, ProgramOf
+from tests.streaming.checkpoint.recovering import Build, Program, ProgramOf
 
 
 @pytest.fixture

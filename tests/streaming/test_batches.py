@@ -12,9 +12,9 @@ from pyspark import StorageLevel
 from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError
 from penstock.streaming import StreamingListener
-from penstock.streaming.input_info import InputInfoTracker, StreamInputInfo
-from penstock.streaming.input_streams import InputDStream
-from penstock.streaming.recurring_timer import RecurringTimer
+from penstock.streaming.dstream.input_streams import InputDStream
+from penstock.streaming.scheduler.input_info import InputInfoTracker, StreamInputInfo
+from penstock.streaming.scheduler.recurring_timer import RecurringTimer
 from tests.streaming.batches import WAIT_S, batches
 
 
@@ -384,7 +384,7 @@ class TestBacklog:
         assert run.ssc.statistics().completed_batches == 12
 
     def test_it_is_bounded(self, sc: Any, monkeypatch: Any) -> None:
-        monkeypatch.setattr("penstock.streaming.job_scheduler._MAX_WAITING", 3)
+        monkeypatch.setattr("penstock.streaming.scheduler.job_scheduler._MAX_WAITING", 3)
         release = threading.Event()
         with batches(sc) as run:
             stream = run.ssc.queueStream([[i] for i in range(8)])

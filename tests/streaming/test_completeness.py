@@ -9,7 +9,7 @@ import pyspark.streaming
 import pytest
 
 import penstock.streaming
-from penstock.streaming import listener_events
+from penstock.streaming.scheduler import listener_events
 
 ELSEWHERE = {
     "StreamingContext.__init__": "there is no streaming class of the JVM to hand over (`jssc`)",

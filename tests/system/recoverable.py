@@ -24,10 +24,10 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 
 from penstock.streaming import StreamingContext
-from penstock.streaming.checkpoint import Checkpoint, CheckpointFolder
-from penstock.streaming.checkpoint_writer import CheckpointWriter
-from penstock.streaming.job_generator import JobGenerator
-from penstock.streaming.job_scheduler import JobScheduler
+from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder
+from penstock.streaming.checkpoint.writer import CheckpointWriter
+from penstock.streaming.scheduler.job_generator import JobGenerator
+from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.tracker import ReceivedBlockTracker
 from penstock.tracker._driver_log import DriverLog
 from penstock.wal import LocalFileSystem

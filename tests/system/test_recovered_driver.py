@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.streaming.checkpoint import CheckpointFolder
+from penstock.streaming.checkpoint.folder import CheckpointFolder
 from tests.system.soak import Soak
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]

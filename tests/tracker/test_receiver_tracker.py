@@ -18,7 +18,6 @@ from penstock.tracker import (
     ReceiverPickleError,
     ReceiverTracker,
     TaskEnd,
-    TooFewSlotsError,
     TrackerState,
 )
 from penstock.wal import LogFolderInUseError
@@ -221,13 +220,6 @@ def test_blocks_of_the_run_before_are_there_after_a_restart(tmp_path: Path) -> N
 
 
 # -- errors at the start ---------------------------------------------------------------------------
-
-
-def test_too_few_slots_are_an_error_that_names_the_way_out(tmp_path: Path) -> None:
-    receivers = {n: (Source(), f"Source [{n}]") for n in range(2)}
-    tracker = make_tracker(tmp_path, ThreadCluster(slots=2), Events(), receivers=receivers)
-    with pytest.raises(TooFewSlotsError, match=r"use local\[3\] or more"):
-        tracker.start()
 
 
 def test_no_executor_is_an_error(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from penstock.tracker import (
     ReceiverTracker,
     SparkCluster,
     TaskEnd,
-    TooFewSlotsError,
 )
 from tests.tracker.tracker_cases import WAIT_S, Events
 
@@ -160,21 +159,6 @@ def test_receiver_jobs_are_named_and_leave_the_callers_properties_alone(
     )
 
 
-def test_local_receivers_need_a_slot_for_the_batches_too(sc: SparkContext, tmp_path: Path) -> None:
-    tracker = ReceiverTracker(
-        sc,
-        {n: (Numbers(), f"Numbers [{n}]") for n in range(4)},
-        Settings(),
-        application_id=sc.applicationId,
-        driver_log_folder=None,
-        block_log_root=str(tmp_path),
-        sync="none",
-        events=Events(),
-    )
-    with pytest.raises(TooFewSlotsError, match=r"4 receiver\(s\) .* local\[5\] or more"):
-        tracker.start()
-
-
 # -- SparkCluster ----------------------------------------------------------------------------------
 
 
@@ -195,7 +179,7 @@ def test_spark_11063_the_task_gets_the_receivers_preferred_locations(sc: SparkCo
 
 def test_a_local_spark_is_one_executor_on_loopback(sc: SparkContext) -> None:
     cluster = SparkCluster(sc)
-    assert (cluster.is_local, cluster.slots) == (True, 4)
+    assert cluster.is_local
     assert cluster.executors() == [ExecutorLocation("127.0.0.1", "driver")]
     assert cluster.addresses(None) == ("127.0.0.1", None)
     assert cluster.addresses("0.0.0.0") == ("0.0.0.0", "127.0.0.1")

@@ -166,12 +166,9 @@ class ThreadCluster:
         self,
         *,
         is_local: bool = True,
-        slots: int | None = None,
         executors: Sequence[ExecutorLocation] = (ExecutorLocation("127.0.0.1", "driver"),),
     ) -> None:
         self.is_local = is_local
-        self.slots = slots
-        self.master = "local[2]"
         self.up = list(executors)
         self.cancelled: list[str] = []
         self.ignores_cancel = False

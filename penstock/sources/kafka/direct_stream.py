@@ -32,13 +32,13 @@ from penstock.sources.kafka.strategies import (
     LocationStrategy,
     PerPartitionConfig,
 )
-from penstock.streaming.input_info import StreamInputInfo
-from penstock.streaming.input_streams import DirectInputDStream
+from penstock.streaming.dstream.input_streams import DirectInputDStream
+from penstock.streaming.scheduler.input_info import StreamInputInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from penstock.streaming.graph import DStreamGraph
+    from penstock.streaming.dstream.graph import DStreamGraph
 
 __all__ = ["DirectKafkaInputDStream", "DirectOptions"]
 

@@ -9,13 +9,13 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.blockstore._worker_heap import freeze_modules
+from  import freeze_modules
 from penstock.sources.kafka._reading import Reading, as_records, read_chunks
 from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.records import OffsetRange, TopicPartition
 from penstock.sources.kafka.strategies import LocationStrategy
-from penstock.streaming._collector import collect_less
-from penstock.streaming._deferred import Content, DeferredRDD, Source
+from penstock.streaming.kernels._collector import collect_less
+from penstock.streaming.kernels._deferred import Content, DeferredRDD, Source
 from penstock.tracker.cluster import SparkCluster
 from penstock.tracker.task_location import HostLocation, TaskLocation
 

@@ -20,7 +20,7 @@ from penstock.sources.kafka.strategies import (
     LocationStrategy,
     PerPartitionConfig,
 )
-from penstock.streaming.rated_dstream import RatedDStream
+from penstock.streaming.dstream.rated_dstream import RatedDStream
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

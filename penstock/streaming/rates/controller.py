@@ -7,10 +7,10 @@ from typing import Protocol
 
 from penstock.settings import Settings
 from penstock.streaming.listener import StreamingListener
-from penstock.streaming.listener_events import BatchCompleted
 from penstock.streaming.rates.aimd import AIMDRateEstimator
 from penstock.streaming.rates.estimator import RateEstimator
 from penstock.streaming.rates.pid import PIDRateEstimator
+from penstock.streaming.scheduler.listener_events import BatchCompleted
 
 __all__ = ["RateController", "RateSink", "create_rate_estimator"]
 

@@ -50,8 +50,17 @@ def test_it_doubles_while_there_is_room_and_settles_below_the_speed() -> None:
     plant.run(40)
     assert max(plant.rates) < 2 * 50_000
     settled = plant.rates[21:]
-    assert all(0.75 * 50_000 < rate < 1.1 * 50_000 for rate in settled)
+    assert all(0.9 * 50_000 < rate < 1.05 * 50_000 for rate in settled)
     assert max(plant.waits) < BATCH_MS
+
+
+def test_it_stays_within_5_percent_and_uses_95() -> None:
+    plant = Plant(AIMDRateEstimator(BATCH_MS), 20_000)
+    plant.run(200)
+    means = [sum(plant.rates[at : at + 3]) / 3 for at in range(20, 198)]
+    assert max(abs(mean / 20_000 - 1) for mean in means) <= 0.06
+    assert sum(plant.rates[20:]) / 180 >= 0.97 * 20_000
+    assert max(plant.waits[20:]) < 0.2 * BATCH_MS
 
 
 @pytest.mark.parametrize("speed", [12_500, 25_000, 200_000])

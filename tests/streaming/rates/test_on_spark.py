@@ -8,13 +8,15 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.errors import SettingError
-from penstock.receiver import Receiver
+from penstock.receiver import Receiver, SharedRateError
 from penstock.streaming import RateSource, StreamingContext, StreamingListener
+from tests.services.redis import make_server
 
 WAIT_S = 60.0
 
@@ -56,6 +58,12 @@ class Program(StreamingListener):
         self.last: list[bytes] = []
         self.wants_records = False
         self.starts = 0
+        self.errors: list[str] = []
+
+    def onReceiverError(self, receiverError: Any) -> None:
+        with self.changed:
+            self.errors.append(receiverError.receiverInfo().lastErrorMessage())
+            self.changed.notify_all()
 
     def onReceiverStarted(self, receiverStarted: Any) -> None:
         with self.changed:
@@ -186,6 +194,48 @@ def test_a_group_gives_the_total_to_who_uses_it(program: Program) -> None:
     assert idle.rate.effective < 100
     group.set_rate("50/second")
     program.wait_for(lambda: fast.rate.is_confirmed and fast.rate.effective <= 50)
+
+
+@pytest.mark.slow
+def test_a_rate_that_is_shared_holds_and_without_its_server_nothing_passes(
+    program: Program, configure: Any, tmp_path: Path
+) -> None:
+    """Both receivers share it, with whoever else names the same server and key."""
+    server = make_server(tmp_path)
+    rate = 2000.0
+    configure("spark.penstock.sharedRate.rate", f"{rate:g}/second")
+    configure("spark.penstock.sharedRate.storage", server.address)
+    program.process(program.ssc.receiverStream(Fast()).union(program.ssc.receiverStream(Fast())))
+    server.start()
+    try:
+        program.ssc.start()
+        program.wait_for(lambda: sum(program.counts) > 2 * rate)
+        # A batch has what its interval and one burst let pass; a busy machine may stretch it.
+        assert max(program.counts) <= rate * (0.5 + 1) * 4
+        server.kill()
+        program.wait_for(lambda: len(program.errors) >= 2)
+        assert all(
+            error.startswith("Nothing passes until the shared rate") for error in program.errors
+        )
+        # Batches that waited come first.
+        program.wait_for(lambda: len(program.counts) > 6 and sum(program.counts[-6:]) == 0)
+        passed = sum(program.counts)
+        server.start()
+        program.wait_for(lambda: sum(program.counts) > passed)
+        program.ssc.stop(stopSparkContext=False)
+    finally:
+        server.stop()
+
+
+def test_a_shared_rate_whose_server_is_not_there_is_an_error_of_the_start(
+    program: Program, configure: Any, tmp_path: Path
+) -> None:
+    server = make_server(tmp_path)
+    configure("spark.penstock.sharedRate.rate", "5/second")
+    configure("spark.penstock.sharedRate.storage", server.address)
+    program.process(program.ssc.receiverStream(Idle()))
+    with pytest.raises(SharedRateError, match=server.address):
+        program.ssc.start()
 
 
 def test_an_unknown_estimator_is_named_at_the_start(program: Program, configure: Any) -> None:

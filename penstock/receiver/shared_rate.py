@@ -1,0 +1,315 @@
+"""`SharedRate`: records per second that the receivers of several applications share.
+
+The bucket lies in a Redis or Valkey server (`RedisTokenBuckets`). Permits are taken from it in
+lots, so that a round trip serves many records, and a lot is good for a short time only: what is
+not used by then is lost. So nobody has to be told what a killed process had left, and over any
+window of a second or longer all together let pass no more than rate x window plus one burst: the
+capacity of the bucket is smaller than the burst by what may be out.
+
+A server that does not answer lets nothing through. That is the safe choice: what the total
+protects is protected, nothing is lost, `store` waits as it does for a full queue, and everything
+goes on when the server answers again. Each call of the server is bounded, and `stop` ends the wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from math import floor
+from typing import Any
+from urllib.parse import urlsplit
+
+from limits.errors import ConfigurationError
+
+from penstock._setting_values import rate_per_second
+from penstock.clock import Clock, SystemClock
+from penstock.errors import PenstockError
+from penstock.receiver.rate_limiter import RateLimiterStoppedError
+from penstock.receiver.redis_token_buckets import RedisTokenBuckets
+from penstock.settings import Settings
+
+__all__ = ["SharedRate", "SharedRateError", "SharedRatePlace"]
+
+CALL_S = 1.0
+"""How long the server may take to accept a connection, and again to answer."""
+
+_LOT_S = 0.2
+"""A lot is good for so long (and at most a quarter of the burst), from before it was asked for."""
+_LATE = 1.25
+"""What is out may be used so much later: a process can be held up between permit and record, and a
+receiver may keep `_GRAIN_S` of the rate for longer: there is room for fifty that all do so."""
+_BULK_S = 0.05
+"""The largest lot, in seconds of the rate: one receiver must not empty the bucket of the others."""
+_LEAST_S = 0.005
+"""The smallest lot that is worth a round trip, in seconds of the rate; at least one permit."""
+_GRAIN_S = 0.001
+"""What one thread may have in hand beyond the record that it stores, in seconds of the rate."""
+_LONGEST_WAIT_S = 0.25
+_MOST_MISSES = 10
+_LATE_ANSWERS = 3
+_RETRY_S = 0.5
+
+_log = logging.getLogger("penstock.receiver")
+
+
+class SharedRateError(PenstockError):
+    """The server that holds the shared rate cannot be used.
+
+    Attributes:
+        storage: Its address, without a password.
+        reason: Why.
+    """
+
+    def __init__(self, storage: str, reason: str) -> None:
+        super().__init__(
+            f"the shared rate in {storage} cannot be used: {reason}. Nothing passes without it; "
+            "see spark.penstock.sharedRate.storage"
+        )
+        self.storage = storage
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[SharedRateError], tuple[str, str]]:
+        return type(self), (self.storage, self.reason)
+
+
+@dataclass(frozen=True)
+class SharedRatePlace:
+    """Which rate, and where it is kept; picklable, for the closures of receivers.
+
+    Attributes:
+        storage: The server's address in the `limits` library's form, without a password.
+        key: Names the rate in that server.
+        records_per_second: Of all who share it.
+        burst_s: How much may be saved up, in seconds of the rate.
+        password: The server's, or None; not in the repr.
+    """
+
+    storage: str
+    key: str
+    records_per_second: float
+    burst_s: float
+    password: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, settings: Settings) -> SharedRatePlace | None:
+        """Return what the settings ask for; None when they ask for none. Called on the driver.
+
+        Raises:
+            SharedRateError: The file with the password cannot be read.
+        """
+        storage, rate = settings.shared_rate_storage, settings.shared_rate
+        if storage is None or rate is None:
+            return None
+        password = None
+        if settings.shared_rate_password_file is not None:
+            try:
+                with open(settings.shared_rate_password_file, encoding="utf-8") as file:
+                    password = file.read().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                kind = type(error).__name__
+                reason = f"{settings.shared_rate_password_file} cannot be read ({kind})"
+                raise SharedRateError(storage, reason) from None
+        return cls(
+            storage,
+            settings.shared_rate_key,
+            rate_per_second(rate),
+            settings.receiver_burst_s,
+            password,
+        )
+
+    def connect(self) -> RedisTokenBuckets:
+        """Return the storage; nothing is sent yet.
+
+        Raises:
+            SharedRateError: The client is not installed.
+        """
+        client = "valkey" if urlsplit(self.storage).scheme.startswith("valkey") else "redis"
+        try:
+            # A call that is tried again by the client would take longer than it may.
+            no_retry = import_module(f"{client}.retry").Retry(
+                import_module(f"{client}.backoff").NoBackoff(), 0
+            )
+            options: dict[str, Any] = {} if self.password is None else {"password": self.password}
+            return RedisTokenBuckets(
+                self.storage,
+                key_prefix="penstock",
+                socket_timeout=CALL_S,
+                socket_connect_timeout=CALL_S,
+                retry=no_retry,
+                **options,
+            )
+        except (ImportError, ConfigurationError):
+            way_out = f"pip install 'penstock[{client}]' on the driver and the executors"
+            raise SharedRateError(self.storage, f"its client is missing; {way_out}") from None
+
+    def check(self) -> None:
+        """Use the server once, so that a mistake shows before anything runs.
+
+        Raises:
+            SharedRateError: It cannot be used.
+        """
+        buckets = self.connect()
+        try:
+            buckets.count_tokens(self.key, self.records_per_second, self.capacity, 0.0)
+        except buckets.failures as error:
+            raise SharedRateError(self.storage, str(error)) from error
+        finally:
+            buckets.storage.close()
+
+    @property
+    def lot_s(self) -> float:
+        """How long a lot is good for."""
+        return min(_LOT_S, self.burst_s / 4)
+
+    @property
+    def capacity(self) -> float:
+        """What the bucket holds at most: a burst, less what may be out."""
+        return max(1.0, self.records_per_second * (self.burst_s - _LATE * self.lot_s))
+
+
+class SharedRate:
+    """One receiver's way to the bucket; usable from any thread.
+
+    `_lock` guards the lot. `_asking` is held by the one thread that waits for the server, and
+    guards what is counted of its answers.
+
+    Args:
+        place: Which rate.
+        buckets: Where it lies; by default what `place` names.
+        on_error: Told once when the server cannot be used, and again only after it could.
+        clock: Monotonic time.
+    """
+
+    def __init__(
+        self,
+        place: SharedRatePlace,
+        *,
+        on_error: Callable[[str, BaseException], None],
+        buckets: RedisTokenBuckets | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._place = place
+        self._buckets = place.connect() if buckets is None else buckets
+        self._on_error = on_error
+        self._clock: Clock = SystemClock() if clock is None else clock
+        rate = place.records_per_second
+        self._least = max(1, floor(rate * _LEAST_S))
+        self._bulk = max(1, floor(rate * _BULK_S))
+        self._lock = threading.Lock()
+        self._asking = threading.Lock()
+        self._stopped = threading.Event()
+        self._left = 0
+        self._good_until_s = 0.0
+        self._lot = 1
+        self._is_down = False
+        self._late = 0
+        self._misses = 0
+        self.grain = max(1, floor(rate * _GRAIN_S))
+        """The permits that a thread may have in hand for records that it does not have yet."""
+        self.waiting = 0
+        """How many threads wait at this moment."""
+
+    def take(self, wanted: int, timeout_s: float | None) -> int:
+        """Take 1 to `wanted` permits for records that pass at once; wait until there are some.
+
+        Args:
+            wanted: At least 1.
+            timeout_s: How long to wait, and at most one call of the server longer; None for ever.
+
+        Returns:
+            How many; 0 when none came in time.
+
+        Raises:
+            RateLimiterStoppedError: It was stopped, before or while waiting.
+        """
+        granted = self._take_left(wanted)
+        if granted:
+            return granted
+        began_s = self._clock.monotonic_s()
+        with self._lock:
+            self.waiting += 1
+        try:
+            while True:
+                with self._asking:
+                    # Another thread may have fetched a lot meanwhile.
+                    granted = self._take_left(wanted)
+                    pause_s = 0.0 if granted else self._ask(wanted)
+                granted = granted or self._take_left(wanted)
+                if granted:
+                    return granted
+                if timeout_s is not None:
+                    left_s = timeout_s - (self._clock.monotonic_s() - began_s)
+                    if left_s <= 0:
+                        return 0
+                    pause_s = min(pause_s, left_s)
+                self._clock.wait(self._stopped, pause_s)
+        finally:
+            with self._lock:
+                self.waiting -= 1
+
+    def stop(self) -> None:
+        """Let nothing pass any more, and close the connection; idempotent."""
+        self._stopped.set()
+        self._buckets.storage.close()
+
+    def _take_left(self, wanted: int) -> int:
+        if self._stopped.is_set():
+            raise RateLimiterStoppedError
+        with self._lock:
+            if self._clock.monotonic_s() >= self._good_until_s:
+                return 0
+            granted = min(wanted, self._left)
+            self._left -= granted
+            return granted
+
+    def _ask(self, wanted: int) -> float:
+        """Ask for a lot; returns how long to wait before the next try, if there is none."""
+        place = self._place
+        began_s = self._clock.monotonic_s()
+        with self._lock:
+            # One that is used up while it is good was too small; one that is not, too large.
+            is_used_up = self._left == 0 and began_s < self._good_until_s
+            self._lot = min(self._bulk, max(wanted, 2 * self._lot if is_used_up else 1))
+            lot = self._lot
+        least = min(lot, self._least)
+        rate = place.records_per_second
+        try:
+            taken = self._buckets.take_tokens(place.key, rate, place.capacity, 0.0, least, lot)
+        except self._buckets.failures as error:
+            self._fail(str(error), error)
+            return _RETRY_S
+        took_s = self._clock.monotonic_s() - began_s
+        if taken and took_s >= place.lot_s:
+            # What was taken is lost. Once may be this machine's fault.
+            self._late += 1
+            if self._late >= _LATE_ANSWERS:
+                reason = f"it takes {took_s:.2f} s to answer; {place.lot_s:g} s is the most"
+                self._fail(reason, None)
+            return _RETRY_S
+        self._late = 0
+        if self._is_down:
+            self._is_down = False
+            _log.info("the shared rate in %s can be used again", place.storage)
+        if taken:
+            self._misses = 0
+            with self._lock:
+                self._left, self._good_until_s = taken, began_s + place.lot_s
+            return 0.0
+        # The more wait, the longer each; and not all until the same moment, or the same one would
+        # find the tokens each time.
+        soonest_s = least / rate
+        pause_s = max(soonest_s, min(_BULK_S, soonest_s * (1 << self._misses)))
+        self._misses = min(self._misses + 1, _MOST_MISSES)
+        return min(_LONGEST_WAIT_S, random.uniform(0.5, 1.5) * pause_s)
+
+    def _fail(self, reason: str, cause: BaseException | None) -> None:
+        if self._is_down or self._stopped.is_set():
+            return
+        self._is_down = True
+        error = SharedRateError(self._place.storage, reason)
+        error.__cause__ = cause
+        self._on_error("Nothing passes until the shared rate can be used again", error)

@@ -1,0 +1,118 @@
+"""RDD checkpoints: where an RDD was saved, and how it is read back."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.streaming.checkpoint.writer import RDDFiles
+
+if TYPE_CHECKING:
+    from pyspark import RDD, SparkContext
+
+__all__ = [
+    "NO_RECORDS",
+    "RDDFile",
+    "SparkRDDFiles",
+    "checkpoint_file",
+    "remove_unfinished_output",
+    "save_copy",
+]
+
+
+@dataclass(frozen=True)
+class RDDFile:
+    """An RDD checkpoint.
+
+    Attributes:
+        path: Hadoop's address of its folder; empty when there are no records to save.
+        deserializer: How PySpark reads its records.
+    """
+
+    path: str
+    deserializer: Any
+
+    def read(self, spark_context: SparkContext) -> RDD[Any]:
+        """Return the RDD. It has no partitioner.
+
+        Raises:
+            Py4JJavaError: The folder is not there or cannot be read.
+        """
+        if not self.path:
+            return spark_context.emptyRDD()
+        return spark_context._checkpointFile(self.path, self.deserializer)
+
+
+NO_RECORDS = RDDFile("", None)
+"""Stands for an RDD of which it is known that it has no records."""
+
+
+def checkpoint_file(rdd: RDD[Any]) -> RDDFile | None:
+    """Return where an RDD was saved; None when no job has done that yet."""
+    path = rdd.getCheckpointFile()
+    return None if path is None else RDDFile(path, rdd._jrdd_deserializer)
+
+
+def save_copy(rdd: RDD[Any]) -> RDDFile:
+    """Save the records of an RDD in the checkpoint directory; runs a Spark job."""
+    # A copy: an RDD of which a job has run is not checkpointed any more.
+    copy: RDD[Any] = rdd.mapPartitions(_itself, preservesPartitioning=True)
+    copy.checkpoint()
+    copy.count()
+    found = checkpoint_file(copy)
+    assert found is not None
+    return found
+
+
+def _itself(records: Any) -> Any:
+    return records
+
+
+def remove_unfinished_output(spark_context: SparkContext, path: str) -> bool:
+    """Remove a folder of saved records that a job left unfinished; tell whether it was one."""
+    java: Any = spark_context._jvm
+    target = java.org.apache.hadoop.fs.Path(path)
+    files = target.getFileSystem(spark_context._jsc.hadoopConfiguration())
+    if not files.exists(java.org.apache.hadoop.fs.Path(target, "_temporary")):
+        return False
+    files.delete(target, True)
+    return True
+
+
+class SparkRDDFiles(RDDFiles):
+    """Forces and removes RDD checkpoints, whichever file system they are on."""
+
+    def __init__(self, spark_context: SparkContext) -> None:
+        self._context = spark_context
+
+    def sync(self, path: str) -> None:
+        # Hadoop's local file system leaves it to the page cache.
+        local = _local_path(path)
+        if local is None or not os.path.isdir(local):
+            return
+        for name in sorted(os.listdir(local)):
+            _sync(os.path.join(local, name))
+        _sync(local)
+        _sync(os.path.dirname(local))
+
+    def remove(self, path: str) -> None:
+        java: Any = self._context._jvm
+        target = java.org.apache.hadoop.fs.Path(path)
+        conf = self._context._jsc.hadoopConfiguration()
+        target.getFileSystem(conf).delete(target, True)
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _local_path(path: str) -> str | None:
+    scheme, colon, rest = path.partition(":")
+    if not colon:
+        return path if path.startswith("/") else None
+    return "/" + rest.lstrip("/") if scheme == "file" else None

@@ -1,0 +1,178 @@
+"""Making a streaming context: with checkpoints to come, and again from one that was written."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark import SparkConf, SparkContext
+
+from penstock.clock import Clock, SystemClock
+from penstock.streaming._durability import local_folder
+from penstock.streaming.checkpoint._graph_pickling import load
+from penstock.streaming.checkpoint._rdd_files import SparkRDDFiles
+from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress, check_picklable
+from penstock.streaming.checkpoint.errors import CheckpointReadError
+from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder, CheckpointHeader
+from penstock.streaming.dstream.graph import DStreamGraph
+
+if TYPE_CHECKING:
+    from penstock.streaming.context import StreamingContext
+
+__all__ = ["make_checkpointing", "recover_context", "recovered_conf"]
+
+_log = logging.getLogger("penstock.streaming.checkpoint")
+
+_OF_ONE_RUN = frozenset(
+    {
+        "spark.app.id",
+        "spark.app.startTime",
+        "spark.app.submitTime",
+        "spark.driver.host",
+        "spark.driver.bindAddress",
+        "spark.driver.port",
+        "spark.ui.port",
+        "spark.blockManager.port",
+        "spark.kubernetes.driver.pod.name",
+        "spark.kubernetes.executor.podNamePrefix",
+    }
+)
+"""What a new run must not take over. The last seven are those that Spark's `Checkpoint` drops."""
+
+_RELOADED = (
+    "spark.yarn.app.id",
+    "spark.yarn.app.attemptId",
+    "spark.driver.host",
+    "spark.driver.bindAddress",
+    "spark.driver.port",
+    "spark.master",
+    "spark.ui.port",
+    "spark.blockManager.port",
+    "spark.kubernetes.driver.pod.name",
+    "spark.kubernetes.executor.podNamePrefix",
+    "spark.yarn.jars",
+    "spark.yarn.keytab",
+    "spark.yarn.principal",
+    "spark.kerberos.keytab",
+    "spark.kerberos.principal",
+    "spark.ui.filters",
+)
+"""What the new environment may set anew, as in Spark's `Checkpoint.createSparkConf`."""
+
+
+def make_checkpointing(
+    spark_context: SparkContext,
+    graph: DStreamGraph,
+    directory: str,
+    recovered: Progress | None,
+) -> Checkpointing | None:
+    """Return what a context that starts has checkpointed; None when it cannot be recovered from.
+
+    Raises:
+        UnpicklableFunctionError: A function of the program cannot be written to a checkpoint.
+        OSError: The folder cannot be written.
+    """
+    folder = CheckpointFolder(local_folder(directory))
+    refusal = graph.refusal()
+    header = CheckpointHeader(
+        program=recovered.program if recovered is not None else uuid.uuid4().hex,
+        batch_ms=graph.batch_ms,
+        zero_ms=0,
+        last_batch_ms=0,
+        master=spark_context.master or "",
+        app_name=spark_context.appName or "",
+        conf=tuple(spark_context.getConf().getAll()),
+        rdd_folder=spark_context.getCheckpointDir() or "",
+        refusal=refusal,
+    )
+    if refusal:
+        # What a restart finds, so that it is told why.
+        now_ms = SystemClock().time_ms()
+        folder.write(Checkpoint(msgspec.structs.replace(header, last_batch_ms=now_ms), b""))
+        _log.warning("No checkpoints are written, the program cannot be recovered: %s", refusal)
+        return None
+    graph.save_given_rdds()
+    check_picklable(graph)
+    return Checkpointing(header, folder, SparkRDDFiles(spark_context), recovered)
+
+
+def recover_context(directory: str, clock: Clock | None = None) -> StreamingContext | None:
+    """Return the context that the newest checkpoint in a folder describes, not started.
+
+    The active SparkContext is used; if there is none, one is made as it was.
+
+    Args:
+        directory: The checkpoint directory.
+        clock: The clock of the batches; for tests.
+
+    Returns:
+        None when there is no checkpoint.
+
+    Raises:
+        CheckpointReadError: There are checkpoints, and none can be used.
+        CheckpointVersionError: The newest was written by another version.
+    """
+    from penstock.streaming.context import StreamingContext
+
+    path = local_folder(directory)
+    checkpoint = CheckpointFolder(path).read_newest()
+    if checkpoint is None:
+        return None
+    header = checkpoint.header
+    if header.refusal:
+        raise CheckpointReadError(path, header.refusal)
+    spark_context = SparkContext._active_spark_context
+    own = spark_context is None
+    if spark_context is None:
+        spark_context = SparkContext(conf=recovered_conf(header.conf))
+    try:
+        context = StreamingContext(spark_context, header.batch_ms / 1000, clock=clock)
+        context.checkpoint(directory)
+        graph = load(checkpoint.body, spark_context, context)
+        graph.restore(spark_context)
+    except Exception as error:
+        if own:
+            spark_context.stop()
+        raise CheckpointReadError(
+            path,
+            f"its graph cannot be made again ({type(error).__name__}: {error}); code that it "
+            "refers to may have changed or be missing, or files of it were removed",
+        ) from error
+    context._take_over(graph, Progress(header.program, header.last_batch_ms, header.pending_ms))
+    _log.info(
+        "Recovered from %s/checkpoint-%d: application %s, %d batches not complete",
+        path,
+        header.last_batch_ms,
+        header.app_name,
+        len(header.pending_ms),
+    )
+    return context
+
+
+def recovered_conf(pairs: Iterable[tuple[str, str]]) -> SparkConf:
+    """Return Spark's configuration of a recovered program.
+
+    It is the one that was saved, without what belongs to one run. What the new environment sets
+    of `_RELOADED` counts instead: by ``spark-submit``, or by ``PYSPARK_SUBMIT_ARGS``.
+    """
+    kept = {key: value for key, value in pairs if key not in _OF_ONE_RUN}
+    spark: Any = SparkContext
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    is_first = spark._jvm is None
+    spark._ensure_initialized(conf=_conf(kept))
+    # A JVM that was there before knows the environment of another program.
+    keys = _RELOADED if is_submitted or is_first else ()
+    environment = SparkConf(loadDefaults=True, _jvm=spark._jvm)
+    for key in keys:
+        value = environment.get(key, None)
+        if value is not None:
+            kept[key] = value
+    return _conf(kept)
+
+
+def _conf(values: Mapping[str, str]) -> SparkConf:
+    return SparkConf(loadDefaults=False).setAll(list(values.items()))

@@ -1,0 +1,181 @@
+"""`Checkpointer`: what the job generator asks to have its graph and its progress kept."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.streaming.checkpoint._culprits import find_culprit
+from penstock.streaming.checkpoint._graph_pickling import dump
+from penstock.streaming.checkpoint.errors import CheckpointWriteError, UnpicklableFunctionError
+from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder, CheckpointHeader
+from penstock.streaming.checkpoint.writer import CheckpointRequest, CheckpointWriter, RDDFiles
+
+if TYPE_CHECKING:
+    from penstock.clock import Clock
+    from penstock.streaming.dstream.graph import DStreamGraph
+
+__all__ = ["Checkpointer", "Checkpointing", "Progress", "check_picklable"]
+
+_log = logging.getLogger("penstock.streaming.checkpoint")
+
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the batches were when a checkpoint was written.
+
+    Attributes:
+        program: The program's id.
+        last_batch_ms: The last batch that was made.
+        pending_ms: Those up to that one that were not complete.
+    """
+
+    program: str
+    last_batch_ms: int
+    pending_ms: tuple[int, ...]
+
+
+def check_picklable(graph: DStreamGraph) -> None:
+    """Check that the graph can be written to a checkpoint.
+
+    Raises:
+        UnpicklableFunctionError: It cannot; names what, and where in the program.
+    """
+    try:
+        dump(graph)
+    except Exception as error:
+        raise _explained(graph, error) from error
+
+
+def _explained(graph: DStreamGraph, error: Exception) -> UnpicklableFunctionError:
+    # From the inputs on, so that the stream is named that has it, and not one made of that one.
+    for node in reversed(graph.nodes()):
+        for value in node.own_state().values():
+            try:
+                dump(value)
+            except Exception:  # noqa: BLE001  # whatever pickling runs into; it is looked into
+                found = find_culprit(value, dump)
+                return UnpicklableFunctionError(
+                    node.made_by, found.function, found.variable, found.reason
+                )
+    return UnpicklableFunctionError("the graph", None, "", f"{type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True)
+class Checkpointing:
+    """What a context has checkpointed, and where.
+
+    Attributes:
+        header: The facts that do not change while it runs.
+        folder: Where.
+        rdd_files: How RDD checkpoints are forced and removed.
+        recovered: How far the run before was; None at a first start.
+    """
+
+    header: CheckpointHeader
+    folder: CheckpointFolder
+    rdd_files: RDDFiles
+    recovered: Progress | None
+
+    def writer(
+        self, on_error: Callable[[BaseException], None], patience_s: float, clock: Clock
+    ) -> CheckpointWriter:
+        """Return the thread that writes, not started; see `CheckpointWriter`."""
+        return CheckpointWriter(
+            self.folder, self.rdd_files, on_error=on_error, patience_s=patience_s, clock=clock
+        )
+
+    def checkpointer(
+        self,
+        graph: DStreamGraph,
+        writer: CheckpointWriter,
+        on_error: Callable[[BaseException], None],
+    ) -> Checkpointer:
+        """Return what the job generator asks."""
+        return Checkpointer(graph, writer, self.header, on_error)
+
+
+class Checkpointer:
+    """Writes checkpoints of one running context. Only the job generator's thread calls it.
+
+    Args:
+        graph: The graph.
+        writer: Writes; started and stopped by the owner of this object.
+        header: The facts that do not change; the others are filled in.
+        on_error: Told when the graph cannot be pickled any more.
+    """
+
+    def __init__(
+        self,
+        graph: DStreamGraph,
+        writer: CheckpointWriter,
+        header: CheckpointHeader,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self._graph = graph
+        self._writer = writer
+        self._header = header
+        self._on_error = on_error
+        self._is_unpicklable = False
+
+    def save(
+        self,
+        last_batch_ms: int,
+        pending_ms: Sequence[int],
+        when_durable: tuple[Callable[[], None], ...] = (),
+    ) -> None:
+        """Have the graph written as it is now; returns before that is done.
+
+        Args:
+            last_batch_ms: The last batch that was made.
+            pending_ms: Those up to that one that are not complete.
+            when_durable: Called in another thread once this, or a later one, is on the disk.
+        """
+        with self._graph.lock:
+            rdd_files = self._graph.update_rdd_checkpoints()
+            body = self._pickle()
+            zero_ms = self._graph.zero_ms
+        if body is None:
+            return
+        assert zero_ms is not None
+        header = msgspec.structs.replace(
+            self._header,
+            zero_ms=zero_ms,
+            last_batch_ms=last_batch_ms,
+            pending_ms=tuple(pending_ms),
+            rdd_files=tuple(rdd_files),
+        )
+        self._writer.submit(CheckpointRequest(Checkpoint(header, body), when_durable))
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until all that was saved is on the disk; False when the time was over first."""
+        return self._writer.flush(timeout_s)
+
+    def _pickle(self) -> bytes | None:
+        """Pickle the graph; None, once told, when it cannot be.
+
+        It could be at the start, so a function has changed what it holds. It may be changing it
+        just now, in an output operation that runs: then the next try mostly works.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                body = dump(self._graph)
+            except Exception as error:  # noqa: BLE001  # whatever the program's objects raise
+                if left or self._is_unpicklable:
+                    continue
+                self._is_unpicklable = True
+                failure = _explained(self._graph, error)
+                _log.error("Checkpoints cannot be written any more: %s", failure)
+                told = CheckpointWriteError(self._writer.path, 0, str(failure))
+                told.__cause__ = failure
+                self._on_error(told)
+            else:
+                self._is_unpicklable = False
+                return body
+        return None

@@ -1,0 +1,283 @@
+"""A checkpoint: the graph of a program and how far its batches are, as one file.
+
+Layout of a file, integers little-endian::
+
+    magic "PENSTKCP" | format version u32 | header length u32 | body length u64 | CRC-32C u32
+    header: MessagePack (`CheckpointHeader`)
+    body: the graph with the program's functions, pickled by cloudpickle
+
+The checksum covers everything but itself. The header can be read, and so versions be compared,
+before a byte of the body is unpickled. Unpickling runs code: who may write to the folder may run
+code as the user of the program, as in Spark. Files are open to their user only (0600).
+
+A file is written under another name, forced to disk and renamed, and the folder is forced: a
+crash leaves the old file or the new one. Its name is ``checkpoint-<last batch time in ms>``. The
+newest ten are kept; when the newest is damaged all the same, an older one is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import re
+import struct
+from collections.abc import Iterator
+
+import msgspec
+import pyspark
+from crc32c import crc32c
+
+import penstock
+from penstock.streaming.checkpoint.errors import CheckpointReadError, CheckpointVersionError
+from penstock.wal import FileSystem, LocalFileSystem
+
+__all__ = [
+    "KEPT_CHECKPOINTS",
+    "Checkpoint",
+    "CheckpointFolder",
+    "CheckpointHeader",
+    "DamagedCheckpointError",
+]
+
+KEPT_CHECKPOINTS = 10
+"""As many as Spark keeps."""
+
+_log = logging.getLogger("penstock.streaming.checkpoint")
+
+_MAGIC = b"PENSTKCP"
+_FORMAT = 1
+_PREFIX = struct.Struct("<8sIIQ")
+_CRC = struct.Struct("<I")
+_UNFINISHED = ".new"
+_NAME = re.compile(r"checkpoint-([0-9]+)")
+
+
+class DamagedCheckpointError(Exception):
+    """A file is not a whole checkpoint; an older one may be."""
+
+
+class CheckpointHeader(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be known of a checkpoint without unpickling it.
+
+    Attributes:
+        program: Random id of the program's first start; its restarts have the same.
+        python: Version of Python that wrote it, ``major.minor``: functions are kept as its code.
+        pyspark: Version of PySpark.
+        penstock: Version of Penstock.
+        master: Spark's master.
+        app_name: Spark's name of the application.
+        batch_ms: Batch interval.
+        zero_ms: Zero time of the graph.
+        last_batch_ms: The last batch that was made; the zero time before the first.
+        pending_ms: Batches up to that one that were not complete.
+        conf: Spark's configuration.
+        rdd_folder: The folder of this run's RDD checkpoints.
+        rdd_files: The RDD checkpoints that the graph needs.
+        refusal: Why it cannot be recovered from; empty when it can.
+    """
+
+    program: str
+    batch_ms: int
+    zero_ms: int
+    last_batch_ms: int
+    pending_ms: tuple[int, ...] = ()
+    python: str = ".".join(platform.python_version_tuple()[:2])
+    pyspark: str = pyspark.__version__
+    penstock: str = penstock.__version__
+    master: str = ""
+    app_name: str = ""
+    conf: tuple[tuple[str, str], ...] = ()
+    rdd_folder: str = ""
+    rdd_files: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A header and the pickled graph."""
+
+    header: CheckpointHeader
+    body: bytes
+
+    def encode(self) -> list[bytes]:
+        """Return the file's content, in parts."""
+        header = msgspec.msgpack.encode(self.header)
+        prefix = _PREFIX.pack(_MAGIC, _FORMAT, len(header), len(self.body))
+        crc = crc32c(self.body, crc32c(header, crc32c(prefix)))
+        return [prefix, _CRC.pack(crc), header, self.body]
+
+    @staticmethod
+    def decode(data: bytes, folder: str) -> Checkpoint:
+        """Return the checkpoint that a file holds.
+
+        Raises:
+            DamagedCheckpointError: It is torn, or its checksum is wrong.
+            CheckpointVersionError: The format is another.
+        """
+        begin = _PREFIX.size + _CRC.size
+        if len(data) < begin:
+            raise DamagedCheckpointError(f"it has {len(data)} bytes")
+        magic, version, header_length, body_length = _PREFIX.unpack_from(data)
+        if magic != _MAGIC:
+            raise DamagedCheckpointError("it does not begin like a checkpoint")
+        end = begin + header_length + body_length
+        if len(data) != end:
+            raise DamagedCheckpointError(f"it has {len(data)} bytes instead of {end}")
+        view = memoryview(data)
+        if (
+            crc32c(view[begin:], crc32c(view[: _PREFIX.size]))
+            != _CRC.unpack_from(data, _PREFIX.size)[0]
+        ):
+            raise DamagedCheckpointError("its checksum is wrong")
+        if version != _FORMAT:
+            raise CheckpointVersionError(folder, "checkpoint format", str(version), str(_FORMAT))
+        try:
+            header = msgspec.msgpack.decode(
+                view[begin : begin + header_length], type=CheckpointHeader
+            )
+        except msgspec.DecodeError as error:
+            raise DamagedCheckpointError(f"its header cannot be decoded ({error})") from error
+        return Checkpoint(header, data[begin + header_length :])
+
+    def check_versions(self, folder: str) -> None:
+        """Check that the versions that wrote it are those that run.
+
+        Raises:
+            CheckpointVersionError: One differs.
+        """
+        running = CheckpointHeader(program="", batch_ms=0, zero_ms=0, last_batch_ms=0)
+        for what, name in (("Python", "python"), ("PySpark", "pyspark"), ("Penstock", "penstock")):
+            written, now = getattr(self.header, name), getattr(running, name)
+            if written != now:
+                raise CheckpointVersionError(folder, what, written, now)
+
+
+class CheckpointFolder:
+    """The checkpoints in a folder.
+
+    The folder is on a file system that the program gives; only that of this host is there yet.
+
+    Args:
+        path: The folder.
+        fs: Its file system.
+    """
+
+    def __init__(self, path: str, fs: FileSystem | None = None) -> None:
+        self.path = path
+        self._fs: FileSystem = LocalFileSystem() if fs is None else fs
+
+    def names(self) -> list[str]:
+        """Return the names of the checkpoints, the newest first; none when there is no folder."""
+        try:
+            found = self._fs.list_folder(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        times = {name: int(match[1]) for name in found if (match := _NAME.fullmatch(name))}
+        return sorted(times, key=times.__getitem__, reverse=True)
+
+    def write(self, checkpoint: Checkpoint) -> str:
+        """Write a checkpoint; when this returns it is on the disk under its name.
+
+        One of the same batch time is replaced.
+
+        Returns:
+            The name.
+
+        Raises:
+            OSError: It was not written; those before are still there.
+        """
+        self._make(self.path)
+        name = f"checkpoint-{checkpoint.header.last_batch_ms}"
+        target = os.path.join(self.path, name)
+        temporary = target + _UNFINISHED
+        try:
+            file = self._fs.create(temporary, direct=False)
+        except FileExistsError:  # An earlier try left it.
+            self._fs.remove(temporary)
+            file = self._fs.create(temporary, direct=False)
+        try:
+            file.write(0, checkpoint.encode(), sync=False)
+            file.sync()
+        finally:
+            file.close()
+        self._fs.rename(temporary, target)
+        self._fs.sync_folder(self.path)
+        return name
+
+    def read(self, name: str) -> Checkpoint:
+        """Read one checkpoint.
+
+        Raises:
+            DamagedCheckpointError: It is torn, or its checksum is wrong.
+            CheckpointVersionError: The format is another.
+            OSError: It cannot be read.
+        """
+        file = self._fs.open(os.path.join(self.path, name))
+        try:
+            return Checkpoint.decode(file.read(0, file.size), self.path)
+        finally:
+            file.close()
+
+    def read_newest(self) -> Checkpoint | None:
+        """Return the newest checkpoint that is whole, or None when there is none at all.
+
+        Each one that is not whole is one line of the log.
+
+        Raises:
+            CheckpointReadError: There are some, and none is whole.
+            CheckpointVersionError: The newest was written by other versions.
+        """
+        reasons = []
+        for name, found in self._each():
+            if isinstance(found, Checkpoint):
+                found.check_versions(self.path)
+                return found
+            if isinstance(found, CheckpointVersionError):
+                raise found
+            reasons.append(f"{name}: {found}")
+            _log.warning(
+                "%s in %s cannot be used, an older one is tried: %s", name, self.path, found
+            )
+        if reasons:
+            raise CheckpointReadError(self.path, "; ".join(reasons))
+        return None
+
+    def headers(self) -> dict[str, CheckpointHeader]:
+        """Return the headers of all whole checkpoints by name, the newest first."""
+        return {name: found.header for name, found in self._each() if isinstance(found, Checkpoint)}
+
+    def _each(self) -> Iterator[tuple[str, Checkpoint | Exception]]:
+        for name in self.names():
+            try:
+                yield name, self.read(name)
+            except (DamagedCheckpointError, CheckpointVersionError, OSError) as error:
+                yield name, error
+
+    def remove(self, name: str) -> None:
+        """Remove a checkpoint; one that is gone already is fine."""
+        try:
+            self._fs.remove(os.path.join(self.path, name))
+        except FileNotFoundError:
+            return
+
+    def remove_unfinished(self) -> None:
+        """Remove what writers left that did not come to the end."""
+        try:
+            found = self._fs.list_folder(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for name in found:
+            if _NAME.fullmatch(name.removesuffix(_UNFINISHED)) and name.endswith(_UNFINISHED):
+                self.remove(name)
+
+    def _make(self, folder: str) -> None:
+        if self._fs.is_folder(folder):
+            return
+        parent = os.path.dirname(folder)
+        if parent != folder:
+            self._make(parent)
+        try:
+            self._fs.make_folder(folder)
+        except FileExistsError:
+            return
+        self._fs.sync_folder(parent)

@@ -1,0 +1,238 @@
+"""Writes checkpoints in a thread of its own, so that batches do not wait for the disk.
+
+At most one checkpoint waits: a newer one says all that an older one would have said. What is to
+be done once a checkpoint is durable (blocks may go, old RDD checkpoints may go) is done once it
+or a newer one is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.clock import Clock
+from penstock.streaming.checkpoint.errors import CheckpointWriteError
+from penstock.streaming.checkpoint.folder import (
+    KEPT_CHECKPOINTS,
+    Checkpoint,
+    CheckpointFolder,
+    CheckpointHeader,
+)
+
+__all__ = ["CheckpointRequest", "CheckpointWriter", "RDDFiles"]
+
+_log = logging.getLogger("penstock.streaming.checkpoint")
+
+_RETRY_S = 1.0
+
+Done = Callable[[], None]
+
+
+class RDDFiles:
+    """What the writer asks of the file system that holds RDD checkpoints; does nothing itself."""
+
+    def sync(self, path: str) -> None:
+        """Return when an RDD checkpoint is on the disk, where it is a folder of this host."""
+
+    def remove(self, path: str) -> None:
+        """Remove an RDD checkpoint, or a folder of them."""
+
+
+@dataclass(frozen=True)
+class CheckpointRequest:
+    """A checkpoint, and what to do once it is durable.
+
+    Attributes:
+        checkpoint: The checkpoint.
+        when_durable: Called in the writer's thread; must return at once.
+    """
+
+    checkpoint: Checkpoint
+    when_durable: tuple[Done, ...] = ()
+
+
+class CheckpointWriter:
+    """One thread, one waiting checkpoint.
+
+    `_changed` guards what waits. A checkpoint that cannot be written is tried again every second
+    until a newer one takes its place; batches go on meanwhile.
+
+    Args:
+        folder: Where.
+        rdd_files: How RDD checkpoints are forced and removed.
+        on_error: Told once when nothing could be written for `patience_s`, and again after the
+            next time that it worked.
+        patience_s: See there.
+        clock: Measures it.
+    """
+
+    def __init__(
+        self,
+        folder: CheckpointFolder,
+        rdd_files: RDDFiles,
+        *,
+        on_error: Callable[[BaseException], None],
+        patience_s: float,
+        clock: Clock,
+    ) -> None:
+        self._folder = folder
+        self._rdd_files = rdd_files
+        self._on_error = on_error
+        self._patience_s = patience_s
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._waiting: CheckpointRequest | None = None
+        self._is_writing = False
+        self._stopping = False
+        self._stop_event = threading.Event()
+        self._failing_since_s: float | None = None
+        self._told = False
+        # Only the thread uses these.
+        self._kept: dict[str, CheckpointHeader] = {}
+        self._synced: set[str] = set()
+        self._rdd_folders: set[str] = set()
+        self._thread = threading.Thread(
+            target=self._run, name="penstock-checkpoint-writer", daemon=True
+        )
+
+    @property
+    def path(self) -> str:
+        """The folder."""
+        return self._folder.path
+
+    def start(self) -> None:
+        """Begin to write; what is in the folder already counts among those that are kept.
+
+        Raises:
+            OSError: The folder cannot be read.
+        """
+        self._folder.remove_unfinished()
+        self._kept = self._folder.headers()
+        self._thread.start()
+
+    def submit(self, request: CheckpointRequest) -> None:
+        """Let a checkpoint be written, in place of one that waits."""
+        with self._changed:
+            if self._waiting is not None:
+                before = self._waiting.when_durable
+                request = CheckpointRequest(request.checkpoint, before + request.when_durable)
+            self._waiting = request
+            self._changed.notify_all()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until nothing is left to write; False when the time was over first."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not self._is_writing and self._waiting is None, timeout_s
+            )
+
+    def stop(self, timeout_s: float) -> bool:
+        """Write what waits, then end; False when that took longer."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._stop_event.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # -- the thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping or self._waiting is not None)
+                request, self._waiting = self._waiting, None
+                if request is None:
+                    return
+                self._is_writing = True
+            failure = self._try(request)
+            with self._changed:
+                self._is_writing = False
+                if failure is not None:
+                    self._put_back(request)
+                self._changed.notify_all()
+                if failure is not None and self._stopping:
+                    _log.error("The last checkpoint was not written: %s", failure)
+                    return
+            if failure is not None:
+                self._stop_event.wait(_RETRY_S)
+
+    def _put_back(self, request: CheckpointRequest) -> None:
+        """Let a checkpoint that was not written wait again, or what is to be done after it."""
+        newer = self._waiting
+        if newer is not None:
+            request = CheckpointRequest(newer.checkpoint, request.when_durable + newer.when_durable)
+        self._waiting = request
+
+    def _try(self, request: CheckpointRequest) -> OSError | None:
+        header = request.checkpoint.header
+        try:
+            for path in header.rdd_files:
+                if path not in self._synced:
+                    self._rdd_files.sync(path)
+            self._synced = set(header.rdd_files)
+            name = self._folder.write(request.checkpoint)
+        except OSError as error:
+            self._failed(error)
+            return error
+        self._failing_since_s = None
+        self._told = False
+        for done in request.when_durable:
+            done()
+        self._prune(name, header)
+        return None
+
+    def _failed(self, error: OSError) -> None:
+        now_s = self._clock.monotonic_s()
+        if self._failing_since_s is None:
+            self._failing_since_s = now_s
+            _log.error("A checkpoint could not be written and is tried again: %s", error)
+        if not self._told and now_s - self._failing_since_s >= self._patience_s:
+            self._told = True
+            failure = CheckpointWriteError(self._folder.path, self._patience_s, str(error))
+            failure.__cause__ = error
+            self._on_error(failure)
+
+    def _prune(self, name: str, header: CheckpointHeader) -> None:
+        """Keep the newest ten of this program, and the RDD checkpoints that they need."""
+        before = {**self._kept, name: header}
+        own = [name for name, known in before.items() if known.program == header.program]
+        own.sort(key=lambda known: before[known].last_batch_ms, reverse=True)
+        kept = {known: before[known] for known in own[:KEPT_CHECKPOINTS]}
+        try:
+            for gone in self._folder.names():
+                # What is there and not known is damaged: no use to anybody.
+                if gone not in kept:
+                    self._folder.remove(gone)
+        except OSError as error:
+            _log.warning("Old checkpoints stay in %s: %s", self._folder.path, error)
+            self._kept = before
+            return
+        replaced = self._kept.get(name)
+        self._kept = kept
+        needed = {path for known in kept.values() for path in known.rdd_files}
+        folders = {known.rdd_folder for known in kept.values()}
+        old = [*before.values(), *([replaced] if replaced is not None else [])]
+        for path in sorted({path for known in old for path in known.rdd_files} - needed):
+            self._remove_rdds(path)
+        self._rdd_folders.update(known.rdd_folder for known in before.values())
+        for path in sorted(self._rdd_folders - folders - {""}):
+            # A run that is over, of which no kept checkpoint is: what it left goes, unless a
+            # later run still needs some of it.
+            if not any(_lies_in(file, path) for file in needed):
+                self._rdd_folders.discard(path)
+                self._remove_rdds(path)
+
+    def _remove_rdds(self, path: str) -> None:
+        try:
+            self._rdd_files.remove(path)
+        except Exception as error:  # noqa: BLE001  # Py4J's errors; nothing depends on it
+            _log.warning("An old RDD checkpoint stays at %s: %s", path, error)
+
+
+def _lies_in(path: str, folder: str) -> bool:
+    return os.path.normpath(path).startswith(os.path.normpath(folder) + os.sep)

@@ -1,0 +1,30 @@
+"""Streams: their operations, and the graph of nodes behind them.
+
+A program holds `DStream` objects; each is a handle on a node of the `DStreamGraph`. Nodes bear
+the names of Spark's DStream classes. A batch has one RDD per node and time, however many
+operations ask for it.
+
+===========================  =====================================================================
+`stream_handle`, `dstream`,  the operations of a stream, as a program calls them
+`pair_operations`,
+`window_operations`,
+`save_operations`,
+`map_with_state`, `state`
+`input_operations`,          the inputs, as methods of the context; the rates of all
+`rate_operations`
+`rated_dstream`,             streams whose rate can be set: direct ones, and those of receivers
+`receiver_dstream`
+`node`                       what every node does: one RDD per time, remembered for a while
+`input_streams`              nodes of queues, receivers and direct streams
+`file_input_stream`          the node of files that appear in a folder
+`derived_streams`            nodes of narrow operations, shuffles, functions of RDDs
+`windowed_streams`           nodes of windows and state
+`output`                     `foreachRDD` and `foreachBatch`
+`graph`                      inputs, outputs, time
+`_arity`                     with or without the batch time: what a user's function takes
+===========================  =====================================================================
+"""
+
+from penstock.streaming.dstream.dstream import DStream
+
+__all__ = ["DStream"]

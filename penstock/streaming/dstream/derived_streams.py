@@ -1,0 +1,182 @@
+"""Nodes made of other nodes: narrow operations, shuffles, and the user's own functions of RDDs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark import RDD, SparkContext
+
+from penstock.streaming.dstream._arity import TimedFunction
+from penstock.streaming.dstream.graph import common_slide
+from penstock.streaming.dstream.node import DStreamNode
+from penstock.streaming.durations import batch_datetime
+from penstock.streaming.kernels._combine import (
+    Combiner,
+    add_weighted,
+    combine_by_key,
+    count_keys,
+    reduce_records,
+)
+from penstock.streaming.kernels._deferred import Content, content_of, narrow, no_partitions
+from penstock.streaming.kernels._fusion import FusedFunction, MapOperation, NarrowOperation
+from penstock.streaming.kernels._recognition import paired_constant
+from penstock.streaming.kernels._words import counted_words, split_words
+
+__all__ = [
+    "NarrowDStream",
+    "ReducedDStream",
+    "ShuffledDStream",
+    "TransformedDStream",
+    "UnionDStream",
+    "union_of",
+]
+
+
+class NarrowDStream(DStreamNode):
+    """One narrow operation on the records of another node.
+
+    Consecutive ones become one function of a partition when the first RDD is made; a node whose
+    RDDs are kept (persisted or checkpointed) stays a stage of its own.
+    """
+
+    def __init__(self, parent: DStreamNode, operation: NarrowOperation) -> None:
+        super().__init__(parent.graph, (parent,), parent.slide_ms)
+        self.parent = parent
+        self.operation = operation
+
+    def plan(self) -> tuple[DStreamNode, tuple[NarrowOperation, ...]]:
+        """Return the node whose RDDs are read, and the operations on its records, in order."""
+        operations = [self.operation]
+        source = self.parent
+        while isinstance(source, NarrowDStream) and not source.is_materialised:
+            operations.append(source.operation)
+            source = source.parent
+        return source, tuple(reversed(operations))
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        return fused_rdd(*self.plan(), time_ms)
+
+
+def fused_rdd(
+    source: DStreamNode, operations: Sequence[NarrowOperation], time_ms: int
+) -> RDD[Any] | None:
+    """Return the operations on the RDD of `source`, as one function of a partition."""
+    rdd = source.get_or_compute(time_ms)
+    if rdd is None or not operations:
+        return rdd
+    words = split_words(rdd, operations[0])
+    if words is not None:
+        rdd, operations = words, operations[1:]
+        if not operations:
+            return rdd
+    function = FusedFunction(operations)
+    return narrow(
+        rdd,
+        function,
+        preserves_partitioning=function.preserves_partitioning,
+        is_per_record=function.is_per_record,
+    )
+
+
+class ShuffledDStream(DStreamNode):
+    """The combined values of each key."""
+
+    def __init__(self, parent: DStreamNode, combiner: Combiner, partitions: int) -> None:
+        super().__init__(parent.graph, (parent,), parent.slide_ms)
+        self.parent = parent
+        self.combiner = combiner
+        self.partitions = partitions
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        counted = self._compute_count(time_ms)
+        if counted is not None:
+            return counted
+        rdd = self.parent.get_or_compute(time_ms)
+        return None if rdd is None else combine_by_key(rdd, self.combiner, self.partitions)
+
+    def _compute_count(self, time_ms: int) -> RDD[Any] | None:
+        """Count instead of pairing with a constant and adding up, where the program does that."""
+        parent = self.parent
+        if not self.combiner.is_addition or not isinstance(parent, NarrowDStream):
+            return None
+        if parent.is_materialised or not isinstance(parent.operation, MapOperation):
+            return None
+        weight = paired_constant(parent.operation.func)
+        if weight is None or parent.operation.preserves_partitioning:
+            return None
+        source, operations = parent.plan()
+        if len(operations) == 2:
+            lines = source.get_or_compute(time_ms)
+            counted = None if lines is None else counted_words(lines, operations[0])
+            if counted is not None:
+                return add_weighted(counted, weight, self.partitions)
+        rdd = fused_rdd(source, operations[:-1], time_ms)
+        return None if rdd is None else count_keys(rdd, weight, self.partitions)
+
+
+class ReducedDStream(DStreamNode):
+    """All records reduced to one; nothing when there is no record."""
+
+    def __init__(self, parent: DStreamNode, func: Any) -> None:
+        super().__init__(parent.graph, (parent,), parent.slide_ms)
+        self.parent = parent
+        self.func = func
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        rdd = self.parent.get_or_compute(time_ms)
+        return None if rdd is None else reduce_records(rdd, self.func)
+
+
+class TransformedDStream(DStreamNode):
+    """The user's function of the batch time and the RDDs of one or more nodes.
+
+    With one parent, a batch without a parent RDD has none here either. With several, a missing
+    RDD becomes an empty one, as long as one is there.
+    """
+
+    def __init__(self, parents: Sequence[DStreamNode], func: TimedFunction) -> None:
+        slide_ms = common_slide(
+            (parent.slide_ms for parent in parents), "the DStreams should have same slide duration"
+        )
+        if any(parent.graph is not parents[0].graph for parent in parents):
+            raise ValueError("the DStreams belong to different contexts")
+        super().__init__(parents[0].graph, parents, slide_ms)
+        self.func = func
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        found = [parent.get_or_compute(time_ms) for parent in self.dependencies]
+        if all(rdd is None for rdd in found):
+            return None
+        context = self.graph.spark_context
+        rdds = [no_partitions(context) if rdd is None else rdd for rdd in found]
+        result = self.func(batch_datetime(time_ms), *rdds)
+        if result is None or isinstance(result, RDD):
+            return result
+        raise TypeError(
+            f"a function given to transform must return an RDD or None, not {type(result).__name__}"
+        )
+
+
+class UnionDStream(DStreamNode):
+    """The records of several nodes."""
+
+    def __init__(self, parents: Sequence[DStreamNode]) -> None:
+        slide_ms = common_slide(
+            (parent.slide_ms for parent in parents),
+            "All DStreams should have same slide duration",
+        )
+        super().__init__(parents[0].graph, parents, slide_ms)
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        found = [parent.get_or_compute(time_ms) for parent in self.dependencies]
+        rdds = [rdd for rdd in found if rdd is not None]
+        return union_of(self.graph.spark_context, rdds) if rdds else None
+
+
+def union_of(context: SparkContext, rdds: Sequence[RDD[Any]]) -> RDD[Any]:
+    """Return the records of RDDs; those without partitions cost nothing."""
+    there = [rdd for rdd in rdds if content_of(rdd) is not Content.NO_PARTITIONS]
+    if not there:
+        return no_partitions(context)
+    return there[0] if len(there) == 1 else context.union(there)

@@ -1,0 +1,265 @@
+"""`DStream`: a stream as a program sees it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyspark import RDD, StorageLevel
+
+from penstock.streaming._call_site import call_site
+from penstock.streaming.dstream._arity import with_time
+from penstock.streaming.dstream.derived_streams import (
+    NarrowDStream,
+    ReducedDStream,
+    ShuffledDStream,
+    TransformedDStream,
+    union_of,
+)
+from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
+from penstock.streaming.dstream.output import ForEachBatchDStream, ForEachDStream
+from penstock.streaming.dstream.save_operations import SaveOperations
+from penstock.streaming.dstream.stream_handle import T_co
+from penstock.streaming.dstream.window_operations import WindowOperations
+from penstock.streaming.durations import time_milliseconds
+from penstock.streaming.errors import StreamGraphError
+from penstock.streaming.kernels._combine import ADDITION
+from penstock.streaming.kernels._counting import count_records
+from penstock.streaming.kernels._fusion import (
+    FilterOperation,
+    FlatMapOperation,
+    MapOperation,
+    NarrowOperation,
+    PartitionOperation,
+)
+from penstock.streaming.kernels._shuffle import deal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["DStream"]
+
+T = TypeVar("T")
+U = TypeVar("U")
+V = TypeVar("V")
+
+_RULE = "-" * 43
+
+
+class DStream(WindowOperations[T_co], SaveOperations[T_co]):
+    """A discretized stream: one RDD per batch.
+
+    It comes from an input of a `StreamingContext` or from an operation on other streams. An
+    operation only describes; work is done once an output operation (`foreachRDD`,
+    `foreachBatch`, `pprint`, `saveAsTextFiles`) asks for it and the context has started.
+
+    Functions of records run in Spark's executors. Functions of RDDs (`transform`, `foreachRDD`)
+    run in the driver: those of `transform` while a batch is made, those of output operations in
+    the scheduler's threads. Consecutive `map`, `flatMap`, `filter`, `mapValues`,
+    `mapPartitions` and their like become one function per partition.
+    """
+
+    # -- record by record ----------------------------------------------------------------------
+
+    def map(
+        self: DStream[T], f: Callable[[T], U], preservesPartitioning: bool = False
+    ) -> DStream[U]:
+        """Return `f` of each record."""
+        return self._narrow(MapOperation(f, preservesPartitioning))
+
+    def flatMap(
+        self: DStream[T], f: Callable[[T], Iterable[U]], preservesPartitioning: bool = False
+    ) -> DStream[U]:
+        """Return all that `f` of each record yields."""
+        return self._narrow(FlatMapOperation(f, preservesPartitioning))
+
+    def filter(self: DStream[T], f: Callable[[T], bool]) -> DStream[T]:
+        """Return the records for which `f` is true."""
+        return self._narrow(FilterOperation(f, preserves_partitioning=True))
+
+    def mapPartitions(
+        self: DStream[T],
+        f: Callable[[Iterable[T]], Iterable[U]],
+        preservesPartitioning: bool = False,
+    ) -> DStream[U]:
+        """Return all that `f` of each partition's records yields."""
+        return self.mapPartitionsWithIndex(lambda _, records: f(records), preservesPartitioning)
+
+    def mapPartitionsWithIndex(
+        self: DStream[T],
+        f: Callable[[int, Iterable[T]], Iterable[U]],
+        preservesPartitioning: bool = False,
+    ) -> DStream[U]:
+        """Return all that `f` of each partition's index and records yields."""
+        return self._narrow(PartitionOperation(f, preservesPartitioning))
+
+    def glom(self: DStream[T]) -> DStream[list[T]]:
+        """Return each partition's records as one list."""
+        return self._narrow(PartitionOperation(_as_list))
+
+    # -- all records -----------------------------------------------------------------------------
+
+    def reduce(self: DStream[T], func: Callable[[T, T], T]) -> DStream[T]:
+        """Return one record: all reduced by the associative, commutative `func`.
+
+        A batch without records has none here either.
+        """
+        return self._derive(ReducedDStream(self._node, func))
+
+    def count(self) -> DStream[int]:
+        """Return the number of records; nothing for a batch without partitions."""
+        return self._narrow(PartitionOperation(count_records)).reduce(operator.add)
+
+    def countByValue(self: DStream[T]) -> DStream[tuple[T, int]]:
+        """Return each distinct record with its number of occurrences."""
+        paired = NarrowDStream(self._node, MapOperation(_with_one))
+        return self._derive(ShuffledDStream(paired, ADDITION, self._sc.defaultParallelism))
+
+    def union(self: DStream[T], other: DStream[U]) -> DStream[T | U]:
+        """Return the records of both streams."""
+        if self._node.slide_ms != other._node.slide_ms:
+            raise ValueError("the two DStream should have same slide duration")
+        return self._with_other(other, lambda a, b: union_of(a.context, [a, b]))
+
+    def repartition(self: DStream[T], numPartitions: int) -> DStream[T]:
+        """Return the records, spread over so many partitions."""
+        return self._rdd_operation(lambda rdd: deal(rdd, numPartitions))
+
+    # -- functions of RDDs -----------------------------------------------------------------------
+
+    def transform(
+        self: DStream[T],
+        func: Callable[[RDD[T]], RDD[U] | None] | Callable[[datetime, RDD[T]], RDD[U] | None],
+    ) -> DStream[U]:
+        """Return what `func` makes of each RDD.
+
+        Args:
+            func: Takes the RDD, or the batch time and the RDD. When it returns None, there is no
+                RDD in that batch, and what follows is skipped.
+        """
+        return self._derive(TransformedDStream([self._node], with_time(func, 1)))
+
+    def transformWith(
+        self: DStream[T],
+        func: Callable[..., RDD[V] | None],
+        other: DStream[U],
+        keepSerializer: bool = False,
+    ) -> DStream[V]:
+        """Return what `func` makes of each RDD and that of another stream.
+
+        Args:
+            func: Takes both RDDs, or the batch time and both. An RDD that is missing in a batch
+                is an empty one.
+            other: The other stream, with the same slide.
+            keepSerializer: Has no effect; PySpark has it.
+        """
+        nodes = [self._node, other._node]
+        return self._derive(TransformedDStream(nodes, with_time(func, 2)))
+
+    # -- output ----------------------------------------------------------------------------------
+
+    def foreachRDD(
+        self: DStream[T], func: Callable[[RDD[T]], Any] | Callable[[datetime, RDD[T]], Any]
+    ) -> None:
+        """Call `func` with each RDD, on the driver.
+
+        Args:
+            func: Takes the RDD, or the batch time (naive local `datetime`) and the RDD. What it
+                returns is not looked at. When it raises, that batch's operation has failed, the
+                others go on, and `StreamingContext.awaitTermination` raises.
+        """
+        self._output(func, "foreachRDD")
+
+    def foreachBatch(self, func: Callable[[DataFrame, datetime], Any]) -> None:
+        """Call `func` with each batch of an input as a DataFrame, on the driver.
+
+        For streams straight from a receiver, and for direct streams.
+
+        The DataFrame is read from the receiver's Arrow blocks; no Python object is made per
+        record. It has the columns of the stored Arrow batches or of the receiver's schema; stored
+        ``bytes`` and ``str`` are one column ``value``. A direct stream says itself which columns
+        it has.
+
+        Args:
+            func: Takes the DataFrame and the batch time (naive local `datetime`).
+
+        Raises:
+            StreamGraphError: This stream is neither a receiver's nor a direct one.
+        """
+        if not isinstance(self._node, (ReceiverInputDStream, DirectInputDStream)):
+            raise StreamGraphError(
+                "foreachBatch is there for streams that come straight from a receiver "
+                "(receiverStream, socketTextStream), because it hands over their blocks; do the "
+                "transformations on the DataFrame, or use foreachRDD"
+            )
+        if not callable(func):
+            raise TypeError(f"a function is needed, not {type(func).__name__}")
+        ForEachBatchDStream(self._node, func, call_site("foreachBatch"))
+
+    def pprint(self, num: int = 10) -> None:
+        """Print the first `num` records of each RDD, below the batch time as a date."""
+        self._output(lambda time, rdd: _show(rdd, num, str(time)), "pprint")
+
+    def print(self, num: int = 10) -> None:
+        """Print like `pprint`, with the batch time in milliseconds, as Spark does in Scala."""
+        self._output(
+            lambda time, rdd: _show(rdd, num, f"{time_milliseconds(time)} ms"),
+            "print",
+        )
+
+    # -- keeping RDDs ----------------------------------------------------------------------------
+
+    def cache(self: DStream[T]) -> DStream[T]:
+        """Persist its RDDs with `StorageLevel.MEMORY_ONLY`."""
+        return self.persist(StorageLevel.MEMORY_ONLY)
+
+    def persist(self: DStream[T], storageLevel: StorageLevel) -> DStream[T]:
+        """Persist its RDDs, until they are no longer remembered."""
+        self._persist(storageLevel)
+        return self
+
+    def checkpoint(self: DStream[T], interval: float) -> DStream[T]:
+        """Checkpoint an RDD every `interval` seconds; persists its RDDs, too."""
+        self._checkpoint(interval)
+        return self
+
+    def slice(self: DStream[T], begin: datetime | float, end: datetime | float) -> list[RDD[T]]:
+        """Return the RDDs from `begin` to `end`, both included.
+
+        Args:
+            begin: A local `datetime`, or seconds since the epoch.
+            end: The same.
+
+        Raises:
+            IllegalStateError: The context has not started.
+        """
+        return self._node.slice(time_milliseconds(begin), time_milliseconds(end))
+
+    # -- within ----------------------------------------------------------------------------------
+
+    def _narrow(self, operation: NarrowOperation) -> DStream[Any]:
+        if not callable(operation.func):
+            raise TypeError(f"a function is needed, not {type(operation.func).__name__}")
+        return self._derive(NarrowDStream(self._node, operation))
+
+    def _output(self, func: Callable[..., Any], name: str) -> None:
+        ForEachDStream(self._node, with_time(func, 1), call_site(name))
+
+
+def _show(rdd: RDD[Any], num: int, time: str) -> None:
+    taken = rdd.take(num + 1)
+    lines = [_RULE, f"Time: {time}", _RULE, *map(str, taken[:num])]
+    if len(taken) > num:
+        lines.append("...")
+    # One call, so that the output of other threads does not come between.
+    print("\n".join([*lines, ""]))
+
+
+def _as_list(_: int, records: Iterable[Any]) -> list[list[Any]]:
+    return [list(records)]
+
+
+def _with_one(record: Any) -> tuple[Any, int]:
+    return (record, 1)

@@ -1,0 +1,217 @@
+"""`FileInputDStream`: the files that appear in a folder, each in one batch.
+
+A file belongs to the batch of time `t` when
+
+* its name passes the filter,
+* it was modified at `t` or before, and after both `ignore_before_ms` and `t` minus the time to
+  look back,
+* no batch of that time has taken it already.
+
+This is the rule of Spark's `FileInputDStream`. So a file must appear whole, by a rename within
+one file system: one that grows is read as it is when its batch runs. A file that is modified
+after the time to look back is taken again.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import RDD
+
+from penstock.streaming.dstream.input_streams import InputDStream
+from penstock.streaming.errors import StreamGraphError
+from penstock.streaming.kernels._deferred import no_partitions
+from penstock.streaming.scheduler.input_info import StreamInputInfo
+
+if TYPE_CHECKING:
+    from penstock.streaming.dstream.graph import DStreamGraph
+
+__all__ = ["FileInputDStream", "FileSelection", "is_visible"]
+
+_log = logging.getLogger("penstock.streaming.files")
+
+_GLOB_SIGNS = re.compile(r"([\\*?\[\]{}^])")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+def is_visible(path: str) -> bool:
+    """Tell whether the name of a file does not begin with a dot or an underscore.
+
+    Spark looks at the dot only, and fails a batch with an underscore: Hadoop's input formats read
+    neither.
+    """
+    return not os.path.basename(path).startswith((".", "_"))
+
+
+@dataclass(frozen=True)
+class FileSelection:
+    """Which files a stream takes.
+
+    Attributes:
+        directory: The folder, on a local file system that every executor has at the same place;
+            a glob stands for all folders that fit it.
+        accepts: Whether a file's path is wanted.
+        ignore_before_ms: Files modified at this time or before are not taken.
+        min_remember_ms: How long to look back at least.
+    """
+
+    directory: str
+    accepts: Callable[[str], bool]
+    ignore_before_ms: int
+    min_remember_ms: int
+
+
+class FileInputDStream(InputDStream):
+    """The records of the files that appear in a folder; a batch's RDD has all its files.
+
+    Args:
+        graph: The graph.
+        selection: Which files.
+        read: Makes an RDD of Hadoop paths with commas between them.
+
+    Raises:
+        StreamGraphError: The folder is not on a local file system.
+    """
+
+    transient = ("_empty",)
+
+    def __init__(
+        self, graph: DStreamGraph, selection: FileSelection, read: Callable[[str], RDD[Any]]
+    ) -> None:
+        self._directory = _local_path(selection.directory)
+        super().__init__(graph)
+        self._selection = selection
+        self._read = read
+        self._window_ms = -(-selection.min_remember_ms // self.slide_ms) * self.slide_ms
+        self._selected: dict[int, tuple[str, ...]] = {}
+        self._recent: set[str] = set()
+        self._refused: set[str] = set()
+        self._is_missing = False
+        self._empty: RDD[Any] | None = None
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        files = self._selected.get(time_ms)
+        if files is None:
+            files = self._select(time_ms)
+        if files:
+            return self._read(",".join(_hadoop_path(path) for path in files))
+        if self._empty is None:
+            self._empty = no_partitions(self.graph.spark_context)
+        return self._empty
+
+    def must_be_saved_before(self, time_ms: int) -> bool:
+        """A batch that is made again must have these files: a folder may show others by then."""
+        return bool(self._selected.get(time_ms))
+
+    def clear_metadata(self, time_ms: int, unpersist: bool) -> None:
+        """Forget old RDDs, and the files that are too old to be taken again unchanged."""
+        super().clear_metadata(time_ms, unpersist)
+        assert self.remember_ms is not None
+        # What batches had stays known for as long as a recovery may make them again.
+        kept_ms = time_ms - max(self._window_ms, self.remember_ms)
+        for old_ms in [ms for ms in self._selected if ms < kept_ms]:
+            del self._selected[old_ms]
+        self._recent = {
+            path
+            for selected_ms, files in self._selected.items()
+            if selected_ms >= time_ms - self._window_ms
+            for path in files
+        }
+
+    def _select(self, time_ms: int) -> tuple[str, ...]:
+        """Find the files of a batch, remember them, and tell the listeners."""
+        begin_s = time.monotonic()
+        oldest_ms = max(self._selection.ignore_before_ms, time_ms - self._window_ms)
+        found = sorted(
+            (modified_ms, path)
+            for path, modified_ms in self._listed()
+            if oldest_ms < modified_ms <= time_ms
+            and path not in self._recent
+            and self._selection.accepts(path)
+            and self._is_readable(path)
+        )
+        taken_ms = round((time.monotonic() - begin_s) * 1000)
+        if taken_ms > self.slide_ms:
+            _log.warning(
+                "Looking for new files in %s took %d ms, longer than the batch interval of %d ms; "
+                "move files that are done out of the folder",
+                self._directory,
+                taken_ms,
+                self.slide_ms,
+            )
+        files = tuple(path for _, path in found)
+        self._selected[time_ms] = files
+        self._recent.update(files)
+        # What the files hold is known only once they are read; Spark tells 0 records, too.
+        metadata = {"files": list(files), "Description": "\n".join(files)}
+        info = StreamInputInfo(self.stream_id, 0, metadata)
+        self.graph.runtime.input_info.report_info(time_ms, info)
+        return files
+
+    def _listed(self) -> Iterator[tuple[str, int]]:
+        """Yield each file of the folders with its time of modification in milliseconds."""
+        folders = [path for path in _expand(self._directory) if os.path.isdir(path)]
+        if not folders and not self._is_missing:
+            _log.warning("There is no folder %s; its file stream is empty", self._directory)
+        self._is_missing = not folders
+        for folder in folders:
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        modified_ms = _modified_ms(entry)
+                        if modified_ms is not None:
+                            yield entry.path, modified_ms
+            except OSError as error:
+                # Its files are found in a later batch, as long as they are not too old.
+                _log.warning("Cannot look for new files in %s: %s", folder, error)
+
+    def _is_readable(self, path: str) -> bool:
+        """Tell whether Hadoop can read a path with these signs; say so once when it cannot."""
+        if not set(path) & {",", ":"}:
+            return True
+        if path not in self._refused:
+            self._refused.add(path)
+            _log.error(
+                "%s is left out: Hadoop does not read paths with a comma or a colon; rename it",
+                path,
+            )
+        return False
+
+
+def _modified_ms(entry: os.DirEntry[str]) -> int | None:
+    """Return when a regular file was modified; None for other things, and when it is gone."""
+    try:
+        return entry.stat().st_mtime_ns // 1_000_000 if entry.is_file() else None
+    except FileNotFoundError:
+        return None
+
+
+def _local_path(directory: str) -> str:
+    scheme, colon, rest = directory.partition("://")
+    if colon and scheme != "file":
+        raise StreamGraphError(
+            f"a file stream reads folders on a local file system, not {directory!r}; give a path "
+            "or a file:// address that every executor has, such as a mounted share"
+        )
+    return os.path.abspath(rest if colon else directory.removeprefix("file:"))
+
+
+def _hadoop_path(path: str) -> str:
+    return "file:" + _GLOB_SIGNS.sub(r"\\\1", path)
+
+
+def _expand(pattern: str) -> list[str]:
+    """Return the paths that fit a glob with Hadoop's signs: ``* ? [a-z] [^a-z] {x,y}``."""
+    braces = _BRACES.search(pattern)
+    if braces is None:
+        return sorted(glob.glob(pattern.replace("[^", "[!")))
+    head, tail = pattern[: braces.start()], pattern[braces.end() :]
+    found = {path for part in braces[1].split(",") for path in _expand(head + part + tail)}
+    return sorted(found)

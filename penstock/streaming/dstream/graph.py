@@ -1,0 +1,298 @@
+"""The graph: what a program's streams are made of, and the jobs of a batch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import IllegalStateError
+from penstock.streaming.errors import StreamGraphError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from penstock.streaming.dstream.input_streams import InputDStream
+    from penstock.streaming.dstream.node import DStreamNode
+    from penstock.streaming.dstream.output import ForEachDStream
+    from penstock.streaming.received_blocks import ReceivedBlocks
+    from penstock.streaming.scheduler.input_info import InputInfoTracker
+    from penstock.streaming.scheduler.jobs import Job
+
+__all__ = ["BatchRuntime", "DStreamGraph", "common_slide"]
+
+
+@dataclass(frozen=True)
+class BatchRuntime:
+    """What nodes need to make RDDs. It is not part of the graph's description.
+
+    Attributes:
+        spark_context: The Spark context.
+        received_blocks: Which blocks of a stream belong to a batch.
+        input_info: Where inputs tell how many records a batch has.
+    """
+
+    spark_context: SparkContext
+    received_blocks: ReceivedBlocks
+    input_info: InputInfoTracker
+
+
+class DStreamGraph:
+    """Inputs, outputs and time of one streaming program.
+
+    `lock` guards the two lists, the start, and what all nodes remember. It is reentrant, because
+    a node asks others for their RDDs.
+
+    Args:
+        spark_context: The Spark context of the program.
+        batch_ms: The batch interval.
+    """
+
+    def __init__(self, spark_context: SparkContext, batch_ms: int) -> None:
+        self.lock = threading.RLock()
+        self.spark_context = spark_context
+        self.batch_ms = batch_ms
+        self.inputs: list[InputDStream] = []
+        self.outputs: list[ForEachDStream] = []
+        self.zero_ms: int | None = None
+        self.start_ms: int | None = None
+        self.remember_ms: int | None = None
+        self._runtime: BatchRuntime | None = None
+        self._closed: str | None = None
+        self._nodes: tuple[DStreamNode, ...] = ()
+
+    # -- building ------------------------------------------------------------------------------
+
+    def add_input(self, node: InputDStream) -> int:
+        """Take an input; return its stream id, counted from 0."""
+        with self.lock:
+            self.check_can_grow()
+            self.inputs.append(node)
+            return len(self.inputs) - 1
+
+    def add_output(self, node: ForEachDStream) -> None:
+        """Take an output; outputs of a batch run in the order in which they came."""
+        with self.lock:
+            self.check_can_grow()
+            self.outputs.append(node)
+
+    def close(self, state: str) -> None:
+        """Take no more streams; `state` is ``starting`` or ``stopping``, for the error."""
+        with self.lock:
+            self._closed = state
+
+    def check_can_grow(self) -> None:
+        """Raise when the context was started or stopped already."""
+        if self._closed is not None:
+            raise IllegalStateError(
+                "Adding new inputs, transformations, and output operations after "
+                f"{self._closed} a context is not supported"
+            )
+
+    def check_not_started(self, message: str) -> None:
+        """Raise `IllegalStateError` with `message` when the context was started already."""
+        if self._closed is not None:
+            raise IllegalStateError(message)
+
+    def remember(self, duration_ms: int) -> None:
+        """Set how long every stream remembers its RDDs at least; once only."""
+        with self.lock:
+            if self.remember_ms is not None:
+                raise IllegalStateError(
+                    f"Remember duration already set as {self.remember_ms} ms. Cannot set it again."
+                )
+            self.remember_ms = duration_ms
+
+    def validate(self, has_checkpoint_directory: bool) -> None:
+        """Check that the graph can run.
+
+        Raises:
+            StreamGraphError: There is nothing to do, or a stream cannot run as it is.
+        """
+        if not self.outputs:
+            raise StreamGraphError(
+                "No output operations registered, so nothing to execute; call foreachRDD, "
+                "foreachBatch, pprint or another output operation on a stream before start()"
+            )
+        for node in self.nodes():
+            node.validate(has_checkpoint_directory)
+
+    def nodes(self) -> list[DStreamNode]:
+        """Return every node that an output is made of, each once, outputs first."""
+        found: dict[int, DStreamNode] = {}
+        waiting: list[DStreamNode] = list(reversed(self.outputs))
+        while waiting:
+            node = waiting.pop()
+            if id(node) not in found:
+                found[id(node)] = node
+                waiting.extend(node.dependencies)
+        return list(found.values())
+
+    # -- running -------------------------------------------------------------------------------
+
+    def start(self, zero_ms: int, runtime: BatchRuntime) -> None:
+        """Fix the zero time, one batch before the first, and start the inputs."""
+        with self.lock:
+            if self.zero_ms is not None:
+                raise IllegalStateError("the DStream graph has been started already")
+            self._runtime = runtime
+            self.zero_ms = zero_ms
+            self.start_ms = zero_ms
+            for output in self.outputs:
+                output.initialize(zero_ms)
+            for output in self.outputs:
+                output.remember(self.remember_ms)
+            self._nodes = tuple(self.nodes())
+            for node in self.inputs:
+                node.start()
+
+    def restart(self, runtime: BatchRuntime) -> None:
+        """Go on with a graph that was recovered; the zero time stays."""
+        with self.lock:
+            self._runtime = runtime
+            self._nodes = tuple(self.nodes())
+            for node in self.inputs:
+                node.start()
+
+    def catch_up(self, first_ms: int) -> None:
+        """Make the states of the batches before `first_ms` that follow from the last saved ones.
+
+        They are made in order. The batch of `first_ms` would ask for them as well, each for the
+        one before, and so use the stack for as many batches as there are between.
+        """
+        with self.lock:
+            stateful = [node for node in self._nodes if node.must_checkpoint]
+            for node in reversed(stateful):
+                assert node.zero_ms is not None
+                assert node.remember_ms is not None
+                begin_ms = max(node.generated, default=node.zero_ms)
+                oldest_ms = first_ms - node.remember_ms
+                for time_ms in range(begin_ms + node.slide_ms, first_ms, node.slide_ms):
+                    if time_ms > oldest_ms:
+                        node.get_or_compute(time_ms)
+
+    def stop(self) -> None:
+        """Stop the inputs."""
+        with self.lock:
+            for node in self.inputs:
+                node.stop()
+
+    @property
+    def runtime(self) -> BatchRuntime:
+        """What nodes need to make RDDs; there once the graph has started."""
+        if self._runtime is None:
+            raise IllegalStateError("the DStream graph has not been started")
+        return self._runtime
+
+    def generate_jobs(self, time_ms: int) -> list[Job]:
+        """Make the jobs of a batch, one per output that is due at that time.
+
+        The functions of `transform` run here. An output whose streams fail to make their RDD
+        gets a job that fails with that error, so that the others still run.
+        """
+        with self.lock:
+            jobs = []
+            for index, output in enumerate(self.outputs):
+                job = output.generate_job(time_ms, index)
+                if job is not None:
+                    jobs.append(job)
+            return jobs
+
+    def clear_metadata(self, time_ms: int, unpersist: bool) -> None:
+        """Forget the RDDs that nobody needs when all batches up to `time_ms` are done."""
+        with self.lock:
+            for node in self._nodes:
+                node.clear_metadata(time_ms, unpersist)
+
+    def input_remember_ms(self) -> int:
+        """Return how long blocks of received data are needed after their batch."""
+        known = (node.remember_ms for node in self.inputs)
+        return max((ms for ms in known if ms is not None), default=self.batch_ms)
+
+    def oldest_needed_ms(self) -> int | None:
+        """Return the time after which every batch is needed to make states anew after a crash.
+
+        None when no node has a state.
+        """
+        with self.lock:
+            assert self.zero_ms is not None
+            return min(
+                (
+                    max(node.rdd_checkpoints, default=self.zero_ms)
+                    for node in self._nodes
+                    if node.must_checkpoint
+                ),
+                default=None,
+            )
+
+    # -- checkpoints ---------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        for name in ("lock", "spark_context", "_runtime", "_closed", "_nodes"):
+            del state[name]
+        # Each node after those that it is made of, so that a long chain is not pickled as deep.
+        return {"in_order": self._in_order(), **state}
+
+    def _in_order(self) -> list[DStreamNode]:
+        found: dict[int, DStreamNode] = {}
+        entered: set[int] = set()
+        waiting: list[DStreamNode] = list(reversed(self.outputs))
+        while waiting:
+            node = waiting[-1]
+            if id(node) not in entered:
+                entered.add(id(node))
+                waiting.extend(node.dependencies)
+            else:
+                found[id(waiting.pop())] = node
+        return list(found.values())
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({name: part for name, part in state.items() if name != "in_order"})
+        self.lock = threading.RLock()
+        self._runtime = None
+        self._closed = "recovering"
+        self._nodes = ()
+
+    def save_given_rdds(self) -> None:
+        """Save the program's RDDs that nodes need; runs Spark jobs."""
+        for node in self.nodes():
+            node.save_given_rdds()
+
+    def update_rdd_checkpoints(self) -> list[str]:
+        """Note which RDDs have been checkpointed; return the files that the graph needs."""
+        with self.lock:
+            return [path for node in self._nodes for path in node.update_rdd_checkpoints()]
+
+    def restore(self, spark_context: SparkContext) -> None:
+        """Make a graph that was unpickled belong to a Spark context, and read its RDDs back."""
+        self.spark_context = spark_context
+        for node in self.nodes():
+            node.restore(spark_context)
+
+    def refusal(self) -> str:
+        """Return why the graph cannot be recovered from a checkpoint; empty when it can."""
+        return next((node.refusal for node in self.inputs if node.refusal), "")
+
+    def must_be_saved_before(self, time_ms: int) -> bool:
+        """Tell whether a checkpoint must be on the disk before the jobs of that batch run."""
+        return any(node.must_be_saved_before(time_ms) for node in self.inputs)
+
+    def last_time_needed(self, time_ms: int) -> int:
+        """Return the first time from `time_ms` on at which every output has seen that batch."""
+        assert self.zero_ms is not None
+        slides = {output.slide_ms for output in self.outputs}
+        return max((_round_up(time_ms, self.zero_ms, slide) for slide in slides), default=time_ms)
+
+
+def _round_up(time_ms: int, zero_ms: int, slide_ms: int) -> int:
+    return -(-(time_ms - zero_ms) // slide_ms) * slide_ms + zero_ms
+
+
+def common_slide(slides: Iterable[int], message: str) -> int:
+    """Return the one slide of streams that are put together, or raise with `message`."""
+    found = set(slides)
+    if len(found) != 1:
+        raise ValueError(message)
+    return found.pop()

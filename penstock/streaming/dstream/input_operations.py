@@ -1,0 +1,201 @@
+"""The inputs of a context that come from folders and from sockets."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+from pyspark import RDD, SparkContext, StorageLevel
+from pyspark import serializers as _untyped_serializers
+
+from penstock.clock import Clock
+from penstock.settings import Settings
+from penstock.streaming.dstream.file_input_stream import FileInputDStream, FileSelection, is_visible
+
+if TYPE_CHECKING:
+    from penstock.streaming.dstream.dstream import DStream
+    from penstock.streaming.dstream.graph import DStreamGraph
+    from penstock.streaming.dstream.node import DStreamNode
+    from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
+
+__all__ = ["InputOperations"]
+
+T = TypeVar("T")
+
+# PySpark does not type these.
+_serializers: Any = _untyped_serializers
+
+_FILE_KEYS = (
+    "spark.streaming.fileStream.minRememberDuration",
+    "spark.streaming.minRememberDuration",
+)
+_RAW_KEYS = ("spark.streaming.raw.maxBlockSizeBytes",)
+
+
+class InputOperations(ABC):
+    """The part of `StreamingContext` that makes streams of files and of sockets.
+
+    A file stream takes each file that appears in a folder while the context runs, in the batch in
+    which it was last modified. Files must appear whole: write them elsewhere on the same file
+    system, then rename them into the folder. Files whose names begin with a dot or an underscore
+    are left out, and so are folders within it. The folder must be there, with the same files, on
+    every host that runs tasks; it may be a glob that stands for several folders.
+    """
+
+    _sc: SparkContext
+    _graph: DStreamGraph
+    _clock: Clock
+
+    @abstractmethod
+    def receiverStream(self, receiver: Any) -> ReceiverDStream[Any]:
+        """Return the records that a receiver stores."""
+
+    @abstractmethod
+    def _stream(self, node: DStreamNode) -> DStream[Any]: ...
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def textFileStream(self, directory: str) -> DStream[str]:
+        """Return the lines of the files that appear in a folder: UTF-8 text, maybe compressed."""
+        return self._file_stream(directory, lambda paths: self._sc.textFile(paths, 1))
+
+    def binaryRecordsStream(self, directory: str, recordLength: int) -> DStream[bytes]:
+        """Return the records of the files that appear in a folder, each of `recordLength` bytes.
+
+        A file that ends within a record makes its batch's operations fail.
+        """
+        if type(recordLength) is not int or recordLength < 1:
+            raise ValueError(f"recordLength must be a number of bytes above 0, not {recordLength}")
+        return self._file_stream(directory, _RecordReader(self._sc, recordLength))
+
+    def fileStream(
+        self,
+        directory: str,
+        inputFormatClass: str,
+        keyClass: str,
+        valueClass: str,
+        fileFilter: Callable[[str], bool] | None = None,
+        newFilesOnly: bool = True,
+        keyConverter: str | None = None,
+        valueConverter: str | None = None,
+        conf: dict[str, str] | None = None,
+    ) -> DStream[tuple[Any, Any]]:
+        """Return the pairs that a Hadoop input format makes of the files that appear in a folder.
+
+        Args:
+            directory: The folder.
+            inputFormatClass: As for `SparkContext.newAPIHadoopFile`; so are `keyClass`,
+                `valueClass`, `keyConverter`, `valueConverter` and `conf`.
+            keyClass: A Hadoop `Writable`.
+            valueClass: A Hadoop `Writable`.
+            fileFilter: Whether a path is wanted; None for all whose names do not begin with a dot
+                or an underscore. Called on the driver for each batch and file.
+            newFilesOnly: Whether files that were there before the stream was made are left out.
+            keyConverter: Makes keys into what Python can have.
+            valueConverter: The same for values.
+            conf: Hadoop configuration for the input format.
+        """
+
+        def read(paths: str) -> RDD[Any]:
+            return self._sc.newAPIHadoopFile(
+                paths, inputFormatClass, keyClass, valueClass, keyConverter, valueConverter, conf
+            )
+
+        return self._file_stream(directory, read, fileFilter or is_visible, newFilesOnly)
+
+    def _file_stream(
+        self,
+        directory: str,
+        read: Callable[[str], RDD[Any]],
+        accepts: Callable[[str], bool] = is_visible,
+        new_only: bool = True,
+    ) -> DStream[Any]:
+        selection = FileSelection(
+            directory,
+            accepts,
+            self._clock.time_ms() if new_only else 0,
+            round(self._settings_of(_FILE_KEYS).file_min_remember_s * 1000),
+        )
+        return self._stream(FileInputDStream(self._graph, selection, read))
+
+    # -- sockets ---------------------------------------------------------------------------------
+
+    def socketTextStream(
+        self,
+        hostname: str,
+        port: int,
+        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+    ) -> ReceiverDStream[str]:
+        r"""Return the lines that a TCP server sends: UTF-8 text, each line ended by ``\n``."""
+        from penstock.sources import SocketReceiver
+
+        return self.receiverStream(SocketReceiver(hostname, port, storageLevel))
+
+    def socketStream(
+        self,
+        hostname: str,
+        port: int,
+        converter: Callable[[BinaryIO], Iterable[T]],
+        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+    ) -> ReceiverDStream[T]:
+        """Return the records that `converter` makes of what a TCP server sends.
+
+        Args:
+            hostname: Name or address of the server.
+            port: Its port.
+            converter: Called in an executor for each connection, with a binary file that reads
+                from it; yields records until the file ends.
+            storageLevel: Which copies of a block must exist.
+        """
+        from penstock.sources import ConvertingSocketReceiver
+
+        return self.receiverStream(
+            ConvertingSocketReceiver(hostname, port, converter, storageLevel)
+        )
+
+    def rawSocketStream(
+        self,
+        hostname: str,
+        port: int,
+        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+    ) -> ReceiverDStream[bytes]:
+        """Return the frames that a TCP server sends, each as one `bytes`.
+
+        A frame is its length, 4 bytes big-endian, and then so many bytes. One that is larger than
+        `spark.streaming.raw.maxBlockSizeBytes`, or of negative length, ends the connection; one
+        that is larger than a block (`spark.penstock.block.maxSize`) is dropped and reported.
+        """
+        from penstock.sources import RawSocketReceiver
+
+        limit = self._settings_of(_RAW_KEYS).raw_max_frame_bytes
+        return self.receiverStream(RawSocketReceiver(hostname, port, storageLevel, limit))
+
+    def _settings_of(self, keys: tuple[str, ...]) -> Settings:
+        """Return settings of which only those of `keys` are read; `start` checks all."""
+        pairs = self._sc.getConf().getAll()
+        return Settings.from_pairs((key, text) for key, text in pairs if key in keys)
+
+
+class _RecordReader:
+    """Reads records of one length.
+
+    `SparkContext.binaryRecords` puts the length into the configuration that everything in the
+    application shares, where two streams disturb each other. Here each stream has its own.
+    """
+
+    def __init__(self, sc: SparkContext, record_length: int) -> None:
+        self._sc = sc
+        self._record_length = record_length
+        self._conf: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_conf": None}
+
+    def __call__(self, paths: str) -> RDD[bytes]:
+        spark: Any = self._sc
+        if self._conf is None:
+            shared = spark._jsc.hadoopConfiguration()
+            self._conf = spark._jvm.org.apache.hadoop.conf.Configuration(shared)
+        found = spark._jsc.sc().binaryRecords(paths, self._record_length, self._conf)
+        return RDD(found.toJavaRDD(), self._sc, _serializers.NoOpSerializer())

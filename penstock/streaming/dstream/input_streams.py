@@ -1,0 +1,213 @@
+"""Inputs: the nodes that records come from."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from pyspark import RDD
+
+from penstock.streaming.dstream.node import DStreamNode
+from penstock.streaming.kernels._deferred import no_partitions
+from penstock.streaming.rates.memory import RateMemory
+from penstock.streaming.scheduler.input_info import StreamInputInfo
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.receiver import Receiver
+    from penstock.streaming.dstream.graph import DStreamGraph
+    from penstock.wire.messages import ReceivedBlockInfo
+
+__all__ = [
+    "ConstantInputDStream",
+    "DirectInputDStream",
+    "InputDStream",
+    "QueueInputDStream",
+    "ReceiverInputDStream",
+]
+
+
+class InputDStream(DStreamNode):
+    """An input: has no dependencies, and an RDD for every batch.
+
+    A subclass implements `compute`. It is asked once per batch, in the order of the batches, from
+    the job generator's thread.
+
+    Attributes:
+        stream_id: Its number among the program's inputs, from 0.
+    """
+
+    refusal = ""
+    """Why a program with such an input cannot be recovered from a checkpoint."""
+
+    def __init__(self, graph: DStreamGraph) -> None:
+        super().__init__(graph, (), graph.batch_ms)
+        self.stream_id = graph.add_input(self)
+
+    @abstractmethod
+    def compute(self, time_ms: int) -> RDD[Any] | None: ...
+
+    def start(self) -> None:
+        """Called once, when the graph starts and before the first batch."""
+
+    def stop(self) -> None:
+        """Called when the context stops, after the last batch was made."""
+
+    def must_be_saved_before(self, time_ms: int) -> bool:
+        """Tell whether the input chose for that batch what nothing but a checkpoint would know."""
+        return False
+
+
+class DirectInputDStream(InputDStream):
+    """An input without a receiver: its batches take from a store what a rate allows.
+
+    Args:
+        graph: The graph.
+        is_bounded: Whether it has limits of its own, so that its first batches are no danger.
+
+    Attributes:
+        rate: What is known of its rate: plain values, of the context's `RateBook`.
+    """
+
+    def __init__(self, graph: DStreamGraph, is_bounded: bool) -> None:
+        super().__init__(graph)
+        self.rate = RateMemory(has_receiver=False, is_bounded=is_bounded)
+
+    @abstractmethod
+    def update_rate(self, records_per_second: float | None) -> None:
+        """Take the rate for all batches that are made from now on; None is no limit.
+
+        Called at the start, before the first batch, and from any thread. It must not wait.
+        """
+
+    @abstractmethod
+    def dataframe(self, time_ms: int) -> Any:
+        """Return the records of a batch as a DataFrame."""
+
+
+class ConstantInputDStream(InputDStream):
+    """The same RDD in every batch."""
+
+    given_rdds = ("_rdd",)
+
+    def __init__(self, graph: DStreamGraph, rdd: RDD[Any]) -> None:
+        super().__init__(graph)
+        self._rdd = rdd
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        return self._rdd
+
+
+class QueueInputDStream(InputDStream):
+    """RDDs from a queue, one or all per batch.
+
+    Args:
+        graph: The graph.
+        rdds: The queue, as it is now: later changes are not seen.
+        one_at_a_time: Whether a batch takes one RDD, or all that are left.
+        default: The RDD of a batch when the queue is empty; None for an empty one.
+    """
+
+    refusal = (
+        "queueStream doesn't support checkpointing. Please don't use queueStream when "
+        "checkpointing is enabled."
+    )
+    transient = ("_queue", "_default")
+
+    def __init__(
+        self,
+        graph: DStreamGraph,
+        rdds: Iterable[RDD[Any]],
+        one_at_a_time: bool,
+        default: RDD[Any] | None,
+    ) -> None:
+        super().__init__(graph)
+        self._queue = deque(rdds)
+        self._one_at_a_time = one_at_a_time
+        self._default = default
+        self._has_ended = False
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        if not self._queue:
+            if not self._has_ended:
+                self._has_ended = True
+                self._default = _known_if_empty(self._default)
+            if self._default is None:
+                # One empty partition, as in PySpark: `count` gives 0 and not nothing.
+                self._default = self.graph.spark_context.parallelize([], 1)
+            return self._default
+        if self._one_at_a_time:
+            return self._queue.popleft()
+        rdds = list(self._queue)
+        self._queue.clear()
+        return rdds[0] if len(rdds) == 1 else self.graph.spark_context.union(rdds)
+
+
+def _known_if_empty(rdd: RDD[Any] | None) -> RDD[Any] | None:
+    """Return an RDD, or one of which is known that it has no partitions."""
+    if rdd is None or rdd.getNumPartitions():
+        return rdd
+    return no_partitions(rdd.context)
+
+
+class ReceiverInputDStream(InputDStream):
+    """The blocks of a receiver: a batch's RDD has one partition per block.
+
+    Attributes:
+        receiver: The program's receiver; a copy of it runs in an executor.
+        rate: What is known of its rate: plain values, of the context's `RateBook`.
+    """
+
+    transient = ("_empty",)
+
+    def __init__(self, graph: DStreamGraph, receiver: Receiver, name: str) -> None:
+        super().__init__(graph)
+        self.receiver = receiver
+        self.name = name
+        self.rate = RateMemory()
+        self._empty: RDD[Any] | None = None
+        self._last_schema: pa.Schema | None = None
+
+    def blocks(self, time_ms: int) -> tuple[ReceivedBlockInfo, ...]:
+        """Return the blocks of a batch, in order."""
+        if self.graph.start_ms is None or time_ms < self.graph.start_ms:
+            return ()
+        received = self.graph.runtime.received_blocks
+        return tuple(received.get_blocks_of_batch_and_stream(time_ms, self.stream_id))
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        from penstock.blockstore import BlockRDD
+
+        blocks = self.blocks(time_ms)
+        runtime = self.graph.runtime
+        records = sum(block.num_records for block in blocks)
+        runtime.input_info.report_info(time_ms, StreamInputInfo(self.stream_id, records))
+        if not blocks:
+            if self._empty is None:
+                self._empty = no_partitions(runtime.spark_context)
+            return self._empty
+        return BlockRDD(runtime.spark_context, blocks, runtime.received_blocks.block_access)
+
+    def dataframe(self, time_ms: int) -> Any:
+        """Return the records of a batch as a DataFrame, read from its Arrow blocks.
+
+        A batch without blocks has the schema that the receiver declares, else that of the last
+        batch with blocks; before the first, one string column ``value``.
+        """
+        from pyspark.sql import SparkSession
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from penstock.blockstore import blocks_to_dataframe
+
+        blocks = self.blocks(time_ms)
+        runtime = self.graph.runtime
+        spark = SparkSession(runtime.spark_context)
+        schema = getattr(self.receiver, "schema", None) or self._last_schema
+        access = runtime.received_blocks.block_access
+        frame = blocks_to_dataframe(spark, blocks, access, schema)
+        if blocks:
+            self._last_schema = to_arrow_schema(frame.schema, timezone="UTC")
+        return frame

@@ -1,0 +1,97 @@
+"""Outputs: the nodes that do something with each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark import RDD
+
+from penstock.streaming.dstream._arity import TimedFunction
+from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
+from penstock.streaming.dstream.node import DStreamNode
+from penstock.streaming.durations import batch_datetime
+from penstock.streaming.errors import JobGenerationError
+from penstock.streaming.scheduler.jobs import Job
+
+__all__ = ["ForEachBatchDStream", "ForEachDStream"]
+
+
+class ForEachDStream(DStreamNode):
+    """Calls a function with each RDD of a node, on the driver, in a thread of the scheduler.
+
+    Args:
+        parent: The node.
+        func: Called with the batch time and the RDD; what it returns is not looked at.
+        call_site: Short and long description of the place in the program.
+    """
+
+    def __init__(
+        self, parent: DStreamNode, func: TimedFunction, call_site: tuple[str, str]
+    ) -> None:
+        super().__init__(parent.graph, (parent,), parent.slide_ms)
+        self.parent = parent
+        self.func = func
+        self.name, self.description = call_site
+        parent.graph.add_output(self)
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        return None
+
+    def generate_job(self, time_ms: int, output_op_id: int) -> Job | None:
+        """Return the job of a batch, or None when there is nothing to do in it.
+
+        An error while the RDD is made becomes a job that fails with it.
+        """
+        try:
+            run = self._job_body(time_ms)
+        except Exception as error:  # noqa: BLE001  # the user's function; it travels in the job
+            run = _Failing(time_ms, error)
+        if run is None:
+            return None
+        return Job(time_ms, output_op_id, self.name, self.description, run)
+
+    def _job_body(self, time_ms: int) -> Callable[[], None] | None:
+        rdd = self.parent.get_or_compute(time_ms)
+        if rdd is None:
+            return None
+
+        def run() -> None:
+            self.func(batch_datetime(time_ms), rdd)
+
+        return run
+
+
+class ForEachBatchDStream(ForEachDStream):
+    """Calls a function with each batch of an input as a DataFrame."""
+
+    def __init__(
+        self,
+        parent: ReceiverInputDStream | DirectInputDStream,
+        func: Callable[..., Any],
+        call_site: tuple[str, str],
+    ) -> None:
+        super().__init__(parent, func, call_site)
+        self._input = parent
+
+    def _job_body(self, time_ms: int) -> Callable[[], None] | None:
+        # The RDD is not used, but making it reports the batch's records to the listeners.
+        if self._input.get_or_compute(time_ms) is None:
+            return None
+
+        def run() -> None:
+            self.func(self._input.dataframe(time_ms), batch_datetime(time_ms))
+
+        return run
+
+
+class _Failing:
+    """The body of a job that could not be made."""
+
+    def __init__(self, time_ms: int, error: Exception) -> None:
+        self.time_ms = time_ms
+        self.error = error
+
+    def __call__(self) -> None:
+        what = f"{type(self.error).__name__}: {self.error}"
+        raise JobGenerationError(self.time_ms, what) from self.error

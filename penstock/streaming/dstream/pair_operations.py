@@ -1,0 +1,195 @@
+"""The operations on streams of pairs of key and value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyspark import RDD
+from pyspark.core.rdd import portable_hash
+from pyspark.resultiterable import ResultIterable
+
+from penstock.streaming.dstream.derived_streams import (
+    NarrowDStream,
+    ShuffledDStream,
+    TransformedDStream,
+)
+from penstock.streaming.dstream.stream_handle import StreamHandle, T_co
+from penstock.streaming.dstream.windowed_streams import StateDStream
+from penstock.streaming.kernels._combine import Combiner
+from penstock.streaming.kernels._fusion import FlatMapValuesOperation, MapValuesOperation
+from penstock.streaming.kernels._grouping import cogroup, group_by_key, join
+from penstock.streaming.kernels._recognition import is_addition
+from penstock.streaming.kernels._shuffle import place_by_key
+
+if TYPE_CHECKING:
+    from penstock.streaming.dstream.dstream import DStream
+    from penstock.streaming.dstream.map_with_state import MapWithStateDStream
+    from penstock.streaming.dstream.state import StateSpec
+
+__all__ = ["PairOperations"]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+U = TypeVar("U")
+S = TypeVar("S")
+
+
+class PairOperations(StreamHandle[T_co]):
+    """What a stream of pairs can do, each batch by itself.
+
+    `numPartitions` is `SparkContext.defaultParallelism`, as it is when the operation is called,
+    unless it is given. Keys are placed by PySpark's `portable_hash`.
+    """
+
+    def mapValues(self: PairOperations[tuple[K, V]], f: Callable[[V], U]) -> DStream[tuple[K, U]]:
+        """Return the pairs with `f` of each value; keys and their places stay."""
+        operation = MapValuesOperation(f, preserves_partitioning=True)
+        return self._derive(NarrowDStream(self._node, operation))
+
+    def flatMapValues(
+        self: PairOperations[tuple[K, V]], f: Callable[[V], Iterable[U]]
+    ) -> DStream[tuple[K, U]]:
+        """Return each key with all that `f` of its value yields; keys and their places stay."""
+        operation = FlatMapValuesOperation(f, preserves_partitioning=True)
+        return self._derive(NarrowDStream(self._node, operation))
+
+    def reduceByKey(
+        self: PairOperations[tuple[K, V]],
+        func: Callable[[V, V], V],
+        numPartitions: int | None = None,
+    ) -> DStream[tuple[K, V]]:
+        """Return each key with its values reduced by the associative, commutative `func`."""
+        combiner = Combiner(None, func, func, is_addition=is_addition(func))
+        partitions = self._partitions(numPartitions)
+        return self._derive(ShuffledDStream(self._node, combiner, partitions))
+
+    def combineByKey(
+        self: PairOperations[tuple[K, V]],
+        createCombiner: Callable[[V], U],
+        mergeValue: Callable[[U, V], U],
+        mergeCombiners: Callable[[U, U], U],
+        numPartitions: int | None = None,
+    ) -> DStream[tuple[K, U]]:
+        """Return each key with its values combined, as `RDD.combineByKey` does."""
+        combiner = Combiner(createCombiner, mergeValue, mergeCombiners)
+        partitions = self._partitions(numPartitions)
+        return self._derive(ShuffledDStream(self._node, combiner, partitions))
+
+    def groupByKey(
+        self: PairOperations[tuple[K, V]], numPartitions: int | None = None
+    ) -> DStream[tuple[K, Iterable[V]]]:
+        """Return each key with all its values."""
+        partitions = self._partitions(numPartitions)
+        return self._rdd_operation(lambda rdd: group_by_key(rdd, partitions))
+
+    def partitionBy(
+        self: PairOperations[tuple[K, V]],
+        numPartitions: int,
+        partitionFunc: Callable[[K], int] = portable_hash,
+    ) -> DStream[tuple[K, V]]:
+        """Return the pairs, placed by `partitionFunc` of their keys."""
+        partitions = self._partitions(numPartitions)
+        return self._rdd_operation(lambda rdd: place_by_key(rdd, partitions, partitionFunc))
+
+    def cogroup(
+        self: PairOperations[tuple[K, V]],
+        other: PairOperations[tuple[K, U]],
+        numPartitions: int | None = None,
+    ) -> DStream[tuple[K, tuple[ResultIterable[V], ResultIterable[U]]]]:
+        """Return each key of either stream with its values in both."""
+        partitions = self._partitions(numPartitions)
+        return self._with_other(other, lambda a, b: cogroup(a, b, partitions))
+
+    def join(
+        self: PairOperations[tuple[K, V]],
+        other: PairOperations[tuple[K, U]],
+        numPartitions: int | None = None,
+    ) -> DStream[tuple[K, tuple[V, U]]]:
+        """Return each key of both streams with every pair of its values."""
+        return self._join(other, numPartitions, keeps_left=False, keeps_right=False)
+
+    def leftOuterJoin(
+        self: PairOperations[tuple[K, V]],
+        other: PairOperations[tuple[K, U]],
+        numPartitions: int | None = None,
+    ) -> DStream[tuple[K, tuple[V, U | None]]]:
+        """Join, with None for a key that the other stream lacks."""
+        return self._join(other, numPartitions, keeps_left=True, keeps_right=False)
+
+    def rightOuterJoin(
+        self: PairOperations[tuple[K, V]],
+        other: PairOperations[tuple[K, U]],
+        numPartitions: int | None = None,
+    ) -> DStream[tuple[K, tuple[V | None, U]]]:
+        """Join, with None for a key that this stream lacks."""
+        return self._join(other, numPartitions, keeps_left=False, keeps_right=True)
+
+    def fullOuterJoin(
+        self: PairOperations[tuple[K, V]],
+        other: PairOperations[tuple[K, U]],
+        numPartitions: int | None = None,
+    ) -> DStream[tuple[K, tuple[V | None, U | None]]]:
+        """Join, with None for a key that either stream lacks."""
+        return self._join(other, numPartitions, keeps_left=True, keeps_right=True)
+
+    def updateStateByKey(
+        self: PairOperations[tuple[K, V]],
+        updateFunc: Callable[[Iterable[V], S | None], S | None],
+        numPartitions: int | None = None,
+        initialRDD: RDD[tuple[K, S]] | Iterable[tuple[K, S]] | None = None,
+    ) -> DStream[tuple[K, S]]:
+        """Return the state of every key, brought up to date with each batch.
+
+        Args:
+            updateFunc: Called for every known key in every batch with its new values (maybe
+                none) and its state (None for a new key). When it returns None, the key goes.
+            numPartitions: Partitions of the state.
+            initialRDD: The state before the first batch.
+
+        A checkpoint directory must be set.
+        """
+        partitions = self._partitions(numPartitions)
+        initial: RDD[Any] | None = None
+        if isinstance(initialRDD, RDD):
+            initial = initialRDD
+        elif initialRDD is not None:
+            initial = self._sc.parallelize(list(initialRDD))
+
+        return self._derive(StateDStream(self._node, updateFunc, partitions, initial))
+
+    def mapWithState(self: PairOperations[tuple[K, V]], spec: StateSpec) -> MapWithStateDStream:
+        """Return what a function of each pair and of the state of its key returns.
+
+        Unlike `updateStateByKey`, the function is called only for keys with values in a batch,
+        and for those whose state times out.
+
+        Args:
+            spec: The function and how its state is kept. Later changes to it are not seen.
+
+        A checkpoint directory must be set.
+        """
+        from penstock.streaming.dstream.map_with_state import MapWithStateDStream
+
+        return MapWithStateDStream(self._ssc, self._node, spec)
+
+    def _join(
+        self,
+        other: StreamHandle[Any],
+        numPartitions: int | None,
+        *,
+        keeps_left: bool,
+        keeps_right: bool,
+    ) -> DStream[Any]:
+        partitions = self._partitions(numPartitions)
+        kind = {"keeps_left": keeps_left, "keeps_right": keeps_right}
+        return self._with_other(other, lambda a, b: join(a, b, partitions, **kind))
+
+    def _rdd_operation(self, func: Callable[[RDD[Any]], RDD[Any]]) -> DStream[Any]:
+        return self._derive(TransformedDStream([self._node], lambda _, rdd: func(rdd)))
+
+    def _with_other(
+        self, other: StreamHandle[Any], func: Callable[[RDD[Any], RDD[Any]], RDD[Any]]
+    ) -> DStream[Any]:
+        nodes = [self._node, other._node]
+        return self._derive(TransformedDStream(nodes, lambda _, a, b: func(a, b)))

@@ -1,0 +1,63 @@
+"""What every stream of a program has, whatever its operations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pyspark import StorageLevel
+
+from penstock.streaming.dstream.node import DStreamNode
+from penstock.streaming.durations import to_milliseconds
+
+if TYPE_CHECKING:
+    from penstock.streaming.context import StreamingContext
+    from penstock.streaming.dstream.dstream import DStream
+
+__all__ = ["StreamHandle"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class StreamHandle(Generic[T_co]):
+    """A handle on a node of the graph.
+
+    Args:
+        ssc: The context.
+        node: The node.
+    """
+
+    def __init__(self, ssc: StreamingContext, node: DStreamNode) -> None:
+        self._ssc = ssc
+        self._sc = ssc.sparkContext
+        self._node = node
+
+    def context(self) -> StreamingContext:
+        """Return the `StreamingContext` of this stream."""
+        return self._ssc
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether its RDDs are persisted."""
+        return self._node.storage_level is not None
+
+    @property
+    def is_checkpointed(self) -> bool:
+        """Whether its RDDs are checkpointed."""
+        return self._node.checkpoint_ms is not None
+
+    @property
+    def _slideDuration(self) -> float:
+        """Seconds between two of its RDDs."""
+        return self._node.slide_ms / 1000.0
+
+    def _derive(self, node: DStreamNode) -> DStream[Any]:
+        return self._ssc._stream(node)
+
+    def _partitions(self, numPartitions: int | None) -> int:
+        return self._sc.defaultParallelism if numPartitions is None else numPartitions
+
+    def _persist(self, level: StorageLevel) -> None:
+        self._node.persist(level)
+
+    def _checkpoint(self, interval: float) -> None:
+        self._node.checkpoint(to_milliseconds(interval, "the checkpoint interval"))

@@ -1,0 +1,284 @@
+"""Combining by key, without PySpark's cost per record.
+
+PySpark's own path counts and checks memory with every record, wraps the user's functions, and
+hashes every pair through a function. Here the map side is a plain loop over a dict, in stretches
+of `_STRETCH` records; only between two stretches memory is looked at. When the dict has grown
+beyond its bound, what was combined so far is written to the shuffle and the dict begins anew: the
+reduce side merges it all the same. On the reduce side a dict that outgrows its bound is handed to
+PySpark's `ExternalMerger`, which spills to disk.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark import RDD
+from pyspark.core.rdd import Partitioner, portable_hash
+from pyspark.shuffle import Aggregator, ExternalMerger
+
+from penstock.streaming.kernels._collector import collect_less
+from penstock.streaming.kernels._deferred import narrow
+from penstock.streaming.kernels._shuffle import BucketWriter, Pair, is_beyond, shuffle, stretches
+
+__all__ = [
+    "ADDITION",
+    "Combiner",
+    "MergeCombiners",
+    "WriteCombined",
+    "add_weighted",
+    "combine_by_key",
+    "count_keys",
+    "reduce_records",
+]
+
+_MAX_KEYS = 1 << 19
+"""Keys in a dict that is then written to the shuffle; about 100 MB with short strings."""
+
+_MAX_MERGED_KEYS = 1 << 23
+"""Keys in a dict that is kept."""
+
+
+@dataclass(frozen=True)
+class Combiner:
+    """How the values of a key become one.
+
+    Attributes:
+        create: Makes a combiner of a value; None when a value is a combiner already.
+        merge_value: Merges a value into a combiner.
+        merge_combiners: Merges two combiners.
+        is_addition: True when both merge functions are ``a + b``, which is then not called.
+    """
+
+    create: Callable[[Any], Any] | None
+    merge_value: Callable[[Any, Any], Any]
+    merge_combiners: Callable[[Any, Any], Any]
+    is_addition: bool = False
+
+    def add_values(self, combined: dict[Any, Any], pairs: Iterable[Pair]) -> None:
+        """Merge pairs of key and value into `combined`."""
+        merge, create = self.merge_value, self.create
+        if self.is_addition and create is None:
+            _add_up(combined, pairs)
+        elif create is None:
+            _merge(combined, pairs, merge)
+        else:
+            for key, value in pairs:
+                if key in combined:
+                    combined[key] = merge(combined[key], value)
+                else:
+                    combined[key] = create(value)
+
+    def add_combiners(self, combined: dict[Any, Any], pairs: Iterable[Pair]) -> None:
+        """Merge pairs of key and combiner into `combined`."""
+        if self.is_addition:
+            _add_up(combined, pairs)
+        else:
+            _merge(combined, pairs, self.merge_combiners)
+
+
+ADDITION = Combiner(None, operator.add, operator.add, is_addition=True)
+
+
+def _add_up(combined: dict[Any, Any], pairs: Iterable[Pair]) -> None:
+    for key, value in pairs:
+        if key in combined:
+            combined[key] = combined[key] + value
+        else:
+            combined[key] = value
+
+
+def _merge(
+    combined: dict[Any, Any], pairs: Iterable[Pair], merge: Callable[[Any, Any], Any]
+) -> None:
+    for key, value in pairs:
+        if key in combined:
+            combined[key] = merge(combined[key], value)
+        else:
+            combined[key] = value
+
+
+def combine_by_key(rdd: RDD[Any], combiner: Combiner, partitions: int) -> RDD[Any]:
+    """Return an RDD of each key with its combiner, like `RDD.combineByKey`."""
+    memory_mb = rdd._memory_limit() * 0.9
+    if rdd.partitioner == Partitioner(partitions, portable_hash):
+        local = _CombineInPlace(combiner, memory_mb, rdd.ctx.serializer)
+        return narrow(rdd, local, preserves_partitioning=True, is_per_record=True)
+    merge = MergeCombiners(combiner, memory_mb, rdd.ctx.serializer)
+    write = WriteCombined(combiner.add_values, memory_mb, partitions)
+    shuffled = shuffle(rdd, write, partitions)
+    return narrow(shuffled, merge, preserves_partitioning=True, is_per_record=True)
+
+
+def count_keys(rdd: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
+    """Return an RDD of each distinct record with `weight` times its number of occurrences.
+
+    It is ``rdd.map(lambda x: (x, weight)).reduceByKey(add, partitions)`` without the pairs.
+    """
+    memory_mb = rdd._memory_limit() * 0.9
+    merge = MergeCombiners(ADDITION, memory_mb, rdd.ctx.serializer)
+    shuffled = shuffle(rdd, _WriteCounts(weight, memory_mb, partitions), partitions)
+    return narrow(shuffled, merge, preserves_partitioning=True, is_per_record=True)
+
+
+def add_weighted(counted: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
+    """Return an RDD of each key of pairs of key and number, with `weight` times its sum."""
+    if weight != 1:
+        counted = counted.map(lambda pair: (pair[0], pair[1] * weight))
+    return combine_by_key(counted, ADDITION, partitions)
+
+
+def reduce_records(rdd: RDD[Any], func: Callable[[Any, Any], Any]) -> RDD[Any]:
+    """Return an RDD with one partition that holds the reduction of all records, if any."""
+    shuffled = shuffle(rdd, _WriteReduced(func), 1)
+    return narrow(shuffled, _ReduceValues(func), is_per_record=True)
+
+
+class WriteCombined:
+    """The map side: combines the pairs of a partition and writes them for the shuffle."""
+
+    def __init__(
+        self,
+        add: Callable[[dict[Any, Any], Iterable[Pair]], None],
+        memory_mb: float,
+        partitions: int,
+    ) -> None:
+        self._add = add
+        self._memory_mb = memory_mb
+        self._partitions = partitions
+
+    def __call__(self, split: int, records: Iterable[Any]) -> Iterator[bytes]:
+        writer = BucketWriter(self._partitions)
+        combined: dict[Any, Any] = {}
+        for stretch in stretches(records):
+            self._add(combined, stretch)
+            if _is_full(combined, self._memory_mb):
+                yield from writer.write(combined.items())
+                combined.clear()
+        yield from writer.write(combined.items())
+
+
+class _WriteCounts:
+    """The map side of `count_keys`; counting runs in C."""
+
+    def __init__(self, weight: int, memory_mb: float, partitions: int) -> None:
+        self._weight = weight
+        self._memory_mb = memory_mb
+        self._partitions = partitions
+
+    def __call__(self, split: int, records: Iterable[Any]) -> Iterator[bytes]:
+        writer = BucketWriter(self._partitions)
+        counts: Counter[Any] = Counter()
+        for stretch in stretches(records):
+            counts.update(stretch)
+            if _is_full(counts, self._memory_mb):
+                yield from writer.write(self._weighted(counts))
+                counts.clear()
+        yield from writer.write(self._weighted(counts))
+
+    def _weighted(self, counts: Counter[Any]) -> Iterable[Pair]:
+        weight = self._weight
+        return counts.items() if weight == 1 else ((key, n * weight) for key, n in counts.items())
+
+
+class _WriteReduced:
+    """The map side of `reduce_records`: one pair per partition that has records."""
+
+    def __init__(self, func: Callable[[Any, Any], Any]) -> None:
+        self._func = func
+
+    def __call__(self, split: int, records: Iterable[Any]) -> Iterator[bytes]:
+        records = iter(records)
+        for first in records:
+            yield from BucketWriter(1).write([(None, reduce(self._func, records, first))])
+
+
+class _ReduceValues:
+    """The reduce side of `reduce_records`."""
+
+    def __init__(self, func: Callable[[Any, Any], Any]) -> None:
+        self._func = func
+
+    def __call__(self, split: int, pairs: Iterable[Pair]) -> Iterator[Any]:
+        values = (value for _, value in pairs)
+        for first in values:
+            yield reduce(self._func, values, first)
+
+
+@dataclass(frozen=True)
+class MergeCombiners:
+    """The reduce side: merges the combiners of each key."""
+
+    combiner: Combiner
+    memory_mb: float
+    serializer: Any
+
+    def __call__(self, split: int, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        collect_less()
+        merged: dict[Any, Any] = {}
+        try:
+            pairs = iter(pairs)
+            for stretch in stretches(pairs):
+                self.combiner.add_combiners(merged, stretch)
+                if _is_too_large(merged, self.memory_mb):
+                    return self._spilling(merged, pairs)
+        except StopIteration as error:
+            raise RuntimeError("StopIteration left a function that merges values") from error
+        return iter(merged.items())
+
+    def _spilling(self, merged: dict[Any, Any], pairs: Iterator[Pair]) -> Iterator[Pair]:
+        merger = _external_merger(self.combiner, self.memory_mb, self.serializer)
+        merger.mergeCombiners(merged.items())
+        merged.clear()
+        merger.mergeCombiners(pairs)
+        return iter(merger.items())
+
+
+@dataclass(frozen=True)
+class _CombineInPlace:
+    """Combines the pairs of a partition that already has every pair of its keys."""
+
+    combiner: Combiner
+    memory_mb: float
+    serializer: Any
+
+    def __call__(self, split: int, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        collect_less()
+        combined: dict[Any, Any] = {}
+        try:
+            pairs = iter(pairs)
+            for stretch in stretches(pairs):
+                self.combiner.add_values(combined, stretch)
+                if _is_too_large(combined, self.memory_mb):
+                    merger = _external_merger(self.combiner, self.memory_mb, self.serializer)
+                    merger.mergeCombiners(combined.items())
+                    combined.clear()
+                    merger.mergeValues(pairs)
+                    return iter(merger.items())
+        except StopIteration as error:
+            raise RuntimeError("StopIteration left a function that merges values") from error
+        return iter(combined.items())
+
+
+def _external_merger(combiner: Combiner, memory_mb: float, serializer: Any) -> Any:
+    create = combiner.create or _itself
+    aggregator: Aggregator[Any, Any] = Aggregator(
+        create, combiner.merge_value, combiner.merge_combiners
+    )
+    return ExternalMerger(aggregator, memory_mb, serializer)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _is_full(combined: dict[Any, Any], memory_mb: float) -> bool:
+    return len(combined) >= _MAX_KEYS or is_beyond(memory_mb)
+
+
+def _is_too_large(merged: dict[Any, Any], memory_mb: float) -> bool:
+    return len(merged) >= _MAX_MERGED_KEYS or is_beyond(memory_mb)

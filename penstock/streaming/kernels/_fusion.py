@@ -1,0 +1,165 @@
+"""Narrow operations, fused: one function per partition, built from iterators that run in C.
+
+PySpark wraps each function that is called per record, so that a `StopIteration` that it lets out
+is not taken for the end of the data. The wrapper costs as much as a small function. Here a chain
+of `map`, `filter` and `flatMap` is checked once per partition instead: a mark at the end of its
+input is passed only when the input was really read to its end, and a check after its output
+raises when the output ended without that. So a leaked `StopIteration` is a `RuntimeError`, and
+never silently drops records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from penstock.streaming.kernels._collector import collect_less
+
+__all__ = [
+    "FilterOperation",
+    "FlatMapOperation",
+    "FlatMapValuesOperation",
+    "FusedFunction",
+    "MapOperation",
+    "MapValuesOperation",
+    "NarrowOperation",
+    "PartitionOperation",
+]
+
+
+@dataclass(frozen=True)
+class NarrowOperation:
+    """One operation on the records of a partition.
+
+    Attributes:
+        func: The user's function.
+        preserves_partitioning: True when keys stay where the partitioner put them.
+    """
+
+    func: Callable[..., Any]
+    preserves_partitioning: bool = False
+
+    guarded = True
+    """Whether a `StopIteration` of `func` would be taken for the end of the data."""
+
+    is_per_record = True
+    """Whether it makes nothing of a partition without records."""
+
+    def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
+        raise TypeError(f"{type(self).__name__} does nothing by itself")
+
+
+class MapOperation(NarrowOperation):
+    """`func` of each record."""
+
+    def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
+        return map(self.func, records)
+
+
+class FlatMapOperation(NarrowOperation):
+    """All that `func` of each record yields."""
+
+    def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
+        return chain.from_iterable(map(self.func, records))
+
+
+class FilterOperation(NarrowOperation):
+    """The records for which `func` is true."""
+
+    def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
+        return filter(self.func, records)
+
+
+class MapValuesOperation(NarrowOperation):
+    """`func` of each pair's value. A generator turns `StopIteration` into an error by itself."""
+
+    guarded = False
+
+    def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
+        func = self.func
+        return ((key, func(value)) for key, value in records)
+
+
+class FlatMapValuesOperation(NarrowOperation):
+    """Each pair's key with all that `func` of its value yields."""
+
+    guarded = False
+
+    def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
+        func = self.func
+        return ((key, result) for key, value in records for result in func(value))
+
+
+class PartitionOperation(NarrowOperation):
+    """`func` of the partition's index and its records; it may read them only in part."""
+
+    guarded = False
+    is_per_record = False
+
+    def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
+        return self.func(split, records)  # type: ignore[no-any-return]  # the user's own
+
+
+class _EndGuard:
+    """Tells whether a chain of iterators ended because its input did."""
+
+    def __init__(self, functions: tuple[Callable[..., Any], ...]) -> None:
+        self._functions = functions
+        self._ended = False
+
+    def mark(self) -> Iterator[Any]:
+        """Yield nothing; note that the input was read to its end."""
+        self._ended = True
+        yield from ()
+
+    def check(self) -> Iterator[Any]:
+        """Yield nothing; raise if the chain ended early."""
+        if not self._ended:
+            names = ", ".join(_name(function) for function in self._functions)
+            raise RuntimeError(
+                f"StopIteration left one of the functions {names} and would have ended the "
+                "partition early; return, or raise another exception"
+            )
+        yield from ()
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", None) or repr(function))
+
+
+class FusedFunction:
+    """Consecutive narrow operations as one function of a partition, for `RDD` methods.
+
+    Args:
+        operations: The operations, the first to be applied first.
+    """
+
+    def __init__(self, operations: Iterable[NarrowOperation]) -> None:
+        self.operations = tuple(operations)
+        self.preserves_partitioning = all(op.preserves_partitioning for op in self.operations)
+        self.is_per_record = all(op.is_per_record for op in self.operations)
+
+    def __call__(self, split: int, records: Iterable[Any]) -> Iterator[Any]:
+        collect_less()
+        current = iter(records)
+        guard: _EndGuard | None = None
+        for index, operation in enumerate(self.operations):
+            if operation.guarded and guard is None:
+                guard = _EndGuard(self._guarded_functions(index))
+                current = chain(current, guard.mark())
+            elif not operation.guarded and guard is not None:
+                current = chain(current, guard.check())
+                guard = None
+            current = iter(operation.apply(split, current))
+        return current if guard is None else chain(current, guard.check())
+
+    def _guarded_functions(self, first: int) -> tuple[Callable[..., Any], ...]:
+        """Return the functions of the run of guarded operations that begins at `first`."""
+        functions = []
+        for operation in self.operations[first:]:
+            if not operation.guarded:
+                break
+            functions.append(operation.func)
+        return tuple(functions)

@@ -1,0 +1,92 @@
+"""What Spark knows of the jobs of a batch: description, batch time, operation, tag.
+
+Spark's local properties belong to a JVM thread. In PySpark's pinned-thread mode (the default) a
+Python thread has its own, so each job sets all of them anew: those that were in force when the
+context started, as Spark Streaming does, and its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+
+from penstock.streaming.durations import batch_datetime
+from penstock.streaming.scheduler.jobs import Job
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["SparkJobScope"]
+
+BATCH_TIME_PROPERTY = "spark.streaming.internal.batchTime"
+OUTPUT_OP_PROPERTY = "spark.streaming.internal.outputOpId"
+_DESCRIPTION = "spark.job.description"
+_TAGS = "spark.job.tags"
+_NOT_INHERITED = ("spark.jobGroup.id", _DESCRIPTION)
+
+_log = logging.getLogger("penstock.streaming")
+
+
+class SparkJobScope:
+    """Sets the local properties for the jobs of one streaming context.
+
+    Made in the thread that starts the context, whose local properties it takes over.
+    """
+
+    def __init__(self, spark_context: SparkContext) -> None:
+        self._context = spark_context
+        # Each call to the JVM costs; what is the same for all jobs is asked for once.
+        self._java_context: Any = self._context._jsc.sc()
+        self._templates: dict[int, Any] = {}
+        self.tag = f"penstock-{uuid.uuid4().hex}"
+        self._properties: Any = self._java_context.getLocalProperties().clone()
+        for name in _NOT_INHERITED:
+            self._properties.remove(name)
+        self._properties.setProperty("spark.job.interruptOnCancel", "false")
+        tags = self._properties.getProperty(_TAGS)
+        self._properties.setProperty(_TAGS, f"{tags},{self.tag}" if tags else self.tag)
+
+    def enter_thread(self) -> None:
+        """Give the calling thread the properties of the context's thread."""
+        self._java_context.setLocalProperties(self._properties.clone())
+
+    @contextmanager
+    def job(self, job: Job) -> Iterator[None]:
+        """Give the calling thread the properties of `job`."""
+        properties = self._template(job.output_op_id).clone()
+        when = batch_datetime(job.time_ms).strftime("%H:%M:%S.%f")[:-3]
+        properties.setProperty(BATCH_TIME_PROPERTY, str(job.time_ms))
+        properties.setProperty(
+            _DESCRIPTION,
+            f"{job.name} (output operation {job.output_op_id}, batch time {when})",
+        )
+        self._java_context.setLocalProperties(properties)
+        yield
+
+    def is_alive(self) -> bool:
+        """Tell whether Spark still runs; not when its context was stopped or its JVM is gone."""
+        try:
+            return not self._java_context.isStopped()
+        except (Py4JError, AttributeError, OSError):
+            return False
+
+    def _template(self, output_op_id: int) -> Any:
+        """Return the properties of an output operation's jobs, but for those of the batch."""
+        found = self._templates.get(output_op_id)
+        if found is None:
+            found = self._properties.clone()
+            found.setProperty(OUTPUT_OP_PROPERTY, str(output_op_id))
+            self._templates[output_op_id] = found
+        return found
+
+    def cancel_jobs(self) -> None:
+        """Cancel all Spark jobs of this context's batches that run now."""
+        try:
+            self._context.cancelJobsWithTag(self.tag)
+        except (Py4JError, AttributeError, OSError) as error:
+            _log.warning("The running Spark jobs could not be cancelled: %s", error)

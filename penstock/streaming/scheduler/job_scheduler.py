@@ -1,0 +1,364 @@
+"""Runs the jobs of batches, and tells how they went.
+
+`spark.streaming.concurrentJobs` threads take jobs from one queue, in the order of the batches and
+of the output operations. With one thread (the default) batches run one after the other. A failed
+job does not stop the others: its error goes to whoever waits in `awaitTermination`.
+
+A batch is complete when all its jobs have ended, well or not. What may be cleared follows from
+the *horizon*: the last batch before the first that is not complete. So a batch that overtakes
+another never clears what that one still needs.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.clock import Clock, SystemClock
+from penstock.streaming.errors import JobGenerationError, OutputOperationError
+from penstock.streaming.scheduler._spark_jobs import SparkJobScope
+from penstock.streaming.scheduler.jobs import Job, JobSet
+from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
+from penstock.streaming.scheduler.listener_events import (
+    BatchCompleted,
+    BatchInfo,
+    BatchStarted,
+    BatchSubmitted,
+    OutputOperationCompleted,
+    OutputOperationInfo,
+    OutputOperationStarted,
+)
+
+__all__ = ["JobScheduler", "SchedulerStatistics"]
+
+_WARN_AT = 10
+"""Waiting batches of which the first warning tells; the next comes at twice as many."""
+
+_MAX_WAITING = 1000
+"""Waiting batches beyond which no more are made. Later blocks then go to fewer, larger batches."""
+
+_INTERRUPTED_S = 5.0
+"""How long jobs may take to end after their Spark jobs were cancelled."""
+
+_log = logging.getLogger("penstock.streaming.job_scheduler")
+
+
+@dataclass(frozen=True)
+class SchedulerStatistics:
+    """The batches at one moment.
+
+    Attributes:
+        waiting_batches: Made, and no job started yet.
+        running_batches: Some job started, not all ended.
+        completed_batches: All jobs ended, since the start.
+        failed_batches: Those of them with a failed job.
+        last_total_delay_ms: From submission to the end of the last completed batch, or None.
+    """
+
+    waiting_batches: int
+    running_batches: int
+    completed_batches: int
+    failed_batches: int
+    last_total_delay_ms: int | None
+
+
+class JobScheduler:
+    """The queue of jobs and the threads that run them.
+
+    `_changed` (a condition with its lock) guards the job sets and the counters, and is notified
+    whenever a batch starts or is complete.
+
+    Args:
+        scope: Sets what Spark shows of each job.
+        batch_ms: The batch interval.
+        concurrent_jobs: How many threads run jobs.
+        clock: The clock.
+        bus: Where events go.
+        on_error: Told of each failed job.
+    """
+
+    def __init__(
+        self,
+        scope: SparkJobScope,
+        *,
+        batch_ms: int,
+        concurrent_jobs: int,
+        clock: Clock,
+        bus: StreamingListenerBus,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self._scope = scope
+        self._batch_ms = batch_ms
+        self._clock = clock
+        self._bus = bus
+        self._on_error = on_error
+        self._on_horizon: Callable[[int], None] = lambda _: None
+        self._changed = threading.Condition()
+        self._sets: dict[int, JobSet] = {}
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._stopping = False
+        self._cancelled = False
+        self._completed = 0
+        self._failed = 0
+        self._last_delay_ms: int | None = None
+        self._last_submitted_ms: int | None = None
+        self._horizon_ms: int | None = None
+        self._next_warning = _WARN_AT
+        # Batches that were given up, or were cut short by the end of Spark: never complete.
+        self._given_up: set[int] = set()
+        # Complete, with a failed job; a restart tries the last one again.
+        self._failed_ms: set[int] = set()
+        self._current = threading.local()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"penstock-job-{index}", daemon=True)
+            for index in range(concurrent_jobs)
+        ]
+
+    def start(self, on_horizon: Callable[[int], None]) -> None:
+        """Begin to run jobs.
+
+        Args:
+            on_horizon: Told when all batches up to a time are complete; called from job threads,
+                and must return at once.
+        """
+        self._on_horizon = on_horizon
+        for thread in self._threads:
+            thread.start()
+
+    # -- batches -------------------------------------------------------------------------------
+
+    def wait_for_room(self) -> None:
+        """Wait while `_MAX_WAITING` batches wait already, so that the backlog is bounded."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping or self._waiting() < _MAX_WAITING)
+
+    def submit_job_set(self, job_set: JobSet) -> None:
+        """Queue the jobs of a batch; after `stop` nothing happens.
+
+        A batch without jobs is complete at once, without events.
+        """
+        with self._changed:
+            if self._stopping:
+                return
+            self._last_submitted_ms = job_set.time_ms
+            if self._horizon_ms is None:
+                self._horizon_ms = job_set.time_ms - self._batch_ms
+            if job_set.jobs:
+                job_set.submission_ms = self._clock.time_ms()
+                self._sets[job_set.time_ms] = job_set
+                self._bus.post(BatchSubmitted(BatchInfo.of(job_set)))
+                for job in job_set.jobs:
+                    self._queue.put(job)
+            else:
+                _log.info("No jobs added for time %d ms", job_set.time_ms)
+            self._warn_of_backlog()
+            self._advance_horizon()
+
+    def statistics(self) -> SchedulerStatistics:
+        """Return how many batches wait, run and are done."""
+        with self._changed:
+            waiting = self._waiting()
+            return SchedulerStatistics(
+                waiting,
+                len(self._sets) - waiting,
+                self._completed,
+                self._failed,
+                self._last_delay_ms,
+            )
+
+    def pending_times(self) -> list[int]:
+        """Return the batches that a restarted driver must run again, in order.
+
+        These are the ones that are not complete, and a last one with a failed job.
+        """
+        with self._changed:
+            return sorted({*self._sets, *self._given_up, *self._failed_ms})
+
+    def let_go_failed(self, time_ms: int) -> None:
+        """Forget failed batches before `time_ms`: what they are made of may be let go."""
+        with self._changed:
+            self._failed_ms = {ms for ms in self._failed_ms if ms >= time_ms}
+
+    def is_job_thread(self) -> bool:
+        """Tell whether the caller is an output operation."""
+        return threading.current_thread() in self._threads
+
+    def wait_until_idle(self, timeout_s: float) -> bool:
+        """Wait until every batch is complete.
+
+        An output operation that calls this does not wait for its own batch.
+
+        Returns:
+            False when the time was over first.
+        """
+        own: int | None = getattr(self._current, "time_ms", None)
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: all(time_ms == own for time_ms in self._sets), timeout_s
+            )
+
+    def _waiting(self) -> int:
+        return sum(job_set.start_ms is None for job_set in self._sets.values())
+
+    def _warn_of_backlog(self) -> None:
+        waiting = self._waiting()
+        if waiting >= self._next_warning:
+            self._next_warning = waiting * 2
+            _log.warning(
+                "%d batches wait to be processed: processing takes longer than the batch "
+                "interval of %d ms; use a longer interval, more cores or a rate limit "
+                "(spark.streaming.receiver.maxRate)",
+                waiting,
+                self._batch_ms,
+            )
+        elif waiting == 0:
+            self._next_warning = _WARN_AT
+
+    def _advance_horizon(self) -> None:
+        """Tell the time up to which all batches are complete, if that is later than before.
+
+        It is told under the lock, so that whoever sees the scheduler idle may rely on it.
+        """
+        incomplete = {*self._sets, *self._given_up}
+        if incomplete:
+            horizon_ms = min(incomplete) - self._batch_ms
+        elif self._last_submitted_ms is not None:
+            horizon_ms = self._last_submitted_ms
+        else:
+            return
+        if self._horizon_ms is None or horizon_ms > self._horizon_ms:
+            self._horizon_ms = horizon_ms
+            self._on_horizon(horizon_ms)
+
+    # -- jobs ------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            job = self._queue.get()
+            if job is None:
+                return
+            if not self._begin(job):
+                continue
+            self._current.time_ms = job.time_ms
+            error: BaseException | None = None
+            try:
+                with self._scope.job(job):
+                    job.run()
+            except BaseException as failure:  # noqa: BLE001  # the user's; goes to the waiter
+                error = failure
+            finally:
+                self._current.time_ms = None
+            self._end(job, error)
+
+    def _begin(self, job: Job) -> bool:
+        """Note that a job starts; return False when it must not, because of a fast stop."""
+        with self._changed:
+            job_set = self._sets.get(job.time_ms)
+            if job_set is None:
+                return False
+            now_ms = self._clock.time_ms()
+            result = job_set.results[job.output_op_id]
+            if job_set.start_ms is None:
+                job_set.start_ms = now_ms
+                self._changed.notify_all()  # There is room for another batch.
+                self._bus.post(BatchStarted(BatchInfo.of(job_set)))
+            result.start_ms = now_ms
+            self._bus.post(OutputOperationStarted(OutputOperationInfo.of(result)))
+            return True
+
+    def _end(self, job: Job, error: BaseException | None) -> None:
+        if error is not None:
+            self._report(job, error)
+        with self._changed:
+            job_set = self._sets.get(job.time_ms)
+            if job_set is None:
+                return
+            now_ms = self._clock.time_ms()
+            result = job_set.results[job.output_op_id]
+            result.end_ms = now_ms
+            result.error = error
+            if error is not None and (self._cancelled or not self._scope.is_alive()):
+                self._given_up.add(job.time_ms)
+            self._bus.post(OutputOperationCompleted(OutputOperationInfo.of(result)))
+            if job_set.is_complete:
+                self._complete(job_set, now_ms)
+
+    def _report(self, job: Job, error: BaseException) -> None:
+        """Tell of a failed job, before its batch is complete."""
+        failure = _as_failure(job, error)
+        _log.error("%s", failure, exc_info=error)
+        with self._changed:
+            # What a stop interrupted is not an error of the program.
+            interrupted = self._cancelled
+        if not interrupted:
+            self._on_error(failure)
+
+    def _complete(self, job_set: JobSet, now_ms: int) -> None:
+        job_set.end_ms = now_ms
+        del self._sets[job_set.time_ms]
+        self._completed += 1
+        if any(result.error is not None for result in job_set.results.values()):
+            self._failed += 1
+            self._failed_ms.add(job_set.time_ms)
+        info = BatchInfo.of(job_set)
+        self._last_delay_ms = info.totalDelay()
+        self._bus.post(BatchCompleted(info))
+        self._advance_horizon()
+        self._changed.notify_all()
+
+    # -- stop ------------------------------------------------------------------------------------
+
+    def stop(self, timeout_s: float) -> None:
+        """Run no more jobs; those that run may take `timeout_s` before their Spark jobs end.
+
+        Batches that wait are dropped. May be called from an output operation, and again.
+        """
+        with self._changed:
+            self._stopping = True
+            waiting = [ms for ms, job_set in self._sets.items() if job_set.start_ms is None]
+            for time_ms in waiting:
+                del self._sets[time_ms]
+                self._given_up.add(time_ms)
+            self._changed.notify_all()
+        if waiting:
+            _log.warning("%d batches that waited were not processed", len(waiting))
+        for _ in self._threads:
+            self._queue.put(None)
+        if self._join(timeout_s):
+            return
+        _log.warning("Cancelling the Spark jobs of output operations that still run")
+        with self._changed:
+            self._cancelled = True
+        self._scope.cancel_jobs()
+        if not self._join(_INTERRUPTED_S):
+            names = [thread.name for thread in self._others() if thread.is_alive()]
+            _log.warning(
+                "Output operations still run in %s; they end with the process", ", ".join(names)
+            )
+
+    def _join(self, timeout_s: float) -> bool:
+        end_s = self._real_time_s() + timeout_s
+        for thread in self._others():
+            if thread.is_alive():
+                thread.join(max(0.0, end_s - self._real_time_s()))
+        return not any(thread.is_alive() for thread in self._others())
+
+    def _others(self) -> list[threading.Thread]:
+        return [thread for thread in self._threads if thread is not threading.current_thread()]
+
+    @staticmethod
+    def _real_time_s() -> float:
+        # Joining a thread takes real time, whatever the clock of the batches is.
+        return SystemClock().monotonic_s()
+
+
+def _as_failure(job: Job, error: BaseException) -> BaseException:
+    if isinstance(error, JobGenerationError):
+        return error
+    what = f"{type(error).__name__}: {error}"
+    failure = OutputOperationError(job.time_ms, job.output_op_id, job.name, what)
+    failure.__cause__ = error
+    return failure

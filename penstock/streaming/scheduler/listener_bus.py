@@ -1,0 +1,135 @@
+"""Hands events to listeners, in order, in a thread of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from penstock.streaming.listener import StreamingListener
+from penstock.streaming.scheduler.listener_events import (
+    BatchCompleted,
+    BatchStarted,
+    BatchSubmitted,
+    OutputOperationCompleted,
+    OutputOperationStarted,
+    ReceiverError,
+    ReceiverStarted,
+    ReceiverStopped,
+    StreamingEvent,
+    StreamingStarted,
+)
+
+__all__ = ["StreamingListenerBus"]
+
+_log = logging.getLogger("penstock.streaming.listener_bus")
+
+_METHODS: dict[type[StreamingEvent], str] = {
+    StreamingStarted: "onStreamingStarted",
+    ReceiverStarted: "onReceiverStarted",
+    ReceiverError: "onReceiverError",
+    ReceiverStopped: "onReceiverStopped",
+    BatchSubmitted: "onBatchSubmitted",
+    BatchStarted: "onBatchStarted",
+    BatchCompleted: "onBatchCompleted",
+    OutputOperationStarted: "onOutputOperationStarted",
+    OutputOperationCompleted: "onOutputOperationCompleted",
+}
+
+
+class StreamingListenerBus:
+    """Events in, calls of listeners out. Any thread may post.
+
+    The queue is bounded: when listeners are more than `capacity` events behind, new events are
+    dropped and counted, as Spark's bus does, rather than letting memory grow.
+    """
+
+    def __init__(self, capacity: int = 10_000) -> None:
+        self._listeners: tuple[StreamingListener, ...] = ()
+        self._queue: queue.Queue[StreamingEvent | None] = queue.Queue(capacity)
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._run, name="penstock-listener-bus", daemon=True)
+
+    def add(self, listener: StreamingListener) -> None:
+        """Tell `listener` of what happens from now on."""
+        with self._lock:
+            self._listeners += (listener,)
+
+    def remove(self, listener: StreamingListener) -> None:
+        """Tell `listener` no more; nothing happens when it was not added."""
+        with self._lock:
+            self._listeners = tuple(known for known in self._listeners if known is not listener)
+
+    def start(self) -> None:
+        """Begin to call listeners."""
+        self._thread.start()
+
+    def post(self, event: StreamingEvent) -> None:
+        """Queue an event. Returns at once; after `stop` the event is dropped."""
+        if self._stopped.is_set():
+            return
+        try:
+            self._queue.put_nowait(event)
+        except queue.Full:
+            self._dropped += 1
+            if self._dropped == 1 or self._dropped % 1000 == 0:
+                _log.error(
+                    "Dropped %d event(s): the listeners are %d events behind",
+                    self._dropped,
+                    self._queue.maxsize,
+                )
+
+    def is_current_thread(self) -> bool:
+        """Tell whether the caller is a listener."""
+        return threading.current_thread() is self._thread
+
+    def stop(self, timeout_s: float) -> None:
+        """Deliver nothing more, queued events included; wait for the listener that runs now."""
+        self._stopped.set()
+        if not self._thread.is_alive():
+            return
+        # When it is full, the thread looks at the flag with the next event.
+        with contextlib.suppress(queue.Full):
+            self._queue.put_nowait(None)
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            _log.warning("A streaming listener has not returned for %.1f s", timeout_s)
+
+    def wait_until_empty(self, timeout_s: float) -> None:
+        """Wait until the events posted so far were delivered, or the time is over."""
+        delivered = threading.Event()
+        if self._thread.is_alive() and not self.is_current_thread():
+            self.post(_Marker(delivered.set))
+            delivered.wait(timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            event = self._queue.get()
+            if event is None or self._stopped.is_set():
+                return
+            if isinstance(event, _Marker):
+                event.reached()
+                continue
+            for listener in self._listeners:
+                self._call(listener, event)
+
+    def _call(self, listener: StreamingListener, event: StreamingEvent) -> None:
+        method: Any = getattr(listener, _METHODS[type(event)], None)
+        if method is None:
+            return
+        try:
+            method(event)
+        except Exception:  # noqa: BLE001  # the program's; the next listener is called
+            _log.exception("Listener %s threw an exception", type(listener).__name__)
+
+
+class _Marker(StreamingEvent):
+    """Passes through the queue to tell that everything before it was delivered."""
+
+    def __init__(self, reached: Callable[[], None]) -> None:
+        self.reached = reached

@@ -1,0 +1,273 @@
+"""A rate that several processes share, in a real server that is killed, stalled and locked."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from limits import RateLimitItemPerSecond
+
+from penstock.clock import ManualClock
+from penstock.receiver import SharedRateError, SharedRatePlace
+from penstock.receiver.rate_limiter import RateLimiterStoppedError
+from penstock.receiver.shared_rate import SharedRate
+from penstock.receiver.shared_rate_limiter import SharedRateLimiter
+from penstock.receiver.token_bucket import TokenBucket
+from penstock.settings import Settings
+from tests.services.redis import RedisServer, make_server
+
+ROOT = Path(__file__).parent.parent.parent
+PROGRAM = Path(__file__).with_name("sharing_process.py")
+WAIT_S = 30.0
+PASSWORD = "not-to-be-seen"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    made = make_server(tmp_path)
+    made.start()
+    yield made
+    made.stop()
+
+
+class Errors:
+    """What was told."""
+
+    def __init__(self) -> None:
+        self.told: list[BaseException] = []
+        self.is_told = threading.Event()
+
+    def __call__(self, message: str, error: BaseException) -> None:
+        self.told.append(error)
+        self.is_told.set()
+
+
+def place_of(server: RedisServer, rate: float = 1000.0, **others: Any) -> SharedRatePlace:
+    return SharedRatePlace(server.address, "records", rate, 1.0, **others)
+
+
+def share_of(place: SharedRatePlace, on_error: Any = None, **others: Any) -> SharedRate:
+    return SharedRate(place, on_error=on_error or Errors(), **others)
+
+
+# -- what passes -----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_i8_processes_that_come_and_are_killed_stay_within_one_rate(server: RedisServer) -> None:
+    """Over any window of a second or longer: rate x window plus one burst, all together."""
+    rate, processes = 5000.0, []
+    try:
+        for in_hand in (1, 1, 1000, 1000):
+            command = [sys.executable, str(PROGRAM), server.address, str(rate), str(in_hand)]
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, env=environment))
+        passed: list[list[tuple[float, int]]] = [[] for _ in processes]
+        readers = [
+            threading.Thread(target=read, args=(process, found))
+            for process, found in zip(processes, passed, strict=True)
+        ]
+        for reader in readers:
+            reader.start()
+        wait_until(lambda: all(sum(n for _, n in found) > 1000 for found in passed))
+        processes[0].kill()
+        enough = 2 * rate + sum(n for found in passed for _, n in found)
+        wait_until(lambda: sum(n for found in passed for _, n in list(found)) > enough)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait(WAIT_S)
+    for reader in readers:
+        reader.join(WAIT_S)
+    events = sorted(event for found in passed for event in found)
+    for first, (begin_s, _) in enumerate(events):
+        count = 0
+        for at_s, n in events[first:]:
+            count += n
+            assert count <= rate * max(1.0, at_s - begin_s) + rate
+    # Nor is most of it lost in lots that nobody uses.
+    seconds = events[-1][0] - events[0][0]
+    assert sum(n for _, n in events) >= 0.5 * rate * seconds
+
+
+def read(process: subprocess.Popen[bytes], found: list[tuple[float, int]]) -> None:
+    assert process.stdout is not None
+    with process.stdout as lines:
+        for line in lines:
+            if not line.endswith(b"\n"):
+                return  # the process was killed in it
+            at_s, n = line.split()
+            found.append((float(at_s), int(n)))
+
+
+def wait_until(condition: Any) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def test_the_lowest_rate_that_is_asked_for_holds(server: RedisServer) -> None:
+    buckets = place_of(server).connect()
+    buckets.take_tokens("records", 1000.0, 1000.0, 0.0, 0, 0)
+    buckets.add_tokens("records", 10.0, 10.0, 0.0, 1000.0)
+    assert buckets.count_tokens("records", 1000.0, 1000.0, 0.0) <= 10.0
+    assert buckets.get_connection().hget("penstock:records", "rate") == b"10"
+
+
+def test_the_bucket_is_one_of_the_librarys_strategies(server: RedisServer) -> None:
+    buckets = place_of(server).connect()
+    strategy = TokenBucket(buckets)
+    slow = RateLimitItemPerSecond(1, 1000)
+    assert not strategy.test(slow, "here")
+    strategy.add(slow, "here", amount=1)
+    assert strategy.hit(slow, "here")
+    assert not strategy.hit(slow, "here")
+    strategy.clear(slow, "here")
+    assert buckets.storage.keys("*") == []
+
+
+def test_a_lot_is_good_for_a_short_time_only(server: RedisServer) -> None:
+    clock = ManualClock()
+    share = share_of(place_of(server, 1e6), clock=clock)
+    fill(share)
+    assert share.take(10, 0) == 10
+    share._left = 7
+    assert share.take(10, 0) == 7
+    share._left = 7
+    clock.advance(200)
+    assert share.take(10, 0) == 10
+    share.stop()
+
+
+def fill(share: SharedRate) -> None:
+    place = share._place
+    place.connect().add_tokens(
+        place.key, place.records_per_second, place.capacity, 0.0, place.capacity
+    )
+
+
+def test_what_was_leased_and_has_not_passed_goes_back_to_the_receivers_own_limit(
+    server: RedisServer,
+) -> None:
+    limiter = SharedRateLimiter(1000, clock=(clock := ManualClock()))
+    clock.advance(1000)
+    server.kill()
+    limiter.shared = share_of(place_of(server))
+    assert limiter.lease(100, 0, in_hand=100) == 0
+    assert limiter.statistics().permits == 0
+    assert limiter.statistics().permits_out == 0
+
+
+# -- a server that does not answer -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["killed", "stalled"])
+def test_without_its_server_nothing_passes_until_it_is_back(server: RedisServer, how: str) -> None:
+    errors = Errors()
+    share = share_of(place_of(server), errors)
+    assert share.take(1, WAIT_S) == 1
+    share._left = 0
+    server.kill() if how == "killed" else server.stall()
+    assert share.take(1, 0.1) == 0
+    assert share.take(1, 0.1) == 0
+    assert [type(error) for error in errors.told] == [SharedRateError]
+    assert server.address in str(errors.told[0])
+    server.start() if how == "killed" else server.go_on()
+    assert share.take(1, WAIT_S) == 1
+    assert len(errors.told) == 1
+    share.stop()
+
+
+def test_answers_that_come_too_late_are_told(server: RedisServer) -> None:
+    """What was taken is no longer good; a machine that is busy once is no reason."""
+
+    class Slow(ManualClock):
+        def monotonic_s(self) -> float:
+            self.advance(250)
+            return super().monotonic_s()
+
+        def wait(self, event: threading.Event, timeout_s: float) -> bool:
+            return event.is_set()
+
+    errors = Errors()
+    share = share_of(place_of(server, 1e6), errors, clock=Slow())
+    fill(share)
+    assert share.take(1, 0) == 0
+    assert errors.told == []
+    assert share.take(1, 3.0) == 0
+    (error,) = errors.told
+    assert "to answer; 0.2 s is the most" in str(error)
+    share.stop()
+
+
+def test_stop_ends_the_wait_for_a_dead_server(server: RedisServer) -> None:
+    errors, ended = Errors(), []
+    limiter = SharedRateLimiter()
+    limiter.shared = share_of(place_of(server), errors)
+    server.kill()
+
+    def store() -> None:
+        try:
+            limiter.lease(1)
+        except RateLimiterStoppedError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=store)
+    thread.start()
+    assert errors.is_told.wait(WAIT_S)
+    assert limiter.statistics().waiting == 1
+    limiter.stop()
+    thread.join(WAIT_S)
+    assert len(ended) == 1
+    assert len(errors.told) == 1
+
+
+def test_a_server_that_is_not_there_is_an_error_of_the_start(server: RedisServer) -> None:
+    place_of(server).check()
+    server.kill()
+    with pytest.raises(SharedRateError, match="cannot be used") as raised:
+        place_of(server).check()
+    assert raised.value.storage == server.address
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert str(again) == str(raised.value)
+
+
+# -- secrets ---------------------------------------------------------------------------------
+
+
+def test_a_password_comes_from_a_file_and_is_never_shown(tmp_path: Path) -> None:
+    server = make_server(tmp_path, PASSWORD)
+    server.start()
+    try:
+        file = tmp_path / "password"
+        file.write_text(PASSWORD + "\n")
+        pairs = {
+            "spark.penstock.sharedRate.rate": "1000/second",
+            "spark.penstock.sharedRate.storage": server.address,
+            "spark.penstock.sharedRate.passwordFile": str(file),
+        }
+        place = SharedRatePlace.of(Settings.from_pairs(pairs.items()))
+        assert place is not None
+        place.check()
+        assert PASSWORD not in repr(place)
+        file.write_text("wrong-" + PASSWORD)
+        wrong = SharedRatePlace.of(Settings.from_pairs(pairs.items()))
+        assert wrong is not None
+        for bad in (wrong, place_of(server)):
+            with pytest.raises(SharedRateError) as raised:
+                bad.check()
+            assert PASSWORD not in f"{raised.value} {raised.value.__cause__!r}"
+        file.unlink()
+        with pytest.raises(SharedRateError, match="cannot be read"):
+            SharedRatePlace.of(Settings.from_pairs(pairs.items()))
+    finally:
+        server.stop()

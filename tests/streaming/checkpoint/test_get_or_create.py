@@ -1,0 +1,97 @@
+"""`getOrCreate`: a context from a checkpoint, a new one, or an error that says why neither."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.streaming import CheckpointReadError, StreamingContext
+from penstock.streaming.checkpoint._recovery import recover_context, recovered_conf
+from tests.streaming.checkpoint.recovering import ZERO_MS, ProgramOf
+
+INPUT = [["a", "a", "b"], ["b"]]
+
+
+def test_the_configuration_of_one_run_is_not_taken_over(sc: Any, monkeypatch: Any) -> None:
+    """Spark: correct spark.driver.[host|port], SPARK-30199 ui port and blockmanager port."""
+    saved = {
+        "spark.app.id": "local-1",
+        "spark.driver.host": "elsewhere",
+        "spark.driver.bindAddress": "elsewhere",
+        "spark.driver.port": "1",
+        "spark.ui.port": "2",
+        "spark.blockManager.port": "3",
+        "spark.master": "local[7]",
+        "spark.mine": "yes",
+    }
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    found = dict(recovered_conf(saved.items()).getAll())
+    assert found == {"spark.master": "local[7]", "spark.mine": "yes"}
+    # As by spark-submit: what it says counts.
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    found = dict(recovered_conf(saved.items()).getAll())
+    assert found["spark.master"] == sc.master
+    assert found["spark.driver.host"] == "127.0.0.1"
+    assert found["spark.mine"] == "yes"
+    assert "spark.ui.port" not in found
+
+
+def test_a_queue_cannot_be_recovered(sc: Any, tmp_path: Path, caplog: Any) -> None:
+    """Spark: queueStream doesn't support checkpointing."""
+
+    def setup() -> StreamingContext:
+        ssc = StreamingContext(sc, 1)
+        ssc.queueStream([[1]]).foreachRDD(lambda rdd: None)
+        return ssc
+
+    with caplog.at_level(logging.WARNING, "penstock.streaming"):
+        ssc = StreamingContext.getOrCreate(str(tmp_path), setup)
+        ssc.start()
+    assert "queueStream doesn't support checkpointing" in caplog.text
+    ssc.stop(stopSparkContext=False)
+    with pytest.raises(CheckpointReadError, match="queueStream doesn't support checkpointing"):
+        StreamingContext.getOrCreate(str(tmp_path), setup)
+
+
+class TestGetOrCreate:
+    """Spark: getOrCreate, getActiveOrCreate with checkpoint, non-existent checkpoint dir; PySpark:
+    test_get_or_create_and_get_active_or_create."""
+
+    def test_new_recovered_or_active(self, program_of: ProgramOf, sc: Any) -> None:
+        program = program_of(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
+        path = str(program.checkpoint)
+        calls = []
+
+        def setup() -> StreamingContext:
+            calls.append(1)
+            ssc = StreamingContext(sc, 1, clock=program.clock)
+            program.build(program, ssc)
+            return ssc
+
+        assert recover_context(path) is None
+        for create in (StreamingContext.getOrCreate, StreamingContext.getActiveOrCreate):
+            ssc = create(path, setup)
+            assert ssc._checkpoint_directory == path
+            ssc.stop(stopSparkContext=False)
+        assert len(calls) == 2
+        program.run(1)
+        for create in (StreamingContext.getOrCreate, StreamingContext.getActiveOrCreate):
+            ssc = create(path, setup)
+            assert ssc.sparkContext is sc
+            assert ssc._graph.zero_ms == ZERO_MS
+            ssc.stop(stopSparkContext=False)
+        assert len(calls) == 2
+        program.open().start()
+        assert StreamingContext.getActiveOrCreate(path, setup) is program.ssc
+        program.stop()
+        # Without a path, checkpoints do not count.
+        StreamingContext.getActiveOrCreate(None, setup).stop(stopSparkContext=False)
+        assert len(calls) == 3
+
+    def test_unreadable_checkpoints(self, sc: Any, tmp_path: Path) -> None:
+        (tmp_path / "checkpoint-1").write_text("corrupt")
+        with pytest.raises(CheckpointReadError, match="Failed to read checkpoint from directory"):
+            StreamingContext.getOrCreate(str(tmp_path), lambda: StreamingContext(sc, 1))

@@ -1,0 +1,92 @@
+"""RDDs that are made when something asks for them, and those without records."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from penstock.streaming.kernels._deferred import Content, DeferredRDD, content_of, no_partitions
+from tests.streaming.batches import batches
+
+
+def test_an_output_that_looks_at_nothing_makes_nothing_in_the_jvm(sc: Any) -> None:
+    seen: list[Any] = []
+    with batches(sc) as run:
+        words = run.ssc.queueStream([["a b"]]).flatMap(str.split)
+        words.map(lambda word: (word, 1)).reduceByKey(operator.add).foreachRDD(seen.append)
+        run.run(1)
+    [rdd] = seen
+    assert rdd._jrdd_val is None
+    assert rdd.source._java_rdd is None
+    assert sorted(rdd.collect()) == [("a", 1), ("b", 1)]
+    assert rdd._jrdd_val is not None
+    assert rdd.source._make is None
+
+
+def test_an_rdd_of_a_batch_is_an_rdd_of_pyspark(sc: Any) -> None:
+    seen: list[Any] = []
+    with batches(sc) as run:
+        pairs = run.ssc.queueStream([[("a", 1), ("b", 2), ("a", 3)]])
+        pairs.partitionBy(2).foreachRDD(seen.append)
+        pairs.reduceByKey(operator.add, 2).foreachRDD(seen.append)
+        run.run(1)
+        placed, reduced = seen
+        assert placed.getNumPartitions() == reduced.getNumPartitions() == 2
+        assert sorted(placed.mapValues(str).collect()) == [("a", "1"), ("a", "3"), ("b", "2")]
+        assert dict(placed.join(reduced).groupByKey().mapValues(len).collect()) == {"a": 2, "b": 1}
+        assert reduced.cache().count() == 2
+        assert reduced.map(lambda pair: pair[1]).sum() == 6
+        assert placed.cache().filter(lambda pair: pair[1] > 2).first() == ("a", 3)
+        assert placed.zipWithIndex().count() == 3
+        assert sorted(reduced.toLocalIterator()) == [("a", 4), ("b", 2)]
+        assert reduced.id() != placed.id()
+
+
+def jobs_so_far(sc: Any) -> int:
+    return int(sc._jsc.sc().dagScheduler().nextJobId())
+
+
+def test_batches_without_records_run_no_jobs(sc: Any, tmp_path: Any) -> None:
+    found: list[Any] = []
+    with batches(sc) as run:
+        run.ssc.checkpoint(str(tmp_path))
+        idle = run.ssc.queueStream([], default=sc.emptyRDD())
+        pairs = idle.flatMap(str.split).map(lambda word: (word, 1))
+        outputs = [
+            idle.union(idle),
+            pairs.reduceByKey(operator.add),
+            pairs.join(pairs.groupByKey()),
+            pairs.window(3).countByValue(),
+            pairs.reduceByKeyAndWindow(operator.add, operator.sub, 5, 1),
+            pairs.reduceByKeyAndWindow(operator.add, None, 5, 1).mapValues(str),
+            pairs.cache().cogroup(pairs, 3),
+        ]
+        for output in outputs:
+            output.foreachRDD(lambda rdd: found.append((rdd.collect(), rdd.count(), rdd.take(1))))
+            output.foreachRDD(lambda rdd: found.append(rdd.isEmpty()))
+        before = jobs_so_far(sc)
+        run.run(7)
+        assert jobs_so_far(sc) == before
+    assert found == [([], 0, []), True] * len(outputs) * 7
+
+
+def test_a_function_of_a_partition_may_make_records_of_nothing(sc: Any) -> None:
+    with batches(sc) as run:
+        idle = run.ssc.queueStream([], default=sc.emptyRDD())
+        reduced = idle.map(lambda x: (x, 1)).reduceByKey(operator.add, 2)
+        ones = run.collect(reduced.mapPartitions(lambda records: [1]))
+        counts = run.collect(reduced.count())
+        none = run.collect(idle.mapPartitions(lambda records: [1]))
+        run.run(1)
+    assert ones == [[1, 1]]
+    assert counts == [[0]]
+    assert none == [[]]
+
+
+def test_what_is_not_known_is_asked(sc: Any) -> None:
+    assert content_of(sc.emptyRDD()) is Content.UNKNOWN
+    empty = no_partitions(sc)
+    assert isinstance(empty, DeferredRDD)
+    assert empty.getNumPartitions() == 0
+    assert empty.map(str).collect() == []
+    assert empty.union(sc.parallelize([1])).collect() == [1]

@@ -1,0 +1,242 @@
+"""Fused narrow operations: right, lazy, and never silently short."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.streaming.kernels import _combine, _shuffle
+from penstock.streaming.kernels._combine import Combiner
+from penstock.streaming.kernels._fusion import (
+    FilterOperation,
+    FlatMapOperation,
+    FlatMapValuesOperation,
+    FusedFunction,
+    MapOperation,
+    MapValuesOperation,
+    PartitionOperation,
+)
+from penstock.streaming.kernels._recognition import is_addition, paired_constant
+
+
+def stop_at_two(x: int) -> Any:
+    if x == 2:
+        raise StopIteration
+    return [x]
+
+
+def apply(operations: list[Any], records: Any) -> list[Any]:
+    return list(FusedFunction(operations)(0, records))
+
+
+class TestFusedFunction:
+    def test_operations_apply_in_order(self) -> None:
+        operations = [
+            MapOperation(lambda x: x + 1),
+            FilterOperation(lambda x: x % 2),
+            FlatMapOperation(lambda x: [x] * x),
+            MapOperation(lambda x: (x, x)),
+            MapValuesOperation(str),
+            FlatMapValuesOperation(lambda v: [v, v]),
+            PartitionOperation(lambda i, it: [i, *it]),
+        ]
+        assert apply(operations, [0, 1, 2]) == [0, (1, "1"), (1, "1"), *[(3, "3")] * 6]
+
+    def test_nothing_is_read_before_it_is_needed(self) -> None:
+        read: list[int] = []
+
+        def source() -> Iterator[int]:
+            for i in range(10):
+                read.append(i)
+                yield i
+
+        result = FusedFunction([MapOperation(str), FilterOperation(bool)])(0, source())
+        assert read == []
+        assert next(result) == "0"
+        assert read == [0]
+
+    @pytest.mark.parametrize(
+        "operation",
+        [
+            MapOperation(stop_at_two),
+            FlatMapOperation(stop_at_two),
+            FilterOperation(stop_at_two),
+            MapValuesOperation(stop_at_two),
+            FlatMapValuesOperation(stop_at_two),
+        ],
+        ids=lambda operation: type(operation).__name__,
+    )
+    @pytest.mark.parametrize("last", [2, 3], ids=["at the end", "in the middle"])
+    def test_a_leaked_stop_iteration_is_an_error(self, operation: Any, last: int) -> None:
+        pairs = isinstance(operation, (MapValuesOperation, FlatMapValuesOperation))
+        records: list[Any] = [(i, i) if pairs else i for i in range(last + 1)]
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            apply([MapOperation(lambda x: x), operation, MapOperation(lambda x: x)], records)
+
+    def test_the_error_names_the_functions(self) -> None:
+        with pytest.raises(RuntimeError, match="stop_at_two, str"):
+            apply([MapOperation(stop_at_two), MapOperation(str)], [1, 2])
+
+    def test_an_operation_that_reads_only_in_part_is_no_error(self) -> None:
+        first_two = PartitionOperation(lambda _, it: [next(it), next(it)])
+        assert apply([MapOperation(str), first_two, MapOperation(int)], [1, 2, 3]) == [1, 2]
+
+    def test_an_inner_iterator_may_end(self) -> None:
+        assert apply([FlatMapOperation(lambda x: iter([x]))], [1, 2]) == [1, 2]
+
+    def test_other_errors_pass_unchanged(self) -> None:
+        with pytest.raises(ZeroDivisionError):
+            apply([MapOperation(lambda x: 1 // x)], [1, 0])
+
+    @given(st.lists(st.integers(-3, 3)), st.lists(st.sampled_from("mfgv"), max_size=6))
+    def test_it_equals_step_by_step(self, records: list[int], kinds: list[str]) -> None:
+        steps: dict[str, tuple[Any, Any]] = {
+            "m": (MapOperation(lambda x: x + 1), lambda xs: [x + 1 for x in xs]),
+            "f": (FilterOperation(lambda x: x > 0), lambda xs: [x for x in xs if x > 0]),
+            "g": (FlatMapOperation(lambda x: [x, -x]), lambda xs: [y for x in xs for y in (x, -x)]),
+            "v": (PartitionOperation(lambda _, it: reversed(list(it))), lambda xs: xs[::-1]),
+        }
+        expected = records
+        for kind in kinds:
+            expected = steps[kind][1](expected)
+        assert apply([steps[kind][0] for kind in kinds], records) == expected
+
+    def test_partitioning_is_kept_only_if_all_keep_it(self) -> None:
+        keeping = MapValuesOperation(str, preserves_partitioning=True)
+        assert FusedFunction([keeping]).preserves_partitioning
+        assert not FusedFunction([keeping, MapOperation(str)]).preserves_partitioning
+
+
+@pytest.fixture(scope="module")
+def _fixed_hashes() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONHASHSEED", "0")  # as Spark sets it for its workers
+        yield
+
+
+def written(writer: Any, records: list[Any], partitions: int) -> list[dict[Any, Any]]:
+    """Return what the reduce side merges for each partition."""
+    chunks = list(writer(0, iter(records)))
+    pickler = _shuffle.PIECES
+    parts: list[list[Any]] = [[] for _ in range(partitions)]
+    for number, data in zip(chunks[::2], chunks[1::2], strict=True):
+        parts[int.from_bytes(number, "big")].extend(pickler.loads(data))
+    merge = _combine.MergeCombiners(
+        Combiner(None, operator.add, operator.add, is_addition=True), 1e9, pickler
+    )
+    return [dict(merge(0, part)) for part in parts]
+
+
+@pytest.mark.usefixtures("_fixed_hashes")
+class TestCombining:
+    pairs = st.lists(st.tuples(st.sampled_from(["a", "b", None, 1, (1, "x")]), st.integers()))
+
+    @given(pairs, st.integers(1, 3))
+    def test_combined_pairs_add_up(self, pairs: list[Any], partitions: int) -> None:
+        expected: dict[Any, int] = {}
+        for key, value in pairs:
+            expected[key] = expected.get(key, 0) + value
+        combiner = Combiner(None, operator.add, operator.add)
+        writer = _combine.WriteCombined(combiner.add_values, 1e9, partitions)
+        found = written(writer, pairs, partitions)
+        assert {k: v for part in found for k, v in part.items()} == expected
+        assert sum(map(len, found)) == len(expected)
+
+    @given(st.lists(st.sampled_from("abc")), st.integers(-2, 2))
+    def test_counts_are_multiplied(self, records: list[str], weight: int) -> None:
+        writer = _combine._WriteCounts(weight, 1e9, 2)
+        found = written(writer, records, 2)
+        expected = {key: n * weight for key, n in Counter(records).items()}
+        assert {k: v for part in found for k, v in part.items()} == expected
+
+    def test_memory_is_bounded_by_writing_early(self, monkeypatch: Any) -> None:
+        monkeypatch.setattr(_shuffle, "_STRETCH", 10)
+        monkeypatch.setattr(_combine, "_MAX_KEYS", 15)
+        largest = 0
+
+        def add(combined: dict[Any, Any], pairs: Any) -> None:
+            nonlocal largest
+            Combiner(None, operator.add, operator.add).add_values(combined, pairs)
+            largest = max(largest, len(combined))
+
+        records = [(i % 100, 1) for i in range(1000)]
+        [found] = written(_combine.WriteCombined(add, 1e9, 1), records, 1)
+        assert largest < 25
+        assert found == dict.fromkeys(range(100), 10)
+
+    def test_the_merging_side_spills_to_disk(self, monkeypatch: Any) -> None:
+        monkeypatch.setattr(_shuffle, "_STRETCH", 10)
+        monkeypatch.setattr(_combine, "_MAX_MERGED_KEYS", 15)
+        merge = _combine.MergeCombiners(Combiner(None, max, max), 1e9, _shuffle.PIECES)
+        found = dict(merge(0, [(i % 100, i) for i in range(1000)]))
+        assert found == {i: 900 + i for i in range(100)}
+
+    def test_a_stop_iteration_of_a_merge_function_is_an_error(self) -> None:
+        def stop(a: Any, b: Any) -> Any:
+            raise StopIteration
+
+        writer = _combine.WriteCombined(Combiner(None, stop, stop).add_values, 1e9, 1)
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            list(writer(0, [(1, 1), (1, 1)]))
+        merge = _combine.MergeCombiners(Combiner(None, stop, stop), 1e9, None)
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            list(merge(0, [(1, 1), (1, 1)]))
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            list(_combine._WriteReduced(stop)(0, [1, 2]))
+
+
+def add_with_default(a: int, b: int = 0) -> int:
+    return a + b
+
+
+class TestRecognition:
+    def test_additions(self) -> None:
+        def add(x: int, y: int) -> int:
+            """Add."""
+            return x + y
+
+        assert all(map(is_addition, [operator.add, lambda a, b: a + b, add]))
+
+    def test_what_only_looks_like_addition(self) -> None:
+        c = 1
+        others = [
+            lambda a, b: a - b,
+            lambda a, b: a + a,
+            lambda a, b: a + b + c,
+            lambda a, *b: a + b,
+            lambda a: a + c,
+            lambda a, b: (a + b) or None,
+            operator.mul,
+            max,
+            str.__add__,
+        ]
+        assert not any(map(is_addition, others))
+
+    def test_pairs_with_a_constant(self) -> None:
+        def pair(word: str) -> tuple[str, int]:
+            return (word, 3)
+
+        assert paired_constant(lambda w: (w, 1)) == 1
+        assert paired_constant(pair) == 3
+
+    def test_what_only_looks_like_a_pair_with_a_constant(self) -> None:
+        n = 1
+        others: list[Any] = [
+            lambda w: (1, w),
+            lambda w: (w, 1.0),
+            lambda w: (w, True),
+            lambda w: (w, n),
+            lambda w: (w, w),
+            lambda w: [w, 1],
+            lambda w: (w, 1, 1),
+            lambda w, v: (w, 1),
+            lambda w: (w.lower(), 1),
+            str,
+        ]
+        assert [paired_constant(other) for other in others] == [None] * len(others)

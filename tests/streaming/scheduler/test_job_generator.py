@@ -1,0 +1,283 @@
+"""What the generator asks of the ledger, and when: allocations, clean-ups, the last batches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.blockstore import BlockAccess
+from penstock.clock import ManualClock
+from penstock.streaming import JobGenerationError
+from penstock.streaming.dstream._arity import with_time
+from penstock.streaming.dstream.derived_streams import TransformedDStream
+from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
+from penstock.streaming.dstream.input_streams import InputDStream
+from penstock.streaming.dstream.output import ForEachDStream
+from penstock.streaming.dstream.windowed_streams import WindowedDStream
+from penstock.streaming.scheduler._spark_jobs import SparkJobScope
+from penstock.streaming.scheduler.input_info import InputInfoTracker
+from penstock.streaming.scheduler.job_generator import JobGenerator
+from penstock.streaming.scheduler.job_scheduler import JobScheduler
+from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
+
+WAIT_S = 30.0
+
+
+class Ledger:
+    """A ledger of numbers in place of blocks; its disk can be full."""
+
+    def __init__(self) -> None:
+        self.history: list[tuple[str, int]] = []
+        self.waiting: list[int] = []
+        self.batches: dict[int, list[int]] = {}
+        self.disk_full = False
+
+    def allocate_blocks_to_batch(self, time_ms: int, /) -> None:
+        if self.disk_full:
+            raise OSError("no space left on device")
+        self.history.append(("allocated", time_ms))
+        self.batches[time_ms], self.waiting = self.waiting, []
+
+    def get_blocks_of_batch_and_stream(self, time_ms: int, stream_id: int, /) -> list[Any]:
+        return self.batches.get(time_ms, [])
+
+    def has_unallocated_blocks(self) -> bool:
+        return bool(self.waiting)
+
+    def release_memory(self, time_ms: int, /) -> None:
+        self.history.append(("memory released", time_ms))
+
+    def cleanup_old_blocks_and_batches(self, threshold_ms: int, /) -> None:
+        self.history.append(("cleaned", threshold_ms))
+
+    @property
+    def block_access(self) -> BlockAccess:
+        return BlockAccess()
+
+
+class Numbers(InputDStream):
+    """The numbers that the ledger gave to a batch."""
+
+    def __init__(self, graph: DStreamGraph, ledger: Ledger) -> None:
+        super().__init__(graph)
+        self.ledger = ledger
+
+    def compute(self, time_ms: int) -> Any:
+        self.ledger.history.append(("made", time_ms))
+        numbers = self.ledger.get_blocks_of_batch_and_stream(time_ms, self.stream_id)
+        return self.graph.spark_context.parallelize(numbers, 1)
+
+
+class Generator:
+    """A generator and a scheduler on a clock and a ledger that the test moves."""
+
+    def __init__(self, sc: Any, concurrent_jobs: int = 1) -> None:
+        self.clock = ManualClock(500)
+        self.ledger = Ledger()
+        self.graph = DStreamGraph(sc, 1000)
+        self.numbers = Numbers(self.graph, self.ledger)
+        self.errors: list[BaseException] = []
+        self.bus = StreamingListenerBus()
+        scope = SparkJobScope(sc)
+        self.scheduler = JobScheduler(
+            scope,
+            batch_ms=1000,
+            concurrent_jobs=concurrent_jobs,
+            clock=self.clock,
+            bus=self.bus,
+            on_error=self.errors.append,
+        )
+        self.generator = JobGenerator(
+            self.graph,
+            self.scheduler,
+            BatchRuntime(sc, self.ledger, InputInfoTracker()),
+            clock=self.clock,
+            enter_thread=scope.enter_thread,
+            on_error=self.errors.append,
+            unpersist=True,
+            allocation_patience_s=5,
+        )
+        self.processed: dict[int, list[int]] = {}
+
+    def output(self, stream: Any = None) -> None:
+        def keep(time: Any, rdd: Any) -> None:
+            time_ms = round(time.timestamp() * 1000)
+            self.ledger.history.append(("ran", time_ms))
+            self.processed[time_ms] = rdd.collect()
+
+        ForEachDStream(stream or self.numbers, with_time(keep, 1), ("output", ""))
+
+    def batch(self) -> None:
+        """Let the next batch come and wait until it is complete and cleared."""
+        count = sum(1 for what, _ in self.ledger.history if what == "made")
+        self.clock.advance(1000)
+        pause = threading.Event()
+        while sum(1 for what, _ in self.ledger.history if what == "made") == count:
+            assert not pause.wait(0.005)
+        self.settle()
+
+    def settle(self) -> None:
+        assert self.generator._loop.drain(WAIT_S)
+        assert self.scheduler.wait_until_idle(WAIT_S)
+        assert self.generator._loop.drain(WAIT_S)
+
+
+@pytest.fixture
+def made(sc: Any) -> Iterator[list[Generator]]:
+    generators: list[Generator] = []
+    yield generators
+    for generator in generators:
+        generator.generator.stop(WAIT_S)
+        generator.scheduler.stop(WAIT_S)
+
+
+@pytest.fixture
+def run(sc: Any, made: list[Generator]) -> Generator:
+    made.append(Generator(sc))
+    return made[0]
+
+
+def test_i3_the_allocation_is_logged_before_anything_of_the_batch_is_made(run: Generator) -> None:
+    run.output()
+    run.generator.start()
+    run.ledger.waiting = [1, 2]
+    run.batch()
+    assert run.ledger.history[:3] == [("allocated", 1000), ("made", 1000), ("ran", 1000)]
+    assert run.processed == {1000: [1, 2]}
+
+
+def test_i4_a_batch_is_cleaned_up_after_it_and_all_before_are_complete(
+    sc: Any, made: list[Generator]
+) -> None:
+    run = Generator(sc, concurrent_jobs=2)
+    made.append(run)
+    release = threading.Event()
+
+    def slow_first(time: Any, rdd: Any) -> None:
+        if round(time.timestamp()) == 1:
+            release.wait(WAIT_S)
+
+    ForEachDStream(run.numbers, slow_first, ("slow", ""))
+    run.generator.start()
+    run.clock.advance(3000)
+    pause = threading.Event()
+    while run.scheduler.statistics().completed_batches < 2:
+        assert not pause.wait(0.005)
+    assert run.generator._loop.drain(WAIT_S)
+    # Batches 2 and 3 are complete, but batch 1 still needs what it has.
+    assert all(threshold < 1000 for what, threshold in run.ledger.history if what == "cleaned")
+    assert 1000 in run.numbers.generated
+    release.set()
+    run.settle()
+    assert run.ledger.history[-1] == ("cleaned", 2000)
+    assert list(run.numbers.generated) == [3000]
+
+
+def test_memory_of_a_batch_is_released_when_it_is_done_and_no_window_needs_it(
+    run: Generator,
+) -> None:
+    run.output()
+    run.generator.start()
+    run.batch()
+    run.batch()
+    assert run.ledger.history[-3:] == [
+        ("ran", 2000),
+        ("memory released", 2000),
+        ("cleaned", 1000),
+    ]
+
+
+def test_memory_stays_for_the_batches_of_a_window(run: Generator) -> None:
+    run.output(WindowedDStream(run.numbers, 2000, 1000))
+    run.generator.start()
+    run.batch()
+    run.batch()
+    run.batch()
+    assert ("ran", 3000) in run.ledger.history
+    assert "memory released" not in {what for what, _ in run.ledger.history}
+
+
+def test_a_full_disk_leaves_the_blocks_for_the_next_batch(run: Generator) -> None:
+    run.output()
+    run.generator.start()
+    run.ledger.waiting = [1]
+    run.ledger.disk_full = True
+    run.batch()
+    run.ledger.disk_full = False
+    run.ledger.waiting.append(2)
+    run.batch()
+    assert run.processed == {1000: [], 2000: [1, 2]}
+    assert run.errors == []
+
+
+def test_a_disk_that_stays_full_is_told(run: Generator) -> None:
+    run.output()
+    run.generator.start()
+    run.ledger.disk_full = True
+    for _ in range(6):
+        run.batch()
+    assert isinstance(run.errors[0], JobGenerationError)
+    assert isinstance(run.errors[0].__cause__, OSError)
+    assert run.errors[0].batch_time_ms == 6000
+
+
+class TestLastBatches:
+    def drain(self, run: Generator) -> list[int]:
+        """Return the times of the batches that are made for what is left."""
+        before = len(run.ledger.history)
+        run.generator.stop_timer(WAIT_S)
+        assert run.generator.generate_last_batches(WAIT_S)
+        run.settle()
+        return [time for what, time in run.ledger.history[before:] if what == "allocated"]
+
+    def test_i10_unallocated_blocks_get_one_more_batch_at_once(self, run: Generator) -> None:
+        run.output()
+        run.generator.start()
+        run.batch()
+        run.ledger.waiting = [7]
+        assert self.drain(run) == [2000]
+        assert run.processed[2000] == [7]
+
+    def test_without_anything_left_no_batch_is_made(self, run: Generator) -> None:
+        run.output()
+        run.generator.start()
+        run.batch()
+        assert self.drain(run) == []
+
+    def test_before_the_first_batch_nothing_is_made_for_nothing(self, run: Generator) -> None:
+        run.output()
+        run.generator.start()
+        assert self.drain(run) == []
+
+    def test_before_the_first_batch_blocks_are_not_lost(self, run: Generator) -> None:
+        run.output()
+        run.generator.start()
+        run.ledger.waiting = [7]
+        assert self.drain(run) == [1000]
+        assert run.processed == {1000: [7]}
+
+    def test_i10_batches_follow_until_every_output_has_seen_the_records(
+        self, run: Generator
+    ) -> None:
+        run.output()
+        run.output(WindowedDStream(run.numbers, 3000, 3000))
+        run.generator.start()
+        run.ledger.waiting = [1]
+        run.batch()
+        run.ledger.waiting = [2]
+        assert self.drain(run) == [2000, 3000]
+        assert sorted(run.processed[3000]) == [1, 2]
+
+
+def test_diamonds_of_streams_are_cleared_once(run: Generator) -> None:
+    stream: Any = run.numbers
+    for _ in range(40):  # 2 to the power of 40 paths
+        stream = TransformedDStream([stream, stream], lambda time, a, b: a)
+    run.output(stream)
+    run.generator.start()
+    run.ledger.waiting = [1]
+    run.batch()
+    assert run.processed == {1000: [1]}

@@ -1,0 +1,156 @@
+"""Connections inside TLS, with the application's own certificate."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.wire import Client, Server, TlsIdentity, WireError, WireOptions
+from penstock.wire.messages import DeregisterReceiver, Ok
+from tests.wire.conftest import WAIT_S, RawPeer, Recorder
+
+MARK = "what nobody else may read"
+
+
+@pytest.fixture(scope="module")
+def identity() -> TlsIdentity:
+    return TlsIdentity.make()
+
+
+class Listener:
+    """Stands between a client and a server, and keeps all bytes that go by."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._to = address
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._server.getsockname()
+        self.heard = bytearray()
+        self._threads = [threading.Thread(target=self._accept, name="listener")]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        near, _ = self._server.accept()
+        far = socket.create_connection(self._to, WAIT_S)
+        for pair in ((near, far), (far, near)):
+            thread = threading.Thread(target=self._pass_on, args=pair, name="listener")
+            self._threads.append(thread)
+            thread.start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                self.heard += data
+                target.sendall(data)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.join(WAIT_S)
+        self._server.close()
+
+
+@pytest.mark.parametrize("encrypted", [True, False], ids=["tls", "plain"])
+def test_who_listens_in_reads_nothing(
+    make_server: Callable[..., Server],
+    make_client: Callable[..., Client],
+    identity: TlsIdentity,
+    encrypted: bool,
+) -> None:
+    contexts = identity.server_context(), identity.client_context()
+    server = make_server(ssl_context=contexts[0] if encrypted else None)
+    listener = Listener(server.start())
+    client = make_client(listener.address, ssl_context=contexts[1] if encrypted else None)
+    client.connect()
+    for number in range(100):
+        assert client.ask(DeregisterReceiver(number, "attempt", MARK, "")) == Ok()
+    client.close()
+    listener.close()
+    assert (MARK.encode() in listener.heard) is not encrypted
+    assert (b"PENSTOCK" in listener.heard) is not encrypted
+
+
+@pytest.fixture
+def short() -> WireOptions:
+    return WireOptions(authentication_timeout_s=1.0)
+
+
+def test_another_applications_certificate_is_not_accepted_even_with_the_secret(
+    make_server: Callable[..., Server],
+    make_client: Callable[..., Client],
+    recorder: Recorder,
+    identity: TlsIdentity,
+    short: WireOptions,
+) -> None:
+    server = make_server(ssl_context=identity.server_context())
+    stranger = make_client(
+        server.start(),
+        ssl_context=TlsIdentity.make().client_context(),
+        options=short,
+        give_up_after_s=1.0,
+        ask_timeout_s=2.0,
+    )
+    with pytest.raises(WireError):
+        stranger.connect()
+    assert recorder.messages() == []
+
+
+def test_a_client_without_a_certificate_is_not_accepted(
+    make_server: Callable[..., Server], raw_peer: Callable[..., RawPeer], identity: TlsIdentity
+) -> None:
+    server = make_server(ssl_context=identity.server_context())
+    peer = raw_peer(server.start())
+    context = identity.client_context()
+    bare = type(context)(context.protocol)
+    bare.check_hostname = False
+    bare.load_verify_locations(cadata=identity.certificate)
+    # TLS 1.3: the client learns of the refusal when it reads.
+    peer.socket = bare.wrap_socket(peer.socket)
+    with pytest.raises(OSError, match=r"certificate required|EOF|reset|closed"):
+        peer.receive(1)
+
+
+def test_who_does_not_speak_tls_is_shut_out_and_the_others_go_on(
+    make_server: Callable[..., Server],
+    make_client: Callable[..., Client],
+    raw_peer: Callable[..., RawPeer],
+    identity: TlsIdentity,
+    short: WireOptions,
+) -> None:
+    server = make_server(ssl_context=identity.server_context(), options=short)
+    address = server.start()
+    client = make_client(address, ssl_context=identity.client_context())
+    client.connect()
+    silent, loud = raw_peer(address), raw_peer(address)
+    loud.send(os.urandom(4096))
+    assert b"PENSTOCK" not in loud.rest()
+    assert silent.rest() == b""  # It is shut out after the time for authentication.
+    assert client.ask(DeregisterReceiver(1, "attempt", "", "")) == Ok()
+
+
+def test_the_private_key_is_not_shown_and_stays_in_no_file(identity: TlsIdentity) -> None:
+    before = set(_open_files())
+    identity.server_context()
+    identity.client_context()
+    assert "PRIVATE" not in repr(identity)
+    assert set(_open_files()) - before == set()
+
+
+def _open_files() -> Iterator[str]:
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            yield os.readlink(link)
+
+
+def test_without_the_package_the_error_names_the_way_out(monkeypatch: Any) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "cryptography", None)
+    with pytest.raises(Exception, match=r"pip install 'penstock\[tls\]'"):
+        TlsIdentity.make()
