@@ -9,7 +9,6 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from  import freeze_modules
 from penstock.sources.kafka._reading import Reading, as_records, read_chunks
 from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.records import OffsetRange, TopicPartition
@@ -18,6 +17,7 @@ from penstock.streaming.kernels._collector import collect_less
 from penstock.streaming.kernels._deferred import Content, DeferredRDD, Source
 from penstock.tracker.cluster import SparkCluster
 from penstock.tracker.task_location import HostLocation, TaskLocation
+from penstock.worker import begin_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,7 +140,7 @@ def places(
 def _begin() -> None:
     # The client's messages are objects that the collector would look through by the thousands.
     collect_less()
-    freeze_modules()
+    begin_task()
 
 
 def _records(reading: Reading, _: int, parts: Iterable[_Part]) -> Iterator[Any]:
