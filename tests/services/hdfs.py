@@ -21,6 +21,7 @@ from hdfs_native import Client, WriteOptions
 from tests.services.jars import jars
 from tests.services.ports import free_ports
 
+POM = Path(__file__).with_name("hdfs.pom.xml")
 START_S = 60.0
 STOP_S = 20.0
 
@@ -106,7 +107,7 @@ class _Node:
     def _java(self, *arguments: str) -> list[str]:
         home = os.environ.get("JAVA_HOME")
         java = os.path.join(home, "bin", "java") if home else "java"
-        classes = os.pathsep.join([str(self._conf), os.path.join(str(jars("hdfs")), "*")])
+        classes = os.pathsep.join([str(self._conf), os.path.join(str(jars(POM)), "*")])
         small = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         return [java, *small, "-cp", classes, self._main, *arguments]
 
@@ -253,7 +254,7 @@ class Hdfs:
 
     def _admin(self, *arguments: str) -> None:
         node = self._name_node
-        classes = os.pathsep.join([str(self.conf_dir), os.path.join(str(jars("hdfs")), "*")])
+        classes = os.pathsep.join([str(self.conf_dir), os.path.join(str(jars(POM)), "*")])
         main = "org.apache.hadoop.hdfs.tools.DFSAdmin"
         command = [node._java()[0], "-cp", classes, main, *arguments]
         subprocess.run(command, check=True, timeout=START_S, capture_output=True)
