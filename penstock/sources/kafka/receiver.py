@@ -172,7 +172,10 @@ class KafkaReceiver(Receiver):
         except ClientError as error:
             # The position of the stream has it as well; the group would only see it again.
             _log.info("The last offsets were not committed: %s", error)
-        member.close()
+        try:
+            member.close()
+        except ClientError as error:
+            _log.info("The member could not take its leave of the group: %s", error)
 
     # -- records ---------------------------------------------------------------------------------
 

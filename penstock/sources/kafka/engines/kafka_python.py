@@ -62,6 +62,8 @@ _OTHER_NAMES = {
     "group_instance_id": "group_instance_id",
 }
 
+_log = logging.getLogger("penstock.sources.kafka")
+
 # A record of the client has more fields than ours; both steps run in C.
 _our_fields = itemgetter(0, 1, 3, 4, 5, 6, 7, 8)
 _make = partial(tuple.__new__, KafkaRecord)
@@ -236,6 +238,7 @@ class _Member(GroupMember):
     def poll(self, wait_s: float) -> Iterable[tuple[TopicPartition, Chunk]]:
         with _told_by_ours():
             self._check_offsets()
+            self._end_half_joined()
             polled = self._client.poll(round(wait_s * 1000))
         return [(TopicPartition(*each), _Chunk(found)) for each, found in polled.items()]
 
@@ -247,7 +250,20 @@ class _Member(GroupMember):
             self._client.commit(_as_commit(offsets), timeout_ms=timeout_s * 1000)
 
     def close(self) -> None:
-        self._client.close(autocommit=False, timeout_ms=1000)
+        with _told_by_ours():
+            self._client.close(autocommit=False, timeout_ms=1000)
+
+    def _end_half_joined(self) -> None:
+        """Join again where the client has forgotten that it was joining.
+
+        It joins because a topic's partitions became known or more. When a poll ends before it has
+        joined, and it has divided the partitions itself, the next poll finds nothing that changed,
+        and never takes the assignment that came: it stays a member that reads nothing
+        (kafka-python 3.0).
+        """
+        coordinator = self._client._coordinator
+        if coordinator.rejoining and not coordinator.need_rejoin():
+            coordinator.request_rejoin()
 
     def _check_offsets(self) -> None:
         """Let partitions that came back go on where another member may have got to meanwhile."""
@@ -279,8 +295,13 @@ class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # the cl
         self._offsets.await_durable(gone)
         offsets = self._offsets.to_commit(gone)
         if offsets:
-            await self._client.commit_async(_as_commit(offsets))
-            self._offsets.note_committed(offsets)
+            try:
+                await self._client.commit_async(_as_commit(offsets))
+            except errors.KafkaError as error:
+                # Whoever owns them next begins at the commit before.
+                _log.info("Offsets of partitions that go were not committed: %s", error)
+            else:
+                self._offsets.note_committed(offsets)
 
     async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
         for each in assigned:
