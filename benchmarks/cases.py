@@ -203,6 +203,7 @@ _ALL = (
     Subject("rate-settle", "Penstock", _PROGRAMS + "rate_settle"),
     Subject("rate-group", "Penstock", _PROGRAMS + "rate_group"),
     Subject("rate-settle-aimd", "Penstock, AIMD", _PROGRAMS + "rate_settle_aimd"),
+    Subject("kafka-reading", "Penstock", _PROGRAMS + "kafka_reading"),
     Subject("operations", "Penstock and pyspark.streaming", _PROGRAMS + "operations"),
     Subject(
         "memory",
@@ -375,6 +376,23 @@ CASES: tuple[Case, ...] = (
             Check("sliding_ratio", at_least=1.5, title="sliding-window count by key, times"),
             Check("state_ratio", at_least=1.5, title="updateStateByKey, a million keys, times"),
             Check("empty_share", at_most=0.5, title="empty batch, share of the original's time"),
+        ),
+        main=False,
+    ),
+    Case(
+        "kafka",
+        "Kafka, 100-byte values in 4 partitions, counted in Python",
+        "kafka-reading",
+        checks=(
+            Check("direct_of_peer", at_least=2, title="direct stream, times Structured Streaming"),
+            Check("frame_of_peer", title="the same as DataFrames"),
+            Check("receiver_of_bare", at_least=0.8, title="receiver, times the bare client"),
+            Check(
+                "direct_of_bare_python",
+                at_least=0.8,
+                title="direct stream with kafka-python, times the bare client",
+            ),
+            Check("receiver_of_bare_python", at_least=0.8, title="receiver, the same"),
         ),
         main=False,
     ),

@@ -27,7 +27,10 @@ END = "<!-- results: end -->"
 
 _NONE = "-"
 
-_NOTE_HEADS = {"operations": ("operation", "times as fast (seconds a batch there and here)")}
+_NOTE_HEADS = {
+    "operations": ("operation", "times as fast (seconds a batch there and here)"),
+    "kafka-reading": ("way", "records/s"),
+}
 
 MAIN_HEADS = (
     "case",

@@ -18,6 +18,7 @@ __all__ = [
     "Flag",
     "LimitAbove0",
     "LocalPath",
+    "LogFolder",
     "Rate",
     "Seconds",
     "Size",
@@ -357,6 +358,23 @@ class LocalPath:
         if match is None:
             raise ValueError(text)
         return match[1]
+
+
+@dataclass(frozen=True)
+class LogFolder(LocalPath):
+    """The folder of logs: on the local disk of each host, or on HDFS, which all hosts share."""
+
+    @property
+    def accepted(self) -> str:
+        return (
+            "an absolute path on the local file system, such as /var/lib/penstock, or a folder on "
+            "HDFS, such as hdfs://namenode:8020/penstock"
+        )
+
+    def read(self, text: str) -> str:
+        if re.fullmatch(r"hdfs://[^/\s]*/.*[^/].*", text.strip()):
+            return text.strip()
+        return super().read(text)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from penstock._setting_values import (
     Flag,
     LimitAbove0,
     LocalPath,
+    LogFolder,
     Rate,
     Seconds,
     Size,
@@ -313,9 +314,9 @@ class Settings:
     )
     wal_dir: str | None = _setting(
         "spark.penstock.wal.dir",
-        LocalPath(),
+        LogFolder(),
         None,
-        "Where the logs lie, on each host.",
+        "Where the logs lie: on each host, or on HDFS, which survives the loss of a host.",
         unset="a folder of the application, removed when it stops",
     )
     wal_sync: str | None = _setting(

@@ -1,4 +1,4 @@
-"""One Spark for the whole session: starting it takes seconds."""
+"""One Spark and one HDFS for the whole session: starting them takes seconds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark import SparkConf, SparkContext
+
+from tests.services.hdfs import Hdfs
+from tests.services.jars import JarsMissingError
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -36,3 +39,25 @@ def sc() -> Iterator[SparkContext]:
     context.setLogLevel("OFF")
     yield context
     context.stop()
+
+
+@pytest.fixture(scope="session")
+def running_hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    try:
+        made = Hdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=2, replication=2)
+    except JarsMissingError as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def hdfs(running_hdfs: Hdfs) -> Hdfs:
+    """An HDFS of two DataNodes that keeps two copies; what a test killed runs again."""
+    running_hdfs.mend()
+    return running_hdfs

@@ -28,8 +28,8 @@ RECORDS = 1_000_000
 FEW = 100_000
 WORDS = 10_000
 BATCH_S = 0.05
-WARM_UP = 1
-MEASURED = 3
+WARM_UP = 2
+MEASURED = 9
 TOGETHER = 7
 """Operations in one context."""
 WINDOW = 6

@@ -47,10 +47,11 @@ A block's life
 offsets and descriptor; `BlockStore.put` appends the slot to the log and lets readers in; the
 receiver reports the `ReceivedBlockInfo` to the tracker; `BlockRDD` and `blocks_to_dataframe` read
 it in a task with `read_block`: from the slot, else from the segment, else from the block server
-of the host that has it, wherever that is by now: who cannot reach it asks the tracker. When its
-batch is done and no later one reads it, the tracker has the slot freed, for the next blocks; the
-segment stays. `BlockStore.release` frees the slot, and removes the segments that the tracker names
-when the clean-up is logged.
+of the host that has it, wherever that is by now: who cannot reach it asks the tracker. A segment on
+HDFS can be read once it is closed; until then its slots stay. When its batch is done and no later
+one reads it, the tracker has the slot freed, for the next blocks; the segment stays.
+`BlockStore.release` frees the slot, and removes the segments that the tracker names when the
+clean-up is logged.
 
 The memory file of an attempt is locked as a whole by its receiver and by the block server: it is
 somebody's. One that nobody has locked for a while was left by an application that was killed, and

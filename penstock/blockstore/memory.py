@@ -288,6 +288,12 @@ class MemoryArena:
             slot.evictable = evictable
             self._changed.notify_all()
 
+    def make_evictable(self, slot: Slot) -> None:
+        """Let a published slot be given away: its block can now be read elsewhere."""
+        with self._changed:
+            slot.evictable = True
+            self._changed.notify_all()
+
     def holds(self, slot: Slot) -> bool:
         """Tell whether the slot was neither freed nor evicted."""
         with self._changed:

@@ -1,9 +1,11 @@
 """Finding and reading a block, from wherever it is.
 
-`read_block` tries, in this order: the slot in shared memory, the segment on this host, the block
-servers of the hosts that may have it. What is on this host is recognised by the path, which holds
-the receiver attempt's random id; a host name proves nothing. Each way checks the record's header,
-sequence and CRC, so a block is either right or the next way is tried.
+`read_block` tries, in this order: the slot in shared memory, the segment on this host or on HDFS,
+the block servers of the hosts that may have it. A segment on HDFS that was not closed is tried once
+more at last, after its lease was recovered: that is what a host that is gone leaves. (Should its
+writer live all the same, it begins a new segment.) What is on this host is recognised by the path,
+which holds the receiver attempt's random id; a host name proves nothing. Each way checks the
+record's header, sequence and CRC, so a block is either right or the next way is tried.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from penstock.blockstore._direct_reads import read_range
@@ -32,7 +35,7 @@ from penstock.blockstore.builder import (
 )
 from penstock.blockstore.memory import lock_shared
 from penstock.errors import PenstockError
-from penstock.wal import WalError, parse_record, segment_path
+from penstock.wal import WalError, is_on_hdfs, locate, parse_record, segment_path
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
 from penstock.wire.tls import TlsIdentity
 
@@ -263,11 +266,18 @@ def _find(info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitSt
             return _from_memory(info.memory, info.sequence, stack)
         except (OSError, WalError, ValueError) as error:
             tried.append(f"memory {info.memory.path}: {error}")
-    if info.segment is not None:
+    on_hdfs = None
+    if info.segment is not None and is_on_hdfs(info.segment.folder):
+        on_hdfs, info = info.segment, msgspec.structs.replace(info, segment=None)
+        try:
+            return _from_hdfs(on_hdfs, info.sequence, settle=False)
+        except (OSError, WalError, ValueError) as error:
+            tried.append(_describe(on_hdfs, error))
+    elif info.segment is not None:
         try:
             return _from_segment(info.segment, info.sequence, stack)
         except (OSError, WalError, ValueError) as error:
-            tried.append(f"segment {info.segment.segment} of {info.segment.folder}: {error}")
+            tried.append(_describe(info.segment, error))
     if info.host in access.servers or access.tracker is not None:
         # A fetch is rare; the import would cost every task.
         from penstock.blockstore._remote import fetch_from_host
@@ -277,7 +287,16 @@ def _find(info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitSt
             return parse_block(memoryview(fetch_from_host(info, access)))
         except (OSError, WalError, WireError, ValueError) as error:
             tried.append(f"block server of {info.host}: {error}")
+    if on_hdfs is not None:
+        try:
+            return _from_hdfs(on_hdfs, info.sequence, settle=True)
+        except (OSError, WalError, ValueError) as error:
+            tried.append(f"after lease recovery {_describe(on_hdfs, error)}")
     raise BlockNotFoundError(info.block_id, tuple(tried))
+
+
+def _describe(place: SegmentPlace, error: Exception) -> str:
+    return f"segment {place.segment} of {place.folder}: {error}"
 
 
 def _from_memory(place: MemoryPlace, sequence: int, stack: contextlib.ExitStack) -> Block:
@@ -294,4 +313,17 @@ def _from_memory(place: MemoryPlace, sequence: int, stack: contextlib.ExitStack)
 def _from_segment(place: SegmentPlace, sequence: int, stack: contextlib.ExitStack) -> Block:
     path = segment_path(place.folder, place.segment)
     record = stack.enter_context(read_range(path, place.offset, place.length))
+    return parse_block(parse_record(record, expected_sequence=sequence))
+
+
+def _from_hdfs(place: SegmentPlace, sequence: int, *, settle: bool) -> Block:
+    fs, folder = locate(place.folder)
+    path = segment_path(folder, place.segment)
+    if settle:
+        fs.settle([path])
+    file = fs.open(path)
+    try:
+        record = memoryview(file.read(place.offset, place.length))
+    finally:
+        file.close()
     return parse_block(parse_record(record, expected_sequence=sequence))

@@ -3,7 +3,11 @@
 The storage level says which copies must exist before a block counts as stored: memory levels the
 slot, disk levels the segment, ``MEMORY_AND_DISK`` both. A durable sync policy needs the segment
 whatever the level says. When the memory file system is missing or too small, the arena lies in
-the log's folder instead; it says so once and stays correct.
+the log's folder, or with a log on HDFS in a folder of this host, instead; it says so once and stays
+correct.
+
+*A log on HDFS.* Nobody can read a segment there before it is closed. So a slot can be given away
+only after the segment of its block was closed, and when slots run short the open segment is.
 
 Life: made by the receiver's launch, used by the block generator's push thread (`put`) and store
 path (`open_block`), told by the tracker what to `release`, closed after the generator has drained.
@@ -26,7 +30,15 @@ from penstock.blockstore.builder import HEADER_ROOM, BlockBuilder, BlockKind, Se
 from penstock.blockstore.memory import ArenaError, MemoryArena, Slot
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
-from penstock.wal import LogOptions, LogWriter, SyncPolicy, stamp_record
+from penstock.wal import (
+    LogOptions,
+    LogWriter,
+    SyncPolicy,
+    WalError,
+    is_on_hdfs,
+    locate,
+    stamp_record,
+)
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
 
 __all__ = ["BlockStore", "BlockStoreClosedError", "BlockStoreOptions"]
@@ -75,7 +87,8 @@ class BlockStore:
         stream_id: The stream.
         attempt: The receiver attempt, 32 hex digits.
         host: The name under which tasks prefer this host.
-        log_folder: The attempt's own log folder; made here.
+        log_folder: The attempt's own log folder, here or on HDFS; made here.
+        host_folder: The attempt's folder on this host; None for `log_folder`.
         memory_name: File name of the arena in the memory folder.
         options: How to keep blocks.
         clock: For the log.
@@ -93,6 +106,7 @@ class BlockStore:
         host: str,
         log_folder: str,
         memory_name: str,
+        host_folder: str | None = None,
         options: BlockStoreOptions | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -105,8 +119,13 @@ class BlockStore:
         self._closed = False
         # For a level without a disk copy the log stays empty: it holds the folder's lock.
         self._sequences = itertools.count(1)
+        self._is_shared = is_on_hdfs(log_folder)
+        # By segment: slots whose blocks can be read nowhere else before it is closed.
+        self._unclosed: dict[int, list[Slot]] = {}
+        fs, path = locate(log_folder)
         self._writer = LogWriter.create(
-            log_folder,
+            path,
+            fs=fs,
             options=LogOptions(
                 segment_size=self.options.segment_bytes,
                 sync=self.options.sync,
@@ -116,6 +135,7 @@ class BlockStore:
             clock=clock or SystemClock(),
         )
         self._folder = log_folder
+        self._host_folder = host_folder or log_folder
         try:
             self._arena = self._make_arena(memory_name)
         except ArenaError:
@@ -138,9 +158,13 @@ class BlockStore:
             options.memory_dir,
             reason,
             self.stream_id,
-            self._folder,
+            self._host_folder,
         )
-        return MemoryArena(os.path.join(self._folder, "memory"), options.memory_bytes)
+        try:
+            os.makedirs(self._host_folder, 0o700, exist_ok=True)
+        except OSError as error:
+            raise ArenaError(self._host_folder, f"cannot be made: {error.strerror}") from error
+        return MemoryArena(os.path.join(self._host_folder, "memory"), options.memory_bytes)
 
     def open_block(
         self,
@@ -156,9 +180,14 @@ class BlockStore:
             BlockStoreClosedError: `give_up` or the timeout ended the wait.
             ArenaError: A slot can never fit.
         """
-        slot = self._arena.reserve(
-            self.options.block_max_bytes, timeout_s=timeout_s, give_up=give_up
-        )
+        size = self.options.block_max_bytes
+        slot = None
+        if self._is_shared:
+            slot = self._arena.reserve(size, timeout_s=0, give_up=give_up)
+            if slot is None:
+                self._close_segment()
+        if slot is None:
+            slot = self._arena.reserve(size, timeout_s=timeout_s, give_up=give_up)
         if slot is None:
             raise BlockStoreClosedError(
                 f"stream {self.stream_id} got no memory for a block: {self._arena.statistics()}"
@@ -192,11 +221,16 @@ class BlockStore:
             stamp_record(slot.view, BLOCK_RECORD, block.payload_length, sequence)
             segment = None
         memory = None
-        if options.use_memory or segment is None:
+        if options.use_memory or segment is None or self._is_shared:
             memory = MemoryPlace(self._arena.path, slot.offset, length)
+            is_readable = segment is not None and not self._is_shared
             with self._lock:
                 self._slots[block.block_id] = slot
-            self._arena.publish(slot, length, evictable=segment is not None)
+                if segment is not None and not is_readable:
+                    self._unclosed.setdefault(segment.segment, []).append(slot)
+            self._arena.publish(slot, length, evictable=is_readable)
+            if segment is not None and not is_readable:
+                self._let_closed_go(segment.segment)
         else:
             self._arena.free(slot)
         return ReceivedBlockInfo(
@@ -213,6 +247,24 @@ class BlockStore:
             kind=block.kind.value,
             schema=None if block.schema is None else block.schema.serialize().to_pybytes(),
         )
+
+    def _close_segment(self) -> None:
+        """Close the open segment on HDFS, so that its blocks can be read there."""
+        try:
+            self._writer.roll()
+        except WalError as error:
+            # HDFS is away, or full: whoever waits for a slot waits on.
+            _log.warning("no memory, and the open segment cannot be closed: %s", error)
+            return
+        self._let_closed_go(self._writer.statistics().segment)
+
+    def _let_closed_go(self, newest: int | None) -> None:
+        """Let slots be given away whose blocks lie in segments before the newest."""
+        with self._lock:
+            closed = [number for number in self._unclosed if newest is not None and number < newest]
+            slots = [slot for number in closed for slot in self._unclosed.pop(number)]
+        for slot in slots:
+            self._arena.make_evictable(slot)
 
     def release(self, block_ids: Iterable[str], segments: Iterable[tuple[str, int]]) -> None:
         """Free what the tracker has released (I4).

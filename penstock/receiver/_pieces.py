@@ -136,6 +136,10 @@ def reader_of(data: memoryview) -> Callable[[memoryview], int]:
     return readinto
 
 
+_KEPT_AS_THEY_ARE: frozenset[type] = frozenset((bytes, str))
+"""What `BlockAssembler.prepare` does nothing with."""
+
+
 def pieces_of(data: Any, assembler: BlockAssembler) -> Iterator[Piece]:
     """Cut what `store` was given, a batch, a table, a list or an iterator of records."""
     if isinstance(data, pa.RecordBatch):
@@ -145,4 +149,7 @@ def pieces_of(data: Any, assembler: BlockAssembler) -> Iterator[Piece]:
     else:
         records: Iterable[Any] = iter(data)
         while chunk := list(itertools.islice(records, MAX_LEASE)):
-            yield RecordsPiece([assembler.prepare(record)[1] for record in chunk])
+            if set(map(type, chunk)) <= _KEPT_AS_THEY_ARE:
+                yield RecordsPiece(chunk)
+            else:
+                yield RecordsPiece([assembler.prepare(record)[1] for record in chunk])

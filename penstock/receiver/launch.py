@@ -51,7 +51,8 @@ class ReceiverLaunch:
         tls: Its certificate and key; None for connections without TLS.
         application_id: Spark's.
         settings: The application's settings.
-        block_log_root: Folder on each host under which the attempt makes its own log folder.
+        block_log_root: Folder under which the attempt makes its own log folder: on each host, or
+            on HDFS.
         sync: The log's sync policy: ``none``, ``interval`` or ``always``.
         storage_level: ``useDisk, useMemory, useOffHeap, deserialized, replication`` of a
             `StorageLevel`.
@@ -59,6 +60,7 @@ class ReceiverLaunch:
         shared_rate: What is shared with other applications, or None.
         remove_at_lease_end: Whether the block server removes the log folders when the driver is
             gone for good: True if no restarted driver could recover from them.
+        host_root: Folder on each host for what only that host keeps; None for `block_log_root`.
     """
 
     stream_id: int
@@ -75,6 +77,12 @@ class ReceiverLaunch:
     shared_rate: SharedRatePlace | None = None
     remove_at_lease_end: bool = False
     tls: TlsIdentity | None = None
+    host_root: str | None = None
+
+    @property
+    def folder_of_host(self) -> str:
+        """The folder on each host for what only that host keeps."""
+        return self.host_root or self.block_log_root
 
     @staticmethod
     def storage_level_tuple(level: StorageLevel) -> tuple[bool, bool, bool, bool, int]:
@@ -112,8 +120,8 @@ def start_block_server(launch: ReceiverLaunch) -> None:
             tracker_address=launch.tracker_address,
             host=host_name(executor_id(), launch.executor_hosts),
             # Beside the logs, not among them.
-            scratch_folder=os.path.dirname(launch.block_log_root),
-            block_log_root=launch.block_log_root,
+            scratch_folder=os.path.dirname(launch.folder_of_host),
+            block_log_root=launch.folder_of_host,
             memory_folder=launch.settings.memory_dir,
             listen_port=launch.settings.block_server_port,
             port_retries=launch.settings.port_max_retries,
@@ -227,6 +235,7 @@ def _parts(
             attempt=launch.attempt,
             host=host,
             log_folder=log_folder(launch.block_log_root, launch.stream_id, launch.attempt),
+            host_folder=log_folder(launch.folder_of_host, launch.stream_id, launch.attempt),
             memory_name=arena_name(launch.application_id, launch.attempt),
             options=BlockStoreOptions(
                 memory_dir=settings.memory_dir,

@@ -69,6 +69,7 @@ from penstock.streaming.checkpoint.errors import (
 from penstock.streaming.context import StreamingContext, StreamingContextState
 from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.map_with_state import MapWithStateDStream
+from penstock.streaming.dstream.rated_dstream import RatedDStream
 from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
 from penstock.streaming.dstream.state import (
     IllegalStateChangeError,
@@ -103,6 +104,7 @@ __all__ = [
     "PermanentReceiverError",
     "RateGroup",
     "RateSource",
+    "RatedDStream",
     "ReceiverDStream",
     "SchedulerStatistics",
     "State",

@@ -9,6 +9,8 @@ nothing                 the application's scratch folder, removed    none       
 a checkpoint directory  below that folder                            always     power loss of the
 or a log folder                                                                 host, death of the
                                                                                 driver
+one of them on HDFS     on HDFS                                      always     also the loss of a
+                                                                                host
 ======================  ===========================================  =========  ====================
 
 `spark.streaming.receiver.writeAheadLog.enable` wins over the table for the receivers' logs, and
@@ -24,8 +26,9 @@ from dataclasses import dataclass
 
 from penstock.errors import SettingError
 from penstock.settings import Settings
+from penstock.wal import UnsupportedAddressError, is_on_hdfs, normal_address
 
-__all__ = ["Durability", "choose_durability", "local_folder", "scratch_parent"]
+__all__ = ["Durability", "checkpoint_address", "choose_durability", "scratch_parent"]
 
 _WAL_ENABLE = "spark.streaming.receiver.writeAheadLog.enable"
 _BLOCKS = "receivedData"
@@ -37,17 +40,22 @@ class Durability:
     """The row of the table that is in force.
 
     Attributes:
-        block_log_root: Folder on each host below which receivers make their logs.
-        driver_log_folder: Folder of the driver's log.
+        block_log_root: Folder below which receivers make their logs: on each host, or on HDFS.
+        host_root: Folder on each host for what only that host keeps; the same where the logs are
+            on each host.
+        driver_log_folder: Folder of the driver's log, on its host or on HDFS.
         sync: Sync policy of the logs: ``none``, ``interval`` or ``always``.
-        scratch: A folder that is the application's own and goes with it, or None.
+        scratch: A folder on each host that is the application's own and goes with it, or None.
+        keeps_blocks: The receivers' logs outlive the application.
         reason: What of the user's settings led here.
     """
 
     block_log_root: str
+    host_root: str
     driver_log_folder: str
     sync: str
     scratch: str | None
+    keeps_blocks: bool
     reason: str
 
     def describe(self) -> str:
@@ -58,7 +66,10 @@ class Durability:
             "driver",
             "always": "power loss of a host whose disk comes back, and death of the driver",
         }[self.sync]
-        kept = "removed at stop" if self.scratch else "kept"
+        if is_on_hdfs(self.block_log_root):
+            # Whatever the policy: see `penstock.wal._hdfs`.
+            survives = "the loss of a host, and death of the driver"
+        kept = "kept" if self.keeps_blocks else "removed at stop"
         return (
             f"{self.reason}: blocks are logged in {self.block_log_root} and the ledger in "
             f"{self.driver_log_folder} ({kept}), sync {self.sync}; received data survives "
@@ -81,12 +92,12 @@ def choose_durability(
         scratch_parent: Where an application may have a scratch folder.
 
     Raises:
-        SettingError: The settings contradict each other, or the checkpoint directory is not on a
-            local file system.
+        SettingError: The settings contradict each other, or the checkpoint directory is neither
+            on a local file system nor on HDFS.
     """
     scratch = os.path.join(scratch_parent, f"penstock-{application_id}")
-    checkpoint = None if checkpoint_directory is None else local_folder(checkpoint_directory)
-    durable = settings.wal_dir or checkpoint
+    checkpoint = None if checkpoint_directory is None else checkpoint_address(checkpoint_directory)
+    durable = checkpoint if settings.wal_dir is None else normal_address(settings.wal_dir)
     wanted = settings.receiver_wal_enable
     if wanted and durable is None:
         raise SettingError(
@@ -104,12 +115,15 @@ def choose_durability(
         sync, reason, block_root = "always", f"{folder} is set", durable
     if settings.wal_sync is not None:
         sync, reason = settings.wal_sync, f"{reason}, and spark.penstock.wal.sync"
+    host_root = scratch if is_on_hdfs(block_root) else block_root
     return Durability(
-        os.path.join(block_root, _BLOCKS),
-        os.path.join(checkpoint or durable or scratch, _LEDGER),
-        sync,
-        scratch if scratch == block_root else None,
-        reason,
+        block_log_root=os.path.join(block_root, _BLOCKS),
+        host_root=os.path.join(host_root, _BLOCKS),
+        driver_log_folder=os.path.join(checkpoint or durable or scratch, _LEDGER),
+        sync=sync,
+        scratch=scratch if host_root == scratch else None,
+        keeps_blocks=block_root != scratch,
+        reason=reason,
     )
 
 
@@ -120,18 +134,18 @@ def scratch_parent(conf: Mapping[str, str], environment: Mapping[str, str]) -> s
     return os.path.abspath(first) if first else tempfile.gettempdir()
 
 
-def local_folder(directory: str) -> str:
-    """Return the path of a checkpoint directory on this host.
+def checkpoint_address(directory: str) -> str:
+    """Return the address of a checkpoint directory: an absolute path, or ``hdfs://…``.
 
     Raises:
         SettingError: It is on another file system.
     """
-    scheme, colon, rest = directory.partition("://")
-    if colon and scheme != "file":
+    try:
+        return normal_address(directory)
+    except UnsupportedAddressError as error:
         raise SettingError(
             "spark.streaming.checkpoint.directory",
             directory,
-            "a folder on a local file system; other file systems are not supported yet",
-        )
-    path = rest if colon else directory.removeprefix("file:")
-    return os.path.abspath(path)
+            "a folder on a local file system or on HDFS, such as hdfs://namenode:8020/checkpoints; "
+            "other file systems have no files that are forced to disk while they grow",
+        ) from error

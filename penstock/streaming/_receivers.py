@@ -1,4 +1,7 @@
-"""The receivers of a context: the tracker, if there are any, and what it tells of them."""
+"""The receivers of a context: the tracker, if there are any, and what it tells of them.
+
+The rates of its streams, with and without receivers, begin and end here, too.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from penstock.receiver import SharedRatePlace
 from penstock.settings import Settings
 from penstock.streaming._durability import Durability
 from penstock.streaming.dstream.graph import DStreamGraph
-from penstock.streaming.dstream.input_streams import ReceiverInputDStream
+from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.errors import PermanentReceiverError
 from penstock.streaming.rates import RateBook, RateController
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
@@ -55,6 +58,9 @@ class ReceiverSide:
         keep_batches: bool = False,
     ) -> None:
         nodes = [node for node in graph.inputs if isinstance(node, ReceiverInputDStream)]
+        self._direct = {
+            node.stream_id: node for node in graph.inputs if isinstance(node, DirectInputDStream)
+        }
         self.blocks: ReceivedBlocks = NoReceivedBlocks()
         self._tracker: ReceiverTracker | None = None
         self._durability = durability
@@ -75,12 +81,13 @@ class ReceiverSide:
                 application_id=run_id,
                 driver_log_folder=durability.driver_log_folder,
                 block_log_root=durability.block_log_root,
+                host_root=durability.host_root,
                 sync=durability.sync,
                 events=_TrackerEvents(bus, on_error, rates),
                 clock=clock,
-                remove_files=durability.scratch is not None,
+                remove_files=not durability.keeps_blocks,
                 keep_batches=keep_batches,
-                blocks_outlive_run=durability.scratch is None,
+                blocks_outlive_run=durability.keeps_blocks,
                 on_gate=rates.on_gate,
                 shared_rate=self._shared_rate,
             )
@@ -94,21 +101,27 @@ class ReceiverSide:
             UnwritableFolderError: A log folder on this host cannot be written.
             PenstockError: See `ReceiverTracker.start`.
         """
-        if self._tracker is None:
-            return
-        if self._is_local:
+        if self._is_local and self._tracker is not None:
             # Executors are on this host, so that what they would find can be said now.
-            _check_writable(self._durability.block_log_root)
+            _check_writable(self._durability.host_root)
         if self._shared_rate is not None:
             # Receivers would wait for it, and nobody would see why.
             self._shared_rate.check()
         # The first rates must be known before the first receiver registers.
-        self._controllers = self._rates.start(
-            self._settings, self._batch_ms, self._tracker.send_rate_update
-        )
+        self._controllers = self._rates.start(self._settings, self._batch_ms, self._send_rates)
         for controller in self._controllers:
             self._bus.add(controller)
-        self._tracker.start()
+        if self._tracker is not None:
+            self._tracker.start()
+
+    def _send_rates(
+        self, stream_id: int, records_per_second: float | None, bytes_per_second: float | None
+    ) -> int:
+        if stream_id in self._direct:
+            self._direct[stream_id].update_rate(records_per_second)
+            return 0
+        assert self._tracker is not None
+        return self._tracker.send_rate_update(stream_id, records_per_second, bytes_per_second)
 
     @property
     def count(self) -> int:
@@ -126,16 +139,17 @@ class ReceiverSide:
 
     def stop(self, timeout_s: float) -> None:
         """Stop the tracker; no block can be read any more."""
+        for controller in self._controllers:
+            self._bus.remove(controller)
         if self._tracker is not None:
-            for controller in self._controllers:
-                self._bus.remove(controller)
             self._tracker.stop(False, timeout_s)
-            self._rates.stop()
+        self._rates.stop()
+        if self._tracker is not None:
             # A block server that was only just starting was never told; other hosts' end by their
             # lease.
             end_on_this_host(
                 self._run_id,
-                block_log_root=self._durability.block_log_root,
+                block_log_root=self._durability.host_root,
                 memory_folder=self._memory_dir,
             )
 

@@ -141,6 +141,7 @@ class StreamingContext(InputOperations, RateOperations):
             CheckpointReadError: There are checkpoints, and none can be used.
             CheckpointVersionError: The newest was written by another version of Python, PySpark
                 or Penstock.
+            OSError: The folder cannot be looked into, such as one on an HDFS that is away.
         """
         if not callable(setupFunc):
             raise TypeError("setupFunc should be callable.")
@@ -253,6 +254,8 @@ class StreamingContext(InputOperations, RateOperations):
 
     def checkpoint(self, directory: str | None) -> None:
         """Set the folder for what must survive the driver; None clears it.
+
+        A path of this host, or ``hdfs://…``, which also survives the loss of the host.
 
         The driver's log goes there, and unless a log folder is set the receivers' logs, too; both
         are then synced to disk. RDDs are checkpointed there, and the graph with its functions, so

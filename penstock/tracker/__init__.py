@@ -25,6 +25,7 @@ Layout:
   is asked of Spark.
 - ``_endpoint``: the messages. ``_control``: what is done with them, and what is said of hosts that
   are out of reach. ``_block_servers``: who serves which host's blocks.
+  ``_shared_logs``: deletes what ended receivers left on HDFS.
 - ``receiver_tracker``: `ReceiverTracker`, which owns all of these.
 
 The life of a block here: added (logged, waiting), allocated to a batch (logged, before any job),

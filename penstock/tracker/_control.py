@@ -10,6 +10,7 @@ from penstock.tracker._listeners import Listeners
 from penstock.tracker._receivers import Receivers
 from penstock.tracker.errors import LedgerError
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.wal import is_on_hdfs
 from penstock.wire import Peer
 from penstock.wire.messages import (
     BlockServerAt,
@@ -198,18 +199,24 @@ class Control:
 
 
 def what_is_there(blocks: Mapping[int | None, Sequence[ReceivedBlockInfo]]) -> str:
-    """Say which blocks of which batches cannot be read from other hosts."""
-    if not blocks:
-        return ""
+    """Say which blocks of which batches cannot be read from other hosts: those not on HDFS."""
     parts = []
     for batch, found in sorted(blocks.items(), key=lambda item: (item[0] is None, item[0] or 0)):
         where = "waiting for a batch" if batch is None else f"of the batch of {batch} ms"
-        ids = [block.block_id for block in found]
+        ids = [block.block_id for block in found if not _is_shared(block)]
+        if not ids:
+            continue
         named = ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}"
         parts.append(f"{len(ids)} {where} ({named})")
+    if not parts:
+        return ""
     more = f" and {len(parts) - _BATCHES_NAMED} batches more" if len(parts) > _BATCHES_NAMED else ""
     return (
         ". Until it is back, other hosts cannot read its blocks: "
         + ", ".join(parts[-_BATCHES_NAMED:])
         + more
     )
+
+
+def _is_shared(block: ReceivedBlockInfo) -> bool:
+    return block.segment is not None and is_on_hdfs(block.segment.folder)

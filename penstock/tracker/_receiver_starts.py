@@ -15,6 +15,7 @@ from penstock.tracker._listeners import Listeners
 from penstock.tracker._receiver_jobs import Launch, Next
 from penstock.tracker._receiver_task import ReceiverTask
 from penstock.tracker._receivers import Receivers
+from penstock.tracker._shared_logs import SharedLogs
 from penstock.tracker.cluster import Cluster, TaskEnd
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
@@ -43,6 +44,7 @@ class ReceiverStarts:
         ledger: ReceivedBlockTracker,
         receivers: Receivers,
         block_servers: BlockServers,
+        shared_logs: SharedLogs,
         listeners: Listeners,
         remove_files: bool,
         is_started: Callable[[], bool],
@@ -57,6 +59,7 @@ class ReceiverStarts:
             ledger: The ledger.
             receivers: The table of receivers.
             block_servers: The block servers.
+            shared_logs: The logs on HDFS, if they are there.
             listeners: Are told of receivers.
             remove_files: Whether blocks are of no use when the driver is gone.
             is_started: Whether the tracker runs and does not stop yet.
@@ -66,6 +69,7 @@ class ReceiverStarts:
         self._ledger = ledger
         self._receivers = receivers
         self._block_servers = block_servers
+        self._shared_logs = shared_logs
         self._listeners = listeners
         self._remove_files = remove_files
         self._is_started = is_started
@@ -126,6 +130,7 @@ class ReceiverStarts:
         if not ended.registered:
             # It may have made its files, on whichever host it was.
             self._block_servers.release_everywhere((attempt,))
+            self._shared_logs.remove_attempt(stream_id, attempt)
         if stopping or ended.permanent:
             return Next.DONE
         if end is TaskEnd.ENDED and not ended.bounced:

@@ -37,8 +37,8 @@ class ReceiverTask:
                 tracker_address=launch.tracker_address,
                 host=host_name(executor_id(), launch.executor_hosts),
                 # Beside the logs, not among them: the folder of the logs may be shared.
-                scratch_folder=os.path.dirname(launch.block_log_root),
-                block_log_root=launch.block_log_root,
+                scratch_folder=os.path.dirname(launch.folder_of_host),
+                block_log_root=launch.folder_of_host,
                 memory_folder=launch.settings.memory_dir,
                 listen_port=launch.settings.block_server_port,
                 port_retries=launch.settings.port_max_retries,

@@ -163,7 +163,8 @@ class ReceivedBlockTracker:
         )
         try:
             tracker = cls(stream_ids, log=log, clock=clock, snapshots=snapshots)
-            tracker._recover(folder, LogReader.open(folder, fs=fs), clock)
+            reader = LogReader.open(folder, fs=fs, before=log.first_segment)
+            tracker._recover(folder, reader, clock)
         except BaseException:
             log.close()
             raise

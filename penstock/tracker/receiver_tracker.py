@@ -27,6 +27,7 @@ from penstock.tracker._receiver_jobs import ReceiverJob
 from penstock.tracker._receiver_starts import ReceiverStarts
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._restart_backoff import RestartBackoff
+from penstock.tracker._shared_logs import SharedLogs
 from penstock.tracker.cluster import Cluster, SparkCluster
 from penstock.tracker.errors import (
     NoExecutorsError,
@@ -35,7 +36,7 @@ from penstock.tracker.errors import (
 from penstock.tracker.received_block_tracker import LedgerStatistics, ReceivedBlockTracker
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
 from penstock.tracker.receiver_tracking_info import ReceiverInfo, ReceiverState
-from penstock.wal import LogOptions, SyncPolicy
+from penstock.wal import LogOptions, SyncPolicy, is_on_hdfs, locate
 from penstock.wire import TlsIdentity, WireOptions
 from penstock.wire.messages import (
     CleanupOldBlocks,
@@ -85,6 +86,7 @@ class ReceiverTracker:
         block_log_root: str,
         sync: str,
         events: ReceiverTrackerEvents,
+        host_root: str | None = None,
         clock: Clock | None = None,
         remove_files: bool = False,
         keep_batches: bool = False,
@@ -101,9 +103,11 @@ class ReceiverTracker:
             settings: The application's settings.
             application_id: Spark's.
             driver_log_folder: Folder of the driver log; None: the ledger is in memory only.
-            block_log_root: Folder on each host below which receivers make their logs.
+            block_log_root: Folder below which receivers make their logs, on each host or on HDFS.
             sync: Sync policy of all logs: ``none``, ``interval`` or ``always``.
             events: Is told of receivers.
+            host_root: Folder on each host for what only that host keeps; None for
+                `block_log_root`, which is then no folder on HDFS.
             clock: Time.
             remove_files: Whether block servers remove the blocks' logs when the application ends.
             keep_batches: Whether batches that an earlier run did not finish keep their blocks,
@@ -126,6 +130,8 @@ class ReceiverTracker:
         self._application_id = application_id
         self._driver_log_folder = driver_log_folder
         self._block_log_root = block_log_root
+        self._host_root = host_root or block_log_root
+        self._shared_logs = SharedLogs(block_log_root)
         self._sync = sync
         self._listeners = Listeners(events)
         self._clock = clock or SystemClock()
@@ -222,11 +228,14 @@ class ReceiverTracker:
             endpoint, self._endpoint = self._endpoint, None
         try:
             if endpoint is not None:
-                self._block_servers.stop(self._remove_files)
+                # What lies on each host beside logs on HDFS is of use to nobody.
+                remove = self._remove_files or self._host_root != self._block_log_root
+                self._block_servers.stop(remove)
                 endpoint.stop()
         finally:
             if self._ledger is not None:
                 self._ledger.close()
+            self._shared_logs.close(timeout_s)
 
     def stop_receiving(self, graceful: bool, timeout_s: float) -> None:
         """Stop all receivers; the ledger and the block servers stay for the last batches (I10).
@@ -302,9 +311,11 @@ class ReceiverTracker:
         streams = self._receiver_objects
         if self._driver_log_folder is None:
             return ReceivedBlockTracker(streams, clock=self._clock)
+        fs, folder = locate(self._driver_log_folder)
         return ReceivedBlockTracker.recover(
             streams,
-            self._driver_log_folder,
+            folder,
+            fs=fs,
             options=LogOptions(
                 segment_size=_DRIVER_SEGMENT_BYTES,
                 alignment=64,
@@ -360,8 +371,10 @@ class ReceiverTracker:
             ledger=self.ledger,
             receivers=self._receivers,
             block_servers=self._block_servers,
+            shared_logs=self._shared_logs,
             listeners=self._listeners,
-            remove_files=self._remove_files,
+            # On each host there is then nothing that a driver after this one could read.
+            remove_files=self._remove_files or self._host_root != self._block_log_root,
             is_started=self._is_started,
         )
         settings = self._settings
@@ -390,6 +403,7 @@ class ReceiverTracker:
             application_id=self._application_id,
             settings=self._settings,
             block_log_root=self._block_log_root,
+            host_root=self._host_root,
             sync=self._sync,
             storage_level=ReceiverLaunch.storage_level_tuple(
                 self._receiver_objects[stream_id].storageLevel
@@ -526,13 +540,17 @@ class ReceiverTracker:
     def cleanup_old_blocks_and_batches(self, threshold_ms: int, /) -> None:
         """Log that the batches before `threshold_ms` are done, then have their bytes deleted (I4).
 
-        A living attempt deletes its own; what an ended one left, its host's block server does.
+        A living attempt deletes its own; what an ended one left, its host's block server does, or
+        this process where it is on HDFS.
         """
         attempts: dict[str, list[str]] = {}
         segments: dict[str, list[tuple[str, int]]] = {}
         for release in self.ledger.cleanup_old_batches(threshold_ms):
             if release.ended:
-                segments.setdefault(release.host, []).extend(release.segments)
+                self._shared_logs.remove(release)
+                segments.setdefault(release.host, []).extend(
+                    place for place in release.segments if not is_on_hdfs(place[0])
+                )
                 if release.whole:
                     attempts.setdefault(release.host, []).append(release.attempt)
                 continue
@@ -543,7 +561,9 @@ class ReceiverTracker:
             )
         for host in {*attempts, *segments}:
             gone = attempts.get(host, [])
-            if self._block_servers.release(host, gone, segments.get(host, [])) and gone:
+            sent = self._block_servers.release(host, gone, segments.get(host, []))
+            # The memory of a host that is gone went with it; the logs are deleted from here.
+            if gone and (sent or is_on_hdfs(self._block_log_root)):
                 self.ledger.forget_attempts(gone)
 
 

@@ -10,7 +10,11 @@ What must hold
 - Records of one writer come back in the order of their sequences, nothing between them invented,
   nothing of a failed append once a later one succeeded.
 - A record never crosses a segment. A segment's name is never used twice.
-- One writer per folder, held by a lock that ends with its process.
+- One writer per folder, held by a lock that ends with its process; on HDFS the newest writer has
+  it, and whoever had it before can write no more (`penstock.wal._hdfs_lock`).
+
+A folder lies on a disk of this host or on HDFS (`locate`). What is another thing there, and how it
+is made up for, stands in `penstock.wal._hdfs`.
 
 Layout of a folder::
 
@@ -50,6 +54,7 @@ Usage::
 
 from __future__ import annotations
 
+from penstock.wal._addresses import is_on_hdfs, locate, normal_address
 from penstock.wal._check import LogReport, SegmentReport, check, remove_log, repair
 from penstock.wal._errors import (
     CorruptRecordError,
@@ -58,12 +63,15 @@ from penstock.wal._errors import (
     LogFullError,
     LogStalledError,
     LogWriteError,
+    MissingClientError,
     RecordTooLargeError,
     SegmentNotFoundError,
+    UnsupportedAddressError,
     UnwritableFolderError,
     WalError,
 )
 from penstock.wal._filesystem import AppendFile, FileSystem, FolderLock, ReadFile
+from penstock.wal._hdfs import HdfsFileSystem
 from penstock.wal._layout import RECORD_HEADER_SIZE, Record, RecordPlace, parse_record, stamp_record
 from penstock.wal._local_filesystem import LocalFileSystem
 from penstock.wal._names import segment_path
@@ -77,6 +85,7 @@ __all__ = [
     "CorruptRecordError",
     "FileSystem",
     "FolderLock",
+    "HdfsFileSystem",
     "LocalFileSystem",
     "LogClosedError",
     "LogFolderInUseError",
@@ -88,6 +97,7 @@ __all__ = [
     "LogStatistics",
     "LogWriteError",
     "LogWriter",
+    "MissingClientError",
     "ReadFile",
     "Record",
     "RecordPlace",
@@ -96,9 +106,13 @@ __all__ = [
     "SegmentNotFoundError",
     "SegmentReport",
     "SyncPolicy",
+    "UnsupportedAddressError",
     "UnwritableFolderError",
     "WalError",
     "check",
+    "is_on_hdfs",
+    "locate",
+    "normal_address",
     "parse_record",
     "read_record",
     "remove_log",

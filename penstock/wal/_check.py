@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from dataclasses import dataclass
 
@@ -137,6 +138,7 @@ def repair(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
         raise FileNotFoundError(folder)
     lock = lock_folder(fs, folder, "penstock wal repair")
     try:
+        fs.settle([segment_path(folder, number) for number in list_names(fs, folder)[0]])
         report = check(folder, fs=fs)
         actions = _cut_tails(report, fs)
         # Only now: until the tails are cut, the headers of later segments say what is void.
@@ -155,7 +157,13 @@ def _cut_tails(report: LogReport, fs: FileSystem) -> list[str]:
     for segment in report.segments:
         if segment.closed or segment.damages or segment.end >= segment.size:
             continue
-        fs.truncate(segment.path, segment.end)
+        try:
+            fs.truncate(segment.path, segment.end)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            # Nothing is cut on HDFS, and no reader needs it.
+            continue
         what = "a torn tail" if segment.torn else "unused space"
         actions.append(
             f"segment {segment.number}: cut {what} of {segment.size - segment.end} bytes "

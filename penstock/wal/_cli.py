@@ -7,8 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 
+from penstock.wal._addresses import locate
 from penstock.wal._check import LogReport, check, repair
 from penstock.wal._errors import CorruptRecordError, WalError
+from penstock.wal._filesystem import FileSystem
 from penstock.wal._reader import LogReader
 
 __all__ = ["main"]
@@ -35,11 +37,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(argv)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 2
-    if not os.path.isdir(options.folder):
-        print(f"penstock wal: no such folder: {options.folder}", file=sys.stderr)
-        return 2
     try:
-        code: int = options.run(options)
+        fs, path = locate(options.folder)
+        if not fs.is_folder(path):
+            print(f"penstock wal: no such folder: {options.folder}", file=sys.stderr)
+            return 2
+        code: int = options.run(fs, path, options)
     except BrokenPipeError:
         # Whoever read the output has seen enough: keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -64,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         ("repair", _repair, "cut torn tails off, put damaged segments aside"),
     ):
         command = commands.add_parser(name, help=text, description=text + ".", epilog=_EPILOG)
-        command.add_argument("folder", metavar="FOLDER", help="the log's folder")
+        command.add_argument("folder", metavar="FOLDER", help="the log's folder, or hdfs://…")
         command.set_defaults(run=run)
         if name == "dump":
             command.add_argument(
@@ -76,14 +79,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check(options: argparse.Namespace) -> int:
-    report = check(options.folder)
+def _check(fs: FileSystem, folder: str, options: argparse.Namespace) -> int:
+    report = check(folder, fs=fs)
     _print_report(report)
     return 1 if report.damages else 0
 
 
-def _repair(options: argparse.Namespace) -> int:
-    report = repair(options.folder)
+def _repair(fs: FileSystem, folder: str, options: argparse.Namespace) -> int:
+    report = repair(folder, fs=fs)
     _print_report(report)
     for action in report.actions:
         print(f"repaired: {action}")
@@ -118,8 +121,8 @@ def _print_report(report: LogReport) -> None:
     )
 
 
-def _dump(options: argparse.Namespace) -> int:
-    reader = LogReader.open(options.folder)
+def _dump(fs: FileSystem, folder: str, options: argparse.Namespace) -> int:
+    reader = LogReader.open(folder, fs=fs)
     damages: list[CorruptRecordError] = []
     records = (
         reader.records(on_damage=damages.append)

@@ -11,8 +11,10 @@ __all__ = [
     "LogFullError",
     "LogStalledError",
     "LogWriteError",
+    "MissingClientError",
     "RecordTooLargeError",
     "SegmentNotFoundError",
+    "UnsupportedAddressError",
     "UnwritableFolderError",
     "WalError",
 ]
@@ -205,3 +207,44 @@ class UnwritableFolderError(WalError):
 
     def __reduce__(self) -> tuple[type[UnwritableFolderError], tuple[str, str]]:
         return type(self), (self.folder, self.reason)
+
+
+class UnsupportedAddressError(WalError, ValueError):
+    """A log or a checkpoint directory is asked for where it could not be made durable.
+
+    Attributes:
+        address: The address.
+    """
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"{address!r} is on a file system that logs and checkpoints cannot be kept on: they "
+            "need files that are forced to disk while they grow, and an atomic rename, which "
+            "object stores do not have. Use hdfs://host:port/path, or a path on a disk or a "
+            "mounted share"
+        )
+        self.address = address
+
+    def __reduce__(self) -> tuple[type[UnsupportedAddressError], tuple[str]]:
+        return type(self), (self.address,)
+
+
+class MissingClientError(WalError, ImportError):
+    """The package is not installed that reaches a file system.
+
+    Attributes:
+        address: What should have been reached.
+        package: The package.
+    """
+
+    def __init__(self, address: str, package: str, extra: str) -> None:
+        super().__init__(
+            f"{address or 'hdfs://'} is reached by the package {package}, which is not installed "
+            f"in this Python: pip install '{extra}'"
+        )
+        self.address = address
+        self.package = package
+        self._arguments = (address, package, extra)
+
+    def __reduce__(self) -> tuple[type[MissingClientError], tuple[str, str, str]]:
+        return type(self), self._arguments

@@ -80,6 +80,14 @@ class ReadFile(Protocol):
 class FolderLock(Protocol):
     """A lock that ends with the process that holds it."""
 
+    def check(self) -> None:
+        """Make sure that it is still this holder's; asked before each new segment.
+
+        Raises:
+            OSError: Somebody has taken it over, which a lock of the kernel does not allow.
+        """
+        ...
+
     def release(self) -> None:
         """Let others take it. May be called twice."""
         ...
@@ -102,7 +110,19 @@ class FileSystem(Protocol):
         ...
 
     def open(self, path: str) -> ReadFile:
-        """Open a file for reading."""
+        """Open a file for reading.
+
+        Raises:
+            OSError: With EBUSY: a file that is being written cannot be read there.
+        """
+        ...
+
+    def settle(self, paths: Sequence[str]) -> None:
+        """Return when nobody else can write to these files any more, and all of them can be read.
+
+        Called by who has taken the folder's lock, for what writers before left. Files that are
+        gone are fine.
+        """
         ...
 
     def truncate(self, path: str, size: int) -> None:
@@ -113,8 +133,15 @@ class FileSystem(Protocol):
         """Return when all that was written to a closed file is on the disk."""
         ...
 
-    def rename(self, source: str, target: str) -> None:
-        """Give a file another name in the same folder, at once or not at all."""
+    def rename(self, source: str, target: str, *, replace: bool = False) -> None:
+        """Give a file another name in the same folder, at once or not at all.
+
+        Args:
+            source: Its name.
+            target: The new one.
+            replace: It takes the place of a file of that name. Otherwise the caller knows that
+                there is none; where other hosts may make one, `FileExistsError` is raised.
+        """
         ...
 
     def remove(self, path: str) -> None:

@@ -58,6 +58,9 @@ class LocalFileSystem:
     def open(self, path: str) -> LocalReadFile:
         return LocalReadFile(path)
 
+    def settle(self, paths: Sequence[str]) -> None:
+        """Do nothing: the lock of a dead writer ended with it, and files can always be read."""
+
     def truncate(self, path: str, size: int) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -73,7 +76,7 @@ class LocalFileSystem:
         finally:
             os.close(fd)
 
-    def rename(self, source: str, target: str) -> None:
+    def rename(self, source: str, target: str, *, replace: bool = False) -> None:
         os.rename(source, target)
 
     def remove(self, path: str) -> None:
@@ -265,6 +268,9 @@ class LocalFolderLock:
         except FileNotFoundError:
             return False
         return os.path.samestat(named, os.fstat(fd))
+
+    def check(self) -> None:
+        """Do nothing: nobody else can have it."""
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1

@@ -69,13 +69,15 @@ class LogReader:
     living writer appends to is allowed: what it appends meanwhile may look like a torn tail.
     """
 
-    def __init__(self, fs: FileSystem, folder: str) -> None:
+    def __init__(self, fs: FileSystem, folder: str, before: int | None) -> None:
         self._fs = fs
         self._folder = folder
         self._readers: dict[int, SegmentReader] = {}
         self._ends: dict[int, SegmentEnd] = {}
         infos = []
         for number in list_names(fs, folder)[0]:
+            if before is not None and number >= before:
+                break
             path = segment_path(folder, number)
             try:
                 reader = SegmentReader(fs, path, number)
@@ -90,17 +92,20 @@ class LogReader:
         self._segments = tuple(infos)
 
     @classmethod
-    def open(cls, folder: str, *, fs: FileSystem = _LOCAL) -> LogReader:
+    def open(cls, folder: str, *, fs: FileSystem = _LOCAL, before: int | None = None) -> LogReader:
         """Open a log for reading.
 
         Args:
             folder: The log's folder.
             fs: Where it lives.
+            before: Leave out segments from this number on, such as `LogWriter.first_segment`;
+                on HDFS nobody can read a segment that is being written.
 
         Raises:
             FileNotFoundError: There is no such folder.
+            OSError: A segment cannot be read, on HDFS because it is being written (EBUSY).
         """
-        return cls(fs, os.path.abspath(folder))
+        return cls(fs, os.path.abspath(folder), before)
 
     def __enter__(self) -> LogReader:
         return self

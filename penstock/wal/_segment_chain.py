@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import secrets
 import threading
@@ -30,6 +31,7 @@ class SegmentChain:
     Attributes:
         open: The open segment, None after a failure.
         log_id: Random bytes that all records of this writer carry.
+        first_number: The number of the first segment.
 
     *Recycling.* Writing over blocks that a file has already is faster than filling reserved ones:
     the file system need not note for each that it is written now. So a segment that is removed is
@@ -51,6 +53,7 @@ class SegmentChain:
         self._options = options
         self._clock = clock
         self._user_header = user_header
+        self.first_number = next_number
         self._next_number = next_number
         self._highest_begun = 0
         self._direct = options.direct and options.alignment % _DIRECT_ALIGNMENT == 0
@@ -166,7 +169,9 @@ class SegmentChain:
             except FileNotFoundError:
                 _logger.warning("the segment %s was taken away", path)
             except OSError as error:
-                _logger.warning("could not cut the segment %s at %d: %s", path, end, error)
+                # Where nothing can be cut there is nothing to warn of: the header does it.
+                level = logging.DEBUG if error.errno == errno.EOPNOTSUPP else logging.WARNING
+                _logger.log(level, "could not cut the segment %s at %d: %s", path, end, error)
                 continue
             del self._untrimmed[number]
             self._unforced.discard(number)

@@ -27,7 +27,7 @@ from penstock.wal._filesystem import FileSystem, FolderLock
 from penstock.wal._folder_lock import lock_folder
 from penstock.wal._layout import MAX_KIND, RECORD_HEADER_SIZE, RecordPlace, round_up
 from penstock.wal._local_filesystem import LocalFileSystem
-from penstock.wal._names import is_unwritable, list_names, make_folders
+from penstock.wal._names import is_unwritable, list_names, make_folders, segment_path
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._segment_chain import SegmentChain
 from penstock.wal._segment_writer import (
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["LogWriter"]
 
 _RUN_BYTES = 8 << 20
+_BEGIN_TRIES = 5
 _NO_OPTIONS = LogOptions()
 _LOCAL = LocalFileSystem()
 _SYSTEM_CLOCK = SystemClock()
@@ -133,11 +134,14 @@ class LogWriter:
             make_folders(fs, folder)
             lock = lock_folder(fs, folder, application)
             try:
-                _, unfinished, highest = list_names(fs, folder)
-                for name in unfinished:
-                    fs.remove(os.path.join(folder, name))
-                writer = cls(folder, fs, lock, options, clock, user_header, highest + 1)
-                writer._begin_segment(0)
+                writer = cls._begun(folder, fs, lock, options, clock, user_header)
+                try:
+                    # Only now: whoever had the folder before can begin no segment any more.
+                    left = [n for n in list_names(fs, folder)[0] if n < writer.first_segment]
+                    fs.settle([segment_path(folder, number) for number in left])
+                except BaseException:
+                    writer._chain.abandon()
+                    raise
             except BaseException:
                 lock.release()
                 raise
@@ -145,6 +149,32 @@ class LogWriter:
             raise _translated(error, fs, folder) from error
         writer._start()
         return writer
+
+    @classmethod
+    def _begun(
+        cls,
+        folder: str,
+        fs: FileSystem,
+        lock: FolderLock,
+        options: LogOptions,
+        clock: Clock,
+        user_header: bytes,
+    ) -> LogWriter:
+        """Return a writer with its first segment, behind all that is there."""
+        for left in reversed(range(_BEGIN_TRIES)):
+            _, unfinished, highest = list_names(fs, folder)
+            for name in unfinished:
+                fs.remove(os.path.join(folder, name))
+            writer = cls(folder, fs, lock, options, clock, user_header, highest + 1)
+            try:
+                writer._begin_segment(0)
+            except FileExistsError:
+                # A writer that this one replaces was just beginning one: look again.
+                if not left:
+                    raise
+            else:
+                return writer
+        raise AssertionError("not reached")
 
     def _start(self) -> None:
         if self._options.sync is SyncPolicy.INTERVAL:
@@ -156,6 +186,11 @@ class LogWriter:
     def folder(self) -> str:
         """The log's folder, as an absolute path."""
         return self._folder
+
+    @property
+    def first_segment(self) -> int:
+        """The number of this writer's first segment; those below it are of writers before."""
+        return self._chain.first_number
 
     @property
     def options(self) -> LogOptions:
@@ -414,6 +449,7 @@ class LogWriter:
             self._chain.abandon()
 
     def _begin_segment(self, needed: int) -> SegmentWriter:
+        self._lock.check()
         return self._chain.begin(
             needed, first_sequence=self._last_sequence + 1, committed=self._committed
         )

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-POM = Path(__file__).with_name("pom.xml")
 FETCH_S = 300
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
@@ -19,38 +18,40 @@ class JarsMissingError(Exception):
     """The jars are not there and cannot be fetched; the message says what to install."""
 
 
-def jars() -> Path:
-    """Return the folder of the jars; fetch them when they are not there."""
+def jars(pom: Path) -> Path:
+    """Return the folder of the jars that a file names; fetch them when they are not there."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
-    folder = cache / f"services-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
+    name = f"{pom.name.partition('.')[0]}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
+    folder = cache / name
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "services.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            _fetch(folder)
+            _fetch(pom, folder)
     return folder
 
 
-def _fetch(folder: Path) -> None:
+def _fetch(pom: Path, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise JarsMissingError("the tests of Kafka need Maven (`mvn`), for the broker's jars")
+        raise JarsMissingError(f"{pom.name} needs Maven (`mvn`), for the jars of the server")
     part = folder.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
-    command = [maven, "-B", "-q", "-f", str(POM), _PLUGIN, f"-DoutputDirectory={part}"]
+    command = [maven, "-B", "-q", "-f", str(pom), _PLUGIN, f"-DoutputDirectory={part}"]
     try:
         subprocess.run(command, check=True, timeout=FETCH_S, capture_output=True, text=True)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         told = str(error.stdout or error)[-2000:]
-        raise JarsMissingError(f"Maven could not fetch the jars: {told}") from error
+        raise JarsMissingError(f"Maven could not fetch the jars of {pom.name}: {told}") from error
     part.rename(folder)
 
 
 if __name__ == "__main__":
     try:
-        jars()
+        for each in sorted(Path(__file__).parent.glob("*.pom.xml")):
+            jars(each)
     except JarsMissingError as error:
         # The tests that need them skip, and say so; in CI that is a failure.
         print(error, file=sys.stderr)

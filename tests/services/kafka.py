@@ -1,4 +1,4 @@
-"""A real Kafka broker (KRaft, one node) in a temporary folder, on free ports of loopback."""
+"""Real Kafka brokers (KRaft) in temporary folders, on free ports of loopback."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +17,31 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 
 from tests.services.jars import jars
+from tests.services.ports import free_ports
 
+POM = Path(__file__).with_name("kafka.pom.xml")
 START_S = 60.0
 STOP_S = 20.0
 
 _PROPERTIES = """\
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+node.id={node}
+controller.quorum.voters={voters}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},\\
+ SASL_SSL://127.0.0.1:{secure}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_SSL://127.0.0.1:{secure}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_ssl.plain.sasl.jaas.config=\\
+ org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+listener.name.sasl_ssl.ssl.keystore.type=PEM
+listener.name.sasl_ssl.ssl.keystore.location={folder}/server.pem
 log.dirs={folder}/data
-offsets.topic.replication.factor=1
+default.replication.factor={brokers}
+offsets.topic.replication.factor={brokers}
 offsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1
+transaction.state.log.replication.factor={brokers}
 transaction.state.log.num.partitions=1
 transaction.state.log.min.isr=1
 broker.session.timeout.ms=1000
@@ -45,23 +55,123 @@ log.segment.delete.delay.ms=0
 """
 
 
-class Broker:
+_OPENSSL = (
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
+    "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
+)
+
+USER, PASSWORD = "me", "word-of-mine"
+"""Who may connect to the addresses that want TLS and SASL."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A broker's place among those of its cluster.
+
+    Attributes:
+        number: Its number, from 1.
+        ports: Of each broker: for clients, for controllers, for clients with TLS and SASL.
+        cluster: The id of the cluster.
+    """
+
+    number: int
+    ports: tuple[tuple[int, int, int], ...]
+    cluster: str
+
+    @classmethod
+    def of_cluster(cls, brokers: int) -> list[Node]:
+        """Return the places of a new cluster."""
+        free = free_ports(3 * brokers)
+        ports = tuple((a, b, c) for a, b, c in zip(free[::3], free[1::3], free[2::3], strict=True))
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # One that began with a dash would be taken for an option.
+        cluster = cluster.replace("-", "A")
+        return [cls(number, ports, cluster) for number in range(1, brokers + 1)]
+
+
+class Kafka:
+    """Brokers that run, and what tests do with them.
+
+    Attributes:
+        address: Of the brokers.
+        engine: The client by which streams of the tests read them.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.engine = "kafka-python"
+
+    def admin(self, **settings: Any) -> KafkaAdminClient:
+        """Return a client that administers it; close it."""
+        return KafkaAdminClient(bootstrap_servers=self.address, **settings)
+
+    def create_topic(self, partitions: int = 1, **settings: str) -> str:
+        """Create a topic with a name of its own; return the name."""
+        name = f"topic-{uuid.uuid4().hex[:8]}"
+        self.create(name, partitions, **settings)
+        return name
+
+    def create(self, name: str, partitions: int = 1, **settings: str) -> None:
+        """Create a topic. In the settings' names ``_`` stands for a dot."""
+        configs = {key.replace("_", "."): value for key, value in settings.items()}
+        with self.admin() as admin:
+            admin.create_topics([NewTopic(name, partitions, -1, topic_configs=configs)])
+            admin.wait_for_topics([name])
+
+    def producer(self, **settings: Any) -> KafkaProducer:
+        """Return a producer; close it."""
+        return KafkaProducer(bootstrap_servers=self.address, **settings)
+
+    def send(self, topic: str, partition: int, values: list[bytes]) -> None:
+        """Write values to a partition and wait until all are acknowledged."""
+        producer = self.producer(linger_ms=5)
+        try:
+            for value in values:
+                producer.send(topic, value, partition=partition)
+            producer.flush(START_S)
+        finally:
+            producer.close()
+
+
+class Broker(Kafka):
     """One broker; its address stays the same when it is started again.
 
     Args:
         folder: An empty folder for its configuration and its data.
+        node: Its place in a cluster; None for one of its own.
+
+    Attributes:
+        number: Its number in its cluster, from 1.
+        secure_address: Its own, with TLS and SASL.
+        certificate: What a client trusts there.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, node: Node | None = None) -> None:
+        node = Node.of_cluster(1)[0] if node is None else node
+        super().__init__(",".join(f"127.0.0.1:{port}" for port, _, _ in node.ports))
         self._folder = folder
-        self._port, controller = _free_ports(2)
-        self.address = f"127.0.0.1:{self._port}"
+        self.number = node.number
+        self._port, controller, secure = node.ports[node.number - 1]
+        self.secure_address = f"127.0.0.1:{secure}"
+        self.certificate = _certificate(folder)
         self._process: subprocess.Popen[bytes] | None = None
         self._properties = folder / "server.properties"
         self._properties.write_text(
-            _PROPERTIES.format(port=self._port, controller=controller, folder=folder)
+            _PROPERTIES.format(
+                node=node.number,
+                voters=",".join(
+                    f"{number}@127.0.0.1:{ports[1]}" for number, ports in enumerate(node.ports, 1)
+                ),
+                port=self._port,
+                controller=controller,
+                secure=secure,
+                user=USER,
+                password=PASSWORD,
+                folder=folder,
+                brokers=len(node.ports),
+            )
         )
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = node.cluster
         with open(folder / "format.log", "wb") as log:
             subprocess.run(
                 self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c"),
@@ -74,17 +184,26 @@ class Broker:
     def _java(self, main: str, *arguments: str) -> list[str]:
         home = os.environ.get("JAVA_HOME")
         java = os.path.join(home, "bin", "java") if home else "java"
-        classes = os.path.join(str(jars()), "*")
+        classes = os.path.join(str(jars(POM)), "*")
         small = ["-Xmx384m", "-Xms384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         return [java, *small, "-cp", classes, main, *arguments, str(self._properties)]
 
     def start(self) -> None:
         """Start it and wait until it takes connections and knows itself as a broker."""
+        self.begin()
+        self.await_start()
+
+    def begin(self) -> None:
+        """Start it."""
         assert self._process is None
         with open(self._folder / "server.log", "ab") as log:
             self._process = subprocess.Popen(
                 self._java("kafka.Kafka"), stdout=log, stderr=log, start_new_session=True
             )
+
+    def await_start(self) -> None:
+        """Wait until it takes connections and knows itself as a broker."""
+        assert self._process is not None
         end = time.monotonic() + START_S
         while True:
             try:
@@ -112,44 +231,15 @@ class Broker:
         self._process.wait(STOP_S)
         self._process = None
 
-    # -- what tests do with it -------------------------------------------------------------------
 
-    def admin(self, **settings: Any) -> KafkaAdminClient:
-        """Return a client that administers it; close it."""
-        return KafkaAdminClient(bootstrap_servers=self.address, **settings)
-
-    def create_topic(self, partitions: int = 1, **settings: str) -> str:
-        """Create a topic with a name of its own; return the name."""
-        name = f"topic-{uuid.uuid4().hex[:8]}"
-        self.create(name, partitions, **settings)
-        return name
-
-    def create(self, name: str, partitions: int = 1, **settings: str) -> None:
-        """Create a topic. In the settings' names ``_`` stands for a dot."""
-        configs = {key.replace("_", "."): value for key, value in settings.items()}
-        with self.admin() as admin:
-            admin.create_topics([NewTopic(name, partitions, 1, topic_configs=configs)])
-            admin.wait_for_topics([name])
-
-    def producer(self, **settings: Any) -> KafkaProducer:
-        """Return a producer; close it."""
-        return KafkaProducer(bootstrap_servers=self.address, **settings)
-
-    def send(self, topic: str, partition: int, values: list[bytes]) -> None:
-        """Write values to a partition and wait until all are acknowledged."""
-        producer = self.producer(linger_ms=5)
-        try:
-            for value in values:
-                producer.send(topic, value, partition=partition)
-            producer.flush(START_S)
-        finally:
-            producer.close()
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+def _certificate(folder: Path) -> Path:
+    """Make a key and a certificate of the host for the broker; return the certificate."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    subprocess.run(
+        [*_OPENSSL.split(), "-keyout", str(key), "-out", str(certificate)],
+        check=True,
+        capture_output=True,
+        timeout=START_S,
+    )
+    (folder / "server.pem").write_bytes(key.read_bytes() + certificate.read_bytes())
+    return certificate

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+
+from tests.services.ports import free_ports
 
 START_S = 60.0
 STOP_S = 30.0
@@ -31,7 +32,7 @@ class StandaloneCluster:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._port, self._web_port = _free_ports(2)
+        self._port, self._web_port = free_ports(2)
         self.address = f"spark://127.0.0.1:{self._port}"
 
     def start(self, workers: int, cores: int, memory: str = "1g") -> None:
@@ -93,12 +94,3 @@ class StandaloneCluster:
                 told = [log.read_text()[-1500:] for log in self._folder.glob("*.log")]
                 raise AssertionError(f"the cluster does not come up: {told}")
             time.sleep(0.1)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

@@ -62,8 +62,28 @@ class TestRows:
         assert choose(wal_sync="always").sync == "always"
 
     def test_other_file_systems_are_refused(self) -> None:
-        with pytest.raises(SettingError, match="a folder on a local file system"):
-            choose("hdfs://host/cp")
+        with pytest.raises(SettingError, match="a local file system or on HDFS"):
+            choose("s3a://bucket/cp")
+
+    def test_a_checkpoint_directory_on_hdfs(self) -> None:
+        row = choose("hdfs://host:8020/cp/")
+        assert row.block_log_root == "hdfs://host:8020/cp/receivedData"
+        assert row.driver_log_folder == "hdfs://host:8020/cp/receivedBlockMetadata"
+        # What each host keeps besides goes with the application; the logs do not.
+        assert row.host_root == "/scratch/penstock-app-1/receivedData"
+        assert (row.scratch, row.keeps_blocks) == ("/scratch/penstock-app-1", True)
+        assert "loss of a host" in row.describe()
+
+    def test_logs_on_hdfs_and_checkpoints_here(self) -> None:
+        row = choose("/cp", wal_dir="hdfs://host/wal")
+        assert row.block_log_root == "hdfs://host/wal/receivedData"
+        assert row.driver_log_folder == "/cp/receivedBlockMetadata"
+
+    def test_checkpoints_on_hdfs_and_logs_here(self) -> None:
+        row = choose("hdfs://host/cp", wal_dir="/wal")
+        assert row.block_log_root == row.host_root == "/wal/receivedData"
+        assert row.driver_log_folder == "hdfs://host/cp/receivedBlockMetadata"
+        assert row.scratch is None
 
     def test_the_scratch_folder_is_where_spark_has_its_own(self) -> None:
         assert scratch_parent({}, {}) == tempfile.gettempdir()

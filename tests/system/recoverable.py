@@ -177,12 +177,12 @@ def at_rename(count: int, *, after: bool) -> None:
     rename = LocalFileSystem.rename
     calls = [0]
 
-    def renamed(self: LocalFileSystem, source: str, target: str) -> None:
+    def renamed(self: LocalFileSystem, source: str, target: str, *, replace: bool = False) -> None:
         mine = os.path.basename(target).startswith("checkpoint-")
         calls[0] += mine
         if mine and not after and calls[0] == count:
             die()
-        rename(self, source, target)
+        rename(self, source, target, replace=replace)
         if mine and after and calls[0] == count:
             die()
 

@@ -49,6 +49,7 @@ class Soak:
         seed: Decides about the moments.
         tell: Takes a line about each kill.
         latest_occasion: How often a named moment may pass before it is the one.
+        checkpoint: The checkpoint directory; None for one in `folder`.
 
     Attributes:
         first_conf: Spark's configuration in the first run that started.
@@ -61,9 +62,11 @@ class Soak:
         seed: int,
         tell: Callable[[str], object] = print,
         latest_occasion: int = 25,
+        checkpoint: str | None = None,
     ) -> None:
         self.folder = folder
         self.latest_occasion = latest_occasion
+        self.checkpoint = checkpoint or str(folder / "checkpoint")
         self.first_conf: dict[str, str] = {}
         self.conf: dict[str, str] = {}
         self.chance = random.Random(seed)
@@ -103,7 +106,7 @@ class Soak:
             "master": "local[3]",
             "batch_s": 1,
             "state_s": 3,
-            "checkpoint": str(self.folder / "checkpoint"),
+            "checkpoint": self.checkpoint,
             "batches": str(self.batches),
             "states": str(self.states),
             "trigger": str(self.folder / "trigger"),

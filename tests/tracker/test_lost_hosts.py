@@ -15,6 +15,7 @@ from penstock.wire.messages import (
     BlockServerAt,
     FindBlockServer,
     RegisterBlockServer,
+    SegmentPlace,
 )
 from tests.tracker.ledger_cases import block
 from tests.tracker.tracker_cases import WAIT_S, Attempt, running_tracker
@@ -125,3 +126,10 @@ def test_of_many_batches_the_last_are_named() -> None:
     assert "20000 ms" in said
     assert "12000 ms" not in said
     assert said.endswith("and 12 batches more")
+
+
+def test_blocks_that_are_on_hdfs_are_not_missed() -> None:
+    local = block(0, "a" * 32, 1)
+    shared = msgspec.structs.replace(local, segment=SegmentPlace("hdfs://n:8020/log", 1, 0, 1064))
+    assert what_is_there({1000: (shared,), None: (shared,)}) == ""
+    assert "1 of the batch of 1000 ms (input-0-1)" in what_is_there({1000: (shared, local)})

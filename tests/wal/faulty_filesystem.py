@@ -200,7 +200,10 @@ class FaultyFileSystem:
         with self._call("sync_file"):
             self._file(path).sync()
 
-    def rename(self, source: str, target: str) -> None:
+    def settle(self, paths: Sequence[str]) -> None:
+        del paths
+
+    def rename(self, source: str, target: str, *, replace: bool = False) -> None:
         with self._call("rename"):
             folder, name = self._parent(source)
             _, new_name = self._parent(target)
@@ -397,6 +400,9 @@ class _FaultyLock:
     def __init__(self, fs: FaultyFileSystem, path: str) -> None:
         self._fs = fs
         self._path = path
+
+    def check(self) -> None:
+        pass
 
     def release(self) -> None:
         with self._fs._lock:

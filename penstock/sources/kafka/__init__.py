@@ -10,7 +10,8 @@ What must hold
 * The receiver commits an offset to the group only when all before it is durable (I1).
 * No wait for a broker is without a bound.
 * Settings of TLS and SASL are in no `repr`, no log and no event.
-* kafka-python is imported when a stream is made, and not before.
+* A Kafka client is imported when a stream is made, and not before.
+* Records are Python objects only where a program asks for these; columns are made in bulk.
 
 Layout
 ------
@@ -23,7 +24,12 @@ Layout
 `_driver_client`     what the driver asks the brokers
 `rdd`                one partition per range
 `_reading`           a task reads its range
+`engines`            a room of its own: the clients, kafka-python and confluent-kafka
+`layout`, `columns`  the columns of DataFrames: those of Spark's Kafka source
+`formats`            JSON and Avro as typed columns
+`avro_types`
 `receiver`           a member of a consumer group, for those who want blocks
+`_ledger`            its offsets: stored, durable, committed
 `_task_consumers`    the consumers that a Python worker keeps
 `records`, `errors`  what programs see
 ===================  =============================================================================
@@ -43,9 +49,11 @@ from penstock.sources.kafka.errors import (
     KafkaPollTimeoutError,
     KafkaSourceError,
     KafkaUnavailableError,
+    MissingAvroError,
     MissingKafkaClientError,
     NoStartOffsetError,
 )
+from penstock.sources.kafka.formats import AvroFormat, JsonFormat, ValueFormat
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.rdd import KafkaRDD
 from penstock.sources.kafka.receiver import KafkaReceiver
@@ -60,8 +68,10 @@ from penstock.sources.kafka.strategies import (
 from penstock.sources.kafka.utils import KafkaDStream, KafkaUtils
 
 __all__ = [
+    "AvroFormat",
     "ConsumerStrategies",
     "ConsumerStrategy",
+    "JsonFormat",
     "KafkaDStream",
     "KafkaDataLossError",
     "KafkaParams",
@@ -74,9 +84,11 @@ __all__ = [
     "KafkaUtils",
     "LocationStrategies",
     "LocationStrategy",
+    "MissingAvroError",
     "MissingKafkaClientError",
     "NoStartOffsetError",
     "OffsetRange",
     "PerPartitionConfig",
     "TopicPartition",
+    "ValueFormat",
 ]

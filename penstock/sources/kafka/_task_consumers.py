@@ -12,14 +12,15 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from penstock.sources.kafka.params import KafkaParams, kafka_client
+from penstock.sources.kafka.engines.seam import RangeConsumer
+from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import TopicPartition
 
 __all__ = ["TaskConsumer", "lend_consumer"]
 
-_IDLE_S = 300.0
+_IDLE_S = 240.0
+"""Less than the five minutes for which a client bears not to be polled."""
 
 
 @dataclass
@@ -32,7 +33,7 @@ class TaskConsumer:
         idle_since_s: When it was given back, on the monotonic clock.
     """
 
-    client: Any
+    client: RangeConsumer
     position: int | None = None
     idle_since_s: float = 0.0
 
@@ -42,6 +43,7 @@ _Key = tuple[str, TopicPartition, str]
 
 _idle: OrderedDict[_Key, TaskConsumer] = OrderedDict()
 _owner_pid = 0
+_of_parents: list[TaskConsumer] = []
 
 
 @contextmanager
@@ -61,32 +63,28 @@ def lend_consumer(
     key = (params.identity, partition, topic_id)
     consumer = _idle.pop(key, None)
     if consumer is None:
-        client = params.consumer(bootstrap_timeout_ms=max(1, round(timeout_s * 1000)))
-        client.assign([kafka_client().TopicPartition(*partition)])
-        consumer = TaskConsumer(client)
+        consumer = TaskConsumer(params.engine.range_consumer(params, partition, timeout_s))
     try:
         yield consumer
     except BaseException:
         # Also when a task ends early: what is fetched may then stand anywhere.
-        _close(consumer)
+        consumer.client.close()
         raise
     consumer.idle_since_s = time.monotonic()
     if key in _idle or capacity == 0:
-        _close(consumer)
+        consumer.client.close()
     else:
         _idle[key] = consumer
     oldest_s = time.monotonic() - _IDLE_S
     while _idle and (len(_idle) > capacity or next(iter(_idle.values())).idle_since_s < oldest_s):
-        _close(_idle.popitem(last=False)[1])
+        _idle.popitem(last=False)[1].client.close()
 
 
 def _drop_those_of_a_parent() -> None:
     """Forget consumers that a fork has copied without their threads."""
     global _owner_pid
     if os.getpid() != _owner_pid:
+        # Kept, because the end of such an object would wait for threads that are not there.
+        _of_parents.extend(_idle.values())
         _idle.clear()
         _owner_pid = os.getpid()
-
-
-def _close(consumer: TaskConsumer) -> None:
-    consumer.client.close(autocommit=False, timeout_ms=0)

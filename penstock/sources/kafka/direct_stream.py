@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD
 
-from penstock.sources.kafka._driver_client import CommitCallback, DriverClient, PartitionState
+from penstock.sources.kafka._driver_client import CommitCallback, DriverClient
 from penstock.sources.kafka._reading import Reading
+from penstock.sources.kafka.engines.seam import PartitionState
 from penstock.sources.kafka.errors import (
     KafkaDataLossError,
     KafkaUnavailableError,
     NoStartOffsetError,
 )
+from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.rdd import KafkaRDD, places
 from penstock.sources.kafka.records import OffsetRange, TopicPartition
@@ -30,10 +32,12 @@ from penstock.sources.kafka.strategies import (
     LocationStrategy,
     PerPartitionConfig,
 )
-from penstock.streaming.dstream.input_streams import InputDStream
+from penstock.streaming.dstream.input_streams import DirectInputDStream
 from penstock.streaming.scheduler.input_info import StreamInputInfo
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from penstock.streaming.dstream.graph import DStreamGraph
 
 __all__ = ["DirectKafkaInputDStream", "DirectOptions"]
@@ -55,15 +59,17 @@ class DirectOptions:
         limits: The limits of each partition.
         broker_timeout_s: How long brokers may be out of reach before that is an error.
         reading: How tasks read.
+        layout: The columns of DataFrames.
     """
 
     location: LocationStrategy
     limits: PerPartitionConfig
     broker_timeout_s: float
     reading: Reading
+    layout: Layout
 
 
-class DirectKafkaInputDStream(InputDStream):
+class DirectKafkaInputDStream(DirectInputDStream):
     """The records of Kafka's partitions; a batch's RDD has one partition for each of theirs.
 
     While no broker answers, batches have no new records, with a warning each; that goes on for
@@ -80,7 +86,7 @@ class DirectKafkaInputDStream(InputDStream):
         ranges: The ranges of the batches that are remembered, by batch time in milliseconds.
         topic_ids: The ids of the topics by name, to find one that was created anew.
         rate_limit: The most records per second of all partitions together, divided by their lag;
-            None for no limit. Backpressure sets it.
+            None for no limit.
     """
 
     transient = ("_client", "_last_rdd", "_failed", "_callbacks", "_unavailable_since_s")
@@ -88,7 +94,7 @@ class DirectKafkaInputDStream(InputDStream):
     def __init__(
         self, graph: DStreamGraph, strategy: ConsumerStrategy, options: DirectOptions
     ) -> None:
-        super().__init__(graph)
+        super().__init__(graph, options.limits.is_bounded)
         self._strategy = strategy
         self._options = options
         self.current_offsets: dict[TopicPartition, int] = {}
@@ -153,6 +159,17 @@ class DirectKafkaInputDStream(InputDStream):
                 self._failed = (time_ms, error)
                 raise
         return self._rdd_of(ranges)
+
+    def dataframe(self, time_ms: int) -> DataFrame:
+        """Return the records of a batch as a DataFrame; it has `offsetRanges`."""
+        ranges = self.ranges[time_ms]
+        frame = self._rdd_of(ranges).dataframe(self._options.layout)
+        frame.offsetRanges = ranges  # type: ignore[attr-defined]  # as the RDDs have them
+        return frame
+
+    def update_rate(self, records_per_second: float | None) -> None:
+        """See `DirectInputDStream.update_rate`."""
+        self.rate_limit = records_per_second
 
     def must_be_saved_before(self, time_ms: int) -> bool:
         """A batch that is made again must have the same ranges."""
@@ -327,7 +344,7 @@ class DirectKafkaInputDStream(InputDStream):
             if most > 0:
                 rates.append(most)
             if self.rate_limit is not None and total:
-                rates.append(self.rate_limit * lags[each] / total)
+                rates.append(round(self.rate_limit * lags[each] / total))
             if rates:
                 allowed = max(int(min(rates) * seconds), limits.minRatePerPartition(each))
                 end = min(end, self.current_offsets[each] + allowed)

@@ -9,6 +9,7 @@ __all__ = [
     "KafkaPollTimeoutError",
     "KafkaSourceError",
     "KafkaUnavailableError",
+    "MissingAvroError",
     "MissingKafkaClientError",
     "NoStartOffsetError",
 ]
@@ -19,12 +20,23 @@ class KafkaSourceError(PenstockError):
 
 
 class MissingKafkaClientError(KafkaSourceError, ImportError):
-    """The Kafka client is not installed."""
+    """No Kafka client is installed, or not the one that is asked for."""
+
+    def __init__(self, name: str = "kafka-python") -> None:
+        extra = "confluent" if name == "confluent-kafka" else "kafka"
+        super().__init__(
+            f"Kafka streams need the package {name} on the driver and on every executor; install "
+            f"it with: pip install 'penstock[{extra}]'"
+        )
+
+
+class MissingAvroError(KafkaSourceError, ImportError):
+    """What reads Avro is not installed."""
 
     def __init__(self) -> None:
         super().__init__(
-            "Kafka streams need the package kafka-python, 3.0 or later, on the driver and on "
-            "every executor; install it with: pip install 'penstock[kafka]'"
+            "values in Avro need the packages fastavro and confluent-kafka[schemaregistry] on the "
+            "driver and on every executor; install them with: pip install 'penstock[avro]'"
         )
 
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.sources.kafka._reading import Reading, as_records, read_chunks
+from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.records import OffsetRange, TopicPartition
 from penstock.sources.kafka.strategies import LocationStrategy
+from penstock.streaming.kernels._collector import collect_less
 from penstock.streaming.kernels._deferred import Content, DeferredRDD, Source
 from penstock.tracker.cluster import SparkCluster
 from penstock.tracker.task_location import HostLocation, TaskLocation
+from penstock.worker import begin_task
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark import RDD, SparkContext
+    from pyspark.sql import DataFrame
 
 __all__ = ["KafkaRDD", "places"]
 
@@ -62,6 +68,23 @@ class KafkaRDD(DeferredRDD):
         super().__init__(sc, source, partial(_records, reading), content=content)
         self.offsetRanges = tuple(ranges)
         self._reading = reading
+
+    def dataframe(self, layout: Layout) -> DataFrame:
+        """Return the records as a DataFrame; tasks make Arrow columns of them in bulk.
+
+        Args:
+            layout: The columns.
+        """
+        from pyspark.sql import SparkSession
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        spark = SparkSession(self.ctx)
+        schema = from_arrow_schema(layout.schema)
+        if self.content is not Content.UNKNOWN:
+            return spark.createDataFrame([], schema)
+        parts = self._parts.map(lambda part: (pickle.dumps(part),))
+        frame = spark.createDataFrame(parts, "part binary")
+        return frame.mapInArrow(partial(_batches, self._reading, layout), schema)
 
     def count(self) -> int:
         """Return the number of records; tasks read them and make no objects of ours."""
@@ -114,12 +137,30 @@ def places(
 # What runs in tasks stands at the top of the module, so that a task's closure holds its name only.
 
 
+def _begin() -> None:
+    # The client's messages are objects that the collector would look through by the thousands.
+    collect_less()
+    begin_task()
+
+
 def _records(reading: Reading, _: int, parts: Iterable[_Part]) -> Iterator[Any]:
+    _begin()
     return chain.from_iterable(
         as_records(reading.params, chunk) for part in parts for chunk in read_chunks(reading, *part)
     )
 
 
+def _batches(
+    reading: Reading, layout: Layout, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    _begin()
+    for batch in batches:
+        for part in batch.column(0).to_pylist():
+            for chunk in read_chunks(reading, *pickle.loads(part)):
+                yield layout.batch(chunk)
+
+
 def _counts(reading: Reading, parts: Iterable[_Part]) -> Iterator[int]:
+    _begin()
     for part in parts:
         yield sum(map(len, read_chunks(reading, *part)))

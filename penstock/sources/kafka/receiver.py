@@ -14,13 +14,18 @@ from pyspark import StorageLevel
 
 from penstock.errors import PenstockError
 from penstock.receiver import Receiver, RecordTooLargeError
-from penstock.sources.kafka._reading import as_record
-from penstock.sources.kafka.params import KafkaParams, kafka_client
+from penstock.sources.kafka._ledger import OffsetLedger
+from penstock.sources.kafka._reading import as_records
+from penstock.sources.kafka.engines.seam import AskAgainError, Chunk, ClientError, GroupMember
+from penstock.sources.kafka.formats import ValueFormat
+from penstock.sources.kafka.layout import Layout
+from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import KafkaRecord, TopicPartition
+from penstock.streaming.kernels._collector import collect_less
 
 __all__ = ["KafkaReceiver"]
 
-_POLL_MS = 200
+_POLL_S = 0.2
 _COMMIT_EVERY_S = 1.0
 _DURABLE_S = 5.0
 """How long partitions are held back in a rebalance, and a stop's last commit waits, for blocks
@@ -28,7 +33,8 @@ to be durable. What was not durable by then comes again."""
 
 _CONNECT_S = 30.0
 _END_S = 3.0
-_ASK_MS = 5000
+_ASK_S = 5.0
+_PAUSE_S = 0.1
 
 _log = logging.getLogger("penstock.sources.kafka")
 
@@ -50,12 +56,18 @@ class KafkaReceiver(Receiver):
         topics: The topics.
         kafkaParams: The client's settings; `group.id` is needed.
         convert: Makes what is stored of a `KafkaRecord`; None for its value. It runs in the
-            executor, for each record.
+            executor, for each record. A record for which it raises is dropped, and reported as an
+            error of the receiver with its place. A deserializer's is, too.
         storageLevel: Which copies of a block must exist.
+        columns: Whether records are stored with all that Kafka has of them, as columns for
+            `foreachBatch`, and not as values only.
+        includeHeaders: Whether a column ``headers`` is among them.
+        values: Makes typed values for the columns, such as `JsonFormat`; None for bytes.
 
     Raises:
-        MissingKafkaClientError: kafka-python is not installed.
-        ValueError: A setting is not accepted, or `group.id` is missing.
+        MissingKafkaClientError: The client is not installed.
+        ValueError: A setting is not accepted, `group.id` is missing, or both `convert` and
+            columns are asked for.
     """
 
     def __init__(
@@ -64,6 +76,10 @@ class KafkaReceiver(Receiver):
         kafkaParams: Mapping[str, Any],
         convert: Callable[[KafkaRecord], Any] | None = None,
         storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+        *,
+        columns: bool = False,
+        includeHeaders: bool = False,
+        values: ValueFormat | None = None,
     ) -> None:
         super().__init__(storageLevel)
         if isinstance(topics, str):
@@ -74,7 +90,14 @@ class KafkaReceiver(Receiver):
             raise ValueError("a Kafka receiver needs at least one topic")
         if self.params.group_id is None:
             raise ValueError("a Kafka receiver needs group.id in kafkaParams")
+        if convert is not None and columns:
+            raise ValueError("a Kafka receiver takes convert or columns, and not both")
+        if not columns and (includeHeaders or values is not None):
+            raise ValueError("includeHeaders and values are for columns=True")
         self.convert = convert
+        self.layout = Layout(includeHeaders, values) if columns else None
+        if self.layout is not None:
+            self.schema = self.layout.schema
         # The same for all attempts: the broker lets the next one take the place of the last at
         # once, instead of waiting until the session of the killed one is over.
         self.member = f"penstock-{uuid.uuid4().hex}"
@@ -83,16 +106,11 @@ class KafkaReceiver(Receiver):
     def _reset(self) -> None:
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
-        self._stored: dict[TopicPartition, int] = {}
-        self._durable: dict[TopicPartition, int] = {}
-        self._committed: dict[TopicPartition, int] = {}
-        self._changed = threading.Condition()
-        self._unchecked: set[TopicPartition] = set()
+        self._offsets = OffsetLedger(_DURABLE_S)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        own = ("_thread", "_ended", "_stored", "_durable", "_committed", "_changed", "_unchecked")
-        return {name: value for name, value in state.items() if name not in own}
+        own = ("_thread", "_ended", "_offsets")
+        return {name: value for name, value in super().__getstate__().items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -102,13 +120,14 @@ class KafkaReceiver(Receiver):
 
     def onStart(self) -> None:
         """Start the thread that connects and receives."""
-        if not self._stored:
-            self._stored = {
-                TopicPartition(topic, int(partition)): offset
-                for topic, offsets in (self.lastPosition or {}).items()
-                for partition, offset in offsets.items()
-            }
-            self._durable = dict(self._stored)
+        if not self._offsets:
+            self._offsets.restore(
+                {
+                    TopicPartition(topic, int(partition)): offset
+                    for topic, offsets in (self.lastPosition or {}).items()
+                    for partition, offset in offsets.items()
+                }
+            )
         self._ended = threading.Event()
         self._thread = threading.Thread(
             target=self._run,
@@ -123,167 +142,117 @@ class KafkaReceiver(Receiver):
         self._ended.wait(_END_S)
 
     def _run(self, ended: threading.Event) -> None:
-        client = kafka_client()
-        consumer = None
+        # The client's messages are objects that the collector would look through by the thousands.
+        collect_less()
+        member: GroupMember | None = None
         try:
             try:
-                consumer = self.params.consumer(
-                    group_id=self.params.group_id,
-                    auto_offset_reset=self.params.start,
-                    group_instance_id=self.member,
-                    bootstrap_timeout_ms=round(_CONNECT_S * 1000),
+                member = self.params.engine.member(
+                    self.params, self.topics, self.member, self._offsets, _CONNECT_S
                 )
-            except client.errors.KafkaError as error:
+            except (ClientError, PenstockError) as error:
                 self.restart(f"Error connecting to Kafka at {self.params.servers}", error)
                 return
             try:
-                consumer.subscribe(self.topics, listener=_listener(self, consumer))
-                self._receive(consumer)
-            except (client.errors.KafkaError, PenstockError) as error:
+                self._receive(member)
+            except (ClientError, PenstockError) as error:
                 if self.isStopped():
                     return
                 self.restart(f"Error receiving from Kafka: {error}", error)
         finally:
             ended.set()
-            if consumer is not None:
-                self._end(consumer)
+            if member is not None:
+                self._end(member)
 
-    def _end(self, consumer: Any) -> None:
+    def _end(self, member: GroupMember) -> None:
         """Commit what becomes durable after the stop, then close."""
-        self._await_durable(self._stored)
+        self._offsets.await_durable(self._offsets.all_stored())
         try:
-            self._commit(consumer)
-        except kafka_client().errors.KafkaError as error:
+            self._commit(member)
+        except ClientError as error:
             # The position of the stream has it as well; the group would only see it again.
             _log.info("The last offsets were not committed: %s", error)
-        consumer.close(autocommit=False, timeout_ms=1000)
+        try:
+            member.close()
+        except ClientError as error:
+            _log.info("The member could not take its leave of the group: %s", error)
 
     # -- records ---------------------------------------------------------------------------------
 
-    def _receive(self, consumer: Any) -> None:
+    def _receive(self, member: GroupMember) -> None:
         next_commit_s = time.monotonic() + _COMMIT_EVERY_S
         while not self.isStopped():
-            self._check_offsets(consumer)
-            for partition, records in consumer.poll(_POLL_MS).items():
-                self._store_all(TopicPartition(*partition), records)
+            try:
+                polled = member.poll(_POLL_S)
+            except AskAgainError as error:
+                _log.info("Kafka's brokers are asked again after: %s", error)
+                time.sleep(_PAUSE_S)
+                continue
+            for partition, chunk in polled:
+                self._store_all(partition, chunk)
                 if self.isStopped():
                     return
             if time.monotonic() >= next_commit_s:
-                self._commit(consumer)
+                self._commit(member)
                 next_commit_s = time.monotonic() + _COMMIT_EVERY_S
 
-    def _store_all(self, partition: TopicPartition, records: list[Any]) -> None:
+    def _store_all(self, partition: TopicPartition, chunk: Chunk) -> None:
         """Store records with the position after them; halve what does not fit into a block."""
-        end = records[-1].offset + 1
-        if self.convert is None and self.params.value_deserializer is None:
-            data = [record.value for record in records]
-        else:
-            data = [self._converted(record) for record in records]
-        positions = {**self._stored, partition: end}
+        end = chunk.end
+        positions = {**self._offsets.all_stored(), partition: end}
         place: dict[str, dict[str, int]] = {}
         for (topic, number), offset in positions.items():
             place.setdefault(topic, {})[str(number)] = offset
+        durable = partial(self._offsets.note_durable, partition, end)
         try:
-            self.store(data, position=place, ack=partial(self._note_durable, partition, end))
+            data = self._data_of(partition, chunk)
+            self.store(data, position=place, ack=durable)
         except RecordTooLargeError as error:
-            if len(records) == 1:
+            if len(chunk) == 1:
                 told = (
                     f"A record of {partition.topic} {partition.partition} at {end - 1} is dropped"
                 )
                 self.reportError(f"{told}: {error}", error)
                 return
-            half = len(records) // 2
-            self._store_all(partition, records[:half])
-            self._store_all(partition, records[half:])
+            for part in chunk.parts(len(chunk) // 2):
+                self._store_all(partition, part)
             return
-        self._stored = positions
+        self._offsets.note_stored(partition, end)
 
-    def _converted(self, record: Any) -> Any:
-        made = as_record(self.params, record)
-        return made.value if self.convert is None else self.convert(made)
+    def _data_of(self, partition: TopicPartition, chunk: Chunk) -> Any:
+        if self.layout is not None:
+            return self.layout.batch(chunk)
+        if self.convert is None and self.params.value_deserializer is None:
+            return chunk.values()
+        try:
+            return self._made_of(chunk)
+        except Exception as error:  # noqa: BLE001  # the program's function; the record is told
+            if len(chunk) > 1:
+                first, second = chunk.parts(len(chunk) // 2)
+                return [*self._data_of(partition, first), *self._data_of(partition, second)]
+            self.reportError(
+                f"A record of {partition.topic} {partition.partition} at {chunk.end - 1} is "
+                f"dropped, because its function raised {error!r}",
+                error,
+            )
+            return []
+
+    def _made_of(self, chunk: Chunk) -> list[Any]:
+        records = as_records(self.params, chunk)
+        if self.convert is not None:
+            return list(map(self.convert, records))
+        return [each.value for each in records]
 
     # -- offsets ---------------------------------------------------------------------------------
 
-    def _note_durable(self, partition: TopicPartition, end: int) -> None:
-        with self._changed:
-            self._durable[partition] = max(self._durable.get(partition, 0), end)
-            self._changed.notify_all()
-
-    def _await_durable(self, partitions: Iterable[TopicPartition]) -> None:
-        wanted = {each: self._stored[each] for each in partitions if each in self._stored}
-        with self._changed:
-            self._changed.wait_for(
-                lambda: all(self._durable.get(each, 0) >= at for each, at in wanted.items()),
-                _DURABLE_S,
-            )
-
-    def _commit(self, consumer: Any) -> None:
+    def _commit(self, member: GroupMember) -> None:
         """Commit what is durable and still this member's."""
-        offsets = self._to_commit(TopicPartition(*each) for each in consumer.assignment())
-        errors = kafka_client().errors
+        offsets = self._offsets.to_commit(member.assignment())
         if offsets:
             try:
-                consumer.commit(_as_commit(offsets), timeout_ms=_ASK_MS)
-            except (
-                errors.CommitFailedError,
-                errors.RebalanceInProgressError,
-                errors.RetriableError,
-            ) as error:
+                member.commit(offsets, _ASK_S)
+            except AskAgainError as error:
                 # The group is changing, or a broker is away: a later commit has these, too.
                 _log.info("Offsets are not committed yet: %s", error)
             else:
-                self._committed.update(offsets)
-
-    def _to_commit(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        with self._changed:
-            durable = {each: self._durable[each] for each in partitions if each in self._durable}
-        return {each: at for each, at in durable.items() if self._committed.get(each) != at}
-
-    def _check_offsets(self, consumer: Any) -> None:
-        """Let partitions that came back go on where another member may have got to meanwhile."""
-        partition_of = kafka_client().TopicPartition
-        for each in sorted(self._unchecked):
-            mine = partition_of(*each)
-            if mine in consumer.assignment():
-                committed = consumer.committed(mine, timeout_ms=_ASK_MS)
-                if committed is not None and committed > self._stored[each]:
-                    consumer.seek(mine, committed)
-                    self._note_durable(each, committed)
-                    self._stored = {**self._stored, each: committed}
-                consumer.resume(mine)
-            self._unchecked.discard(each)
-
-
-def _as_commit(offsets: Mapping[TopicPartition, int]) -> dict[Any, Any]:
-    client = kafka_client()
-    return {
-        client.TopicPartition(*each): client.OffsetAndMetadata(offset, "", -1)
-        for each, offset in offsets.items()
-    }
-
-
-def _listener(receiver: KafkaReceiver, consumer: Any) -> Any:
-    """Return what the client tells of partitions that come and go, from a thread of its own."""
-    from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
-
-    class Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped
-        async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-            # The next owner starts where the group is: at the end of what is durable here.
-            gone = [TopicPartition(*each) for each in revoked]
-            receiver._await_durable(gone)
-            offsets = receiver._to_commit(gone)
-            if offsets:
-                await consumer.commit_async(_as_commit(offsets))
-                receiver._committed.update(offsets)
-
-        async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-            for each in assigned:
-                offset = receiver._stored.get(TopicPartition(*each))
-                receiver._committed.pop(TopicPartition(*each), None)
-                if offset is not None:
-                    # Not before the next poll may the client be asked what the group has.
-                    consumer.seek(each, offset)
-                    consumer.pause(each)
-                    receiver._unchecked.add(TopicPartition(*each))
-
-    return Listener()
+                self._offsets.note_committed(offsets)

@@ -131,6 +131,11 @@ class PerPartitionConfig:
         self._max_rate = max_rate
         self._min_rate = min_rate
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it bounds batches; a subclass does."""
+        return self._max_rate > 0 or type(self) is not PerPartitionConfig
+
     def maxRatePerPartition(self, topicPartition: TopicPartition) -> int:
         """Return the most records per second of a partition; 0 for no limit."""
         return self._max_rate

@@ -9,6 +9,8 @@ from penstock.settings import Settings
 from penstock.sources.kafka._driver_client import CommitCallback
 from penstock.sources.kafka._reading import Reading
 from penstock.sources.kafka.direct_stream import DirectKafkaInputDStream, DirectOptions
+from penstock.sources.kafka.formats import ValueFormat
+from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.rdd import KafkaRDD, places
 from penstock.sources.kafka.records import KafkaRecord, OffsetRange, TopicPartition
@@ -18,7 +20,7 @@ from penstock.sources.kafka.strategies import (
     LocationStrategy,
     PerPartitionConfig,
 )
-from penstock.streaming.dstream.dstream import DStream
+from penstock.streaming.dstream.rated_dstream import RatedDStream
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -30,8 +32,13 @@ __all__ = ["KafkaDStream", "KafkaUtils"]
 _KEYS = ("spark.streaming.kafka.", "spark.penstock.kafka.")
 
 
-class KafkaDStream(DStream[KafkaRecord]):
-    """A direct stream of Kafka's records. Its RDDs in `foreachRDD` have `offsetRanges`."""
+class KafkaDStream(RatedDStream[KafkaRecord]):
+    """A direct stream of Kafka's records.
+
+    Its RDDs in `foreachRDD` and its DataFrames in `foreachBatch` have `offsetRanges`. Its rate
+    holds for all partitions together, in proportion to what each has to catch up on, and from the
+    next batch on.
+    """
 
     _node: DirectKafkaInputDStream
 
@@ -64,6 +71,8 @@ class KafkaUtils:
         perPartitionConfig: PerPartitionConfig | None = None,
         *,
         failOnDataLoss: bool = True,
+        includeHeaders: bool = False,
+        values: ValueFormat | None = None,
     ) -> KafkaDStream:
         """Return the records of Kafka's partitions, each in exactly one batch.
 
@@ -76,6 +85,9 @@ class KafkaUtils:
             failOnDataLoss: Whether it is an error that records which should come next are gone:
                 by retention, or because a topic was deleted or created anew. Each batch fails
                 until it is dealt with. False warns and goes on with what is there.
+            includeHeaders: Whether the DataFrames of `foreachBatch` have a column ``headers``.
+            values: Makes typed values for the DataFrames of `foreachBatch`, such as `JsonFormat`;
+                None for bytes.
 
         Raises:
             SettingError: A setting is not accepted.
@@ -88,6 +100,7 @@ class KafkaUtils:
             or PerPartitionConfig(settings.kafka_max_rate, settings.kafka_min_rate),
             settings.kafka_broker_timeout_s,
             _reading(settings, params, failOnDataLoss),
+            Layout(includeHeaders, values),
         )
         node = DirectKafkaInputDStream(ssc._graph, consumerStrategy, options)
         return KafkaDStream(ssc, node)

@@ -87,7 +87,8 @@ class SparkRDDFiles(RDDFiles):
         self._context = spark_context
 
     def sync(self, path: str) -> None:
-        # Hadoop's local file system leaves it to the page cache.
+        # Hadoop's local file system leaves it to the page cache. On HDFS a file that is closed is
+        # with its DataNodes, which force it if `dfs.datanode.synconclose` says so.
         local = _local_path(path)
         if local is None or not os.path.isdir(local):
             return

@@ -12,7 +12,7 @@ import msgspec
 from pyspark import SparkConf, SparkContext
 
 from penstock.clock import Clock, SystemClock
-from penstock.streaming._durability import local_folder
+from penstock.streaming._durability import checkpoint_address
 from penstock.streaming.checkpoint._graph_pickling import load
 from penstock.streaming.checkpoint._rdd_files import SparkRDDFiles
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress, check_picklable
@@ -76,7 +76,7 @@ def make_checkpointing(
         UnpicklableFunctionError: A function of the program cannot be written to a checkpoint.
         OSError: The folder cannot be written.
     """
-    folder = CheckpointFolder(local_folder(directory))
+    folder = CheckpointFolder(checkpoint_address(directory))
     refusal = graph.refusal()
     header = CheckpointHeader(
         program=recovered.program if recovered is not None else uuid.uuid4().hex,
@@ -118,7 +118,7 @@ def recover_context(directory: str, clock: Clock | None = None) -> StreamingCont
     """
     from penstock.streaming.context import StreamingContext
 
-    path = local_folder(directory)
+    path = checkpoint_address(directory)
     checkpoint = CheckpointFolder(path).read_newest()
     if checkpoint is None:
         return None

@@ -11,8 +11,9 @@ before a byte of the body is unpickled. Unpickling runs code: who may write to t
 code as the user of the program, as in Spark. Files are open to their user only (0600).
 
 A file is written under another name, forced to disk and renamed, and the folder is forced: a
-crash leaves the old file or the new one. Its name is ``checkpoint-<last batch time in ms>``. The
-newest ten are kept; when the newest is damaged all the same, an older one is read.
+crash leaves the old file or the new one, on HDFS as well as on a disk of this host. Its name is
+``checkpoint-<last batch time in ms>``. The newest ten are kept; when the newest is damaged all the
+same, an older one is read.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from crc32c import crc32c
 
 import penstock
 from penstock.streaming.checkpoint.errors import CheckpointReadError, CheckpointVersionError
-from penstock.wal import FileSystem, LocalFileSystem
+from penstock.wal import FileSystem, locate
 
 __all__ = [
     "KEPT_CHECKPOINTS",
@@ -155,21 +156,23 @@ class Checkpoint(msgspec.Struct, frozen=True):
 class CheckpointFolder:
     """The checkpoints in a folder.
 
-    The folder is on a file system that the program gives; only that of this host is there yet.
-
     Args:
-        path: The folder.
-        fs: Its file system.
+        path: The folder: a path of this host, or ``hdfs://…``.
+        fs: The file system that `path` is on, for tests; None for the one that it names.
+
+    Raises:
+        UnsupportedAddressError: It is on another file system.
+        MissingClientError: It is on HDFS, and the client's package is not installed.
     """
 
     def __init__(self, path: str, fs: FileSystem | None = None) -> None:
         self.path = path
-        self._fs: FileSystem = LocalFileSystem() if fs is None else fs
+        self._fs, self._path = locate(path) if fs is None else (fs, path)
 
     def names(self) -> list[str]:
         """Return the names of the checkpoints, the newest first; none when there is no folder."""
         try:
-            found = self._fs.list_folder(self.path)
+            found = self._fs.list_folder(self._path)
         except (FileNotFoundError, NotADirectoryError):
             return []
         times = {name: int(match[1]) for name in found if (match := _NAME.fullmatch(name))}
@@ -186,9 +189,9 @@ class CheckpointFolder:
         Raises:
             OSError: It was not written; those before are still there.
         """
-        self._make(self.path)
+        self._make(self._path)
         name = f"checkpoint-{checkpoint.header.last_batch_ms}"
-        target = os.path.join(self.path, name)
+        target = os.path.join(self._path, name)
         temporary = target + _UNFINISHED
         try:
             file = self._fs.create(temporary, direct=False)
@@ -200,8 +203,8 @@ class CheckpointFolder:
             file.sync()
         finally:
             file.close()
-        self._fs.rename(temporary, target)
-        self._fs.sync_folder(self.path)
+        self._fs.rename(temporary, target, replace=True)
+        self._fs.sync_folder(self._path)
         return name
 
     def read(self, name: str) -> Checkpoint:
@@ -212,7 +215,7 @@ class CheckpointFolder:
             CheckpointVersionError: The format is another.
             OSError: It cannot be read.
         """
-        file = self._fs.open(os.path.join(self.path, name))
+        file = self._fs.open(os.path.join(self._path, name))
         try:
             return Checkpoint.decode(file.read(0, file.size), self.path)
         finally:
@@ -256,14 +259,14 @@ class CheckpointFolder:
     def remove(self, name: str) -> None:
         """Remove a checkpoint; one that is gone already is fine."""
         try:
-            self._fs.remove(os.path.join(self.path, name))
+            self._fs.remove(os.path.join(self._path, name))
         except FileNotFoundError:
             return
 
     def remove_unfinished(self) -> None:
         """Remove what writers left that did not come to the end."""
         try:
-            found = self._fs.list_folder(self.path)
+            found = self._fs.list_folder(self._path)
         except (FileNotFoundError, NotADirectoryError):
             return
         for name in found:

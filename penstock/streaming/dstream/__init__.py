@@ -12,9 +12,10 @@ operations ask for it.
 `map_with_state`, `state`
 `input_operations`,          the inputs, as methods of the context; the rates of all
 `rate_operations`
-`receiver_dstream`           the stream of a receiver, whose rate can be set
+`rated_dstream`,             streams whose rate can be set: direct ones, and those of receivers
+`receiver_dstream`
 `node`                       what every node does: one RDD per time, remembered for a while
-`input_streams`              nodes of queues and receivers
+`input_streams`              nodes of queues, receivers and direct streams
 `file_input_stream`          the node of files that appear in a folder
 `derived_streams`            nodes of narrow operations, shuffles, functions of RDDs
 `windowed_streams`           nodes of windows and state

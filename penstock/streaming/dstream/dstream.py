@@ -18,7 +18,7 @@ from penstock.streaming.dstream.derived_streams import (
     TransformedDStream,
     union_of,
 )
-from penstock.streaming.dstream.input_streams import ReceiverInputDStream
+from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.output import ForEachBatchDStream, ForEachDStream
 from penstock.streaming.dstream.save_operations import SaveOperations
 from penstock.streaming.dstream.stream_handle import T_co
@@ -173,19 +173,22 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co]):
         self._output(func, "foreachRDD")
 
     def foreachBatch(self, func: Callable[[DataFrame, datetime], Any]) -> None:
-        """Call `func` with each batch of a receiver as a DataFrame, on the driver.
+        """Call `func` with each batch of an input as a DataFrame, on the driver.
+
+        For streams straight from a receiver, and for direct streams.
 
         The DataFrame is read from the receiver's Arrow blocks; no Python object is made per
         record. It has the columns of the stored Arrow batches or of the receiver's schema; stored
-        ``bytes`` and ``str`` are one column ``value``.
+        ``bytes`` and ``str`` are one column ``value``. A direct stream says itself which columns
+        it has.
 
         Args:
             func: Takes the DataFrame and the batch time (naive local `datetime`).
 
         Raises:
-            StreamGraphError: This stream does not come straight from a receiver.
+            StreamGraphError: This stream is neither a receiver's nor a direct one.
         """
-        if not isinstance(self._node, ReceiverInputDStream):
+        if not isinstance(self._node, (ReceiverInputDStream, DirectInputDStream)):
             raise StreamGraphError(
                 "foreachBatch is there for streams that come straight from a receiver "
                 "(receiverStream, socketTextStream), because it hands over their blocks; do the "

@@ -29,6 +29,13 @@ from penstock.streaming.dstream.input_streams import InputDStream
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.kernels._deferred import no_partitions
 from penstock.streaming.scheduler.input_info import StreamInputInfo
+from penstock.wal import (
+    HdfsFileSystem,
+    UnsupportedAddressError,
+    is_on_hdfs,
+    locate,
+    normal_address,
+)
 
 if TYPE_CHECKING:
     from penstock.streaming.dstream.graph import DStreamGraph
@@ -55,8 +62,8 @@ class FileSelection:
     """Which files a stream takes.
 
     Attributes:
-        directory: The folder, on a local file system that every executor has at the same place;
-            a glob stands for all folders that fit it.
+        directory: The folder, on HDFS or on a local file system that every executor has at the
+            same place; a glob stands for all folders that fit it.
         accepts: Whether a file's path is wanted.
         ignore_before_ms: Files modified at this time or before are not taken.
         min_remember_ms: How long to look back at least.
@@ -77,7 +84,7 @@ class FileInputDStream(InputDStream):
         read: Makes an RDD of Hadoop paths with commas between them.
 
     Raises:
-        StreamGraphError: The folder is not on a local file system.
+        StreamGraphError: The folder is neither on a local file system nor on HDFS.
     """
 
     transient = ("_empty",)
@@ -85,7 +92,7 @@ class FileInputDStream(InputDStream):
     def __init__(
         self, graph: DStreamGraph, selection: FileSelection, read: Callable[[str], RDD[Any]]
     ) -> None:
-        self._directory = _local_path(selection.directory)
+        self._directory = _address(selection.directory)
         super().__init__(graph)
         self._selection = selection
         self._read = read
@@ -157,10 +164,11 @@ class FileInputDStream(InputDStream):
 
     def _listed(self) -> Iterator[tuple[str, int]]:
         """Yield each file of the folders with its time of modification in milliseconds."""
+        if is_on_hdfs(self._directory):
+            yield from self._listed_on_hdfs()
+            return
         folders = [path for path in _expand(self._directory) if os.path.isdir(path)]
-        if not folders and not self._is_missing:
-            _log.warning("There is no folder %s; its file stream is empty", self._directory)
-        self._is_missing = not folders
+        self._tell_of_missing(not folders)
         for folder in folders:
             try:
                 with os.scandir(folder) as entries:
@@ -172,9 +180,27 @@ class FileInputDStream(InputDStream):
                 # Its files are found in a later batch, as long as they are not too old.
                 _log.warning("Cannot look for new files in %s: %s", folder, error)
 
+    def _listed_on_hdfs(self) -> Iterator[tuple[str, int]]:
+        try:
+            fs, pattern = locate(self._directory)
+            assert isinstance(fs, HdfsFileSystem)
+            root, _ = _split(self._directory)
+            folders = fs.folders(pattern)
+            self._tell_of_missing(not folders)
+            for folder in folders:
+                for file in fs.files(folder):
+                    yield root + file.path, file.modified_ms
+        except OSError as error:
+            _log.warning("Cannot look for new files in %s: %s", self._directory, error)
+
+    def _tell_of_missing(self, is_missing: bool) -> None:
+        if is_missing and not self._is_missing:
+            _log.warning("There is no folder %s; its file stream is empty", self._directory)
+        self._is_missing = is_missing
+
     def _is_readable(self, path: str) -> bool:
         """Tell whether Hadoop can read a path with these signs; say so once when it cannot."""
-        if not set(path) & {",", ":"}:
+        if not set(_split(path)[1]) & {",", ":"}:
             return True
         if path not in self._refused:
             self._refused.add(path)
@@ -193,18 +219,28 @@ def _modified_ms(entry: os.DirEntry[str]) -> int | None:
         return None
 
 
-def _local_path(directory: str) -> str:
-    scheme, colon, rest = directory.partition("://")
-    if colon and scheme != "file":
+def _address(directory: str) -> str:
+    try:
+        return normal_address(directory)
+    except UnsupportedAddressError as error:
         raise StreamGraphError(
-            f"a file stream reads folders on a local file system, not {directory!r}; give a path "
-            "or a file:// address that every executor has, such as a mounted share"
-        )
-    return os.path.abspath(rest if colon else directory.removeprefix("file:"))
+            f"a file stream reads folders on a local file system or on HDFS, not {directory!r}; "
+            "give a path or a file:// address that every executor has, such as a mounted share, "
+            "or one of the form hdfs://host:port/path"
+        ) from error
 
 
-def _hadoop_path(path: str) -> str:
-    return "file:" + _GLOB_SIGNS.sub(r"\\\1", path)
+def _split(address: str) -> tuple[str, str]:
+    """Return what stands before the path in Hadoop's address of a file, and the path."""
+    if is_on_hdfs(address):
+        end = address.index("/", len("hdfs://"))
+        return address[:end], address[end:]
+    return "file:", address
+
+
+def _hadoop_path(address: str) -> str:
+    root, path = _split(address)
+    return root + _GLOB_SIGNS.sub(r"\\\1", path)
 
 
 def _expand(pattern: str) -> list[str]:

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from penstock.streaming.dstream.graph import DStreamGraph
     from penstock.wire.messages import ReceivedBlockInfo
 
-__all__ = ["ConstantInputDStream", "InputDStream", "QueueInputDStream", "ReceiverInputDStream"]
+__all__ = [
+    "ConstantInputDStream",
+    "DirectInputDStream",
+    "InputDStream",
+    "QueueInputDStream",
+    "ReceiverInputDStream",
+]
 
 
 class InputDStream(DStreamNode):
@@ -53,6 +59,33 @@ class InputDStream(DStreamNode):
     def must_be_saved_before(self, time_ms: int) -> bool:
         """Tell whether the input chose for that batch what nothing but a checkpoint would know."""
         return False
+
+
+class DirectInputDStream(InputDStream):
+    """An input without a receiver: its batches take from a store what a rate allows.
+
+    Args:
+        graph: The graph.
+        is_bounded: Whether it has limits of its own, so that its first batches are no danger.
+
+    Attributes:
+        rate: What is known of its rate: plain values, of the context's `RateBook`.
+    """
+
+    def __init__(self, graph: DStreamGraph, is_bounded: bool) -> None:
+        super().__init__(graph)
+        self.rate = RateMemory(has_receiver=False, is_bounded=is_bounded)
+
+    @abstractmethod
+    def update_rate(self, records_per_second: float | None) -> None:
+        """Take the rate for all batches that are made from now on; None is no limit.
+
+        Called at the start, before the first batch, and from any thread. It must not wait.
+        """
+
+    @abstractmethod
+    def dataframe(self, time_ms: int) -> Any:
+        """Return the records of a batch as a DataFrame."""
 
 
 class ConstantInputDStream(InputDStream):
@@ -176,5 +209,5 @@ class ReceiverInputDStream(InputDStream):
         access = runtime.received_blocks.block_access
         frame = blocks_to_dataframe(spark, blocks, access, schema)
         if blocks:
-            self._last_schema = to_arrow_schema(frame.schema)
+            self._last_schema = to_arrow_schema(frame.schema, timezone="UTC")
         return frame

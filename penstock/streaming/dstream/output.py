@@ -8,7 +8,7 @@ from typing import Any
 from pyspark import RDD
 
 from penstock.streaming.dstream._arity import TimedFunction
-from penstock.streaming.dstream.input_streams import ReceiverInputDStream
+from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.durations import batch_datetime
 from penstock.streaming.errors import JobGenerationError
@@ -63,11 +63,11 @@ class ForEachDStream(DStreamNode):
 
 
 class ForEachBatchDStream(ForEachDStream):
-    """Calls a function with each batch of a receiver as a DataFrame."""
+    """Calls a function with each batch of an input as a DataFrame."""
 
     def __init__(
         self,
-        parent: ReceiverInputDStream,
+        parent: ReceiverInputDStream | DirectInputDStream,
         func: Callable[..., Any],
         call_site: tuple[str, str],
     ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
 from penstock.settings import Settings
-from penstock.streaming.dstream.input_streams import ReceiverInputDStream
+from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.rates.book import RateBook
 from penstock.streaming.rates.decision import RateLimits, StreamRate
@@ -59,7 +59,7 @@ class RateOperations(ABC):
         raise StreamGraphError(f"stream {streamId} has no receiver")
 
     def rates(self) -> dict[int, StreamRate]:
-        """Return the rates of all receivers as they are now, by the numbers of their streams.
+        """Return the rates of receivers and direct streams as they are now, by stream number.
 
         The numbers are those of the listener events.
         """
@@ -90,7 +90,7 @@ class RateOperations(ABC):
             return {
                 node.stream_id: node.rate
                 for node in self._graph.inputs
-                if isinstance(node, ReceiverInputDStream)
+                if isinstance(node, (ReceiverInputDStream, DirectInputDStream))
             }
 
         def limits() -> RateLimits:

@@ -192,7 +192,7 @@ def narrow(
         is_per_record: Whether it makes nothing of nothing.
     """
     if not isinstance(rdd, DeferredRDD):
-        return rdd.mapPartitionsWithIndex(func, preserves_partitioning)
+        return rdd.mapPartitionsWithIndex(_InTask(func), preserves_partitioning)
     content = rdd.content
     if content is Content.NO_RECORDS and not is_per_record:
         content = Content.UNKNOWN

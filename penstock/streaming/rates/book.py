@@ -55,7 +55,7 @@ class RateBook:
     rates leave in the order in which they were decided; it does not wait.
 
     Args:
-        memories: Returns the memory of each receiver's stream, by its number.
+        memories: Returns the memory of each stream that has a rate, by its number.
         limits: Reads what the settings say, before the start.
         clock: Monotonic time.
     """
@@ -109,11 +109,11 @@ class RateBook:
                 decision.byte_source,
                 memory.estimate,
                 None if usage is None else usage.rate,
-                usage is not None and usage.version >= version,
+                not memory.has_receiver or (usage is not None and usage.version >= version),
             )
 
     def rates(self) -> dict[int, StreamRate]:
-        """Return the rates of all receivers' streams by their numbers."""
+        """Return the rates of all streams that have one, by their numbers."""
         with self._lock:
             return {stream_id: self.rate(stream_id) for stream_id in self._memories()}
 
@@ -128,6 +128,8 @@ class RateBook:
         plan = GroupPlan(total, streams)
         with self._lock:
             for stream_id in streams:
+                if not self._memory(stream_id).has_receiver:
+                    raise StreamGraphError(f"stream {stream_id} has no receiver; a group needs one")
                 if self._memory(stream_id).group is not None:
                     raise StreamGraphError(f"stream {stream_id} belongs to another group already")
             for stream_id in streams:

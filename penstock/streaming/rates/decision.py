@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock._setting_values import rate_per_second
 from penstock.settings import Settings
@@ -33,7 +33,7 @@ class RateSource(enum.Enum):
 
 @dataclass(frozen=True)
 class StreamRate:
-    """The rates of a receiver's stream at one moment. All in records or bytes per second.
+    """The rates of a stream at one moment. All in records or bytes per second.
 
     Attributes:
         stream_id: The stream.
@@ -45,7 +45,8 @@ class StreamRate:
         byte_source: Whose that is.
         estimate: What the estimator last found, whether it is the lowest or not; None before.
         used: Records per second that pass, from the receiver's reports; None while none runs.
-        is_confirmed: Whether the receiver has said that these rates are in force.
+        is_confirmed: Whether the receiver has said that these rates are in force. Those of a
+            stream without one are with its next batch.
     """
 
     stream_id: int
@@ -108,12 +109,15 @@ def decide(memory: RateMemory, limits: RateLimits, share: float | None) -> Decis
 
     The initial rate stands in for one that is not known: with backpressure until the estimator has
     its first, without it (where Spark lets it hold for good) until the program asks for another.
+    Limits of receivers do not hold for a stream that has none; as in Spark, backpressure does.
 
     Args:
         memory: What the stream knows.
         limits: The settings.
         share: The stream's share of its group, or None.
     """
+    if not memory.has_receiver:
+        limits = replace(limits, max_rate=None, byte_rate=None)
     records: list[tuple[float | None, RateSource]] = [
         (memory.records_per_second, RateSource.USER),
         (limits.max_rate, RateSource.MAX_RATE),
@@ -121,7 +125,7 @@ def decide(memory: RateMemory, limits: RateLimits, share: float | None) -> Decis
     ]
     if limits.has_backpressure:
         records.append(_of_backpressure(memory, limits))
-    elif memory.records_per_second is None:
+    elif memory.records_per_second is None and memory.has_receiver:
         records.append((limits.initial_rate, RateSource.INITIAL))
     sizes = [
         (memory.bytes_per_second, RateSource.USER),
@@ -135,7 +139,7 @@ def _of_backpressure(memory: RateMemory, limits: RateLimits) -> tuple[float | No
         return memory.estimate, RateSource.ESTIMATOR
     if limits.initial_rate is not None:
         return limits.initial_rate, RateSource.INITIAL
-    if limits.max_rate is not None:
+    if limits.max_rate is not None or memory.is_bounded:
         return None, RateSource.INITIAL  # that is where Spark starts
     return memory.slow_start or limits.slow_start_rate, RateSource.SLOW_START
 

@@ -35,6 +35,8 @@ class RateMemory:
         slow_start: The bound of slow start, once it has grown.
         estimator: The estimator with its state; None before the first start.
         group: The group that it belongs to.
+        has_receiver: Whether a receiver takes its records, and not the batches themselves.
+        is_bounded: Whether it has limits beside these.
     """
 
     records_per_second: float | None = None
@@ -43,3 +45,5 @@ class RateMemory:
     slow_start: float | None = None
     estimator: RateEstimator | None = None
     group: GroupPlan | None = None
+    has_receiver: bool = True
+    is_bounded: bool = False

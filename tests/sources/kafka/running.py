@@ -14,12 +14,17 @@ from penstock.sources.kafka import (
     LocationStrategies,
     OffsetRange,
 )
-from tests.services.kafka import Broker
+from tests.services.kafka import Kafka
 from tests.streaming.batches import Batches
 
 
-def params(broker: Broker, **settings: Any) -> dict[str, Any]:
-    return {"bootstrap.servers": broker.address, "auto.offset.reset": "earliest", **settings}
+def params(broker: Kafka, **settings: Any) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": broker.address,
+        "auto.offset.reset": "earliest",
+        "penstock.engine": broker.engine,
+        **settings,
+    }
 
 
 def numbers(begin: int, end: int) -> list[bytes]:
@@ -49,7 +54,7 @@ class Direct:
 
 
 def subscribe(
-    broker: Broker,
+    broker: Kafka,
     topic: str,
     offsets: Mapping[tuple[str, int], int] | None = None,
     **settings: Any,

@@ -21,7 +21,7 @@ from penstock.sources.kafka import (
     PerPartitionConfig,
 )
 from penstock.streaming import JobGenerationError
-from tests.services.kafka import Broker
+from tests.services.kafka import Broker, Kafka
 from tests.sources.kafka.running import Direct, numbers, params, subscribe
 from tests.streaming.batches import batches
 from tests.system.running import settings
@@ -33,7 +33,7 @@ BOUND_S = 30.0
 """A bound, not an expectation: without ours the client would go on for ever."""
 
 
-def test_each_record_is_in_one_batch_whose_ranges_say_so(sc: Any, broker: Broker) -> None:
+def test_each_record_is_in_one_batch_whose_ranges_say_so(sc: Any, broker: Kafka) -> None:
     topic = broker.create_topic(2)
     broker.send(topic, 0, numbers(0, 30_000))
     broker.send(topic, 1, numbers(30_000, 30_100))
@@ -54,7 +54,7 @@ def test_each_record_is_in_one_batch_whose_ranges_say_so(sc: Any, broker: Broker
     assert f"topic: {topic}\tpartition: 1\toffsets: 0 to 100" in info.metadata()["Description"]
 
 
-def test_a_record_has_all_that_kafka_has_of_it(sc: Any, broker: Broker) -> None:
+def test_a_record_has_all_that_kafka_has_of_it(sc: Any, broker: Kafka) -> None:
     topic = broker.create_topic()
     producer = broker.producer()
     producer.send(topic, b"v", b"k", [("h", b"1"), ("n", b"")], timestamp_ms=1234567890123)
@@ -73,7 +73,7 @@ def test_a_record_has_all_that_kafka_has_of_it(sc: Any, broker: Broker) -> None:
     )
 
 
-def test_functions_make_keys_and_values(sc: Any, broker: Broker) -> None:
+def test_functions_make_keys_and_values(sc: Any, broker: Kafka) -> None:
     topic = broker.create_topic()
     broker.send(topic, 0, numbers(0, 3))
     given = params(broker)
@@ -83,7 +83,7 @@ def test_functions_make_keys_and_values(sc: Any, broker: Broker) -> None:
 
 
 def test_given_offsets_come_before_committed_ones_and_these_before_the_reset(
-    sc: Any, broker: Broker
+    sc: Any, broker: Kafka
 ) -> None:
     topic = broker.create_topic(3)
     for partition in range(3):
@@ -110,7 +110,7 @@ def test_given_offsets_come_before_committed_ones_and_these_before_the_reset(
     assert [each.fromOffset for each in direct.ranges[0]] == [9, 10, 0]
 
 
-def test_offsets_are_committed_with_the_next_batch(sc: Any, broker: Broker) -> None:
+def test_offsets_are_committed_with_the_next_batch(sc: Any, broker: Kafka) -> None:
     topic = broker.create_topic()
     broker.send(topic, 0, numbers(0, 5))
     group = f"g-{topic}"
@@ -127,7 +127,7 @@ def test_offsets_are_committed_with_the_next_batch(sc: Any, broker: Broker) -> N
     consumer.close()
 
 
-def test_limits_hold_and_nothing_is_lost_by_them(sc: Any, broker: Broker) -> None:
+def test_limits_hold_and_nothing_is_lost_by_them(sc: Any, broker: Kafka) -> None:
     topic = broker.create_topic(2)
     broker.send(topic, 0, numbers(0, 250))
     broker.send(topic, 1, numbers(250, 300))
@@ -144,7 +144,7 @@ def test_limits_hold_and_nothing_is_lost_by_them(sc: Any, broker: Broker) -> Non
     assert sorted(direct.values()) == list(range(300))
 
 
-def test_the_latest_records_are_those_after_the_start(sc: Any, broker: Broker) -> None:
+def test_the_latest_records_are_those_after_the_start(sc: Any, broker: Kafka) -> None:
     topic = broker.create_topic()
     broker.send(topic, 0, numbers(0, 10))
     with batches(sc) as run:
@@ -157,7 +157,7 @@ def test_the_latest_records_are_those_after_the_start(sc: Any, broker: Broker) -
 
 
 def test_partitions_and_topics_that_come_later_are_read_from_their_first_record(
-    sc: Any, broker: Broker
+    sc: Any, broker: Kafka
 ) -> None:
     topic = broker.create_topic()
     later = f"{topic}-later"
@@ -176,38 +176,42 @@ def test_partitions_and_topics_that_come_later_are_read_from_their_first_record(
     assert sorted(direct.values()) == list(range(9))
 
 
-def test_a_broker_that_is_killed_and_started_again_loses_nothing(sc: Any, broker: Broker) -> None:
-    topic = broker.create_topic(2)
-    broker.send(topic, 0, numbers(0, 5000))
+def test_a_broker_that_is_killed_and_started_again_loses_nothing(
+    sc: Any, mortal: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = mortal.create_topic(2)
+    mortal.send(topic, 0, numbers(0, 5000))
     with batches(sc) as run:
-        direct = Direct(run, subscribe(broker, topic))
+        direct = Direct(run, subscribe(mortal, topic))
         run.run(1)
-        broker.send(topic, 1, numbers(5000, 6000))
-        broker.kill()
+        mortal.send(topic, 1, numbers(5000, 6000))
+        mortal.kill()
         try:
+            monkeypatch.setattr("penstock.sources.kafka.direct_stream._ASK_S", 1.0)
             run.run(1)
             assert [each.count() for each in direct.ranges[1]] == [0, 0]
+            monkeypatch.setattr("penstock.sources.kafka.direct_stream._ASK_S", 30.0)
         finally:
-            broker.start()
-        broker.send(topic, 0, numbers(6000, 7000))
+            mortal.start()
+        mortal.send(topic, 0, numbers(6000, 7000))
         run.run(2)
     assert sorted(direct.values()) == list(range(7000))
 
 
-def test_a_task_waits_for_a_broker_that_comes_back(sc: Any, broker: Broker) -> None:
-    topic = broker.create_topic()
-    broker.send(topic, 0, numbers(0, 100))
-    found = KafkaUtils.createRDD(sc, params(broker), [OffsetRange(topic, 0, 0, 100)])
-    broker.kill()
+def test_a_task_waits_for_a_broker_that_comes_back(sc: Any, mortal: Broker) -> None:
+    topic = mortal.create_topic()
+    mortal.send(topic, 0, numbers(0, 100))
+    found = KafkaUtils.createRDD(sc, params(mortal), [OffsetRange(topic, 0, 0, 100)])
+    mortal.kill()
     with ThreadPoolExecutor(1) as pool:
         try:
             values = pool.submit(lambda: [int(each.value) for each in found.collect()])
         finally:
-            broker.start()
+            mortal.start()
         assert values.result(WAIT_S) == list(range(100))
 
 
-def test_gaps_of_transactions_do_not_hold_a_batch_up(sc: Any, broker: Broker) -> None:
+def test_gaps_of_transactions_do_not_hold_a_batch_up(sc: Any, broker: Kafka) -> None:
     topic = broker.create_topic()
     producer = broker.producer(transactional_id=f"t-{topic}")
     producer.init_transactions()
@@ -232,7 +236,7 @@ def test_gaps_of_transactions_do_not_hold_a_batch_up(sc: Any, broker: Broker) ->
     assert direct.ranges[0] == (OffsetRange(topic, 0, 0, 66),)
 
 
-def test_gaps_of_compaction_do_not_hold_a_batch_up(sc: Any, broker: Broker) -> None:
+def test_gaps_of_compaction_do_not_hold_a_batch_up(sc: Any, broker: Kafka) -> None:
     topic = broker.create_topic(
         cleanup_policy="compact",
         segment_ms="100",
@@ -267,7 +271,7 @@ def test_gaps_of_compaction_do_not_hold_a_batch_up(sc: Any, broker: Broker) -> N
 
 
 def test_records_that_are_gone_are_an_error_until_the_program_says_otherwise(
-    sc: Any, broker: Broker
+    sc: Any, broker: Kafka
 ) -> None:
     topic = broker.create_topic()
     broker.send(topic, 0, numbers(0, 100))
@@ -289,7 +293,7 @@ def test_records_that_are_gone_are_an_error_until_the_program_says_otherwise(
                 assert direct.values() == list(range(40, 100))
 
 
-def test_a_topic_that_was_created_anew_is_noticed(sc: Any, broker: Broker) -> None:
+def test_a_topic_that_was_created_anew_is_noticed(sc: Any, broker: Kafka) -> None:
     for fails in (True, False):
         topic = broker.create_topic()
         broker.send(topic, 0, numbers(0, 10))
@@ -309,7 +313,7 @@ def test_a_topic_that_was_created_anew_is_noticed(sc: Any, broker: Broker) -> No
                 assert direct.values() == [*range(10), *range(100, 120)]
 
 
-def test_a_task_finds_records_gone_that_its_batch_still_had(sc: Any, broker: Broker) -> None:
+def test_a_task_finds_records_gone_that_its_batch_still_had(sc: Any, broker: Kafka) -> None:
     topic = broker.create_topic()
     broker.send(topic, 0, numbers(0, 100))
     found = KafkaUtils.createRDD(sc, params(broker), [OffsetRange(topic, 0, 0, 100)])
@@ -320,7 +324,7 @@ def test_a_task_finds_records_gone_that_its_batch_still_had(sc: Any, broker: Bro
 
 
 def test_no_broker_at_the_start_is_an_error_within_a_bound(
-    sc: Any, broker: Broker, caplog: pytest.LogCaptureFixture
+    sc: Any, broker: Kafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "kafka")
     with settings(sc, {"spark.penstock.kafka.brokerTimeout": "2s"}), batches(sc) as run:
@@ -335,7 +339,7 @@ def test_no_broker_at_the_start_is_an_error_within_a_bound(
     assert "word-of-mine" not in caplog.text
 
 
-def test_brokers_are_leaders_where_they_are_preferred(sc: Any, broker: Broker) -> None:
+def test_brokers_are_leaders_where_they_are_preferred(sc: Any, broker: Kafka) -> None:
     topic = broker.create_topic()
     broker.send(topic, 0, numbers(0, 3))
     with batches(sc) as run:
@@ -348,7 +352,7 @@ def test_brokers_are_leaders_where_they_are_preferred(sc: Any, broker: Broker) -
     assert found == [[0, 1, 2]]
 
 
-def _create_when_gone(broker: Broker, topic: str) -> None:
+def _create_when_gone(broker: Kafka, topic: str) -> None:
     def is_created() -> bool:
         try:
             broker.create(topic)

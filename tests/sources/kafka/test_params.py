@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import traceback
 from typing import Any
 
 import pytest
@@ -16,30 +17,51 @@ from penstock.sources.kafka import (
     OffsetRange,
     TopicPartition,
 )
+from penstock.sources.kafka.engines import ENGINES, engine_of
 from penstock.sources.kafka.strategies import ConsumerStrategy
 
 SERVERS = {"bootstrap.servers": "127.0.0.1:9"}
 SECRETS = {"sasl.plain.password": "word-of-mine", "ssl_password": "key-of-mine"}
 
 
-def test_secrets_reach_the_client_and_are_not_shown() -> None:
-    params = pickle.loads(pickle.dumps(KafkaParams({**SERVERS, **SECRETS})))
-    assert params._values["sasl_plain_password"] == "word-of-mine"
-    assert params._values["ssl_password"] == "key-of-mine"
-    shown = f"{params!r} {params._values!r} {params._values} {vars(params)}"
+@pytest.fixture(params=ENGINES)
+def servers(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {**SERVERS, "penstock.engine": request.param}
+
+
+def test_secrets_reach_the_client_and_are_not_shown(servers: dict[str, Any]) -> None:
+    params = pickle.loads(pickle.dumps(KafkaParams({**servers, **SECRETS})))
+    assert sorted(params.values.values()) == ["key-of-mine", "word-of-mine"]
+    assert all(name.startswith(("sasl", "ssl")) for name in params.values)
+    shown = f"{params!r} {params.values!r} {params.values} {vars(params)}"
     assert "of-mine" not in shown
 
 
-def test_settings_of_a_connection_are_told_apart_without_telling_them() -> None:
-    first, same = KafkaParams({**SERVERS, **SECRETS}), KafkaParams({**SECRETS, **SERVERS})
-    other = KafkaParams({**SERVERS, **SECRETS, "ssl.password": "another"})
+def test_clients_take_each_others_names_of_security_settings() -> None:
+    given = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": "word-of-mine",
+    }
+    plain, other = (KafkaParams({**SERVERS, **given, "penstock.engine": e}) for e in ENGINES[::-1])
+    assert plain.values["sasl_plain_password"] == other.values["sasl.password"] == "word-of-mine"
+    assert plain.values["sasl_plain_username"] == other.values["sasl.username"] == "me"
+
+
+def test_settings_of_a_connection_are_told_apart_without_telling_them(
+    servers: dict[str, Any],
+) -> None:
+    first, same = KafkaParams({**servers, **SECRETS}), KafkaParams({**SECRETS, **servers})
+    other = KafkaParams({**servers, **SECRETS, "ssl.password": "another"})
     assert first.identity == same.identity != other.identity
+    assert "of-mine" not in first.identity
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"bootstrap.server": "a:1"}, "the closest is 'bootstrap_servers'"),
+        ({"bootstrap.server": "a:1"}, r"the closest is 'bootstrap_servers'|bootstrap\.server"),
         ({}, "bootstrap.servers is needed"),
         ({**SERVERS, "enable.auto.commit": True}, "commitAsync"),
         ({**SERVERS, "auto.offset.reset": "first"}, "earliest, latest or none"),
@@ -47,17 +69,43 @@ def test_settings_of_a_connection_are_told_apart_without_telling_them() -> None:
         ({**SERVERS, "ssl.context": sys.stdout}, "must be picklable"),
     ],
 )
-def test_what_cannot_be_is_refused_at_once(given: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_is_refused_at_once(
+    servers: dict[str, Any], given: dict[str, Any], told: str
+) -> None:
     with pytest.raises(ValueError, match=told):
-        KafkaParams(given)
+        KafkaParams({**given, "penstock.engine": servers["penstock.engine"]})
+
+
+def test_a_refusal_tells_no_secret() -> None:
+    given = {**SERVERS, "penstock.engine": "confluent-kafka", "ssl.key.pem": "key-of-mine"}
+    with pytest.raises(ValueError, match="refuses") as raised:
+        KafkaParams({**given, "security.protocol": "ssl"})
+    assert "of-mine" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_a_client_of_another_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="confluent-kafka or kafka-python, and not 'kafka'"):
+        KafkaParams({**SERVERS, "penstock.engine": "kafka"})
+
+
+def test_the_faster_client_is_taken_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert KafkaParams(SERVERS).engine_name == "confluent-kafka"
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    assert KafkaParams(SERVERS).engine_name == "kafka-python"
 
 
 def test_a_missing_client_is_an_error_that_names_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    monkeypatch.delitem(sys.modules, "penstock.sources.kafka.engines.confluent", raising=False)
+    engine_of.cache_clear()
+    with pytest.raises(MissingKafkaClientError, match=r"penstock\[confluent\]"):
+        KafkaParams({**SERVERS, "penstock.engine": "confluent-kafka"})
     monkeypatch.setitem(sys.modules, "kafka", None)
     with pytest.raises(MissingKafkaClientError, match=r"penstock\[kafka\]"):
         ConsumerStrategies.Subscribe(["topic"], SERVERS)
+    engine_of.cache_clear()
 
 
 @pytest.mark.parametrize(

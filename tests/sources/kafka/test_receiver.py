@@ -19,7 +19,7 @@ from penstock.sources.kafka import KafkaReceiver
 from penstock.wire.messages import AddBlock, DeregisterReceiver, ReportError, StopReceiver
 from tests.receiver.conftest import SETTINGS, run, shared, tracker
 from tests.receiver.running import Running, Tracker
-from tests.services.kafka import Broker
+from tests.services.kafka import Kafka
 from tests.sources.kafka.receivers import Marked
 from tests.sources.kafka.running import numbers, params
 from tests.system.running import run_on
@@ -33,7 +33,7 @@ WAIT_S = 60.0
 Run = Callable[..., Running]
 
 
-def committed(broker: Broker, topic: str, partitions: int = 1) -> list[int | None]:
+def committed(broker: Kafka, topic: str, partitions: int = 1) -> list[int | None]:
     consumer = KafkaConsumer(bootstrap_servers=broker.address, group_id=f"g-{topic}")
     try:
         return [consumer.committed(TopicPartition(topic, each)) for each in range(partitions)]
@@ -41,12 +41,12 @@ def committed(broker: Broker, topic: str, partitions: int = 1) -> list[int | Non
         consumer.close()
 
 
-def receiver(broker: Broker, topic: str, **settings: Any) -> KafkaReceiver:
+def receiver(broker: Kafka, topic: str, **settings: Any) -> KafkaReceiver:
     return KafkaReceiver([topic], params(broker, **{"group.id": f"g-{topic}", **settings}))
 
 
 def test_values_are_stored_and_offsets_committed_once_they_are_durable(
-    run: Run, tracker: Tracker, broker: Broker
+    run: Run, tracker: Tracker, broker: Kafka
 ) -> None:
     topic = broker.create_topic()
     acknowledged = 0
@@ -78,7 +78,7 @@ def test_values_are_stored_and_offsets_committed_once_they_are_durable(
 
 
 def test_what_is_stored_is_what_the_program_makes_of_a_record(
-    run: Run, tracker: Tracker, broker: Broker
+    run: Run, tracker: Tracker, broker: Kafka
 ) -> None:
     topic = broker.create_topic()
     broker.send(topic, 0, numbers(5, 7))
@@ -88,7 +88,7 @@ def test_what_is_stored_is_what_the_program_makes_of_a_record(
 
 
 def test_a_large_fetch_is_halved_and_a_record_larger_than_a_block_is_told(
-    run: Run, tracker: Tracker, broker: Broker
+    run: Run, tracker: Tracker, broker: Kafka
 ) -> None:
     topic = broker.create_topic(max_message_bytes=str(4 << 20))
     large = SETTINGS.block_max_bytes // 3
@@ -106,7 +106,7 @@ def test_a_large_fetch_is_halved_and_a_record_larger_than_a_block_is_told(
 
 
 def test_a_member_that_joins_gets_its_share_and_no_record_comes_twice(
-    run: Run, tracker: Tracker, broker: Broker, tmp_path: Path
+    run: Run, tracker: Tracker, broker: Kafka, tmp_path: Path
 ) -> None:
     topic = broker.create_topic(2)
     other = Tracker()
@@ -137,7 +137,7 @@ def test_a_member_that_joins_gets_its_share_and_no_record_comes_twice(
 
 
 def test_a_broker_that_is_away_at_the_start_is_told_and_tried_again(
-    run: Run, tracker: Tracker, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    run: Run, tracker: Tracker, broker: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.sources.kafka.receiver._CONNECT_S", 0.5)
     away = KafkaReceiver(["any"], {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"})
@@ -150,7 +150,7 @@ def test_a_broker_that_is_away_at_the_start_is_told_and_tried_again(
 
 
 def test_a_receiver_that_is_killed_stores_each_record_once(
-    sc: Any, broker: Broker, tmp_path: Path
+    sc: Any, broker: Kafka, tmp_path: Path
 ) -> None:
     topic = broker.create_topic(2)
     sent = 0

@@ -158,8 +158,8 @@ class TestText:
         assert found == [["1"], ["1", "2"], ["2"]]
 
     def test_other_file_systems_are_refused(self, sc: Any) -> None:
-        with batches(sc) as run, pytest.raises(StreamGraphError, match="local file system"):
-            run.ssc.textFileStream("hdfs://host/folder")
+        with batches(sc) as run, pytest.raises(StreamGraphError, match="or on HDFS"):
+            run.ssc.textFileStream("s3a://bucket/folder")
 
     def test_a_bad_time_to_look_back_is_named(self, sc: Any, monkeypatch: Any) -> None:
         conf = sc.getConf().set("spark.streaming.minRememberDuration", "long")

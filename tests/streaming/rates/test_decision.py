@@ -90,3 +90,22 @@ def test_limits_are_those_of_the_settings() -> None:
         )
     )
     assert limits == RateLimits(200.0, 5000.0, 50, 7.0, True)
+
+
+def test_limits_of_receivers_are_not_those_of_direct_streams() -> None:
+    limits = replace(NOTHING, max_rate=10.0, byte_rate=10.0, initial_rate=20.0)
+    direct = RateMemory(has_receiver=False)
+    found = decide(direct, limits, None)
+    assert (found.records, found.bytes, found.source) == (None, None, RateSource.UNLIMITED)
+    with_backpressure = replace(limits, has_backpressure=True)
+    assert decide(direct, with_backpressure, None).source is RateSource.INITIAL
+    direct.estimate = 7.0
+    assert decide(direct, with_backpressure, None).records == 7
+
+
+def test_a_direct_stream_with_limits_of_its_own_does_not_start_slowly() -> None:
+    assert decide(RateMemory(has_receiver=False), BACKPRESSURE, None).source is (
+        RateSource.SLOW_START
+    )
+    bounded = RateMemory(has_receiver=False, is_bounded=True)
+    assert decide(bounded, BACKPRESSURE, None).records is None

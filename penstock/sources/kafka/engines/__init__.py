@@ -1,0 +1,75 @@
+"""The Kafka clients that can be used, behind one seam.
+
+What must hold
+--------------
+
+* A client is imported when a stream is made that uses it, and not before.
+* Driver and executors use the same one: its name travels with the settings.
+* Nothing outside this room knows a client's classes, records or errors.
+* Records stay in the client's own form until somebody wants them as Python objects or as columns,
+  and are turned into these in bulk.
+
+Layout
+------
+
+===============  =================================================================================
+`seam`           what a client must be able to do, and the two errors that it tells by
+`kafka_python`   kafka-python: needs nothing but Python
+`confluent`      confluent-kafka: librdkafka, some four times as fast; its parts are in
+                 `_confluent_client`, `_confluent_chunk`, `_confluent_driver`, `_confluent_member`
+===============  =================================================================================
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from functools import cache
+
+from penstock.sources.kafka.engines.seam import Engine
+
+__all__ = ["ENGINES", "engine_of", "installed_engine"]
+
+_MODULES = {
+    "confluent-kafka": ("confluent_kafka", "penstock.sources.kafka.engines.confluent"),
+    "kafka-python": ("kafka", "penstock.sources.kafka.engines.kafka_python"),
+}
+ENGINES = tuple(_MODULES)
+"""Their names, the faster first."""
+
+
+def installed_engine() -> str:
+    """Return the name of the fastest client that is installed.
+
+    Raises:
+        MissingKafkaClientError: None is.
+    """
+    from penstock.sources.kafka.errors import MissingKafkaClientError
+
+    for name, (package, _) in _MODULES.items():
+        try:
+            if importlib.util.find_spec(package) is not None:
+                return name
+        except ValueError:
+            continue
+    raise MissingKafkaClientError
+
+
+@cache
+def engine_of(name: str) -> Engine:
+    """Return a client by its name.
+
+    Raises:
+        MissingKafkaClientError: It is not installed.
+        ValueError: There is none of that name.
+    """
+    from penstock.sources.kafka.errors import MissingKafkaClientError
+
+    if name not in _MODULES:
+        raise ValueError(f"penstock.engine is {' or '.join(ENGINES)}, and not {name!r}")
+    try:
+        module = importlib.import_module(_MODULES[name][1])
+    except ImportError as error:
+        raise MissingKafkaClientError(name) from error
+    engine: Engine = module.ENGINE
+    return engine

@@ -1,0 +1,177 @@
+"""What the driver asks, by confluent-kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from penstock.sources.kafka.engines._confluent_client import (
+    as_ours,
+    client_log,
+    ours,
+    settings,
+    told_by_ours,
+)
+from penstock.sources.kafka.engines.seam import AskAgainError, DriverConnection, PartitionState
+from penstock.sources.kafka.records import TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.sources.kafka.params import KafkaParams
+
+__all__ = ["ConfluentDriver"]
+
+
+_SLICE_S = 1.0
+_FOR_ADMIN = (
+    "bootstrap.",
+    "security.",
+    "sasl.",
+    "ssl.",
+    "socket.",
+    "reconnect.",
+    "client.",
+    "broker.",
+)
+"""It warns of all those that only consumers have."""
+
+
+class ConfluentDriver(DriverConnection):
+    """An administrator of the cluster; there is no consumer in the driver."""
+
+    def __init__(
+        self, params: KafkaParams, timeout_s: float, is_closed: Callable[[], bool]
+    ) -> None:
+        self._params = params
+        given = {
+            name: value
+            for name, value in settings(params, {}).items()
+            if name.startswith(_FOR_ADMIN)
+        }
+        self._refusal: Any = None
+        self._admin = AdminClient({**given, "error_cb": self._on_error}, logger=client_log)
+        level = params.values.get("isolation.level", "read_uncommitted")
+        self._isolation = (
+            IsolationLevel.READ_COMMITTED
+            if level == "read_committed"
+            else IsolationLevel.READ_UNCOMMITTED
+        )
+        end_s = time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.05, end_s - time.monotonic())
+            try:
+                # In slices, so that what it logs is told, and a stop is seen.
+                self._topics(min(left_s, _SLICE_S))
+                return
+            except AskAgainError as error:
+                if self._refusal is not None:
+                    raise as_ours(self._refusal) from error
+                if is_closed() or time.monotonic() >= end_s:
+                    raise
+
+    def _on_error(self, error: Any) -> None:
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+            self._refusal = error
+
+    def _topics(self, timeout_s: float) -> list[str]:
+        """Ask for all that the cluster has; the client then knows who leads and who controls."""
+        self._admin.poll(0)
+        with told_by_ours():
+            return list(self._admin.list_topics(timeout=timeout_s).topics)
+
+    @contextmanager
+    def _asking(self, timeout_s: float) -> Iterator[float]:
+        """Give the seconds that a question may take; when it fails, look for who can answer."""
+        try:
+            yield min(timeout_s, _SLICE_S)
+        except AskAgainError:
+            # By itself the client would go on asking a broker that is gone, for minutes.
+            self._topics(min(timeout_s, _SLICE_S))
+            raise
+
+    def partitions(
+        self, topics: Sequence[str] | None, timeout_s: float, with_leaders: bool
+    ) -> dict[TopicPartition, PartitionState]:
+        names = self._topics(timeout_s) if topics is None else list(topics)
+        if not names:
+            return {}
+        with self._asking(timeout_s) as slice_s:
+            asked = self._admin.describe_topics(TopicCollection(names), request_timeout=slice_s)
+            found = {}
+            for name, answer in asked.items():
+                try:
+                    described = answer.result()
+                except KafkaException as error:
+                    if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        continue
+                    raise as_ours(error.args[0]) from error
+                for each in described.partitions:
+                    leader = each.leader.host if with_leaders and each.leader is not None else ""
+                    key = TopicPartition(name, each.id)
+                    found[key] = PartitionState(str(described.topic_id), leader)
+        return found
+
+    def offsets(
+        self, partitions: Sequence[TopicPartition], timeout_s: float, latest: bool
+    ) -> dict[TopicPartition, int]:
+        spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
+        with self._asking(timeout_s) as slice_s, told_by_ours():
+            asked = self._admin.list_offsets(
+                {confluent_kafka.TopicPartition(*each): spec for each in partitions},
+                isolation_level=self._isolation,
+                request_timeout=slice_s,
+            )
+            found = {ours(each): answer.result().offset for each, answer in asked.items()}
+            for each, offset in found.items():
+                if offset < 0:
+                    # That is how it tells that the leader did not answer.
+                    raise AskAgainError(f"the leader of {each.topic} {each.partition} is away")
+        return found
+
+    def committed(
+        self, partitions: Sequence[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, int]:
+        asked = self._admin.list_consumer_group_offsets(
+            [
+                ConsumerGroupTopicPartitions(
+                    self._params.group_id,
+                    [confluent_kafka.TopicPartition(*each) for each in partitions],
+                )
+            ],
+            request_timeout=timeout_s,
+        )
+        with told_by_ours():
+            (answer,) = asked.values()
+            found = answer.result().topic_partitions
+        return {ours(each): each.offset for each in found if each.offset >= 0}
+
+    def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
+        asked = self._admin.alter_consumer_group_offsets(
+            [
+                ConsumerGroupTopicPartitions(
+                    self._params.group_id,
+                    [confluent_kafka.TopicPartition(*each, at) for each, at in offsets.items()],
+                )
+            ],
+            request_timeout=timeout_s,
+        )
+        with told_by_ours():
+            (answer,) = asked.values()
+            for each in answer.result().topic_partitions:
+                if each.error is not None:
+                    raise as_ours(each.error)
+
+    def close(self) -> None:
+        # It has no close: its threads end with the object.
+        del self._admin

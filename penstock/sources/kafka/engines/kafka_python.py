@@ -1,0 +1,396 @@
+"""kafka-python as an engine."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any
+
+import kafka
+import numpy as np
+from kafka import errors
+from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
+
+from penstock.sources.kafka.columns import arrays
+from penstock.sources.kafka.engines.seam import (
+    AskAgainError,
+    Chunk,
+    ClientError,
+    DriverConnection,
+    Engine,
+    GroupMember,
+    OffsetsGoneError,
+    OffsetsOfMember,
+    PartitionState,
+    RangeConsumer,
+)
+from penstock.sources.kafka.records import KafkaRecord, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.sources.kafka.params import KafkaParams
+
+__all__ = ["ENGINE"]
+
+_ADMIN_REQUEST_MS = 5000
+_POSITION_MS = 50
+_ASK_MS = 5000
+_DEFAULTS = {
+    # Its default lets a client stay away for half a minute after a broker is back.
+    "reconnect_backoff_max_ms": 1000,
+}
+_FETCH_DEFAULTS = {
+    # The client's own defaults, 500 records and 1 MiB, read at a third of this speed.
+    "max_poll_records": 20_000,
+    "max_partition_fetch_bytes": 4 << 20,
+}
+# What librdkafka and Kafka itself call the same things.
+_OTHER_NAMES = {
+    "sasl_username": "sasl_plain_username",
+    "sasl_password": "sasl_plain_password",
+    "sasl_mechanisms": "sasl_mechanism",
+    "ssl_ca_location": "ssl_cafile",
+    "ssl_certificate_location": "ssl_certfile",
+    "ssl_key_location": "ssl_keyfile",
+    "ssl_key_password": "ssl_password",
+    "group_instance_id": "group_instance_id",
+}
+
+_log = logging.getLogger("penstock.sources.kafka")
+
+# A record of the client has more fields than ours; both steps run in C.
+_our_fields = itemgetter(0, 1, 3, 4, 5, 6, 7, 8)
+_make = partial(tuple.__new__, KafkaRecord)
+_offset = attrgetter("offset")
+_value = attrgetter("value")
+
+
+class _NoPasswords(logging.Filter):
+    """Drops what the client logs of its log-in: at the level DEBUG it writes out what it sends."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        told = record.getMessage()
+        return "auth_bytes" not in told and not (record.name.endswith("parser") and "Send" in told)
+
+
+for _name in ("kafka.protocol.parser", "kafka.net.connection"):
+    logging.getLogger(_name).addFilter(_NoPasswords())
+
+
+@contextmanager
+def _told_by_ours() -> Iterator[None]:
+    try:
+        yield
+    except (errors.OffsetOutOfRangeError, errors.LogTruncationError) as error:
+        raise OffsetsGoneError(str(error)) from error
+    except (
+        errors.RetriableError,
+        errors.KafkaTimeoutError,
+        errors.CommitFailedError,
+        errors.RebalanceInProgressError,
+    ) as error:
+        raise AskAgainError(str(error) or type(error).__name__) from error
+    except errors.KafkaError as error:
+        raise ClientError(f"{type(error).__name__}: {error}") from error
+
+
+class _Chunk:
+    def __init__(self, found: list[Any]) -> None:
+        self._found = found
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def end(self) -> int:
+        return int(self._found[-1].offset) + 1
+
+    def before(self, offset: int) -> Chunk:
+        if self.end <= offset:
+            return self
+        return _Chunk(self._found[: bisect_left(self._found, offset, key=_offset)])
+
+    def parts(self, count: int) -> tuple[Chunk, Chunk]:
+        return _Chunk(self._found[:count]), _Chunk(self._found[count:])
+
+    def values(self) -> list[bytes | None]:
+        return list(map(_value, self._found))
+
+    def records(self) -> list[KafkaRecord]:
+        return list(map(_make, map(_our_fields, self._found)))
+
+    def columns(self) -> Mapping[str, pa.Array]:
+        fields = zip(*map(_our_fields, self._found), strict=True)
+        topics, partitions, offsets, times, kinds, keys, values, headers = fields
+        return arrays(
+            (topics[0], partitions[0]),
+            np.fromiter(offsets, np.int64, len(offsets)),
+            np.fromiter(times, np.int64, len(times)),
+            np.fromiter(kinds, np.int32, len(kinds)),
+            keys,
+            values,
+            headers,
+        )
+
+
+class _RangeConsumer(RangeConsumer):
+    def __init__(self, client: Any, partition: TopicPartition) -> None:
+        self._client = client
+        self._partition = kafka.TopicPartition(*partition)
+
+    def seek(self, offset: int) -> None:
+        self._client.seek(self._partition, offset)
+
+    def poll(self, wait_s: float, most: int) -> tuple[Chunk | None, int | None]:
+        with _told_by_ours():
+            polled = self._client.poll(round(wait_s * 1000), max_records=most)
+            found = polled.get(self._partition)
+            position = self._client.position(self._partition, timeout_ms=_POSITION_MS)
+        return _Chunk(found) if found else None, position
+
+    def bounds(self, timeout_s: float) -> tuple[int, int]:
+        mine, timeout_ms = self._partition, timeout_s * 1000
+        with _told_by_ours():
+            first = self._client.beginning_offsets([mine], timeout_ms)[mine]
+            return first, self._client.end_offsets([mine], timeout_ms)[mine]
+
+    def close(self) -> None:
+        self._client.close(autocommit=False, timeout_ms=0)
+
+
+class _DriverConnection(DriverConnection):
+    def __init__(self, params: KafkaParams, timeout_s: float) -> None:
+        bootstrap_ms = max(1, round(timeout_s * 1000))
+        with _told_by_ours():
+            self._admin = _admin(params, bootstrap_timeout_ms=bootstrap_ms)
+            try:
+                self._consumer = _consumer(
+                    params, group_id=params.group_id, bootstrap_timeout_ms=bootstrap_ms
+                )
+            except BaseException:
+                self._admin.close()
+                raise
+
+    def partitions(
+        self, topics: Sequence[str] | None, timeout_s: float, with_leaders: bool
+    ) -> dict[TopicPartition, PartitionState]:
+        with _told_by_ours():
+            described = self._admin.describe_topics(None if topics is None else list(topics))
+            cluster = self._admin.describe_cluster() if with_leaders else {"brokers": ()}
+            brokers = {each["broker_id"]: each["host"] for each in cluster["brokers"]}
+            found = {}
+            for topic in described:
+                if topic["error_code"] == errors.UnknownTopicOrPartitionError.errno:
+                    continue
+                if topic["error_code"] != 0:
+                    raise errors.for_code(topic["error_code"])(topic["name"])
+                for partition in topic["partitions"]:
+                    leader = brokers.get(partition["leader_id"], "")
+                    key = TopicPartition(topic["name"], partition["partition_index"])
+                    found[key] = PartitionState(str(topic.get("topic_id") or ""), leader)
+        return found
+
+    def offsets(
+        self, partitions: Sequence[TopicPartition], timeout_s: float, latest: bool
+    ) -> dict[TopicPartition, int]:
+        ask = self._consumer.end_offsets if latest else self._consumer.beginning_offsets
+        with _told_by_ours():
+            wanted = [kafka.TopicPartition(*each) for each in partitions]
+            found = ask(wanted, timeout_ms=timeout_s * 1000)
+        return {TopicPartition(*each): offset for each, offset in found.items()}
+
+    def committed(
+        self, partitions: Sequence[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, int]:
+        found = {}
+        with _told_by_ours():
+            for each in partitions:
+                mine = kafka.TopicPartition(*each)
+                offset = self._consumer.committed(mine, timeout_ms=timeout_s * 1000)
+                if offset is not None:
+                    found[each] = offset
+        return found
+
+    def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
+        # The client's own asynchronous commit would tell of its outcome at a poll of the
+        # consumer, which never comes here.
+        with _told_by_ours():
+            self._consumer.commit(_as_commit(offsets), timeout_ms=timeout_s * 1000)
+
+    def close(self) -> None:
+        self._consumer.close(autocommit=False, timeout_ms=1000)
+        self._admin.close()
+
+
+class _Member(GroupMember):
+    def __init__(self, client: Any, topics: Sequence[str], offsets: OffsetsOfMember) -> None:
+        self._client = client
+        self._offsets = offsets
+        self._unchecked: set[TopicPartition] = set()
+        client.subscribe(list(topics), listener=_Listener(client, offsets, self._unchecked))
+
+    def poll(self, wait_s: float) -> Iterable[tuple[TopicPartition, Chunk]]:
+        with _told_by_ours():
+            self._check_offsets()
+            self._end_half_joined()
+            polled = self._client.poll(round(wait_s * 1000))
+        return [(TopicPartition(*each), _Chunk(found)) for each, found in polled.items()]
+
+    def assignment(self) -> set[TopicPartition]:
+        return {TopicPartition(*each) for each in self._client.assignment()}
+
+    def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
+        with _told_by_ours():
+            self._client.commit(_as_commit(offsets), timeout_ms=timeout_s * 1000)
+
+    def close(self) -> None:
+        with _told_by_ours():
+            self._client.close(autocommit=False, timeout_ms=1000)
+
+    def _end_half_joined(self) -> None:
+        """Join again where the client has forgotten that it was joining.
+
+        It joins because a topic's partitions became known or more. When a poll ends before it has
+        joined, and it has divided the partitions itself, the next poll finds nothing that changed,
+        and never takes the assignment that came: it stays a member that reads nothing
+        (kafka-python 3.0).
+        """
+        coordinator = self._client._coordinator
+        if coordinator.rejoining and not coordinator.need_rejoin():
+            coordinator.request_rejoin()
+
+    def _check_offsets(self) -> None:
+        """Let partitions that came back go on where another member may have got to meanwhile."""
+        for each in sorted(self._unchecked):
+            mine = kafka.TopicPartition(*each)
+            if mine in self._client.assignment():
+                committed = self._client.committed(mine, timeout_ms=_ASK_MS)
+                stored = self._offsets.stored(each)
+                if committed is not None and (stored is None or committed > stored):
+                    self._client.seek(mine, committed)
+                    self._offsets.go_on_from(each, committed)
+                self._client.resume(mine)
+            self._unchecked.discard(each)
+
+
+class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped
+    """Told of partitions that come and go, in a thread of the client's own."""
+
+    def __init__(
+        self, client: Any, offsets: OffsetsOfMember, unchecked: set[TopicPartition]
+    ) -> None:
+        self._client = client
+        self._offsets = offsets
+        self._unchecked = unchecked
+
+    async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        # The next owner starts where the group is: at the end of what is durable here.
+        gone = [TopicPartition(*each) for each in revoked]
+        self._offsets.await_durable(gone)
+        offsets = self._offsets.to_commit(gone)
+        if offsets:
+            try:
+                await self._client.commit_async(_as_commit(offsets))
+            except errors.KafkaError as error:
+                # Whoever owns them next begins at the commit before.
+                _log.info("Offsets of partitions that go were not committed: %s", error)
+            else:
+                self._offsets.note_committed(offsets)
+
+    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        for each in assigned:
+            partition = TopicPartition(*each)
+            self._offsets.note_assigned(partition)
+            offset = self._offsets.stored(partition)
+            if offset is not None:
+                # Not before the next poll may the client be asked what the group has.
+                self._client.seek(each, offset)
+                self._client.pause(each)
+                self._unchecked.add(partition)
+
+
+class KafkaPython(Engine):
+    """kafka-python 3."""
+
+    name = "kafka-python"
+
+    def accept(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        known = kafka.KafkaConsumer.DEFAULT_CONFIG
+        values = {}
+        for name, value in given.items():
+            own = name if name in known else _OTHER_NAMES.get(name, name)
+            if own not in known:
+                closest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+                raise ValueError(
+                    f"kafka-python has no setting {name.replace('_', '.')!r}; the closest is "
+                    f"{closest!r}. Those of Kafka's Java client that name files or classes have "
+                    "other names there"
+                )
+            values[own] = value
+        return values
+
+    def check(self, values: Mapping[str, Any]) -> None:
+        pass  # It looks at values when it connects.
+
+    def range_consumer(
+        self, params: KafkaParams, partition: TopicPartition, timeout_s: float
+    ) -> RangeConsumer:
+        with _told_by_ours():
+            client = _consumer(params, bootstrap_timeout_ms=max(1, round(timeout_s * 1000)))
+        client.assign([kafka.TopicPartition(*partition)])
+        return _RangeConsumer(client, partition)
+
+    def driver_connection(
+        self, params: KafkaParams, timeout_s: float, on_close: Callable[[], bool]
+    ) -> DriverConnection:
+        return _DriverConnection(params, timeout_s)
+
+    def member(
+        self,
+        params: KafkaParams,
+        topics: Sequence[str],
+        instance: str,
+        offsets: OffsetsOfMember,
+        timeout_s: float,
+    ) -> GroupMember:
+        with _told_by_ours():
+            client = _consumer(
+                params,
+                group_id=params.group_id,
+                auto_offset_reset=params.start,
+                group_instance_id=instance,
+                bootstrap_timeout_ms=max(1, round(timeout_s * 1000)),
+            )
+        return _Member(client, topics, offsets)
+
+
+ENGINE = KafkaPython()
+
+
+def _consumer(params: KafkaParams, **settings: Any) -> Any:
+    """Return a consumer that commits nothing and resets nothing by itself."""
+    fixed = {"enable_auto_commit": False, "auto_offset_reset": "none", "group_id": None}
+    defaults = {**_DEFAULTS, **_FETCH_DEFAULTS, "metrics_enabled": False}
+    given = {"bootstrap_servers": params.servers, **params.values}
+    return kafka.KafkaConsumer(**{**defaults, **given, **fixed, **settings})
+
+
+def _admin(params: KafkaParams, **settings: Any) -> Any:
+    """Return a client for metadata, with those of the settings that it has."""
+    client = kafka.KafkaAdminClient
+    given = {"bootstrap_servers": params.servers, **params.values}
+    shared = {name: value for name, value in given.items() if name in client.DEFAULT_CONFIG}
+    return client(**{**_DEFAULTS, "request_timeout_ms": _ADMIN_REQUEST_MS, **shared, **settings})
+
+
+def _as_commit(offsets: Mapping[TopicPartition, int]) -> dict[Any, Any]:
+    return {
+        kafka.TopicPartition(*each): kafka.OffsetAndMetadata(offset, "", -1)
+        for each, offset in offsets.items()
+    }

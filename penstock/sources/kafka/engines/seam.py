@@ -1,0 +1,283 @@
+"""What a Kafka client must be able to do for the driver, for tasks and for receivers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.sources.kafka.records import KafkaRecord, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.sources.kafka.params import KafkaParams
+
+__all__ = [
+    "AskAgainError",
+    "Chunk",
+    "ClientError",
+    "DriverConnection",
+    "Engine",
+    "GroupMember",
+    "OffsetsGoneError",
+    "OffsetsOfMember",
+    "PartitionState",
+    "RangeConsumer",
+]
+
+
+class ClientError(Exception):
+    """A client's error that asking again does not mend; the client's own is its cause."""
+
+
+class AskAgainError(ClientError):
+    """There is no answer yet: a broker is away, a leader moves, a group changes."""
+
+
+class OffsetsGoneError(ClientError):
+    """The partition does not have the offset that should come next."""
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """What the brokers tell of a partition.
+
+    Attributes:
+        topic_id: Another one for each topic, also for one of the same name; "" on old brokers.
+        leader: The host of its leader, or "" when it is not known or was not asked for.
+    """
+
+    topic_id: str
+    leader: str
+
+
+class Chunk(Protocol):
+    """Records of one partition in their order, in the form that the client has them in."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def end(self) -> int:
+        """The offset after the last record."""
+        ...
+
+    def before(self, offset: int) -> Chunk:
+        """Return those with lower offsets."""
+        ...
+
+    def parts(self, count: int) -> tuple[Chunk, Chunk]:
+        """Return the first `count` records, and the others."""
+        ...
+
+    def values(self) -> list[bytes | None]:
+        """Return the records' values."""
+        ...
+
+    def records(self) -> list[KafkaRecord]:
+        """Return them as `KafkaRecord`, with keys and values as bytes."""
+        ...
+
+    def columns(self) -> Mapping[str, pa.Array]:
+        """Return arrays by the names of the columns of Spark's Kafka source, headers among them."""
+        ...
+
+
+class RangeConsumer(ABC):
+    """Reads one partition from a place, in a task. Used by one thread at a time."""
+
+    @abstractmethod
+    def seek(self, offset: int) -> None:
+        """Go on from an offset."""
+
+    @abstractmethod
+    def poll(self, wait_s: float, most: int) -> tuple[Chunk | None, int | None]:
+        """Return what comes within a time.
+
+        Returns:
+            Records, if any, and the offset from which the next call goes on, if it is known.
+            Markers of transactions and compaction leave gaps, so that it may be past the last
+            record's by more than one, or move without a record.
+
+        Raises:
+            OffsetsGoneError: The partition does not have the next offset.
+            AskAgainError: A broker does not answer as it should, for now.
+            ClientError: It never will.
+        """
+
+    @abstractmethod
+    def bounds(self, timeout_s: float) -> tuple[int, int]:
+        """Return the first offset of the partition and the one after its last.
+
+        Raises:
+            AskAgainError: There is no answer in time.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it without waiting."""
+
+
+class DriverConnection(ABC):
+    """What the driver asks. Each question may raise `AskAgainError` or `ClientError`."""
+
+    @abstractmethod
+    def partitions(
+        self, topics: Sequence[str] | None, timeout_s: float, with_leaders: bool
+    ) -> dict[TopicPartition, PartitionState]:
+        """Return the partitions of topics, or of all; topics that do not exist have none."""
+
+    @abstractmethod
+    def offsets(
+        self, partitions: Sequence[TopicPartition], timeout_s: float, latest: bool
+    ) -> dict[TopicPartition, int]:
+        """Return the first offsets, or those after the last that the isolation level lets read."""
+
+    @abstractmethod
+    def committed(
+        self, partitions: Sequence[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, int]:
+        """Return what the group has committed; partitions without are left out."""
+
+    @abstractmethod
+    def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
+        """Commit offsets to the group and wait for the answer."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class OffsetsOfMember(Protocol):
+    """The offsets of a member of a group, as its client needs them when partitions move."""
+
+    def stored(self, partition: TopicPartition) -> int | None:
+        """Return the offset that is to be stored next; None for a partition that is new."""
+        ...
+
+    def await_durable(self, partitions: Iterable[TopicPartition]) -> None:
+        """Wait, within a bound, until what is stored of partitions is durable."""
+        ...
+
+    def to_commit(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return what is durable and not committed."""
+        ...
+
+    def note_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Take note of a commit."""
+        ...
+
+    def note_assigned(self, partition: TopicPartition) -> None:
+        """Take note that others may have committed since."""
+        ...
+
+    def go_on_from(self, partition: TopicPartition, offset: int) -> None:
+        """Take note that another member has got further."""
+        ...
+
+
+class GroupMember(ABC):
+    """A member of a consumer group, in a receiver. Used by one thread at a time.
+
+    When partitions are taken away, it lets what is stored become durable and commits it first.
+    When some come, it reads each from what is stored or from what the group has, whichever is
+    later; without either, as the settings say.
+    """
+
+    @abstractmethod
+    def poll(self, wait_s: float) -> Iterable[tuple[TopicPartition, Chunk]]:
+        """Return what comes within a time.
+
+        Raises:
+            AskAgainError: A broker does not answer as it should, for now.
+            ClientError: It never will.
+        """
+
+    @abstractmethod
+    def assignment(self) -> set[TopicPartition]:
+        """Return the partitions that are this member's."""
+
+    @abstractmethod
+    def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
+        """Commit and wait for the answer.
+
+        Raises:
+            AskAgainError: The group changes, or a broker is away.
+            ClientError: It never will.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it; as a static member it stays in the group until its session is over."""
+
+
+class Engine(ABC):
+    """A client.
+
+    Attributes:
+        name: Its name, as in `penstock.engine`.
+    """
+
+    name: str
+
+    @abstractmethod
+    def accept(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings by the client's own names.
+
+        Args:
+            given: By the program's names, with underscores for dots.
+
+        Raises:
+            ValueError: It has no such setting.
+        """
+
+    @abstractmethod
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Refuse what the client would refuse later.
+
+        Raises:
+            ValueError: A setting or its value is not accepted.
+        """
+
+    @abstractmethod
+    def range_consumer(
+        self, params: KafkaParams, partition: TopicPartition, timeout_s: float
+    ) -> RangeConsumer:
+        """Return a consumer of one partition, which stands nowhere yet.
+
+        Raises:
+            AskAgainError: No broker answered in time.
+        """
+
+    @abstractmethod
+    def driver_connection(
+        self, params: KafkaParams, timeout_s: float, on_close: Callable[[], bool]
+    ) -> DriverConnection:
+        """Return the driver's connection.
+
+        Raises:
+            AskAgainError: No broker answered in time.
+        """
+
+    @abstractmethod
+    def member(
+        self,
+        params: KafkaParams,
+        topics: Sequence[str],
+        instance: str,
+        offsets: OffsetsOfMember,
+        timeout_s: float,
+    ) -> GroupMember:
+        """Join a group.
+
+        Args:
+            params: The settings.
+            topics: What is read.
+            instance: The member's own name: the next one of that name takes its place.
+            offsets: Told of partitions that move.
+            timeout_s: How long the connection may take.
+
+        Raises:
+            AskAgainError: No broker answered in time.
+        """

@@ -1,0 +1,330 @@
+"""HDFS as a file system of the segment log, by the `hdfs-native` client.
+
+What is another thing there than on a disk of this host:
+
+* A write is forced (`hsync`: on the disks of all DataNodes of the block) whatever the sync policy
+  says: between the client's memory and the DataNodes' disks the client knows no step that a dead
+  process would survive. So a crash of the writer takes nothing that an append has returned for.
+* There is no direct I/O, no reserved space, no writing over what is there, no cutting.
+* A file that is being written cannot be read: for a reader its last block is not there yet. It can
+  be read once its writer has closed it, or once its lease was recovered, which also ends the
+  writing of whoever still has it (`settle`).
+* There is no `flock`. Who has a folder is said by a file; see `HdfsFolderLock`.
+* Names are durable when the call that made them returns: there is nothing to force in a folder.
+
+When the NameNode cannot be reached or is in safe mode, calls wait and ask again until
+`patience_s` is over, as far as asking again cannot do harm: always after a refusal, and after a
+lost answer for what may be done twice.
+
+The client has threads of its own, which a fork does not copy: each process has its own clients
+(`hdfs_file_system`), made at the first use.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import logging
+import os
+import posixpath
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from penstock.wal._errors import MissingClientError
+from penstock.wal._hdfs_errors import HdfsUnavailableError, translated
+from penstock.wal._hdfs_files import HdfsAppendFile, HdfsReadFile
+from penstock.wal._hdfs_lock import HdfsFolderLock
+
+__all__ = ["HdfsFile", "HdfsFileSystem", "hdfs_file_system"]
+
+_logger = logging.getLogger("penstock.wal")
+
+_T = TypeVar("_T")
+
+PATIENCE_S = 60.0
+"""How long a NameNode may be away: longer than a restart of it mostly takes."""
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 1.0
+
+# The client's own tries, before it says that a NameNode is away; with its defaults it takes three
+# minutes. The tries cover a failover between two NameNodes; waiting is done here.
+_CLIENT_SETTINGS = {
+    "dfs.client.failover.max.attempts": "3",
+    "dfs.client.failover.sleep.base.millis": "100",
+    "dfs.client.failover.sleep.max.millis": "500",
+}
+
+
+@dataclass(frozen=True)
+class HdfsFile:
+    """A file as a listing has it.
+
+    Attributes:
+        path: Its path.
+        modified_ms: When it was last modified; for a new file, when it was closed.
+        size: Its bytes.
+    """
+
+    path: str
+    modified_ms: int
+    size: int
+
+
+class HdfsFileSystem:
+    """The files of one HDFS. Safe to use from any thread of the process that made it.
+
+    Configuration, high availability and Kerberos come from the files in ``HADOOP_CONF_DIR`` or
+    ``HADOOP_HOME``, as for other clients of Hadoop.
+
+    Args:
+        authority: ``hdfs://host:port`` or ``hdfs://nameservice``; empty for ``fs.defaultFS``.
+        patience_s: How long HDFS may be away before a call fails, in seconds.
+
+    Raises:
+        MissingClientError: The package of the client is not installed.
+        OSError: The address or the configuration is not accepted.
+    """
+
+    def __init__(self, authority: str, *, patience_s: float = PATIENCE_S) -> None:
+        try:
+            native: Any = importlib.import_module("hdfs_native")
+        except ImportError as error:
+            raise MissingClientError(authority, "hdfs-native", "penstock[hdfs]") from error
+        self.authority = authority
+        self.patience_s = patience_s
+        self._options = native.WriteOptions
+        try:
+            self._client = native.Client(authority or None, config=_CLIENT_SETTINGS)
+        except (RuntimeError, ValueError, OSError) as error:
+            raise translated(error, authority) from error
+
+    # -- what the log asks -----------------------------------------------------------------------
+
+    def create(self, path: str, *, direct: bool) -> HdfsAppendFile:
+        options = self._options(permission=0o600, overwrite=False, create_parent=False)
+        made = self.call(path, lambda: self._client.create(path, options), again=False)
+        return HdfsAppendFile(self, path, made)
+
+    def reopen(self, path: str, *, direct: bool) -> HdfsAppendFile:
+        raise OSError(errno.EOPNOTSUPP, "HDFS has no writing over what a file holds", path)
+
+    def open(self, path: str) -> HdfsReadFile:
+        found = self.call(path, lambda: self._client.get_file_info(path))
+        if found.isdir:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        reader = self.call(path, lambda: self._client.read(path))
+        if len(reader) < found.length:
+            raise OSError(errno.EBUSY, "it is being written, or its writer died", path)
+        return HdfsReadFile(self, path, reader)
+
+    def settle(self, paths: Sequence[str]) -> None:
+        open_paths = list(paths)
+        end_s = time.monotonic() + self.patience_s
+        while open_paths:
+            open_paths = [path for path in open_paths if not self._is_recovered(path)]
+            if open_paths and time.monotonic() > end_s:
+                raise OSError(
+                    errno.ETIMEDOUT,
+                    f"HDFS did not recover the lease of a dead writer in {self.patience_s:g} s",
+                    open_paths[0],
+                )
+            if open_paths:
+                time.sleep(_FIRST_PAUSE_S)
+
+    def _is_recovered(self, path: str) -> bool:
+        try:
+            return bool(self.call(path, lambda: self._client.recover_lease(path)))
+        except FileNotFoundError:
+            return True
+        except HdfsUnavailableError:
+            raise
+        except OSError as error:
+            # The DataNode that leads the recovery died: the next call chooses another.
+            _logger.info("the recovery of the lease of %s goes on: %s", path, error)
+            return False
+
+    def answers(self) -> bool:
+        """Tell whether the NameNode answers."""
+        try:
+            self.call_once("/", lambda: self._client.get_file_info("/"))
+        except OSError:
+            return False
+        return True
+
+    def wait_until_it_answers(self) -> None:
+        """Wait for the NameNode, for at most `patience_s`.
+
+        Raises:
+            OSError: It did not answer.
+        """
+        # A moment also when it does: it may be in safe mode.
+        time.sleep(_FIRST_PAUSE_S)
+        self.call("/", lambda: self._client.get_file_info("/"))
+
+    def begin_recovery(self, path: str) -> None:
+        """Have a file ended that cannot be closed; returns before it is, and raises nothing."""
+        try:
+            self.call_once(path, lambda: self._client.recover_lease(path))
+        except OSError as error:
+            _logger.debug("the recovery of the lease of %s was not begun: %s", path, error)
+
+    def truncate(self, path: str, size: int) -> None:
+        found = self.call(path, lambda: self._client.get_file_info(path))
+        if found.length > size:
+            raise OSError(errno.EOPNOTSUPP, "a file on HDFS is not cut", path)
+
+    def sync_file(self, path: str) -> None:
+        """Do nothing: a file on HDFS was forced when it was written."""
+
+    def rename(self, source: str, target: str, *, replace: bool = False) -> None:
+        tries = 0
+
+        def once() -> None:
+            nonlocal tries
+            tries += 1
+            try:
+                self._client.rename(source, target, replace)
+            except FileNotFoundError:
+                # After a lost answer: it had been done.
+                if tries == 1 or not self._exists(target):
+                    raise
+
+        self.call(source, once)
+
+    def remove(self, path: str) -> None:
+        if not self.call(path, lambda: self._client.delete(path, False)):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    def list_folder(self, folder: str) -> list[str]:
+        return [posixpath.basename(found.path) for found in self._list(folder)]
+
+    def sync_folder(self, folder: str) -> None:
+        """Do nothing: the NameNode has logged a name before it says that it is there."""
+
+    def make_folder(self, folder: str) -> None:
+        self.call(folder, lambda: self._client.mkdirs(folder, 0o700, False))
+
+    def remove_folder(self, folder: str) -> None:
+        self.remove(folder)
+
+    def is_folder(self, folder: str) -> bool:
+        try:
+            return bool(self.call(folder, lambda: self._client.get_file_info(folder)).isdir)
+        except FileNotFoundError:
+            return False
+
+    def free_bytes(self, folder: str) -> int:
+        return -1
+
+    def lock(self, path: str, owner: str) -> HdfsFolderLock:
+        return HdfsFolderLock(self, path, owner)
+
+    # -- what others ask -------------------------------------------------------------------------
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a file, or a folder with all that is in it; one that is gone is fine."""
+        self.call(path, lambda: self._client.delete(path, True))
+
+    def folders(self, pattern: str) -> list[str]:
+        """Return the paths of the folders that fit a glob of Hadoop's."""
+        found = self.call(pattern, lambda: list(self._client.glob_status(pattern)))
+        return sorted(status.path for status in found if status.isdir)
+
+    def files(self, folder: str) -> Iterator[HdfsFile]:
+        """Yield the files in a folder, not those in folders below it.
+
+        Raises:
+            FileNotFoundError: There is no such folder.
+        """
+        for found in self._list(folder):
+            if not found.isdir:
+                yield HdfsFile(found.path, found.modification_time, found.length)
+
+    def _list(self, folder: str) -> list[Any]:
+        return self.call(folder, lambda: list(self._client.list_status(folder)))
+
+    def _exists(self, path: str) -> bool:
+        try:
+            self._client.get_file_info(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def call_once(self, path: str, function: Callable[[], _T]) -> _T:
+        """Call the client.
+
+        Args:
+            path: What it is about, for errors.
+            function: The call.
+
+        Raises:
+            OSError: With an error number and the path.
+        """
+        try:
+            return function()
+        except BaseException as error:
+            # A panic of the client is no `Exception`; Ctrl-C and the like go on.
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            raise translated(error, path) from error
+
+    def call(self, path: str, function: Callable[[], _T], *, again: bool = True) -> _T:
+        """Call the client; while HDFS is away, wait and call again.
+
+        Args:
+            path: What it is about, for errors.
+            function: The call.
+            again: It may be done twice; else it is called again only when it was refused.
+
+        Raises:
+            OSError: With an error number and the path.
+        """
+        end_s = time.monotonic() + self.patience_s
+        pause_s = _FIRST_PAUSE_S
+        said = False
+        while True:
+            try:
+                return self.call_once(path, function)
+            except HdfsUnavailableError as error:
+                if not (again or error.is_refusal) or time.monotonic() > end_s:
+                    raise
+                if not said:
+                    _logger.warning(
+                        "%s; asked again for up to %g s", error.strerror, self.patience_s
+                    )
+                    said = True
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+class _Clients:
+    """The file systems of this process. One lock guards them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # Those of a parent process stay here unused: to drop one would wait for threads that the
+        # fork did not copy.
+        self._made: dict[tuple[int, str], HdfsFileSystem] = {}
+
+    def get(self, authority: str) -> HdfsFileSystem:
+        key = (os.getpid(), authority)
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = HdfsFileSystem(authority)
+            return self._made[key]
+
+    def renew_lock(self) -> None:
+        self._lock = threading.Lock()
+
+
+_clients = _Clients()
+os.register_at_fork(after_in_child=_clients.renew_lock)
+
+
+def hdfs_file_system(authority: str) -> HdfsFileSystem:
+    """Return this process's file system of an address; see `HdfsFileSystem`."""
+    return _clients.get(authority)

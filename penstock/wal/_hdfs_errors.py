@@ -1,0 +1,97 @@
+"""What the HDFS client raises, as `OSError` with an error number.
+
+The client raises plain `RuntimeError` with the name of the server's Java class in its text,
+`OSError` without a number, and a `PanicException` that is no `Exception`. What is asked again, and
+what a full disk is, must not hang on such texts all over the place.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+
+__all__ = ["HdfsUnavailableError", "translated"]
+
+_RPC_ERROR = re.compile(r'RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
+_TOO_FEW_NODES = "could only be written to"
+_RUNNING = re.compile(r"There are (\d+) datanode\(s\) running and (\w+) node\(s\) are excluded")
+
+_REFUSED_FOR_NOW = (
+    "SafeModeException",
+    "StandbyException",
+    "RetriableException",
+    "RetryStartFileException",
+    "ObserverRetryOnActiveException",
+    "NotReplicatedYetException",
+    "ServerTooBusyException",
+)
+_NUMBERS = {
+    "DSQuotaExceededException": errno.EDQUOT,
+    "NSQuotaExceededException": errno.EDQUOT,
+    "QuotaByStorageTypeExceededException": errno.EDQUOT,
+    "AccessControlException": errno.EACCES,
+    "AuthorizationException": errno.EACCES,
+    "PathIsNotEmptyDirectoryException": errno.ENOTEMPTY,
+    "ParentNotDirectoryException": errno.ENOTDIR,
+    "RecoveryInProgressException": errno.EBUSY,
+    "AlreadyBeingCreatedException": errno.EBUSY,
+}
+
+
+class HdfsUnavailableError(OSError):
+    """HDFS did not do what it was asked, and may do it later: not reachable, or in safe mode.
+
+    Attributes:
+        is_refusal: Certainly nothing was done.
+        by_name_node: The NameNode said so; else a NameNode or a DataNode did not answer.
+    """
+
+    def __init__(self, message: str, path: str, *, is_refusal: bool, by_name_node: bool) -> None:
+        super().__init__(errno.EAGAIN, message, path)
+        self.is_refusal = is_refusal
+        self.by_name_node = by_name_node
+
+
+def translated(error: BaseException, path: str) -> OSError:
+    """Return the client's error as one with an error number and the path.
+
+    Args:
+        error: What the client raised.
+        path: The path that it was asked about.
+    """
+    text = str(error)
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    if isinstance(error, FileExistsError):
+        return FileExistsError(errno.EEXIST, _first_line(text), path)
+    if isinstance(error, PermissionError):
+        return PermissionError(errno.EACCES, _first_line(text), path)
+    if isinstance(error, TimeoutError):
+        return TimeoutError(errno.ETIMEDOUT, error.strerror or _first_line(text), path)
+    if isinstance(error, OSError):
+        return HdfsUnavailableError(
+            f"HDFS: {_first_line(text)}",
+            path,
+            is_refusal="Connection refused" in text,
+            by_name_node=False,
+        )
+    match = _RPC_ERROR.match(text)
+    if match is None:
+        return OSError(errno.EIO, f"HDFS: {_first_line(text)}", path)
+    kind, message = match[1].rpartition(".")[2], _first_line(match[2])
+    if kind in _REFUSED_FOR_NOW:
+        return HdfsUnavailableError(
+            f"HDFS: {kind}: {message}", path, is_refusal=True, by_name_node=True
+        )
+    number = _NUMBERS.get(kind, errno.EIO)
+    if number == errno.EIO and _TOO_FEW_NODES in message:
+        running = _RUNNING.search(message)
+        # Nodes that run and were not excluded for an error have no room.
+        if running is not None and running[1] != "0" and running[2] == "no":
+            number = errno.ENOSPC
+    return OSError(number, f"HDFS: {kind}: {message}", path)
+
+
+def _first_line(text: str) -> str:
+    return re.split(r"\\n|\n", text, maxsplit=1)[0].removesuffix('")')

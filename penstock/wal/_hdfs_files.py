@@ -1,0 +1,199 @@
+"""Files of HDFS that are being written and read."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import errno
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock.wal._hdfs_errors import HdfsUnavailableError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from penstock.wal._hdfs import HdfsFileSystem
+
+__all__ = ["HdfsAppendFile", "HdfsReadFile"]
+
+_CALL_S = 20.0
+"""How long the DataNodes may take for a write, besides the time for its bytes."""
+
+_SLOWEST_BYTES_PER_S = 1 << 20
+_JOIN_S = 5.0
+
+
+class _Calls:
+    """A thread that calls the client, so that whoever waits for it can give up.
+
+    When a DataNode dies at the wrong moment the client waits for an answer that never comes. Then
+    the thread is left behind; it is a daemon.
+    """
+
+    _numbers = itertools.count(1)
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[
+            tuple[Callable[[], Any], concurrent.futures.Future[Any]] | None
+        ] = queue.SimpleQueue()
+        name = f"penstock-hdfs-{next(self._numbers)}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[[], Any], timeout_s: float) -> Any:
+        """Call it and return what it returns, or raise what it raises.
+
+        Raises:
+            TimeoutError: It has not returned in time; this object is of no more use.
+        """
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        self._jobs.put((function, future))
+        try:
+            return future.result(timeout_s)
+        except concurrent.futures.TimeoutError:
+            raise TimeoutError(
+                errno.ETIMEDOUT, f"HDFS took the write for more than {timeout_s:.0f} s"
+            ) from None
+
+    def end(self) -> None:
+        """End the thread."""
+        self._jobs.put(None)
+        self._thread.join(_JOIN_S)
+
+    def abandon(self) -> None:
+        """Let the thread end when it can."""
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            function, future = job
+            try:
+                future.set_result(function())
+            except BaseException as error:  # noqa: BLE001  # it goes to who waits
+                future.set_exception(error)
+
+
+class HdfsAppendFile:
+    """A file of HDFS that is being written, from its beginning to its end.
+
+    `_lock` is held by each call: the client's writer takes one at a time. After a failure the file
+    takes no more: what of the failed write is there is not known.
+    """
+
+    def __init__(self, fs: HdfsFileSystem, path: str, writer: Any) -> None:
+        self._fs = fs
+        self._path = path
+        self._writer = writer
+        self._calls = _Calls()
+        self._lock = threading.Lock()
+        self._size = 0
+        self._is_broken = False
+        self._closed = False
+
+    @property
+    def direct(self) -> bool:
+        return False
+
+    def preallocate(self, size: int) -> None:
+        """Do nothing: HDFS reserves a block when its first byte is written."""
+
+    def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
+        with self._lock:
+            if offset != self._size or self._is_broken or self._closed:
+                raise OSError(errno.ESPIPE, f"HDFS writes at the end, not at {offset}", self._path)
+            views = [memoryview(buffer).cast("B") for buffer in buffers]
+            size = sum(map(len, views))
+            self._is_broken = True
+            # Once: after a failure between two of HDFS's blocks a part of it is there.
+            self._call(partial(_write_all, self._writer, views), size)
+            self._force(size)
+            self._size += size
+            self._is_broken = False
+
+    def sync(self) -> None:
+        """Do nothing but say what broke: `write` returns when its bytes are forced."""
+        with self._lock:
+            if self._is_broken:
+                raise OSError(errno.EIO, "an earlier write failed", self._path)
+
+    def _force(self, size: int) -> None:
+        """Force what was written; while the NameNode is away, wait and ask again.
+
+        That is no harm, what the DataNodes have already they are not sent again. But when it was a
+        DataNode that did not answer, the client would wait for ever: then the write has failed.
+        """
+        end_s = time.monotonic() + self._fs.patience_s
+        while True:
+            try:
+                self._call(self._writer.hsync, size)
+            except HdfsUnavailableError as error:
+                if time.monotonic() > end_s:
+                    raise
+                if not error.by_name_node and self._fs.answers():
+                    raise
+                self._fs.wait_until_it_answers()
+            else:
+                return
+
+    def _call(self, function: Callable[[], Any], size: int) -> None:
+        timeout_s = _CALL_S + size / _SLOWEST_BYTES_PER_S
+        self._fs.call_once(self._path, lambda: self._calls.call(function, timeout_s))
+
+    def truncate(self, size: int) -> None:
+        if size != self._size:
+            raise OSError(errno.EOPNOTSUPP, "a file on HDFS is not cut", self._path)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            writer, self._writer = self._writer, None
+            if self._is_broken:
+                # To close it would be tried for a quarter of a minute. The recovery of its lease
+                # ends it in the background; who wants to read it before waits for that.
+                self._calls.abandon()
+                self._fs.begin_recovery(self._path)
+                return
+            try:
+                self._fs.call_once(self._path, lambda: self._calls.call(writer.close, _CALL_S))
+            except OSError:
+                # All its bytes are forced; what ends a dead writer's file ends this one, too.
+                self._calls.abandon()
+                self._fs.settle([self._path])
+            else:
+                self._calls.end()
+
+
+def _write_all(writer: Any, views: Sequence[memoryview]) -> None:
+    for view in views:
+        writer.write(view)
+
+
+class HdfsReadFile:
+    """A file of HDFS that is being read; its size is that at the opening."""
+
+    def __init__(self, fs: HdfsFileSystem, path: str, reader: Any) -> None:
+        self._fs = fs
+        self._path = path
+        self._reader = reader
+        self._size = len(reader)
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def read(self, offset: int, length: int) -> bytes:
+        # The client dies of a read beyond the end instead of raising.
+        length = min(length, self._size - offset)
+        if length <= 0 or offset < 0:
+            return b""
+        return bytes(self._fs.call(self._path, lambda: self._reader.read_range(offset, length)))
+
+    def close(self) -> None:
+        """Do nothing: nothing is held open."""

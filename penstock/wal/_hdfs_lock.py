@@ -1,0 +1,141 @@
+"""Who writes a log on HDFS: a file in its folder says so, and each new segment asks it.
+
+HDFS has no lock that ends with its process. So ``LOCK`` is a small closed file with the name of its
+owner, put there by an atomic rename, and the newest owner wins:
+
+* An owner of the same host, whose process lives, keeps the folder; the newcomer is refused.
+* An owner whose process is gone, or that is on another host, is replaced. That is what a cluster
+  manager needs that starts a driver again elsewhere.
+* Whoever was replaced cannot write on. Before the newcomer reads the log it has the leases of all
+  its segments recovered, which breaks the open segment of a writer that is not dead after all;
+  and before a new segment is begun it is checked that the lock is still its writer's. Between that
+  check and the creation of the segment the two can meet only at the same number: one of them finds
+  the name taken, and looks again.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import secrets
+import socket
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from penstock.wal._hdfs import HdfsFileSystem
+
+__all__ = ["HdfsFolderLock"]
+
+_logger = logging.getLogger("penstock.wal")
+
+_held: set[str] = set()
+"""Tokens of the locks of this process; single additions and removals need no lock."""
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    """What the file holds. Host and process are recognised, the name is for people."""
+
+    name: str
+    token: str
+    host: str
+    pid: int
+    started: str
+
+    @classmethod
+    def this_process(cls, name: str) -> _Owner:
+        pid = os.getpid()
+        return cls(name, secrets.token_hex(16), _host_id(), pid, _started(pid))
+
+    @property
+    def is_alive_here(self) -> bool:
+        """Whether it is a living process that this one can see, and still has the folder."""
+        if self.host != _host_id() or _started(self.pid) != self.started:
+            return False
+        # This process may have let go of a lock whose file it could not remove.
+        return self.pid != os.getpid() or self.token in _held
+
+
+class HdfsFolderLock:
+    """The ownership of a folder; made by `HdfsFileSystem.lock`.
+
+    Raises:
+        BlockingIOError: A living process of this host has it.
+        OSError: HDFS cannot be reached.
+    """
+
+    def __init__(self, fs: HdfsFileSystem, path: str, owner: str) -> None:
+        self._fs = fs
+        self._path = path
+        self._owner = _Owner.this_process(owner)
+        before = self._read()
+        if before is not None and before.is_alive_here:
+            raise BlockingIOError(errno.EWOULDBLOCK, before.name, path)
+        if before is not None:
+            _logger.warning("taking the log folder of %s over from %s", path, before.name)
+        self._put()
+        _held.add(self._owner.token)
+
+    def _put(self) -> None:
+        present = f"{self._path}.{self._owner.token}"
+        file = self._fs.create(present, direct=False)
+        try:
+            file.write(0, [msgspec.json.encode(self._owner)], sync=True)
+        finally:
+            file.close()
+        self._fs.rename(present, self._path, replace=True)
+
+    def _read(self) -> _Owner | None:
+        try:
+            file = self._fs.open(self._path)
+        except FileNotFoundError:
+            return None
+        try:
+            return msgspec.json.decode(file.read(0, file.size), type=_Owner)
+        except msgspec.DecodeError:
+            return _Owner("an owner that has not said its name", "", "", 0, "")
+
+    def check(self) -> None:
+        """Make sure that nobody has taken the folder over.
+
+        Raises:
+            OSError: Somebody has; or HDFS cannot be reached.
+        """
+        now = self._read()
+        if now is None or now.token != self._owner.token:
+            taker = "somebody who removed it" if now is None else now.name
+            raise OSError(errno.ESTALE, f"the log was taken over by {taker}", self._path)
+
+    def release(self) -> None:
+        """Let others take it; one that was taken over, or cannot be reached, is left."""
+        _held.discard(self._owner.token)
+        try:
+            # A stop does not wait for a NameNode; who comes next replaces a dead owner.
+            if self._fs.answers():
+                self.check()
+                self._fs.remove(self._path)
+        except OSError as error:
+            _logger.debug("%s is left: %s", self._path, error)
+
+
+def _host_id() -> str:
+    """Name this host as of this boot, and the process numbers that can be seen here."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        return f"{socket.gethostname()} {boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()
+
+
+def _started(pid: int) -> str:
+    """Return when a process was started, in a form to compare; empty when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            # Behind the name, which may hold blanks and brackets: field 22 of proc(5).
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]

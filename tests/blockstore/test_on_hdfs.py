@@ -1,0 +1,79 @@
+"""Blocks whose log lies on a real HDFS: from memory, and from HDFS when memory is short or gone."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.blockstore import BlockKind, BlockNotFoundError, BlockStore
+from penstock.wal import WalError, locate
+from tests.blockstore.test_blocks import OPTIONS, put, records_of, without_memory
+from tests.services.hdfs import Hdfs
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def store(hdfs: Hdfs, tmp_path: Path) -> Iterator[BlockStore]:
+    attempt = uuid.uuid4().hex
+    made = BlockStore(
+        stream_id=3,
+        attempt=attempt,
+        host="here",
+        log_folder=f"{hdfs.new_folder()}/3-{attempt}",
+        host_folder=str(tmp_path / f"3-{attempt}"),
+        memory_name=f"memory-{attempt}",
+        options=replace(OPTIONS, memory_dir=str(tmp_path), memory_bytes=1 << 20),
+    )
+    yield made
+    made.close()
+
+
+def evicted(store: BlockStore) -> int:
+    return store._arena.statistics().evicted
+
+
+def test_memory_is_given_away_only_for_blocks_that_hdfs_gives_back(store: BlockStore) -> None:
+    records = [[b"%d " % number * 30_000] for number in range(40)]
+    infos = []
+    for number, block in enumerate(records):
+        infos.append(put(store, BlockKind.BINARY, block, number))
+        # All of them, at any time: none is only in a segment that is still open.
+        if number % 10 == 9:
+            assert [records_of(info) for info in infos] == records[: number + 1]
+    assert evicted(store) > 10
+
+
+def test_a_segment_that_its_writer_left_open_is_read_and_the_writer_goes_on(
+    store: BlockStore,
+) -> None:
+    first = put(store, BlockKind.BINARY, [b"one"])
+    # What a lost host leaves; but this one lives, and writes on in another segment.
+    assert records_of(without_memory(first)) == [b"one"]
+    builder = store.open_block(BlockKind.BINARY)
+    builder.append(b"two", [3])
+    sealed = builder.seal("input-3-2", 0.0)
+    with pytest.raises(WalError):
+        store.put(sealed)
+    second = store.put(sealed)
+    assert second.segment.segment > first.segment.segment
+    assert [records_of(info) for info in (first, second)] == [[b"one"], [b"two"]]
+    assert records_of(without_memory(second)) == [b"two"]
+
+
+def test_a_block_that_is_nowhere_says_where_it_was_looked_for(
+    store: BlockStore, hdfs: Hdfs
+) -> None:
+    info: Any = put(store, BlockKind.BINARY, [b"one"])
+    os.unlink(store.memory_path)
+    fs, path = locate(info.segment.folder)
+    for name in fs.list_folder(path):
+        fs.remove(f"{path}/{name}")
+    with pytest.raises(BlockNotFoundError, match=hdfs.address):
+        records_of(info)

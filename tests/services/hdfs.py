@@ -1,0 +1,306 @@
+"""A real HDFS, one NameNode and some DataNodes, in a temporary folder on free ports of loopback.
+
+Its addresses stay the same when a node is started again. The settings make death noticed within
+seconds instead of minutes; nothing else differs from a cluster's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.request
+import uuid
+from pathlib import Path
+from typing import Any
+
+from hdfs_native import Client, WriteOptions
+
+from tests.services.jars import jars
+from tests.services.ports import free_ports
+
+POM = Path(__file__).with_name("hdfs.pom.xml")
+START_S = 60.0
+STOP_S = 20.0
+
+_NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
+_DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
+
+_COMMON = {
+    "dfs.permissions.enabled": "false",
+    "dfs.blocksize": "1048576",
+    "dfs.namenode.fs-limits.min-block-size": "4096",
+    "dfs.namenode.safemode.extension": "0",
+    "dfs.namenode.redundancy.interval.seconds": "1s",
+    "dfs.heartbeat.interval": "1s",
+    "dfs.namenode.heartbeat.recheck-interval": "1000",
+    "dfs.namenode.stale.datanode.interval": "3000",
+    "dfs.namenode.avoid.write.stale.datanode": "true",
+    "dfs.namenode.handler.count": "4",
+    "dfs.datanode.handler.count": "4",
+    "dfs.datanode.du.reserved": "0",
+    "dfs.blockreport.initialDelay": "0",
+    "dfs.blockreport.intervalMsec": "3000",
+    "ipc.client.connect.max.retries": "1",
+    "ipc.server.listen.queue.size": "128",
+}
+_IMPATIENT = {
+    "dfs.client.failover.max.attempts": "1",
+    "dfs.client.failover.sleep.base.millis": "100",
+    "dfs.client.failover.sleep.max.millis": "100",
+}
+_LOG4J = """\
+log4j.rootLogger=INFO,console
+log4j.appender.console=org.apache.log4j.ConsoleAppender
+log4j.appender.console.layout=org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
+"""
+# The jars hold no web pages, and a NameNode does not start without these folders.
+_WEB_APPS = ("hdfs", "datanode", "secondary", "static")
+
+
+class _Node:
+    """One process of the service, killed and started again by tests."""
+
+    def __init__(self, folder: Path, main: str, settings: dict[str, str]) -> None:
+        self._main = main
+        self._conf = folder / "conf"
+        self._log = folder / "log.txt"
+        self._conf.mkdir(parents=True)
+        for name in _WEB_APPS:
+            (self._conf / "webapps" / name / "WEB-INF").mkdir(parents=True)
+            (self._conf / "webapps" / name / "WEB-INF" / "web.xml").write_text("<web-app/>")
+        (self._conf / "log4j.properties").write_text(_LOG4J)
+        write_configuration(self._conf / "core-site.xml", settings)
+        write_configuration(self._conf / "hdfs-site.xml", settings)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, *arguments: str) -> None:
+        with open(self._log, "ab") as log:
+            subprocess.run(
+                self._java(*arguments), check=True, timeout=START_S, stdout=log, stderr=log
+            )
+
+    def start(self) -> None:
+        assert self._process is None
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                self._java(), stdout=log, stderr=log, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(STOP_S)
+        self._process = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def told(self) -> str:
+        return self._log.read_text()[-3000:]
+
+    def _java(self, *arguments: str) -> list[str]:
+        home = os.environ.get("JAVA_HOME")
+        java = os.path.join(home, "bin", "java") if home else "java"
+        classes = os.pathsep.join([str(self._conf), os.path.join(str(jars(POM)), "*")])
+        small = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        return [java, *small, "-cp", classes, self._main, *arguments]
+
+
+class Hdfs:
+    """One HDFS.
+
+    Args:
+        folder: An empty folder for its configuration and its data.
+        data_nodes: How many DataNodes.
+        replication: Copies of each block that a client asks for by default.
+    """
+
+    def __init__(self, folder: Path, data_nodes: int = 1, replication: int = 1) -> None:
+        port, web_port, *others = free_ports(2 + 3 * data_nodes)
+        self.address = f"hdfs://127.0.0.1:{port}"
+        self._name_web = f"127.0.0.1:{web_port}"
+        self._data_webs: list[str] = []
+        common = {
+            **_COMMON,
+            "fs.defaultFS": self.address,
+            "hadoop.tmp.dir": str(folder / "tmp"),
+            "dfs.replication": str(replication),
+        }
+        self._name_node = _Node(
+            folder / "name-node",
+            _NAME_NODE,
+            {
+                **common,
+                "dfs.namenode.name.dir": str(folder / "names"),
+                "dfs.namenode.rpc-address": f"127.0.0.1:{port}",
+                "dfs.namenode.http-address": f"127.0.0.1:{web_port}",
+            },
+        )
+        self._data_nodes = []
+        for number in range(data_nodes):
+            data, ipc, web = others[3 * number : 3 * number + 3]
+            self._data_webs.append(f"127.0.0.1:{web}")
+            self._data_nodes.append(
+                _Node(
+                    folder / f"data-node-{number}",
+                    _DATA_NODE,
+                    {
+                        **common,
+                        "dfs.datanode.data.dir": str(folder / f"data-{number}"),
+                        "dfs.datanode.address": f"127.0.0.1:{data}",
+                        "dfs.datanode.ipc.address": f"127.0.0.1:{ipc}",
+                        "dfs.datanode.http.address": f"127.0.0.1:{web}",
+                    },
+                )
+            )
+        self.conf_dir = folder / "client"
+        self.conf_dir.mkdir()
+        client = {"fs.defaultFS": self.address, "dfs.replication": str(replication)}
+        write_configuration(self.conf_dir / "core-site.xml", client)
+        write_configuration(self.conf_dir / "hdfs-site.xml", client)
+        self._name_node.run("-format", "-nonInteractive")
+
+    def start(self) -> None:
+        """Start all nodes and wait until files can be written."""
+        self._name_node.start()
+        for node in self._data_nodes:
+            node.start()
+        self.wait_until_writable()
+
+    def stop(self) -> None:
+        """Kill what runs: the data is not needed any more."""
+        for node in (self._name_node, *self._data_nodes):
+            if node.is_running:
+                node.kill()
+
+    def mend(self) -> None:
+        """Start again what was killed, and wait until files can be written."""
+        dead = [node for node in (self._name_node, *self._data_nodes) if not node.is_running]
+        for node in dead:
+            node.start()
+        if dead:
+            self.wait_until_writable()
+
+    def kill_name_node(self) -> None:
+        """Kill the NameNode with SIGKILL."""
+        self._name_node.kill()
+
+    def start_name_node(self) -> None:
+        """Start the NameNode again; returns at once."""
+        self._name_node.start()
+
+    def kill_data_node(self, number: int) -> None:
+        """Kill a DataNode with SIGKILL."""
+        self._data_nodes[number].kill()
+
+    def start_data_node(self, number: int) -> None:
+        """Start a DataNode again; returns at once."""
+        self._data_nodes[number].start()
+
+    # -- what tests do with it -------------------------------------------------------------------
+
+    def client(self, config: dict[str, str] | None = None) -> Client:
+        """Return a client of it that has nothing of the environment's configuration."""
+        return Client(
+            self.address, config={**_IMPATIENT, **(config or {})}, config_dir=str(self.conf_dir)
+        )
+
+    def new_folder(self) -> str:
+        """Return the address of a folder that is not there yet, of a name of its own."""
+        return f"{self.address}/{uuid.uuid4().hex[:8]}"
+
+    def write(
+        self, address: str, data: bytes, at_s: float | None = None, *, overwrite: bool = False
+    ) -> None:
+        """Write a whole file: under a hidden name, then renamed.
+
+        Args:
+            address: Its address; missing folders are made.
+            data: What it holds.
+            at_s: When it was modified; None for now.
+            overwrite: There may be one of that name.
+        """
+        path = self.path(address)
+        folder, _, name = path.rpartition("/")
+        client = self.client()
+        client.mkdirs(folder, create_parent=True)
+        with client.create(f"{folder}/.{name}") as file:
+            file.write(data)
+        if at_s is not None:
+            client.set_times(f"{folder}/.{name}", round(at_s * 1000), round(at_s * 1000))
+        client.rename(f"{folder}/.{name}", path, overwrite)
+
+    def path(self, address: str) -> str:
+        """Return the path in an address of this HDFS."""
+        assert address.startswith(self.address)
+        return address.removeprefix(self.address)
+
+    def set_space_quota(self, path: str, size: int) -> None:
+        """Bound the bytes below a folder; -1 for no bound."""
+        # The client cannot; the administrator's command can.
+        command = "-clrSpaceQuota" if size < 0 else "-setSpaceQuota"
+        values = [] if size < 0 else [str(size)]
+        self._admin(command, *values, path)
+
+    def set_safe_mode(self, on: bool) -> None:
+        """Let the NameNode refuse changes, or take them again."""
+        self._admin("-safemode", "enter" if on else "leave")
+
+    def _admin(self, *arguments: str) -> None:
+        node = self._name_node
+        classes = os.pathsep.join([str(self.conf_dir), os.path.join(str(jars(POM)), "*")])
+        main = "org.apache.hadoop.hdfs.tools.DFSAdmin"
+        command = [node._java()[0], "-cp", classes, main, *arguments]
+        subprocess.run(command, check=True, timeout=START_S, capture_output=True)
+
+    def wait_until_writable(self) -> None:
+        """Wait until all nodes that run are known and a file can be written."""
+        nodes = [self._name_node, *self._data_nodes]
+        end = time.monotonic() + START_S
+        while True:
+            try:
+                self._check_data_nodes()
+                client = self.client()
+                probe = f"/.probe-{uuid.uuid4().hex}"
+                with client.create(probe, WriteOptions(replication=len(self._data_nodes))) as file:
+                    file.write(b"probe")
+                client.delete(probe)
+                return
+            except Exception as error:
+                dead = [node for node in nodes if not node.is_running]
+                if time.monotonic() > end or self._name_node in dead:
+                    told = "\n".join(node.told() for node in nodes)
+                    raise AssertionError(f"HDFS does not come up: {told}") from error
+                time.sleep(0.1)
+
+    def _check_data_nodes(self) -> None:
+        """Raise unless all DataNodes are with the NameNode; a file on another takes long."""
+        facts = _bean(self._name_web, "NameNode,name=FSNamesystem")
+        if facts["NumLiveDataNodes"] < len(self._data_webs) or facts["StaleDataNodes"]:
+            raise LookupError("the NameNode does not hear of all DataNodes")
+        # It may not have noticed yet that one was killed.
+        for web in self._data_webs:
+            actors = json.loads(_bean(web, "DataNode,name=DataNodeInfo")["BPServiceActorInfo"])
+            if [actor["ActorState"] for actor in actors] != ["RUNNING"]:
+                raise LookupError(f"the DataNode at {web} is not registered")
+
+
+def _bean(web: str, name: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://{web}/jmx?qry=Hadoop:service={name}", timeout=5) as answer:
+        found: dict[str, Any] = json.load(answer)["beans"][0]
+    return found
+
+
+def write_configuration(path: Path, settings: dict[str, str]) -> None:
+    """Write a configuration file of Hadoop."""
+    lines = "".join(
+        f"<property><name>{name}</name><value>{value}</value></property>\n"
+        for name, value in settings.items()
+    )
+    path.write_text(f'<?xml version="1.0"?>\n<configuration>\n{lines}</configuration>\n')

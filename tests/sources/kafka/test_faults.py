@@ -1,0 +1,201 @@
+"""Brokers and drivers that die, and connections that must be earned; counts are exact."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.sources.kafka import ConsumerStrategies, KafkaReceiver, KafkaUnavailableError
+from penstock.sources.kafka.engines import ENGINES
+from penstock.wire.messages import ReportError, StopReceiver
+from tests.receiver.conftest import run, shared, tracker
+from tests.receiver.running import Running, Tracker
+from tests.services.kafka import PASSWORD, USER, Broker, Kafka
+from tests.sources.kafka.cluster import Cluster, cluster
+from tests.sources.kafka.running import Direct, numbers, params, subscribe
+from tests.streaming.batches import batches
+from tests.system.running import settings
+
+__all__ = ["run", "shared", "tracker"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+WAIT_S = 90.0
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def three(own: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    # `own` tells whether there are jars.
+    with cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+def test_a_leader_that_is_killed_loses_nothing_and_doubles_nothing(
+    sc: Any, three: Cluster, run: Callable[..., Running], tracker: Tracker
+) -> None:
+    """Both clients read the topic by direct streams, and a receiver does, when its leader dies."""
+    topic = three.brokers[0].create_topic(2, min_insync_replicas="2")
+    three.sent = 0
+    given = {"bootstrap.servers": three.address, "auto.offset.reset": "earliest"}
+    receiver = KafkaReceiver([topic], {**given, "group.id": f"g-{topic}"})
+    running = run(receiver)
+    with batches(sc) as program:
+        directs = []
+        for engine in ENGINES:
+            own = {**given, "penstock.engine": engine}
+            directs.append(Direct(program, ConsumerStrategies.Subscribe([topic], own)))
+        three.send(topic, 0, 1000)
+        three.send(topic, 1, 1000)
+        program.run(1)
+        tracker.wait_for_records(2000)
+        leader = three.leader(topic, 0)
+        leader.kill()
+        try:
+            # The producer waits until another broker leads.
+            three.send(topic, 0, 1000)
+            three.send(topic, 1, 1000)
+            _until(lambda: program.run(1), lambda: all(len(d.values()) >= 4000 for d in directs))
+            found = tracker.wait_for_records(4000)
+        finally:
+            leader.start()
+        three.send(topic, 0, 500)
+        _until(lambda: program.run(1), lambda: all(len(d.values()) >= 4500 for d in directs))
+        found = tracker.wait_for_records(4500)
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert sorted(int(value) for value in found) == list(range(4500))
+    for direct in directs:
+        assert sorted(direct.values()) == list(range(4500))
+
+
+def test_a_driver_that_is_killed_reads_the_same_ranges_again(
+    started: Kafka, tmp_path: Path
+) -> None:
+    topic = started.create_topic(2)
+    results = tmp_path / "results"
+    results.mkdir()
+    given = {
+        "topic": topic,
+        "params": params(started),
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "results": str(results),
+    }
+    for partition in range(2):
+        started.send(topic, partition, numbers(partition * 5000, partition * 5000 + 5000))
+    for attempt in range(2):
+        program = _program(given)
+        try:
+            enough = 2 if attempt == 0 else 5
+            _until(lambda: time.sleep(0.05), lambda e=enough: len(_complete(results)) >= e)
+        finally:
+            os.killpg(program.pid, signal.SIGKILL)
+            program.wait(30)
+    by_batch: dict[str, Any] = {}
+    for path in _complete(results):
+        batch = path.name.split("-")[0]
+        found = json.loads(path.read_text())
+        # A batch that both drivers ran had the same records both times.
+        assert by_batch.setdefault(batch, found) == found
+    read = [number for _, values in by_batch.values() for number in values]
+    assert len(read) == len(set(read))
+    ranges = sorted(tuple(each) for found, _ in by_batch.values() for each in found)
+    for partition in range(2):
+        # They join without a gap from the first record on.
+        own = [each for each in ranges if each[1] == partition and each[3] > each[2]]
+        assert [each[2] for each in own] == [0, *(each[3] for each in own[:-1])]
+
+
+def test_a_message_of_ten_megabytes_is_read_among_small_ones(sc: Any, broker: Kafka) -> None:
+    topic = broker.create_topic(max_message_bytes=str(12 << 20))
+    large = b"x" * (10 << 20)
+    producer = broker.producer(max_request_size=12 << 20)
+    for value in (b"1", large, b"2"):
+        producer.send(topic, value, partition=0)
+    producer.close()
+    with batches(sc) as program:
+        found: list[Any] = []
+        direct = Direct(program, subscribe(broker, topic))
+        direct.stream.map(lambda each: (each.value[:1], len(each.value))).foreachRDD(
+            lambda rdd: found.extend(rdd.collect())
+        )
+        program.run(1)
+    assert found == [(b"1", 1), (b"x", 10 << 20), (b"2", 1)]
+
+
+def test_tls_and_sasl_are_handed_to_the_client_and_a_wrong_password_is_told_without_it(
+    sc: Any, mortal: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = mortal.create_topic()
+    mortal.send(topic, 0, numbers(0, 10))
+    caplog.set_level(logging.DEBUG)
+    secure = {
+        "bootstrap.servers": mortal.secure_address,
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(mortal.certificate),
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": USER,
+    }
+    with batches(sc) as program:
+        strategy = subscribe(mortal, topic, **secure, **{"sasl.password": PASSWORD})
+        direct = Direct(program, strategy)
+        program.run(1)
+    assert direct.values() == list(range(10))
+    timeout = {"spark.penstock.kafka.brokerTimeout": "3s"}
+    with settings(sc, timeout), batches(sc) as program:
+        wrong = {"sasl.password": "another-of-mine"}
+        Direct(program, subscribe(mortal, topic, **secure, **wrong))
+        with pytest.raises(KafkaUnavailableError, match="security settings") as raised:
+            program.start()
+    told = f"{caplog.text} {raised.value!r} {raised.value.__cause__!r}"
+    assert "of-mine" not in told
+    if mortal.engine == "confluent-kafka":
+        # The other one does not say more than that there is no answer.
+        assert "Authentication failed" in str(raised.value)
+
+
+def test_a_record_whose_function_raises_is_dropped_and_told(
+    run: Callable[..., Running], tracker: Tracker, started: Kafka
+) -> None:
+    topic = started.create_topic()
+    started.send(topic, 0, [b"poison" if each == 3 else b"%d" % each for each in range(10)])
+    given = {**params(started), "group.id": f"g-{topic}"}
+    run(KafkaReceiver([topic], given, lambda record: int(record.value)))
+    found = tracker.wait_for_records(9)
+    assert [int(value) for value in found] == [each for each in range(10) if each != 3]
+    tracker.wait_for_count(ReportError, 1)
+    (report,) = tracker.of(ReportError)
+    assert f"A record of {topic} 0 at 3 is dropped" in report.message
+
+
+def _program(given: dict[str, Any]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.sources.kafka.recoverable", json.dumps(given)]
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _complete(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.suffix != ".part"]
+
+
+def _until(step: Callable[[], Any], holds: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end_s, "it did not come about"
+        step()
