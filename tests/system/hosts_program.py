@@ -53,29 +53,32 @@ def read(records: Iterable[Any]) -> Iterator[tuple[str, list[int]]]:
     yield os.environ[HOST_VARIABLE], [int(record) for record in records]
 
 
-def wait_for_removal(folder: str, names: Iterable[str]) -> Iterator[Any]:
+def wait_for_removal(host: str, path: str, _: Iterable[Any]) -> Iterator[bool]:
     """Runs in a task: holds its core while the file is there (each host has its own)."""
-    (name,) = names
-    path = os.path.join(folder, name)
+    if os.environ[HOST_VARIABLE] != host:
+        return iter((False,))
     with open(path, "w"):
         pass
     pause = threading.Event()
     while os.path.exists(path):
         pause.wait(0.05)
-    return iter(())
+    return iter((True,))
 
 
-def occupy(sc: SparkContext, host: str, folder: str) -> None:
-    rdd = SparkCluster(sc).placed(OCCUPIED, [[HostLocation(host)] for _ in OCCUPIED])
-    rdd.mapPartitions(functools.partial(wait_for_removal, folder)).count()
+def occupy(sc: SparkContext, host: str, path: str) -> None:
+    """Hold one core; a place is only a wish, so it may take more than one try."""
+    rdd = SparkCluster(sc).placed([0], [[HostLocation(host)]])
+    while rdd.mapPartitions(functools.partial(wait_for_removal, host, path)).collect() != [True]:
+        pass
 
 
 def obey(ssc: StreamingContext, data: str) -> None:
     for line in sys.stdin:
         command, _, host = line.strip().partition(" ")
         if command == "occupy":
-            job = threading.Thread(target=occupy, args=(ssc.sparkContext, host, data), daemon=True)
-            job.start()
+            for name in OCCUPIED:
+                arguments = (ssc.sparkContext, host, os.path.join(data, name))
+                threading.Thread(target=occupy, args=arguments, daemon=True).start()
         else:
             ssc.stop(stopSparkContext=True, stopGraceFully=True)
             say("ended")
@@ -104,7 +107,7 @@ def main(config: dict[str, Any]) -> None:
         conf.set(key, value)
     sc = SparkContext(conf=conf)
     sc.setLogLevel("OFF")
-    ssc = StreamingContext(sc, 1)
+    ssc = StreamingContext(sc, config["batch_s"])
     ssc.addStreamingListener(Tell())
     for number, address in enumerate(config["feeders"]):
         receiver = NumberedLines(tuple(address), positions=True)

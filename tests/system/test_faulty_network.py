@@ -40,8 +40,8 @@ from tests.tracker.ledger_cases import block
 
 WAIT_S = 30.0
 ATTEMPT = "0123456789abcdef" * 2
-QUICK = WireOptions(heartbeat_interval_s=0.2, dead_after_s=1.0, authentication_timeout_s=1.0)
-"""A link is given up after a second, so that no test waits for long."""
+QUICK = WireOptions(heartbeat_interval_s=0.1, dead_after_s=0.5, authentication_timeout_s=1.0)
+"""A link is given up after half a second, so that no test waits for long."""
 
 
 class Ledger:
@@ -134,7 +134,7 @@ def test_an_ask_into_silence_ends_in_its_time(
     message = AddBlock(0, ATTEMPT, tuple(some_blocks(ledger, 1)))
     proxy.become(Fault.SILENT)
     with pytest.raises(AskTimeoutError, match="AddBlock"):
-        client.ask(message, 0.5)
+        client.ask(message, 0.2)
     proxy.become(Fault.NONE)
     # The block may be there by now; to add it again is safe.
     assert client.ask(message) == Ok()
@@ -153,7 +153,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
         made.close()
 
 
-PAYLOAD = os.urandom(4 << 20)
+PAYLOAD = os.urandom(2 << 20)
 
 
 def fetched(
@@ -193,7 +193,7 @@ def test_a_fetch_from_a_silent_host_ends_in_its_time_and_says_from_where(
 
         def fetch() -> None:
             try:
-                fetched(host, block, proxy.address, 1.0 if is_half_open else 0.5)
+                fetched(host, block, proxy.address, 0.5 if is_half_open else 0.3)
             except ConnectionLostError as error:
                 errors.append(error)
 

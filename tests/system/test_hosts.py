@@ -39,7 +39,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostCluster]:
 
 @contextmanager
 def program(
-    cluster: HostCluster, folder: Path
+    cluster: HostCluster, folder: Path, *, batch_s: int
 ) -> Iterator[tuple[DriverProcess, tuple[Feeder, Feeder]]]:
     """Run a program with two receivers on the hosts."""
     with ExitStack() as stack:
@@ -48,6 +48,7 @@ def program(
             "master": cluster.master,
             "driver": cluster.driver_address,
             "data": str(cluster.data / folder.name),
+            "batch_s": batch_s,
             "feeders": [feeder.address for feeder in feeders],
         }
         driver = stack.enter_context(
@@ -102,7 +103,7 @@ def assert_exact(driver: DriverProcess, feeders: Sequence[Feeder]) -> None:
 def test_receivers_are_spread_and_blocks_are_read_where_they_lie_or_by_the_network(
     cluster: HostCluster, tmp_path: Path
 ) -> None:
-    with program(cluster, tmp_path) as (driver, feeders):
+    with program(cluster, tmp_path, batch_s=1) as (driver, feeders):
         for feeder in feeders:
             feeder.await_acknowledged(2000)
         first, second = (host_of(feeder, cluster) for feeder in feeders)
@@ -111,10 +112,11 @@ def test_receivers_are_spread_and_blocks_are_read_where_they_lie_or_by_the_netwo
         driver.wait_for("read", all_were_read_on(second, second))
         # With no core left there, its blocks can only be read on the other host.
         tell(driver, f"occupy {first.address}")
+        held = [cluster.data_of(first) / tmp_path.name / name for name in OCCUPIED]
+        await_that("its cores are held", lambda: all(path.exists() for path in held))
         driver.wait_for("read", all_were_read_on(second, first))
-
-        for name in OCCUPIED:
-            (cluster.data_of(first) / tmp_path.name / name).unlink()
+        for path in held:
+            path.unlink()
 
         # The executor is killed; the host and its block server live.
         os.kill(executor_of(feeders[1].pids[-1]), signal.SIGKILL)
@@ -127,7 +129,8 @@ def test_receivers_are_spread_and_blocks_are_read_where_they_lie_or_by_the_netwo
 def test_a_host_that_is_cut_off_loses_nothing_and_one_that_is_lost_is_named(
     cluster: HostCluster, tmp_path: Path
 ) -> None:
-    with program(cluster, tmp_path) as (driver, feeders):
+    # Long batches, so that few are waiting when the host is lost, and fail one by one.
+    with program(cluster, tmp_path, batch_s=2) as (driver, feeders):
         await_processed(driver, feeders)
         cut = host_of(feeders[0], cluster)
         cut.cut_off()
