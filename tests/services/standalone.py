@@ -88,8 +88,8 @@ class StandaloneCluster:
                 self.state()
                 if condition():
                     return
-            except OSError:
-                pass
+            except (OSError, ValueError):
+                pass  # It does not listen yet, or has only its page for people yet.
             if time.monotonic() > end_s or any(p.poll() is not None for p in self._processes):
                 told = [log.read_text()[-1500:] for log in self._folder.glob("*.log")]
                 raise AssertionError(f"the cluster does not come up: {told}")
