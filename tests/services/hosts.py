@@ -214,7 +214,8 @@ class HostCluster:
         end_s = time.monotonic() + START_S
         pause = threading.Event()
         while True:
-            with contextlib.suppress(OSError):
+            # Before its page for programs it has one for people.
+            with contextlib.suppress(OSError, ValueError):
                 if len(self.state()["workers"]) == workers:
                     return
             if time.monotonic() > end_s or any(p.poll() is not None for p in self._processes):
