@@ -119,7 +119,7 @@ def start_block_server(launch: ReceiverLaunch) -> None:
             tls=launch.tls,
             tracker_address=launch.tracker_address,
             host=host_name(executor_id(), launch.executor_hosts),
-            # Beside the logs, not among them.
+            # Beside the logs, not among them: the folder of the logs may be shared.
             scratch_folder=os.path.dirname(launch.folder_of_host),
             block_log_root=launch.folder_of_host,
             memory_folder=launch.settings.memory_dir,

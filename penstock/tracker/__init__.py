@@ -21,8 +21,8 @@ Layout:
 - ``receiver_scheduling_policy``, ``task_location``: where receivers should run.
 - ``receiver_tracking_info``: the states of a receiver. ``_restart_backoff``: when to start again.
 - ``_receivers``: all of them, under one lock. ``_receiver_jobs``: the Spark job of each, in a
-  thread of its own. ``_receiver_task``: what that job runs in the executor. ``cluster``: what
-  is asked of Spark.
+  thread of its own, whose task is `penstock.receiver.run_receiver`. ``cluster``: what is asked of
+  Spark.
 - ``_endpoint``: the messages. ``_control``: what is done with them, and what is said of hosts that
   are out of reach. ``_block_servers``: who serves which host's blocks.
   ``_shared_logs``: deletes what ended receivers left on HDFS.

@@ -7,13 +7,13 @@ import threading
 import traceback
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from penstock.errors import PenstockError
-from penstock.receiver import ReceiverFailedError, ReceiverLaunch
+from penstock.receiver import ReceiverFailedError, ReceiverLaunch, run_receiver
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._listeners import Listeners
 from penstock.tracker._receiver_jobs import Launch, Next
-from penstock.tracker._receiver_task import ReceiverTask
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._shared_logs import SharedLogs
 from penstock.tracker.cluster import Cluster, TaskEnd
@@ -46,7 +46,6 @@ class ReceiverStarts:
         block_servers: BlockServers,
         shared_logs: SharedLogs,
         listeners: Listeners,
-        remove_files: bool,
         is_started: Callable[[], bool],
     ) -> None:
         """Make it.
@@ -61,7 +60,6 @@ class ReceiverStarts:
             block_servers: The block servers.
             shared_logs: The logs on HDFS, if they are there.
             listeners: Are told of receivers.
-            remove_files: Whether blocks are of no use when the driver is gone.
             is_started: Whether the tracker runs and does not stop yet.
         """
         self._launches = launches
@@ -71,7 +69,6 @@ class ReceiverStarts:
         self._block_servers = block_servers
         self._shared_logs = shared_logs
         self._listeners = listeners
-        self._remove_files = remove_files
         self._is_started = is_started
         self._policy = ReceiverSchedulingPolicy()
         self._lock = threading.Lock()
@@ -94,7 +91,7 @@ class ReceiverStarts:
         hosts = {executor.executor_id: executor.host for executor in executors}
         launch = self._launches[stream_id](attempt, hosts)
         self._receivers.schedule(stream_id, attempt, places)
-        return Launch(attempt, ReceiverTask(launch, self._remove_files), places)
+        return Launch(attempt, partial(run_receiver, launch), places)
 
     def _warn_of_few_slots(self) -> None:
         """Tell when the executors that are left have no room for batches beside the receivers."""

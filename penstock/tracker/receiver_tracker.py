@@ -135,7 +135,8 @@ class ReceiverTracker:
         self._sync = sync
         self._listeners = Listeners(events)
         self._clock = clock or SystemClock()
-        self._remove_files = remove_files
+        # What lies on each host beside logs on HDFS is of use to nobody after this run.
+        self._remove_files = remove_files or self._host_root != block_log_root
         self._keep_batches = keep_batches
         self._blocks_outlive_run = blocks_outlive_run
         self._lost_attempts: frozenset[str] = frozenset()
@@ -228,9 +229,7 @@ class ReceiverTracker:
             endpoint, self._endpoint = self._endpoint, None
         try:
             if endpoint is not None:
-                # What lies on each host beside logs on HDFS is of use to nobody.
-                remove = self._remove_files or self._host_root != self._block_log_root
-                self._block_servers.stop(remove)
+                self._block_servers.stop(self._remove_files)
                 endpoint.stop()
         finally:
             if self._ledger is not None:
@@ -373,8 +372,6 @@ class ReceiverTracker:
             block_servers=self._block_servers,
             shared_logs=self._shared_logs,
             listeners=self._listeners,
-            # On each host there is then nothing that a driver after this one could read.
-            remove_files=self._remove_files or self._host_root != self._block_log_root,
             is_started=self._is_started,
         )
         settings = self._settings
@@ -409,6 +406,7 @@ class ReceiverTracker:
                 self._receiver_objects[stream_id].storageLevel
             ),
             executor_hosts=hosts,
+            remove_at_lease_end=self._remove_files,
             shared_rate=self._shared_rate,
         )
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +196,8 @@ class ThreadCluster:
         task: Callable[[], None],
         locations: Sequence[TaskLocation],
     ) -> TaskEnd:
-        attempt = Attempt(task.launch, locations)  # type: ignore[attr-defined]  # a ReceiverTask
+        assert isinstance(task, partial)
+        attempt = Attempt(task.args[0], locations)
         self._running[tag] = attempt
         self._attempts.put(attempt)
         return attempt.end.result()
