@@ -128,6 +128,7 @@ class HdfsAppendFile:
         DataNode that did not answer, the client would wait for ever: then the write has failed.
         """
         end_s = time.monotonic() + self._fs.patience_s
+        may_be_back = True
         while True:
             try:
                 self._call(self._writer.hsync, size)
@@ -135,8 +136,13 @@ class HdfsAppendFile:
                 if time.monotonic() > end_s:
                     raise
                 if not error.by_name_node and self._fs.answers():
-                    raise
-                self._fs.wait_until_it_answers()
+                    # Who refused was the NameNode, which is back since, or else refuses again.
+                    if not (error.is_refusal and may_be_back):
+                        raise
+                    may_be_back = False
+                else:
+                    may_be_back = True
+                    self._fs.wait_until_it_answers()
             else:
                 return
 
