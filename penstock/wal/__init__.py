@@ -43,6 +43,25 @@ written. A bad place where sequence s should be is damage if any valid record be
 segment or a later one, knows s as committed; else it was never acknowledged and is a torn tail.
 This needs no order among unforced writes.
 
+Encryption of what lies on the disk
+-----------------------------------
+
+With a cipher (`EncryptionKey.cipher`) the payloads of a log's records are encrypted, by AES-256-GCM
+with a key of each segment that is derived from one master key (`penstock.wal._encryption` has the
+details). What must hold:
+
+- No key is written anywhere, in no form. The header of a segment has the id of its master key, so
+  that another one is told from damage.
+- A record decrypts in its own place only: log, segment, sequence and kind are bound to it. No nonce
+  is used twice with a key, whatever fails or crashes.
+- Checksums are over what lies on the disk. `check`, `repair`, `remove_log` and the cleaning need no
+  key. What is damaged is an error as ever; so is a record whose checksum is right and that does not
+  decrypt.
+- A log is encrypted throughout or not at all: a reader with a cipher takes no record in clear, and
+  the reverse. What does not fit is an error when its first record is read, and changes nothing.
+- Whoever can write to the folder can still take things away, whole segments or the last records, or
+  put back what was there before.
+
 Usage::
 
     with LogWriter.create(folder) as log:
@@ -56,8 +75,11 @@ from __future__ import annotations
 
 from penstock.wal._addresses import is_on_hdfs, locate, normal_address
 from penstock.wal._check import LogReport, SegmentReport, check, remove_log, repair
+from penstock.wal._encryption import TAG_SIZE, EncryptionKey, LogCipher
 from penstock.wal._errors import (
     CorruptRecordError,
+    EncryptionMismatchError,
+    EncryptionNotInstalledError,
     LogClosedError,
     LogFolderInUseError,
     LogFullError,
@@ -69,6 +91,7 @@ from penstock.wal._errors import (
     UnsupportedAddressError,
     UnwritableFolderError,
     WalError,
+    WrongKeyError,
 )
 from penstock.wal._filesystem import AppendFile, FileSystem, FolderLock, ReadFile
 from penstock.wal._hdfs import HdfsFileSystem
@@ -81,12 +104,17 @@ from penstock.wal._writer import LogWriter
 
 __all__ = [
     "RECORD_HEADER_SIZE",
+    "TAG_SIZE",
     "AppendFile",
     "CorruptRecordError",
+    "EncryptionKey",
+    "EncryptionMismatchError",
+    "EncryptionNotInstalledError",
     "FileSystem",
     "FolderLock",
     "HdfsFileSystem",
     "LocalFileSystem",
+    "LogCipher",
     "LogClosedError",
     "LogFolderInUseError",
     "LogFullError",
@@ -109,6 +137,7 @@ __all__ = [
     "UnsupportedAddressError",
     "UnwritableFolderError",
     "WalError",
+    "WrongKeyError",
     "check",
     "is_on_hdfs",
     "locate",

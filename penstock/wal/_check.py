@@ -34,6 +34,7 @@ class SegmentReport:
         end: Offset behind the last record; the size when the header is unreadable.
         torn: A record that was never acknowledged lies behind it.
         damages: Committed records that are not readable.
+        key_id: The id of the key that it is encrypted with, empty when it is not.
     """
 
     number: int
@@ -46,6 +47,7 @@ class SegmentReport:
     end: int
     torn: bool
     damages: tuple[CorruptRecordError, ...]
+    key_id: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class LogReport:
 
 
 def check(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
-    """Read every byte of a log and report. Changes nothing.
+    """Read every byte of a log and report. Changes nothing, and needs no key.
 
     Args:
         folder: The log's folder.
@@ -87,7 +89,7 @@ def check(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
         FileNotFoundError: There is no such folder.
     """
     folder = os.path.abspath(folder)
-    reader = LogReader.open(folder, fs=fs)
+    reader = LogReader.open(folder, fs=fs, as_stored=True)
     reports = []
     for info in reader.segments:
         damages: list[CorruptRecordError] = []
@@ -111,6 +113,7 @@ def check(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
                 end=info.size if end is None else end.offset,
                 torn=end is not None and end.torn,
                 damages=tuple(damages),
+                key_id=info.key_id,
             )
         )
     return LogReport(folder, tuple(reports), tuple(list_names(fs, folder)[1]))

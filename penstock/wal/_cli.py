@@ -107,9 +107,10 @@ def _print_report(report: LogReport) -> None:
             if segment.records
             else "no records"
         )
+        key = f", encrypted with key {segment.key_id.hex()}" if segment.key_id else ""
         print(
             f"segment {segment.number}: {state}, {segment.size} bytes, "
-            f"{segment.records} records, {sequences}"
+            f"{segment.records} records, {sequences}{key}"
         )
         for damage in segment.damages:
             print(f"  damage at offset {damage.offset}: {damage.reason}")
@@ -122,7 +123,8 @@ def _print_report(report: LogReport) -> None:
 
 
 def _dump(fs: FileSystem, folder: str, options: argparse.Namespace) -> int:
-    reader = LogReader.open(folder, fs=fs)
+    reader = LogReader.open(folder, fs=fs, as_stored=True)
+    encrypted = {info.number for info in reader.segments if info.key_id}
     damages: list[CorruptRecordError] = []
     records = (
         reader.records(on_damage=damages.append)
@@ -135,7 +137,9 @@ def _dump(fs: FileSystem, folder: str, options: argparse.Namespace) -> int:
             f"segment {place.segment} offset {place.offset} sequence {record.sequence} "
             f"kind {record.kind} length {len(record.payload)}"
         )
-        if options.payload:
+        if options.payload and place.segment in encrypted:
+            line += " (encrypted)"
+        elif options.payload:
             line += f" {bytes(record.payload[:_PREVIEW_BYTES])!r}"
         print(line)
     for damage in damages:

@@ -6,6 +6,8 @@ from penstock.errors import PenstockError
 
 __all__ = [
     "CorruptRecordError",
+    "EncryptionMismatchError",
+    "EncryptionNotInstalledError",
     "LogClosedError",
     "LogFolderInUseError",
     "LogFullError",
@@ -17,6 +19,7 @@ __all__ = [
     "UnsupportedAddressError",
     "UnwritableFolderError",
     "WalError",
+    "WrongKeyError",
 ]
 
 
@@ -248,3 +251,62 @@ class MissingClientError(WalError, ImportError):
 
     def __reduce__(self) -> tuple[type[MissingClientError], tuple[str, str, str]]:
         return type(self), self._arguments
+
+
+class EncryptionNotInstalledError(WalError, ImportError):
+    """Encryption was asked for, and the package that does it is not installed in this Python."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "spark.io.encryption.enabled needs the package cryptography in the driver and on every "
+            "host: pip install 'penstock[encryption]'"
+        )
+
+    def __reduce__(self) -> tuple[type[EncryptionNotInstalledError], tuple[()]]:
+        return type(self), ()
+
+
+class EncryptionMismatchError(WalError):
+    """What was written with encryption is read without it, or the reverse. Nothing was changed.
+
+    Attributes:
+        what: What is read: a file, a segment.
+        is_encrypted: Whether that is encrypted.
+    """
+
+    def __init__(self, what: str, is_encrypted: bool) -> None:
+        super().__init__(
+            f"{what} is encrypted, and encryption is off: set spark.io.encryption.enabled=true and "
+            "give the key that it was written with (PENSTOCK_ENCRYPTION_KEY)"
+            if is_encrypted
+            else f"{what} was written without encryption, and encryption is on: go on without it "
+            "(spark.io.encryption.enabled=false, no PENSTOCK_ENCRYPTION_KEY), or begin with an "
+            "empty folder"
+        )
+        self.what = what
+        self.is_encrypted = is_encrypted
+
+    def __reduce__(self) -> tuple[type[EncryptionMismatchError], tuple[str, bool]]:
+        return type(self), (self.what, self.is_encrypted)
+
+
+class WrongKeyError(WalError):
+    """What is read was encrypted with another key than the one given. Nothing was changed.
+
+    Attributes:
+        what: What is read: a file, a segment.
+        written_with: The id of the key that it was written with.
+        given: The id of the key that was given.
+    """
+
+    def __init__(self, what: str, written_with: bytes, given: bytes) -> None:
+        super().__init__(
+            f"{what} was encrypted with another key (id {written_with.hex()}) than the one that is "
+            f"given (id {given.hex()}): give that one, or begin with an empty folder"
+        )
+        self.what = what
+        self.written_with = written_with
+        self.given = given
+
+    def __reduce__(self) -> tuple[type[WrongKeyError], tuple[str, bytes, bytes]]:
+        return type(self), (self.what, self.written_with, self.given)

@@ -8,29 +8,35 @@ Record header, 64 bytes::
     4  header_crc u32     over bytes 8..64
     8  payload_crc u32    over the payload
     12 kind u16           0xFF00 and above are the log's own
-    14 flags u16          0
-    16 length u64         payload bytes, no padding
+    14 flags u16          1: the payload is encrypted (`penstock.wal._encryption`)
+    16 length u64         payload bytes as they lie there, no padding
     24 sequence u64       1, 2, 3, … per writer
     32 committed u64      highest sequence committed to the policy when this was written
     40 log id 8 bytes     random, one per writer
     48 segment u64        number of its segment
-    56 reserved u64       0
+    56 key salt u64       random, one per segment; 0 when it is not encrypted
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 from crc32c import crc32c
 
-from penstock.wal._errors import CorruptRecordError
+from penstock.wal._errors import CorruptRecordError, EncryptionMismatchError
+
+if TYPE_CHECKING:
+    from penstock.wal._encryption import LogCipher
 
 __all__ = [
+    "FLAG_ENCRYPTED",
     "FORMAT_VERSION",
     "HEADER",
     "INDEX_ENTRY",
+    "KEY_SALT_SIZE",
     "KIND_INDEX",
     "KIND_SEGMENT",
     "LOG_ID_SIZE",
@@ -42,6 +48,7 @@ __all__ = [
     "RecordPlace",
     "SegmentHeader",
     "Trailer",
+    "pack_bound",
     "pack_header",
     "pack_segment_header",
     "pack_trailer",
@@ -56,17 +63,22 @@ FORMAT_VERSION = 1
 RECORD_HEADER_SIZE = 64
 TRAILER_SIZE = 64
 LOG_ID_SIZE = 8
+KEY_SALT_SIZE = 8
 MAGIC = 0x31525350  # b"PSR1" read as a little-endian integer
 _TRAILER_MAGIC = 0x31545350  # b"PST1"
 
 MAX_KIND = 0xFEFF
 KIND_SEGMENT = 0xFFFF
 KIND_INDEX = 0xFFFE
+FLAG_ENCRYPTED = 1
+"""Flag in a record's header."""
 _RECYCLED = 1
-"""Flag in a segment's header."""
+_WITH_KEY_ID = 2
+"""Flags in a segment's header."""
 
 HEADER = struct.Struct("<IIIHHQQQ16sQ")
 _HEADER_BODY = struct.Struct("<IHHQQQ16sQ")
+_HEADER_BOUND = struct.Struct("<HHQQQ16sQ")
 _HEADER_FRONT = struct.Struct("<II")
 _SEGMENT = struct.Struct("<HHIQQQQI")
 _TRAILER = struct.Struct("<IIQQQQ16sQ")
@@ -125,6 +137,7 @@ class SegmentHeader:
         recycled: The file was a segment before: behind its records lie remains of others.
         user_header: Bytes that the log's owner put there.
         size: Bytes of the header in the segment, padding included.
+        key_id: The id of the key that its records are encrypted with, empty when they are not.
     """
 
     number: int
@@ -137,6 +150,7 @@ class SegmentHeader:
     recycled: bool
     user_header: bytes
     size: int
+    key_id: bytes = b""
 
     @property
     def log_id(self) -> bytes:
@@ -178,11 +192,25 @@ def round_up(size: int, alignment: int) -> int:
 
 
 def pack_header(
-    payload_crc: int, kind: int, length: int, sequence: int, committed: int, owner: bytes
+    payload_crc: int,
+    kind: int,
+    length: int,
+    sequence: int,
+    committed: int,
+    owner: bytes,
+    flags: int = 0,
+    key_salt: int = 0,
 ) -> bytes:
     """Return the 64 bytes that stand before a payload."""
-    body = _HEADER_BODY.pack(payload_crc, kind, 0, length, sequence, committed, owner, 0)
+    body = _HEADER_BODY.pack(payload_crc, kind, flags, length, sequence, committed, owner, key_salt)
     return _HEADER_FRONT.pack(MAGIC, crc32c(body)) + body
+
+
+def pack_bound(
+    kind: int, length: int, sequence: int, committed: int, owner: bytes, key_salt: int
+) -> bytes:
+    """Return bytes 12 to 64 of an encrypted record's header, without which it does not decrypt."""
+    return _HEADER_BOUND.pack(kind, FLAG_ENCRYPTED, length, sequence, committed, owner, key_salt)
 
 
 def stamp_record(slot: memoryview, kind: int, payload_length: int, sequence: int) -> None:
@@ -201,20 +229,26 @@ def stamp_record(slot: memoryview, kind: int, payload_length: int, sequence: int
 
 
 def parse_record(
-    buffer: memoryview, *, expected_sequence: int | None = None, verify: bool = True
+    buffer: memoryview,
+    *,
+    expected_sequence: int | None = None,
+    verify: bool = True,
+    cipher: LogCipher | None = None,
 ) -> memoryview:
     """Return the payload of the record that lies at the beginning of `buffer`.
 
     Args:
         buffer: A mapped slot or segment from the record's header on; it may be longer.
         expected_sequence: The sequence that the record must have.
-        verify: Check the payload's CRC too. The header's is always checked.
+        verify: Check the payload's CRC too, and decrypt it. The header's is always checked.
+        cipher: Decrypts it; None: it is not encrypted.
 
     Returns:
-        A view into `buffer`: nothing is copied.
+        A view into `buffer`, nothing is copied; or memory of its own when it was decrypted.
 
     Raises:
         CorruptRecordError: The bytes are not that record.
+        EncryptionMismatchError: It is encrypted without a `cipher`, or not encrypted with one.
     """
     reason, _ = check_header(buffer, expected_sequence)
     if reason is not None:
@@ -225,7 +259,12 @@ def parse_record(
         raise CorruptRecordError(None, 0, f"payload of {fields[5]} bytes is cut short")
     if verify and crc32c(payload) != fields[2]:
         raise CorruptRecordError(None, 0, "payload checksum does not match")
-    return payload
+    if not verify:
+        return payload
+    is_encrypted = bool(fields[4] & FLAG_ENCRYPTED)
+    if is_encrypted is (cipher is None):
+        raise EncryptionMismatchError("a record", is_encrypted)
+    return payload if cipher is None else cipher.open(buffer[:RECORD_HEADER_SIZE], payload)
 
 
 def check_header(
@@ -259,12 +298,13 @@ def pack_segment_header(
     owner: bytes,
     recycled: bool,
     user_header: bytes,
+    key_id: bytes = b"",
 ) -> bytes:
     """Return a segment's first record, padded to the alignment."""
     payload = (
         _SEGMENT.pack(
             FORMAT_VERSION,
-            _RECYCLED if recycled else 0,
+            (_RECYCLED if recycled else 0) | (_WITH_KEY_ID if key_id else 0),
             alignment,
             number,
             previous,
@@ -273,6 +313,7 @@ def pack_segment_header(
             len(user_header),
         )
         + user_header
+        + key_id
     )
     header = pack_header(crc32c(payload), KIND_SEGMENT, len(payload), 0, committed, owner)
     size = round_up(RECORD_HEADER_SIZE + len(payload), alignment)
@@ -306,6 +347,7 @@ def parse_segment_header(buffer: memoryview) -> SegmentHeader:
         recycled=bool(flags & _RECYCLED),
         user_header=bytes(payload[_SEGMENT.size : _SEGMENT.size + user_size]),
         size=round_up(RECORD_HEADER_SIZE + length, alignment),
+        key_id=bytes(payload[_SEGMENT.size + user_size :]) if flags & _WITH_KEY_ID else b"",
     )
 
 

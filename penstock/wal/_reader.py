@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 
+from penstock.wal._encryption import LogCipher
 from penstock.wal._errors import CorruptRecordError, SegmentNotFoundError
 from penstock.wal._filesystem import FileSystem
 from penstock.wal._layout import (
@@ -46,6 +47,7 @@ class SegmentInfo:
         user_header: What the writer was given as `user_header`.
         alignment: Records begin at multiples of this many bytes.
         damage: Why its header is unreadable, None when it is not.
+        key_id: The id of the key that it is encrypted with, empty when it is not.
     """
 
     number: int
@@ -60,6 +62,7 @@ class SegmentInfo:
     user_header: bytes
     alignment: int
     damage: CorruptRecordError | None
+    key_id: bytes = b""
 
 
 class LogReader:
@@ -69,7 +72,14 @@ class LogReader:
     living writer appends to is allowed: what it appends meanwhile may look like a torn tail.
     """
 
-    def __init__(self, fs: FileSystem, folder: str, before: int | None) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        folder: str,
+        before: int | None,
+        cipher: LogCipher | None = None,
+        as_stored: bool = False,
+    ) -> None:
         self._fs = fs
         self._folder = folder
         self._readers: dict[int, SegmentReader] = {}
@@ -80,7 +90,7 @@ class LogReader:
                 break
             path = segment_path(folder, number)
             try:
-                reader = SegmentReader(fs, path, number)
+                reader = SegmentReader(fs, path, number, cipher=cipher, as_stored=as_stored)
             except CorruptRecordError as error:
                 infos.append(_unreadable(path, number, error))
             except FileNotFoundError:
@@ -92,20 +102,34 @@ class LogReader:
         self._segments = tuple(infos)
 
     @classmethod
-    def open(cls, folder: str, *, fs: FileSystem = _LOCAL, before: int | None = None) -> LogReader:
+    def open(
+        cls,
+        folder: str,
+        *,
+        fs: FileSystem = _LOCAL,
+        before: int | None = None,
+        cipher: LogCipher | None = None,
+        as_stored: bool = False,
+    ) -> LogReader:
         """Open a log for reading.
+
+        A segment that is encrypted and should not be, or is not and should be, or has another key,
+        is told when its first record is read: by `EncryptionMismatchError` and `WrongKeyError`.
 
         Args:
             folder: The log's folder.
             fs: Where it lives.
             before: Leave out segments from this number on, such as `LogWriter.first_segment`;
                 on HDFS nobody can read a segment that is being written.
+            cipher: Decrypts the payloads; None: they are in clear.
+            as_stored: Take payloads as they lie there, encrypted or not: for who looks after a
+                log without having its key.
 
         Raises:
             FileNotFoundError: There is no such folder.
             OSError: A segment cannot be read, on HDFS because it is being written (EBUSY).
         """
-        return cls(fs, os.path.abspath(folder), before)
+        return cls(fs, os.path.abspath(folder), before, cipher, as_stored)
 
     def __enter__(self) -> LogReader:
         return self
@@ -144,6 +168,7 @@ class LogReader:
 
         Raises:
             CorruptRecordError: A committed record is not readable. `damages` has all of them.
+            EncryptionMismatchError, WrongKeyError: See `open`.
         """
         damages: list[CorruptRecordError] = []
         for info in self._segments:
@@ -158,6 +183,7 @@ class LogReader:
         Raises:
             SegmentNotFoundError: It was not there when the log was opened.
             CorruptRecordError: A committed record in it is not readable.
+            EncryptionMismatchError, WrongKeyError: See `open`.
         """
         damages: list[CorruptRecordError] = []
         for info in self._segments:
@@ -226,6 +252,7 @@ def read_record(
     *,
     expected_sequence: int | None = None,
     fs: FileSystem = _LOCAL,
+    cipher: LogCipher | None = None,
 ) -> Record:
     """Read one record from a segment, also from one that is still being written.
 
@@ -234,10 +261,12 @@ def read_record(
         offset: `RecordPlace.offset`.
         expected_sequence: `RecordPlace.sequence`: makes sure that it is that record.
         fs: Where the segment lives.
+        cipher: Decrypts it; None: it is in clear.
 
     Raises:
         SegmentNotFoundError: There is no such file.
         CorruptRecordError: No such record is there, or its bytes are damaged.
+        EncryptionMismatchError: It is encrypted without a `cipher`, or not encrypted with one.
     """
     number = segment_number(path)
     try:
@@ -257,7 +286,7 @@ def read_record(
     finally:
         file.close()
     try:
-        payload = parse_record(whole, expected_sequence=expected_sequence)
+        payload = parse_record(whole, expected_sequence=expected_sequence, cipher=cipher)
     except CorruptRecordError as error:
         raise CorruptRecordError(number, offset, error.reason) from error
     _, _, _, kind, _, length, sequence, _, _, _ = HEADER.unpack_from(whole)
@@ -287,6 +316,7 @@ def _info(reader: SegmentReader) -> SegmentInfo:
         user_header=header.user_header,
         alignment=header.alignment,
         damage=None,
+        key_id=header.key_id,
     )
 
 

@@ -9,10 +9,12 @@ import threading
 from collections.abc import Iterable
 
 from penstock.clock import Clock
+from penstock.wal._encryption import LogCipher
 from penstock.wal._filesystem import FileSystem
 from penstock.wal._layout import LOG_ID_SIZE
 from penstock.wal._names import SPARE_SUFFIX, segment_path
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
+from penstock.wal._sealing import LogSealer
 from penstock.wal._segment_writer import SegmentWriter, new_scratch
 
 __all__ = ["SegmentChain"]
@@ -47,6 +49,7 @@ class SegmentChain:
         clock: Clock,
         user_header: bytes,
         next_number: int,
+        cipher: LogCipher | None = None,
     ) -> None:
         self._fs = fs
         self._folder = folder
@@ -58,6 +61,7 @@ class SegmentChain:
         self._highest_begun = 0
         self._direct = options.direct and options.alignment % _DIRECT_ALIGNMENT == 0
         self._scratch = new_scratch()
+        self._sealer = None if cipher is None else LogSealer(cipher)
         # Where segments end in which a failed write may have left something behind.
         self._untrimmed: dict[int, int] = {}
         # Segments that were closed, but not forced.
@@ -101,6 +105,7 @@ class SegmentChain:
             begun_s=self._clock.monotonic_s(),
             user_header=self._user_header,
             scratch=self._scratch,
+            sealer=self._sealer,
         )
         self._highest_begun = number
         with self._lock:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from penstock.wal._errors import CorruptRecordError
+from penstock.wal._encryption import LogCipher
+from penstock.wal._errors import CorruptRecordError, EncryptionMismatchError, WrongKeyError
 from penstock.wal._filesystem import FileSystem, ReadFile
 from penstock.wal._layout import (
+    FLAG_ENCRYPTED,
     HEADER,
     INDEX_ENTRY,
     KIND_INDEX,
@@ -59,10 +61,28 @@ class SegmentEnd:
 
 
 class SegmentReader:
-    """One segment that is being read. Opens its file for each pass and closes it after."""
+    """One segment that is being read. Opens its file for each pass and closes it after.
 
-    def __init__(self, fs: FileSystem, path: str, number: int) -> None:
+    Args:
+        fs: Where it lives.
+        path: Its path.
+        number: Its number.
+        cipher: Decrypts its records; None: they must be in clear.
+        as_stored: Take payloads as they lie there, encrypted or not.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        number: int,
+        *,
+        cipher: LogCipher | None = None,
+        as_stored: bool = False,
+    ) -> None:
         self._fs = fs
+        self._cipher = None if as_stored else cipher
+        self._as_stored = as_stored
         self.path = path
         self.number = number
         file = fs.open(path)
@@ -162,6 +182,8 @@ class SegmentReader:
         mask = self.header.alignment - 1
         file_size = file.size
         stop = void_from if void_from is not None else 1 << 64
+        cipher = self._cipher
+        wanted_flags = 0 if cipher is None else FLAG_ENCRYPTED
         unpack, crc = HEADER.unpack_from, crc32c
         damages: list[CorruptRecordError] = []
         sequence = self.header.first_sequence
@@ -181,7 +203,7 @@ class SegmentReader:
                     if position + body > file_size:
                         reason = "the file ends"
                     break
-                magic, header_crc, payload_crc, kind, _, length, found, _, owner, _ = unpack(
+                magic, header_crc, payload_crc, kind, flags, length, found, _, owner, _ = unpack(
                     data, at
                 )
                 if (
@@ -205,6 +227,15 @@ class SegmentReader:
                     break
                 if sequence >= stop or kind > MAX_KIND:
                     break
+                if flags != wanted_flags and not self._as_stored:
+                    raise EncryptionMismatchError(self.path, bool(flags & FLAG_ENCRYPTED))
+                if cipher is not None:
+                    opened = self._opened(cipher, view[at:body], payload, position + at, damages)
+                    if opened is None:
+                        sequence += 1
+                        at = (end + mask) & ~mask
+                        continue
+                    payload = opened
                 yield Record(
                     kind,
                     sequence,
@@ -230,6 +261,29 @@ class SegmentReader:
             if position >= file_size:
                 ended(SegmentEnd(position, False, False, count, sequence, tuple(damages)))
                 return
+
+    def _opened(
+        self,
+        cipher: LogCipher,
+        header: memoryview,
+        payload: memoryview,
+        offset: int,
+        damages: list[CorruptRecordError],
+    ) -> memoryview | None:
+        """Decrypt a payload; None, and one more damage, when it is not what was written there.
+
+        Its checksum is right, so it is no torn tail.
+
+        Raises:
+            WrongKeyError: It was written with another key.
+        """
+        if self.header.key_id != cipher.key_id:
+            raise WrongKeyError(self.path, self.header.key_id, cipher.key_id)
+        try:
+            return cipher.open(header, payload)
+        except CorruptRecordError as error:
+            damages.append(CorruptRecordError(self.number, offset, error.reason))
+            return None
 
     def _judge(
         self,

@@ -35,6 +35,7 @@ from penstock.wal._layout import (
     segment_owner,
 )
 from penstock.wal._names import NEW_SUFFIX, segment_path
+from penstock.wal._sealing import LogSealer, SegmentSealer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -57,7 +58,14 @@ _ZEROS = bytes(_PAGE)
 
 @dataclass(frozen=True)
 class UnitRecord:
-    """One record of an append, before it has a place."""
+    """One record of an append, before it has a place.
+
+    Attributes:
+        kind: Its kind.
+        buffers: Its payload; nothing when it lies in a slot.
+        length: Bytes of the payload in the segment, so with the tag when it will be encrypted.
+        crc: The CRC-32C of the payload in clear; 0 when that is not needed.
+    """
 
     kind: int
     buffers: tuple[Buffer, ...]
@@ -103,6 +111,7 @@ class SegmentWriter:
         end: int,
         begun_s: float,
         scratch: mmap.mmap,
+        sealer: SegmentSealer | None,
     ) -> None:
         self._fs = fs
         self._file = file
@@ -110,6 +119,7 @@ class SegmentWriter:
         self._capacity = capacity
         self._owner = owner
         self._scratch = scratch
+        self._sealer = sealer
         self._index = bytearray()
         self._file_lock = threading.Lock()
         self._closed = False
@@ -144,6 +154,7 @@ class SegmentWriter:
         begun_s: float,
         user_header: bytes,
         scratch: mmap.mmap,
+        sealer: LogSealer | None,
     ) -> SegmentWriter:
         """Begin a segment: temporary name, header forced, renamed, folder forced.
 
@@ -167,6 +178,7 @@ class SegmentWriter:
             owner=owner,
             recycled=recycled,
             user_header=user_header,
+            key_id=sealer.key_id if sealer else b"",
         )
         needed = len(header) + needed + _index_size(1, alignment)
         try:
@@ -183,6 +195,7 @@ class SegmentWriter:
                 end=len(header),
                 begun_s=begun_s,
                 scratch=scratch,
+                sealer=sealer.segment(number, owner) if sealer else None,
             )
             segment._put(0, [header], sync=False)
             segment.sync()
@@ -247,6 +260,10 @@ class SegmentWriter:
         Returns:
             What to write where, the offset behind it, and the sequence after the last.
         """
+        if self._sealer is not None:
+            return self._sealer.place(
+                units, self.end, self.next_sequence, committed, self._alignment
+            )
         pieces: list[tuple[int, list[Buffer]]] = []
         run: list[Buffer] | None = None
         number, owner, mask = self.number, self._owner, self._alignment - 1

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from crc32c import crc32c
 
 from penstock.clock import Clock, SystemClock
+from penstock.wal._encryption import TAG_SIZE, LogCipher
 from penstock.wal._errors import (
     LogClosedError,
     LogFullError,
@@ -75,6 +76,7 @@ class LogWriter:
         clock: Clock,
         user_header: bytes,
         next_number: int,
+        cipher: LogCipher | None = None,
     ) -> None:
         self._folder = folder
         self._fs = fs
@@ -82,7 +84,8 @@ class LogWriter:
         self._options = options
         self._clock = clock
         self._always = options.sync is SyncPolicy.ALWAYS
-        self._chain = SegmentChain(fs, folder, options, clock, user_header, next_number)
+        self._overhead = 0 if cipher is None else TAG_SIZE
+        self._chain = SegmentChain(fs, folder, options, clock, user_header, next_number, cipher)
         self._turn = threading.Condition()
         self._queue: list[AppendUnit] = []
         self._leader: threading.Thread | None = None
@@ -109,6 +112,7 @@ class LogWriter:
         clock: Clock = _SYSTEM_CLOCK,
         user_header: bytes = b"",
         application: str = "",
+        cipher: LogCipher | None = None,
     ) -> LogWriter:
         """Take a folder for writing and begin a segment in it.
 
@@ -122,6 +126,7 @@ class LogWriter:
             clock: For ages and intervals.
             user_header: Bytes for the header of each segment, as `SegmentInfo.user_header`.
             application: Named in the error of whoever wants the folder meanwhile.
+            cipher: Encrypts the payloads; None: they are written in clear.
 
         Raises:
             LogFolderInUseError: Another living writer has it.
@@ -134,7 +139,7 @@ class LogWriter:
             make_folders(fs, folder)
             lock = lock_folder(fs, folder, application)
             try:
-                writer = cls._begun(folder, fs, lock, options, clock, user_header)
+                writer = cls._begun(folder, fs, lock, options, clock, user_header, cipher)
                 try:
                     # Only now: whoever had the folder before can begin no segment any more.
                     left = [n for n in list_names(fs, folder)[0] if n < writer.first_segment]
@@ -159,13 +164,14 @@ class LogWriter:
         options: LogOptions,
         clock: Clock,
         user_header: bytes,
+        cipher: LogCipher | None,
     ) -> LogWriter:
         """Return a writer with its first segment, behind all that is there."""
         for left in reversed(range(_BEGIN_TRIES)):
             _, unfinished, highest = list_names(fs, folder)
             for name in unfinished:
                 fs.remove(os.path.join(folder, name))
-            writer = cls(folder, fs, lock, options, clock, user_header, highest + 1)
+            writer = cls(folder, fs, lock, options, clock, user_header, highest + 1, cipher)
             try:
                 writer._begin_segment(0)
             except FileExistsError:
@@ -266,7 +272,7 @@ class LogWriter:
         """Append a record that was built in place, without copying it.
 
         The slot must not change before the call returns. Afterwards it holds the record as it
-        lies in the segment (see `parse_record`).
+        lies in the segment (see `parse_record`); of a log that is encrypted, in clear.
 
         Args:
             kind: As for `append`.
@@ -281,16 +287,17 @@ class LogWriter:
         """
         slot = slot.cast("B")
         end = RECORD_HEADER_SIZE + payload_length
-        size = round_up(end, self._options.alignment)
-        if slot.readonly or payload_length < 0 or len(slot) < size:
+        needed = round_up(end, self._options.alignment)
+        if slot.readonly or payload_length < 0 or len(slot) < needed:
             raise ValueError(
-                f"a slot for {payload_length} bytes must be writable and {size} bytes long, "
+                f"a slot for {payload_length} bytes must be writable and {needed} bytes long, "
                 f"not {len(slot)}"
             )
+        size = round_up(end + self._overhead, self._options.alignment)
         if payload_crc is None:
             payload_crc = crc32c(slot[RECORD_HEADER_SIZE:end])
         _check_kind(kind)
-        record = UnitRecord(kind, (), payload_length, payload_crc)
+        record = UnitRecord(kind, (), payload_length + self._overhead, payload_crc)
         return self._commit(AppendUnit([record], size, slot))[0]
 
     def _record(self, kind: int, payload: Buffer | Sequence[Buffer]) -> tuple[UnitRecord, int]:
@@ -301,11 +308,12 @@ class LogWriter:
             buffers = tuple(payload)
         else:
             buffers = (cast("Buffer", payload),)
-        length = 0
+        length = self._overhead
         crc = 0
         for buffer in buffers:
             length += len(buffer) if type(buffer) is bytes else memoryview(buffer).nbytes
-            crc = crc32c(buffer, crc)
+            if not self._overhead:
+                crc = crc32c(buffer, crc)
         alignment = self._options.alignment
         return (
             UnitRecord(kind, buffers, length, crc),

@@ -12,6 +12,7 @@ import errno
 import mmap
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,6 +23,8 @@ from penstock.clock import ManualClock
 from penstock.wal import (
     RECORD_HEADER_SIZE,
     CorruptRecordError,
+    EncryptionKey,
+    LogCipher,
     LogOptions,
     LogReader,
     LogWriter,
@@ -52,6 +55,34 @@ class Entry:
     removed: bool = False
 
 
+class WatchedCipher(LogCipher):
+    """Encrypts as ever, and fails the test when a nonce is used twice with a key."""
+
+    def __init__(self, key: EncryptionKey) -> None:
+        super().__init__(key, "model")
+        self.used: set[tuple[bytes, bytes]] = set()
+
+    def aead(self, salt: bytes) -> Any:
+        return WatchedAead(super().aead(salt), salt, self.used)
+
+
+@dataclass
+class WatchedAead:
+    aead: Any
+    salt: bytes
+    used: set[tuple[bytes, bytes]]
+
+    def encrypt(self, nonce: bytes, data: Any, bound: Any) -> bytes:
+        assert (self.salt, nonce) not in self.used
+        self.used.add((self.salt, nonce))
+        encrypted: bytes = self.aead.encrypt(nonce, data, bound)
+        return encrypted
+
+    def decrypt(self, nonce: bytes, data: Any, bound: Any) -> bytes:
+        decrypted: bytes = self.aead.decrypt(nonce, data, bound)
+        return decrypted
+
+
 class StillClock(ManualClock):
     """A clock on which no interval ever ends: the machine itself says when the thread syncs."""
 
@@ -76,10 +107,18 @@ class LogMachine(RuleBasedStateMachine):
         alignment=st.sampled_from([64, 512, 4096, 4096]),
         direct=st.booleans(),
         segments=st.sampled_from([4, 8, 40]),
+        encrypted=st.booleans(),
     )
     def begin(
-        self, seed: int, policy: SyncPolicy, alignment: int, direct: bool, segments: int
+        self,
+        seed: int,
+        policy: SyncPolicy,
+        alignment: int,
+        direct: bool,
+        segments: int,
+        encrypted: bool,
     ) -> None:
+        self.cipher = WatchedCipher(EncryptionKey.generate()) if encrypted else None
         self.fs = FaultyFileSystem(seed, direct=direct)
         self.clock = StillClock(1)
         self.slot = memoryview(mmap.mmap(-1, 4 * 4096))
@@ -251,7 +290,11 @@ class LogMachine(RuleBasedStateMachine):
         for _ in range(3):
             try:
                 self.writer = LogWriter.create(
-                    FOLDER, options=self.options, fs=self.fs, clock=self.clock
+                    FOLDER,
+                    options=self.options,
+                    fs=self.fs,
+                    clock=self.clock,
+                    cipher=self.cipher,
                 )
             except SimulatedCrashError:
                 self.fs.restart(power_loss=True)
@@ -300,7 +343,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def read(self, damages: list[CorruptRecordError]) -> dict[int, RecordPlace]:
         try:
-            reader = LogReader.open(FOLDER, fs=self.fs)
+            reader = LogReader.open(FOLDER, fs=self.fs, cipher=self.cipher)
         except FileNotFoundError:
             assert not any(entry.durable and not entry.removed for entry in self.entries)
             return {}
@@ -334,6 +377,7 @@ class LogMachine(RuleBasedStateMachine):
                     place.offset,
                     expected_sequence=place.sequence,
                     fs=self.fs,
+                    cipher=self.cipher,
                 )
                 assert record.payload == entry.payload
                 assert record.place == place
