@@ -38,10 +38,12 @@ from penstock._setting_values import (
 from penstock._settings_without_effect import find_setting_without_effect
 from penstock.errors import SettingError
 
-__all__ = ["Setting", "Settings", "settings_table"]
+__all__ = ["IO_ENCRYPTION", "Setting", "Settings", "settings_table"]
 
 SPARK_PREFIX = "spark.streaming."
 OWN_PREFIX = "spark.penstock."
+
+IO_ENCRYPTION = "spark.io.encryption.enabled"
 
 _SPARK_ENCRYPTS = (
     "spark.ssl.enabled",
@@ -478,6 +480,15 @@ class Settings:
         "certificate that the driver makes for the application. Needs the package cryptography in "
         "the driver. True by default where one of `spark.ssl.enabled`, `spark.ssl.rpc.enabled` "
         "and `spark.network.crypto.enabled` is.",
+    )
+    io_encryption_enabled: bool = _setting(
+        IO_ENCRYPTION,
+        Flag(),
+        "false",
+        "Encrypt logs, checkpoints and saved RDDs on disk. Spark's own setting, for its own files "
+        "too. Needs the package cryptography in the driver and on every host, and with a "
+        "checkpoint directory or `spark.penstock.wal.dir` a key in the environment variable "
+        "`PENSTOCK_ENCRYPTION_KEY` of the driver ([security.md](security.md#on-disk)).",
     )
     max_frame_bytes: int = _setting(
         "spark.penstock.maxFrameSize",

@@ -13,6 +13,9 @@ What must hold
 * Memory is bounded (I7): the arena has a fixed capacity, and whoever needs a slot waits until one
   is free, released, or evicted because the log has its block.
 * A block's bytes go only when the tracker says so (I4).
+* With a key the log's copies are encrypted, and slots, which are in clear, lie in memory only. Who
+  reads a slot needs no key; who reads a segment decrypts; the block server never has the key and
+  sends segments as they are.
 
 Layout of a block
 -----------------
@@ -61,6 +64,7 @@ Modules: `memory` (arena and locks), `builder`, `store`, `reader`, `rdd`, `dataf
 (the block server), `_fetch` and `_remote` (reading from another host), `_leftovers`.
 """
 
+from penstock.blockstore._encryption import check_in_memory
 from penstock.blockstore._launch import end_on_this_host
 from penstock.blockstore.builder import BlockBuilder, BlockKind, SealedBlock
 from penstock.blockstore.dataframe import blocks_to_dataframe
@@ -83,6 +87,7 @@ __all__ = [
     "SealedBlock",
     "Slot",
     "blocks_to_dataframe",
+    "check_in_memory",
     "end_on_this_host",
     "read_block",
 ]

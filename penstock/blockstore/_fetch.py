@@ -4,7 +4,8 @@ After the handshake of `penstock.wire` (service ``blocks``), all little-endian:
 
 - request: u32 length, then MessagePack of a `FetchRequest`;
 - answer: u8 status, u64 length, then that many bytes: the log record (header and payload) as it
-  lies in the slot or the segment, or for any other status a reason in UTF-8.
+  lies in the slot or the segment, or for any other status a reason in UTF-8. From a segment that is
+  encrypted it comes encrypted.
 
 A connection may carry several requests, one after the other.
 """
@@ -20,7 +21,7 @@ import time
 
 import msgspec
 
-from penstock.wal import RECORD_HEADER_SIZE, parse_record
+from penstock.wal import RECORD_HEADER_SIZE, TAG_SIZE, LogCipher, parse_record
 from penstock.wire import ClientHandshake, ConnectionLostError, ProtocolError, WireError
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
 
@@ -92,6 +93,7 @@ def fetch(
     timeout_s: float = 30.0,
     *,
     ssl_context: ssl.SSLContext | None = None,
+    cipher: LogCipher | None = None,
 ) -> memoryview:
     """Fetch a block's payload from a block server, and check it.
 
@@ -101,6 +103,7 @@ def fetch(
         info: The block.
         timeout_s: Bound of the whole, in seconds.
         ssl_context: Makes it a TLS connection, below the authentication.
+        cipher: Decrypts the record if it comes from the segment: the server has no key.
 
     Returns:
         The record's payload; its sequence, length and CRC-32C are those that were expected.
@@ -117,7 +120,7 @@ def fetch(
     try:
         with _Connection(address, peer, timeout_s, ssl_context) as connection:
             connection.authenticate(secret)
-            record = connection.request(info)
+            record = connection.request(info, 0 if cipher is None else TAG_SIZE)
     except (OSError, EOFError) as error:
         reason = str(error) or type(error).__name__
         if isinstance(error, TimeoutError):
@@ -125,7 +128,13 @@ def fetch(
         raise ConnectionLostError(
             peer, f"block {info.block_id} could not be fetched from {peer}: {reason}"
         ) from error
-    return parse_record(memoryview(record), expected_sequence=info.sequence)
+    # The server holds lengths against the request's, so that this one tells the place.
+    from_memory = len(record) == RECORD_HEADER_SIZE + info.num_bytes
+    return parse_record(
+        memoryview(record),
+        expected_sequence=info.sequence,
+        cipher=None if from_memory else cipher,
+    )
 
 
 class _Connection:
@@ -169,8 +178,8 @@ class _Connection:
         while handshake.expects:
             self._send(handshake.receive(bytes(self._receive(handshake.expects))))
 
-    def request(self, info: ReceivedBlockInfo) -> bytearray:
-        """Return the record, its length as `info` has it."""
+    def request(self, info: ReceivedBlockInfo, overhead: int) -> bytearray:
+        """Return the record, its length as `info` has it, or longer by `overhead`."""
         text = msgspec.msgpack.encode(FetchRequest(info.sequence, info.memory, info.segment))
         self._send(REQUEST.pack(len(text)) + text)
         code, length = ANSWER.unpack(self._receive(ANSWER.size))
@@ -184,7 +193,7 @@ class _Connection:
                 self._peer, info.block_id, status, reason.decode(errors="replace")
             )
         expected = RECORD_HEADER_SIZE + info.num_bytes
-        if length != expected:
+        if length not in (expected, expected + overhead):
             raise ProtocolError(
                 self._peer, f"block {info.block_id} has {expected} bytes, it announced {length}"
             )

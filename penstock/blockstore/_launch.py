@@ -24,6 +24,7 @@ import msgspec
 
 from penstock.blockstore._files import ApplicationFiles
 from penstock.errors import PenstockError
+from penstock.wal import KEY_COMMAND_VARIABLE, KEY_VARIABLE
 from penstock.wire import TlsIdentity
 
 __all__ = [
@@ -229,6 +230,9 @@ def _start(launch: BlockServerLaunch, lock: int, timeout_s: float) -> BlockServe
     deadline_s = time.monotonic() + timeout_s
     environment = dict(os.environ)
     # The package may have come with the Spark job and be found by this process only.
+    # It has no use for the key of the logs, which is there with a local master.
+    environment.pop(KEY_VARIABLE, None)
+    environment.pop(KEY_COMMAND_VARIABLE, None)
     environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     log = os.open(log_path(launch), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:

@@ -14,6 +14,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from penstock.blockstore._fetch import BlockNotServedError, FetchStatus, fetch
+from penstock.wal import LogCipher
 from penstock.wire import (
     AuthenticationError,
     Client,
@@ -34,7 +35,9 @@ _FIRST_PAUSE_S = 0.1
 _MAX_PAUSE_S = 1.0
 
 
-def fetch_from_host(info: ReceivedBlockInfo, access: BlockAccess) -> memoryview:
+def fetch_from_host(
+    info: ReceivedBlockInfo, access: BlockAccess, cipher: LogCipher | None = None
+) -> memoryview:
     """Fetch a block's payload from the block server of its host, wherever that is by now.
 
     Tried again, until `BlockAccess.fetch_timeout_s` is over: a server that does not answer, breaks
@@ -55,7 +58,9 @@ def fetch_from_host(info: ReceivedBlockInfo, access: BlockAccess) -> memoryview:
         left_s = max(0.001, deadline_s - time.monotonic())
         if address is not None:
             try:
-                return fetch(address, access.secret, info, left_s, ssl_context=context)
+                return fetch(
+                    address, access.secret, info, left_s, ssl_context=context, cipher=cipher
+                )
             except BlockNotServedError as error:
                 if error.status is not FetchStatus.BUSY:
                     raise

@@ -25,6 +25,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.blockstore._direct_reads import read_range
+from penstock.blockstore._encryption import block_cipher
 from penstock.blockstore._lines import line_chunks, line_column, line_pieces
 from penstock.blockstore.builder import (
     DESCRIPTOR,
@@ -35,7 +36,15 @@ from penstock.blockstore.builder import (
 )
 from penstock.blockstore.memory import lock_shared
 from penstock.errors import PenstockError
-from penstock.wal import WalError, is_on_hdfs, locate, parse_record, segment_path
+from penstock.wal import (
+    EncryptionKey,
+    LogCipher,
+    WalError,
+    is_on_hdfs,
+    locate,
+    parse_record,
+    segment_path,
+)
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
 from penstock.wire.tls import TlsIdentity
 
@@ -79,6 +88,7 @@ class BlockAccess:
         tls: Its certificate and key; None for connections without TLS.
         fetch_timeout_s: Bound of one fetch from another host, all its tries together.
         tracker: The tracker's address: it knows where a block server is by now.
+        encryption: The key that the blocks' logs are encrypted with; None: they are in clear.
     """
 
     servers: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -86,6 +96,7 @@ class BlockAccess:
     fetch_timeout_s: float = 30.0
     tls: TlsIdentity | None = None
     tracker: tuple[str, int] | None = None
+    encryption: EncryptionKey | None = None
 
 
 @dataclass(frozen=True)
@@ -267,15 +278,16 @@ def _find(info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitSt
         except (OSError, WalError, ValueError) as error:
             tried.append(f"memory {info.memory.path}: {error}")
     on_hdfs = None
+    cipher = block_cipher(access.encryption, info.attempt)
     if info.segment is not None and is_on_hdfs(info.segment.folder):
         on_hdfs, info = info.segment, msgspec.structs.replace(info, segment=None)
         try:
-            return _from_hdfs(on_hdfs, info.sequence, settle=False)
+            return _from_hdfs(on_hdfs, info.sequence, cipher, settle=False)
         except (OSError, WalError, ValueError) as error:
             tried.append(_describe(on_hdfs, error))
     elif info.segment is not None:
         try:
-            return _from_segment(info.segment, info.sequence, stack)
+            return _from_segment(info.segment, info.sequence, cipher, stack)
         except (OSError, WalError, ValueError) as error:
             tried.append(_describe(info.segment, error))
     if info.host in access.servers or access.tracker is not None:
@@ -284,12 +296,12 @@ def _find(info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitSt
         from penstock.wire import WireError
 
         try:
-            return parse_block(memoryview(fetch_from_host(info, access)))
+            return parse_block(memoryview(fetch_from_host(info, access, cipher)))
         except (OSError, WalError, WireError, ValueError) as error:
             tried.append(f"block server of {info.host}: {error}")
     if on_hdfs is not None:
         try:
-            return _from_hdfs(on_hdfs, info.sequence, settle=True)
+            return _from_hdfs(on_hdfs, info.sequence, cipher, settle=True)
         except (OSError, WalError, ValueError) as error:
             tried.append(f"after lease recovery {_describe(on_hdfs, error)}")
     raise BlockNotFoundError(info.block_id, tuple(tried))
@@ -310,13 +322,17 @@ def _from_memory(place: MemoryPlace, sequence: int, stack: contextlib.ExitStack)
     return parse_block(parse_record(record, expected_sequence=sequence))
 
 
-def _from_segment(place: SegmentPlace, sequence: int, stack: contextlib.ExitStack) -> Block:
+def _from_segment(
+    place: SegmentPlace, sequence: int, cipher: LogCipher | None, stack: contextlib.ExitStack
+) -> Block:
     path = segment_path(place.folder, place.segment)
     record = stack.enter_context(read_range(path, place.offset, place.length))
-    return parse_block(parse_record(record, expected_sequence=sequence))
+    return parse_block(parse_record(record, expected_sequence=sequence, cipher=cipher))
 
 
-def _from_hdfs(place: SegmentPlace, sequence: int, *, settle: bool) -> Block:
+def _from_hdfs(
+    place: SegmentPlace, sequence: int, cipher: LogCipher | None, *, settle: bool
+) -> Block:
     fs, folder = locate(place.folder)
     path = segment_path(folder, place.segment)
     if settle:
@@ -326,4 +342,4 @@ def _from_hdfs(place: SegmentPlace, sequence: int, *, settle: bool) -> Block:
         record = memoryview(file.read(place.offset, place.length))
     finally:
         file.close()
-    return parse_block(parse_record(record, expected_sequence=sequence))
+    return parse_block(parse_record(record, expected_sequence=sequence, cipher=cipher))

@@ -4,7 +4,7 @@ The storage level says which copies must exist before a block counts as stored: 
 slot, disk levels the segment, ``MEMORY_AND_DISK`` both. A durable sync policy needs the segment
 whatever the level says. When the memory file system is missing or too small, the arena lies in
 the log's folder, or with a log on HDFS in a folder of this host, instead; it says so once and stays
-correct.
+correct. With encryption it does not: slots hold records in clear, so that is an error.
 
 *A log on HDFS.* Nobody can read a segment there before it is closed. So a slot can be given away
 only after the segment of its block was closed, and when slots run short the open segment is.
@@ -26,11 +26,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock.blockstore._encryption import block_cipher, check_in_memory
 from penstock.blockstore.builder import HEADER_ROOM, BlockBuilder, BlockKind, SealedBlock
 from penstock.blockstore.memory import ArenaError, MemoryArena, Slot
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
 from penstock.wal import (
+    EncryptionKey,
     LogOptions,
     LogWriter,
     SyncPolicy,
@@ -92,10 +94,13 @@ class BlockStore:
         memory_name: File name of the arena in the memory folder.
         options: How to keep blocks.
         clock: For the log.
+        encryption: Encrypts the log; None: it is in clear.
 
     Raises:
-        WalError: The log's folder cannot be made or written, or is in use.
-        ArenaError: No arena can be made, neither in memory nor in the log's folder.
+        WalError: The log's folder cannot be made or written, or is in use; or the package that
+            encrypts is missing.
+        ArenaError: No arena can be made, neither in memory nor in the log's folder; with
+            encryption only in memory.
     """
 
     def __init__(
@@ -109,6 +114,7 @@ class BlockStore:
         host_folder: str | None = None,
         options: BlockStoreOptions | None = None,
         clock: Clock | None = None,
+        encryption: EncryptionKey | None = None,
     ) -> None:
         self.stream_id = stream_id
         self.attempt = attempt
@@ -117,6 +123,7 @@ class BlockStore:
         self._lock = threading.Lock()
         self._slots: dict[str, Slot] = {}
         self._closed = False
+        self._is_encrypted = encryption is not None
         # For a level without a disk copy the log stays empty: it holds the folder's lock.
         self._sequences = itertools.count(1)
         self._is_shared = is_on_hdfs(log_folder)
@@ -133,6 +140,7 @@ class BlockStore:
                 roll_age_s=self.options.roll_age_s,
             ),
             clock=clock or SystemClock(),
+            cipher=block_cipher(encryption, attempt),
         )
         self._folder = log_folder
         self._host_folder = host_folder or log_folder
@@ -146,12 +154,22 @@ class BlockStore:
         options = self.options
         path = os.path.join(options.memory_dir, name)
         try:
+            if self._is_encrypted:
+                check_in_memory(options.memory_dir)
             free = shutil.disk_usage(options.memory_dir).free
             if free >= options.block_max_bytes * 3:
                 return MemoryArena(path, min(options.memory_bytes, free))
             reason = f"{free} bytes are free there, three blocks need {options.block_max_bytes * 3}"
         except (OSError, ArenaError) as error:
             reason = str(error)
+        if self._is_encrypted:
+            raise ArenaError(
+                options.memory_dir,
+                f"no memory for blocks ({reason}), and with spark.io.encryption.enabled they "
+                "cannot lie on a disk instead; give the host more shared memory, set "
+                "spark.penstock.memory.dir to a folder in memory, or lower "
+                "spark.penstock.block.maxSize",
+            )
         _log.warning(
             "no shared memory in %s (%s): stream %d builds its blocks in a file in %s, which is "
             "slower; give the host more shared memory or lower spark.penstock.block.maxSize",

@@ -26,7 +26,7 @@ from penstock.receiver.shared_rate import SharedRate, SharedRatePlace
 from penstock.receiver.shared_rate_limiter import SharedRateLimiter
 from penstock.receiver.supervisor import ReceiverSupervisor
 from penstock.settings import Settings
-from penstock.wal import SyncPolicy
+from penstock.wal import EncryptionKey, SyncPolicy
 from penstock.wire import Client, TlsIdentity, WireError, WireOptions
 from penstock.wire.messages import Message, RegisterReceiver
 
@@ -61,6 +61,7 @@ class ReceiverLaunch:
         remove_at_lease_end: Whether the block server removes the log folders when the driver is
             gone for good: True if no restarted driver could recover from them.
         host_root: Folder on each host for what only that host keeps; None for `block_log_root`.
+        encryption: The key that the log is encrypted with; None: it is in clear.
     """
 
     stream_id: int
@@ -78,6 +79,7 @@ class ReceiverLaunch:
     remove_at_lease_end: bool = False
     tls: TlsIdentity | None = None
     host_root: str | None = None
+    encryption: EncryptionKey | None = None
 
     @property
     def folder_of_host(self) -> str:
@@ -248,6 +250,7 @@ def _parts(
                 use_memory=use_memory,
                 use_disk=use_disk,
             ),
+            encryption=launch.encryption,
         )
 
     def make_generator(

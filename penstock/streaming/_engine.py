@@ -22,6 +22,7 @@ from penstock.streaming.scheduler.job_scheduler import JobScheduler, SchedulerSt
 from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
 from penstock.streaming.scheduler.listener_events import StreamingStarted
 from penstock.streaming.waiter import ContextWaiter
+from penstock.wal import EncryptionKey
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -54,6 +55,7 @@ class StreamingEngine:
         waiter: Told of errors.
         checkpointing: What there is to checkpoint and where; None without a checkpoint directory.
         rates: The rates of the receivers' streams.
+        encryption: The key that logs are encrypted with; None: they are in clear.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class StreamingEngine:
         waiter: ContextWaiter,
         rates: RateBook,
         checkpointing: Checkpointing | None = None,
+        encryption: EncryptionKey | None = None,
     ) -> None:
         self._graph = graph
         self._settings = settings
@@ -87,6 +90,7 @@ class StreamingEngine:
             on_error=waiter.notify_error,
             keep_batches=checkpointing is not None and checkpointing.recovered is not None,
             rates=rates,
+            encryption=encryption,
         )
         self._writer = (
             None

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.blockstore import end_on_this_host
+from penstock.blockstore import check_in_memory, end_on_this_host
 from penstock.clock import Clock
 from penstock.receiver import SharedRatePlace
 from penstock.settings import Settings
@@ -28,7 +28,7 @@ from penstock.streaming.scheduler.listener_events import (
 )
 from penstock.tracker.receiver_tracker import ReceiverTracker
 from penstock.tracker.receiver_tracking_info import ReceiverInfo as TrackedReceiver
-from penstock.wal import UnwritableFolderError
+from penstock.wal import EncryptionKey, UnwritableFolderError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -56,6 +56,7 @@ class ReceiverSide:
         on_error: Callable[[BaseException], None],
         rates: RateBook,
         keep_batches: bool = False,
+        encryption: EncryptionKey | None = None,
     ) -> None:
         nodes = [node for node in graph.inputs if isinstance(node, ReceiverInputDStream)]
         self._direct = {
@@ -67,6 +68,7 @@ class ReceiverSide:
         self._memory_dir = settings.memory_dir
         self._run_id = run_id
         self._settings = settings
+        self._is_encrypted = encryption is not None
         self._batch_ms = graph.batch_ms
         self._bus = bus
         self._rates = rates
@@ -90,6 +92,7 @@ class ReceiverSide:
                 blocks_outlive_run=durability.keeps_blocks,
                 on_gate=rates.on_gate,
                 shared_rate=self._shared_rate,
+                encryption=encryption,
             )
             self.blocks = self._tracker
 
@@ -99,11 +102,14 @@ class ReceiverSide:
         Raises:
             SharedRateError: The server of the rate that is shared does not answer.
             UnwritableFolderError: A log folder on this host cannot be written.
+            ArenaError: Encryption is on, and the memory folder of this host is not in memory.
             PenstockError: See `ReceiverTracker.start`.
         """
         if self._is_local and self._tracker is not None:
             # Executors are on this host, so that what they would find can be said now.
             _check_writable(self._durability.host_root)
+            if self._is_encrypted:
+                check_in_memory(self._memory_dir)
         if self._shared_rate is not None:
             # Receivers would wait for it, and nobody would see why.
             self._shared_rate.check()

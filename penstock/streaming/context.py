@@ -17,6 +17,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
 from penstock.settings import Settings
 from penstock.streaming._durability import choose_durability, scratch_parent
+from penstock.streaming._encryption import choose_encryption
 from penstock.streaming._engine import StreamingEngine
 from penstock.streaming._interrupts import exit_on_termination, plain_interrupts
 from penstock.streaming._startup_checks import check_cores
@@ -35,6 +36,7 @@ from penstock.streaming.listener import StreamingListener
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
 from penstock.streaming.waiter import ContextWaiter
+from penstock.wal import EncryptionKey
 
 __all__ = ["StreamingContext", "StreamingContextState"]
 
@@ -141,6 +143,8 @@ class StreamingContext(InputOperations, RateOperations):
             CheckpointReadError: There are checkpoints, and none can be used.
             CheckpointVersionError: The newest was written by another version of Python, PySpark
                 or Penstock.
+            EncryptionMismatchError, WrongKeyError, EncryptionKeyError: They are encrypted and
+                there is no key for them, or not encrypted and there is one.
             OSError: The folder cannot be looked into, such as one on an HDFS that is away.
         """
         if not callable(setupFunc):
@@ -293,6 +297,10 @@ class StreamingContext(InputOperations, RateOperations):
             UnpicklableFunctionError: A checkpoint directory is set, and a function of a stream
                 cannot be written to checkpoints; names the variable.
             CheckpointWriteError: The first checkpoint could not be written.
+            EncryptionKeyError: `spark.io.encryption.enabled` is set, something outlives the
+                program, and there is no key for it.
+            EncryptionMismatchError, WrongKeyError: What an earlier run wrote is not encrypted with
+                this key. Nothing of it was changed.
         """
         with self._changing:
             if self._state is StreamingContextState.ACTIVE:
@@ -327,9 +335,12 @@ class StreamingContext(InputOperations, RateOperations):
 
     def _make_engine(self) -> StreamingEngine:
         self._graph.validate(self._checkpoint_directory is not None)
-        checkpointing = self._make_checkpointing()
         conf = dict(self._sc.getConf().getAll())
         settings = Settings.from_pairs(conf.items(), self._graph.batch_ms)
+        is_kept = self._checkpoint_directory is not None or settings.wal_dir is not None
+        encryption = choose_encryption(settings, is_kept, os.environ)
+        self._graph.encryption = encryption
+        checkpointing = self._make_checkpointing(encryption)
         receivers = [node for node in self._graph.inputs if isinstance(node, ReceiverInputDStream)]
         check_cores(self._sc, len(receivers))
         # A name of this context's own: what a context of the same application left behind a
@@ -343,6 +354,8 @@ class StreamingContext(InputOperations, RateOperations):
         )
         if receivers:
             _log.info("%s", durability.describe())
+        if encryption is not None:
+            _log.info("What is written is encrypted with the key %s", encryption.key_id.hex())
         replicated = [node.name for node in receivers if node.receiver.storageLevel.replication > 1]
         if replicated:
             _log.info(
@@ -361,13 +374,14 @@ class StreamingContext(InputOperations, RateOperations):
             waiter=self._waiter,
             checkpointing=checkpointing,
             rates=self._rates,
+            encryption=encryption,
         )
 
-    def _make_checkpointing(self) -> Checkpointing | None:
+    def _make_checkpointing(self, encryption: EncryptionKey | None) -> Checkpointing | None:
         directory = self._checkpoint_directory
         if directory is None:
             return None
-        return make_checkpointing(self._sc, self._graph, directory, self._recovered)
+        return make_checkpointing(self._sc, self._graph, directory, self._recovered, encryption)
 
     def awaitTermination(self, timeout: float | None = None) -> None:
         """Wait until the context has stopped, or `timeout` seconds have passed.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.errors import PenstockError
 
 __all__ = [
+    "EncryptionKeyError",
     "JobGenerationError",
     "NotEnoughCoresError",
     "OutputOperationError",
@@ -15,6 +16,20 @@ __all__ = [
 
 class StreamGraphError(PenstockError, ValueError):
     """The streams of a program do not make up a graph that can run."""
+
+
+class EncryptionKeyError(PenstockError):
+    """The key for logs and checkpoints is missing, or what was given is none.
+
+    Attributes:
+        variable: The variable of the driver's environment that is to have it.
+        reason: What is wrong. The key is not in it.
+    """
+
+    def __init__(self, variable: str, reason: str) -> None:
+        super().__init__(f"{variable}: {reason}")
+        self.variable = variable
+        self.reason = reason
 
 
 class NotEnoughCoresError(PenstockError):

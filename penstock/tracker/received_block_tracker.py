@@ -32,7 +32,14 @@ from penstock.tracker._ledger_state import (
 )
 from penstock.tracker._recovery import recover_ledger
 from penstock.tracker.errors import LedgerError, LedgerWriteError
-from penstock.wal import FileSystem, LocalFileSystem, LogOptions, LogReader, LogWriter
+from penstock.wal import (
+    EncryptionKey,
+    FileSystem,
+    LocalFileSystem,
+    LogOptions,
+    LogReader,
+    LogWriter,
+)
 from penstock.wire.messages import AddBlock, Failure, Ok, ReceivedBlockInfo, Refused
 
 __all__ = ["AttemptRegistration", "AttemptRelease", "LedgerStatistics", "ReceivedBlockTracker"]
@@ -42,6 +49,9 @@ _log = logging.getLogger("penstock.tracker")
 _OK = Ok()
 
 _SNAPSHOTS = SnapshotRule()
+
+_LOG_NAME = "driver log"
+"""Tells it from other logs of the same key."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +141,7 @@ class ReceivedBlockTracker:
         clock: Clock | None = None,
         snapshots: SnapshotRule = _SNAPSHOTS,
         owner: bytes = b"",
+        encryption: EncryptionKey | None = None,
     ) -> ReceivedBlockTracker:
         """Open the driver log in `folder` and go on from what it says; a new one if there is none.
 
@@ -145,13 +156,17 @@ class ReceivedBlockTracker:
             clock: For the age of segments.
             snapshots: When a snapshot is due.
             owner: Written into each segment's header, for people who look at the log.
+            encryption: The key that the log is encrypted with; None: it is in clear.
 
         Raises:
             LogFolderInUseError: Another process writes this log.
             UnwritableFolderError: The folder cannot be made or written.
             CorruptRecordError: A record that was acknowledged is damaged (I6).
             LedgerRecoveryError: A record cannot be followed; names segment and offset.
+            WrongKeyError, EncryptionMismatchError: The log has another key, or is encrypted and
+                should not be, or the reverse. Nothing of it was changed.
         """
+        cipher = None if encryption is None else encryption.cipher(_LOG_NAME)
         clock = clock or SystemClock()
         fs = fs or LocalFileSystem()
         log = LogWriter.create(
@@ -160,10 +175,11 @@ class ReceivedBlockTracker:
             fs=fs,
             clock=clock,
             user_header=owner,
+            cipher=cipher,
         )
         try:
             tracker = cls(stream_ids, log=log, clock=clock, snapshots=snapshots)
-            reader = LogReader.open(folder, fs=fs, before=log.first_segment)
+            reader = LogReader.open(folder, fs=fs, before=log.first_segment, cipher=cipher)
             tracker._recover(folder, reader, clock)
         except BaseException:
             log.close()

@@ -36,7 +36,7 @@ from penstock.tracker.errors import (
 from penstock.tracker.received_block_tracker import LedgerStatistics, ReceivedBlockTracker
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
 from penstock.tracker.receiver_tracking_info import ReceiverInfo, ReceiverState
-from penstock.wal import LogOptions, SyncPolicy, is_on_hdfs, locate
+from penstock.wal import EncryptionKey, LogOptions, SyncPolicy, is_on_hdfs, locate
 from penstock.wire import TlsIdentity, WireOptions
 from penstock.wire.messages import (
     CleanupOldBlocks,
@@ -94,6 +94,7 @@ class ReceiverTracker:
         cluster: Cluster | None = None,
         on_gate: Callable[[ReportGate], None] | None = None,
         shared_rate: SharedRatePlace | None = None,
+        encryption: EncryptionKey | None = None,
     ) -> None:
         """Make a tracker; nothing happens before `start`.
 
@@ -119,6 +120,7 @@ class ReceiverTracker:
             on_gate: Is told how the receivers' gates are used, on the tracker's control thread;
                 must not block.
             shared_rate: What the receivers share with those of other applications.
+            encryption: The key that all logs are encrypted with; None: they are in clear.
         """
         if cluster is None:
             if spark_context is None:
@@ -142,6 +144,7 @@ class ReceiverTracker:
         self._lost_attempts: frozenset[str] = frozenset()
         self._on_gate = on_gate or (lambda report: None)
         self._shared_rate = shared_rate
+        self._encryption = encryption
         self._secret = secrets.token_bytes(32)
         self._tls = TlsIdentity.make() if self._settings.tls_enabled else None
         self._receivers = Receivers(
@@ -181,6 +184,8 @@ class ReceiverTracker:
             NoExecutorsError: There is no executor.
             LogFolderInUseError, UnwritableFolderError, CorruptRecordError, LedgerRecoveryError:
                 See `ReceivedBlockTracker.recover`.
+            WrongKeyError, EncryptionMismatchError: The driver log has another key, or is encrypted
+                and should not be, or the reverse. Nothing was changed.
             ServerStartError: The address cannot be bound.
         """
         with self._lock:
@@ -324,6 +329,7 @@ class ReceiverTracker:
             clock=self._clock,
             snapshots=SnapshotRule(age_s=self._settings.driver_wal_rolling_s),
             owner=self._application_id.encode(),
+            encryption=self._encryption,
         )
 
     def _listen(self, ledger: ReceivedBlockTracker) -> None:
@@ -408,6 +414,7 @@ class ReceiverTracker:
             executor_hosts=hosts,
             remove_at_lease_end=self._remove_files,
             shared_rate=self._shared_rate,
+            encryption=self._encryption,
         )
 
     def stop_all_receivers(self) -> None:
@@ -492,6 +499,7 @@ class ReceiverTracker:
             tls=self._tls,
             fetch_timeout_s=self._settings.ask_timeout_s,
             tracker=self._address,
+            encryption=self._encryption,
         )
 
     def allocate_blocks_to_batch(self, time_ms: int, /) -> None:

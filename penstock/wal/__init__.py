@@ -75,7 +75,13 @@ from __future__ import annotations
 
 from penstock.wal._addresses import is_on_hdfs, locate, normal_address
 from penstock.wal._check import LogReport, SegmentReport, check, remove_log, repair
-from penstock.wal._encryption import TAG_SIZE, EncryptionKey, LogCipher
+from penstock.wal._encryption import (
+    KEY_COMMAND_VARIABLE,
+    KEY_VARIABLE,
+    TAG_SIZE,
+    EncryptionKey,
+    LogCipher,
+)
 from penstock.wal._errors import (
     CorruptRecordError,
     EncryptionMismatchError,
@@ -103,6 +109,8 @@ from penstock.wal._reader import LogReader, SegmentInfo, read_record
 from penstock.wal._writer import LogWriter
 
 __all__ = [
+    "KEY_COMMAND_VARIABLE",
+    "KEY_VARIABLE",
     "RECORD_HEADER_SIZE",
     "TAG_SIZE",
     "AppendFile",

@@ -36,13 +36,26 @@ from penstock.wal._errors import CorruptRecordError, EncryptionNotInstalledError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["KEY_ID_SIZE", "TAG_SIZE", "EncryptionKey", "LogCipher", "nonce_of"]
+__all__ = [
+    "KEY_COMMAND_VARIABLE",
+    "KEY_ID_SIZE",
+    "KEY_VARIABLE",
+    "TAG_SIZE",
+    "EncryptionKey",
+    "LogCipher",
+    "nonce_of",
+]
+
+KEY_VARIABLE = "PENSTOCK_ENCRYPTION_KEY"
+KEY_COMMAND_VARIABLE = "PENSTOCK_ENCRYPTION_KEY_COMMAND"
+"""Variables of the driver's environment in which users give a key; see `penstock.streaming`."""
 
 KEY_ID_SIZE = 8
 TAG_SIZE = 16
 """Bytes by which a payload is longer on the disk."""
 
 _KEY_SIZE = 32
+_SALT_SIZE = 24
 _SALT_AT = 40
 _BOUND_FROM = 12
 _HEADER_SIZE = 64
@@ -140,17 +153,47 @@ class LogCipher:
         Raises:
             CorruptRecordError: It is not what was written there with this key.
         """
+        sequence = int.from_bytes(header[24:32], "little")
+        salt = bytes(header[_SALT_AT:_HEADER_SIZE])
+        bound = header[_BOUND_FROM:_HEADER_SIZE]
+        return memoryview(self._decrypt(salt, nonce_of(sequence), payload, bound))
+
+    def seal(self, content: bytes, bound: bytes = b"") -> bytes:
+        """Encrypt something as a whole, such as a file, with a key of its own.
+
+        Args:
+            content: What.
+            bound: What must be given again for it to decrypt.
+
+        Returns:
+            Salt, encrypted content and tag: 40 bytes more.
+        """
+        salt = secrets.token_bytes(_SALT_SIZE)
+        return salt + self.aead(salt).encrypt(nonce_of(0), content, bound)
+
+    def unseal(self, sealed: bytes | memoryview, bound: bytes = b"") -> bytes:
+        """Return the content again.
+
+        Raises:
+            CorruptRecordError: It is not what `seal` returned, or `bound` is not the same.
+        """
+        return self._decrypt(bytes(sealed[:_SALT_SIZE]), nonce_of(0), sealed[_SALT_SIZE:], bound)
+
+    def _decrypt(
+        self,
+        salt: bytes,
+        nonce: bytes,
+        encrypted: bytes | memoryview,
+        bound: bytes | memoryview,
+    ) -> bytes:
         from cryptography.exceptions import InvalidTag
 
-        sequence = int.from_bytes(header[24:32], "little")
-        aead = self.aead(bytes(header[_SALT_AT:_HEADER_SIZE]))
         try:
-            opened = aead.decrypt(nonce_of(sequence), payload, header[_BOUND_FROM:_HEADER_SIZE])
+            return self.aead(salt).decrypt(nonce, encrypted, bound)
         except InvalidTag:
             raise CorruptRecordError(
                 None, 0, "it does not decrypt: it was changed or moved, or has another key"
             ) from None
-        return memoryview(opened)
 
 
 def nonce_of(sequence: int) -> bytes:

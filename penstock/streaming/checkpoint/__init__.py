@@ -7,6 +7,8 @@ What must hold
 * A restart makes each batch that was not complete again, under its time and with its blocks (I3).
 * Nothing that a checkpoint needs goes before a newer one that does not need it is on the disk.
 * What cannot be pickled is named at `start()`.
+* With a key, everything that holds the program's data is encrypted; the key is in none of it. What
+  was written with another key, or without one, is an error and stays as it is.
 
 =====================  ==========================================================================
 `folder`               a checkpoint as a file; the folder that holds the newest ten
@@ -14,7 +16,9 @@ What must hold
 `checkpointer`         what the job generator asks to have its graph and its progress kept
 `errors`               what goes wrong, with the way out
 `_graph_pickling`      a graph as bytes, and back
+`_sealed_file`         a checkpoint as an encrypted file
 `_culprits`            which function, and which of its variables, cannot be pickled
+`_encrypted_rdds`      RDDs that are encrypted where they are saved
 `_rdd_files`           RDDs that were saved, read back
 `_recovery`            the context made again: `StreamingContext.getOrCreate`
 =====================  ==========================================================================

@@ -3,7 +3,8 @@
 Functions of a program may refer to its `SparkContext`, `StreamingContext` or `SparkSession`: in
 the recovered program they get those of that program. Broadcast variables are made anew with their
 values, accumulators with the values that they had. What belongs to a driver that will be gone
-(RDDs, DataFrames, objects of the JVM) is refused, because it would be of no use then.
+(RDDs, DataFrames, objects of the JVM) is refused, because it would be of no use then. The key that
+things on disk are encrypted with is left out, and given anew.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from weakref import WeakKeyDictionary
 from py4j.java_gateway import JavaClass, JavaObject, JavaPackage, JVMView
 from pyspark import RDD, Accumulator, Broadcast, SparkContext
 from pyspark import cloudpickle as _untyped_cloudpickle
+
+from penstock.wal import EncryptionKey
 
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
@@ -60,13 +63,18 @@ def dump(thing: Any) -> bytes:
     return buffer.getvalue()
 
 
-def load(data: bytes, spark_context: SparkContext, streaming_context: StreamingContext) -> Any:
-    """Unpickle; contexts in it become these.
+def load(
+    data: bytes,
+    spark_context: SparkContext,
+    streaming_context: StreamingContext,
+    encryption: EncryptionKey | None = None,
+) -> Any:
+    """Unpickle; contexts in it, and the key, become these.
 
     Raises:
         Exception: Whatever unpickling runs into; mostly code that has changed.
     """
-    with _restoring(spark_context, streaming_context):
+    with _restoring(spark_context, streaming_context, encryption):
         return pickle.loads(data)
 
 
@@ -90,6 +98,8 @@ class _GraphPickler(_cloudpickle.Pickler):  # type: ignore[misc]  # it comes wit
 def _stand_in(obj: Any) -> Callable[[], Any] | None:
     if isinstance(obj, SparkContext):
         return _spark_context
+    if isinstance(obj, EncryptionKey):
+        return _encryption_key
     if _is_of("penstock.streaming.context", "StreamingContext", obj):
         return _streaming_context
     if _is_of("pyspark.sql", "SparkSession", obj):
@@ -118,16 +128,23 @@ _local = threading.local()
 
 
 @contextmanager
-def _restoring(spark_context: SparkContext, streaming_context: StreamingContext) -> Iterator[None]:
-    _local.contexts = (spark_context, streaming_context)
+def _restoring(
+    spark_context: SparkContext,
+    streaming_context: StreamingContext,
+    encryption: EncryptionKey | None,
+) -> Iterator[None]:
+    _local.contexts = (spark_context, streaming_context, encryption)
     try:
         yield
     finally:
         _local.contexts = None
 
 
-def _contexts() -> tuple[SparkContext, StreamingContext]:
-    found: tuple[SparkContext, StreamingContext] | None = getattr(_local, "contexts", None)
+_Contexts = tuple[SparkContext, "StreamingContext", EncryptionKey | None]
+
+
+def _contexts() -> _Contexts:
+    found: _Contexts | None = getattr(_local, "contexts", None)
     if found is None:
         raise RuntimeError("this is part of a checkpoint, and can be read by getOrCreate only")
     return found
@@ -139,6 +156,10 @@ def _spark_context() -> SparkContext:
 
 def _streaming_context() -> StreamingContext:
     return _contexts()[1]
+
+
+def _encryption_key() -> EncryptionKey | None:
+    return _contexts()[2]
 
 
 def _broadcast(value: bytes) -> Broadcast[Any]:

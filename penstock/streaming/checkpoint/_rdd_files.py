@@ -6,7 +6,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.streaming.checkpoint._encrypted_rdds import encrypted
 from penstock.streaming.checkpoint.writer import RDDFiles
+from penstock.wal import EncryptionKey
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -54,10 +56,18 @@ def checkpoint_file(rdd: RDD[Any]) -> RDDFile | None:
     return None if path is None else RDDFile(path, rdd._jrdd_deserializer)
 
 
-def save_copy(rdd: RDD[Any]) -> RDDFile:
-    """Save the records of an RDD in the checkpoint directory; runs a Spark job."""
+def save_copy(rdd: RDD[Any], key: EncryptionKey | None = None) -> RDDFile:
+    """Save the records of an RDD in the checkpoint directory; runs a Spark job.
+
+    Args:
+        rdd: The RDD.
+        key: The key to encrypt them with; None: they are saved in clear.
+    """
     # A copy: an RDD of which a job has run is not checkpointed any more.
-    copy: RDD[Any] = rdd.mapPartitions(_itself, preservesPartitioning=True)
+    if key is None:
+        copy: RDD[Any] = rdd.mapPartitions(_itself, preservesPartitioning=True)
+    else:
+        copy = encrypted(rdd, key)
     copy.checkpoint()
     copy.count()
     found = checkpoint_file(copy)

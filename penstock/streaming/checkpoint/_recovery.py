@@ -12,13 +12,16 @@ import msgspec
 from pyspark import SparkConf, SparkContext
 
 from penstock.clock import Clock, SystemClock
+from penstock.settings import IO_ENCRYPTION, Settings
 from penstock.streaming._durability import checkpoint_address
+from penstock.streaming._encryption import recovery_encryption
 from penstock.streaming.checkpoint._graph_pickling import load
 from penstock.streaming.checkpoint._rdd_files import SparkRDDFiles
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress, check_picklable
 from penstock.streaming.checkpoint.errors import CheckpointReadError
 from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder, CheckpointHeader
 from penstock.streaming.dstream.graph import DStreamGraph
+from penstock.wal import EncryptionKey
 
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
@@ -69,14 +72,18 @@ def make_checkpointing(
     graph: DStreamGraph,
     directory: str,
     recovered: Progress | None,
+    encryption: EncryptionKey | None = None,
 ) -> Checkpointing | None:
     """Return what a context that starts has checkpointed; None when it cannot be recovered from.
 
     Raises:
         UnpicklableFunctionError: A function of the program cannot be written to a checkpoint.
         OSError: The folder cannot be written.
+        EncryptionMismatchError, WrongKeyError: There are checkpoints that are encrypted and should
+            not be, or the reverse, or have another key. They stay.
     """
-    folder = CheckpointFolder(checkpoint_address(directory))
+    folder = CheckpointFolder(checkpoint_address(directory), encryption=encryption)
+    folder.check_encryption()
     refusal = graph.refusal()
     header = CheckpointHeader(
         program=recovered.program if recovered is not None else uuid.uuid4().hex,
@@ -115,24 +122,30 @@ def recover_context(directory: str, clock: Clock | None = None) -> StreamingCont
     Raises:
         CheckpointReadError: There are checkpoints, and none can be used.
         CheckpointVersionError: The newest was written by another version.
+        EncryptionKeyError: The environment has a key that is none.
+        EncryptionMismatchError, WrongKeyError: They are encrypted and there is no key, or with
+            another one; or they are not encrypted and there is one.
     """
     from penstock.streaming.context import StreamingContext
 
     path = checkpoint_address(directory)
-    checkpoint = CheckpointFolder(path).read_newest()
+    spark_context = SparkContext._active_spark_context
+    if not CheckpointFolder(path).names():
+        return None
+    encryption = recovery_encryption(_is_encryption_enabled(spark_context), os.environ)
+    checkpoint = CheckpointFolder(path, encryption=encryption).read_newest()
     if checkpoint is None:
         return None
     header = checkpoint.header
     if header.refusal:
         raise CheckpointReadError(path, header.refusal)
-    spark_context = SparkContext._active_spark_context
     own = spark_context is None
     if spark_context is None:
         spark_context = SparkContext(conf=recovered_conf(header.conf))
     try:
         context = StreamingContext(spark_context, header.batch_ms / 1000, clock=clock)
         context.checkpoint(directory)
-        graph = load(checkpoint.body, spark_context, context)
+        graph = load(checkpoint.body, spark_context, context, encryption)
         graph.restore(spark_context)
     except Exception as error:
         if own:
@@ -151,6 +164,15 @@ def recover_context(directory: str, clock: Clock | None = None) -> StreamingCont
         len(header.pending_ms),
     )
     return context
+
+
+def _is_encryption_enabled(spark_context: SparkContext | None) -> bool | None:
+    if spark_context is None:
+        return None
+    settings = Settings.from_pairs(
+        pair for pair in spark_context.getConf().getAll() if pair[0] == IO_ENCRYPTION
+    )
+    return settings.io_encryption_enabled
 
 
 def recovered_conf(pairs: Iterable[tuple[str, str]]) -> SparkConf:

@@ -9,12 +9,17 @@ __all__ = [
     "CheckpointReadError",
     "CheckpointVersionError",
     "CheckpointWriteError",
+    "DamagedCheckpointError",
     "UnpicklableFunctionError",
 ]
 
 
 class CheckpointError(PenstockError):
     """Something about checkpoints does not work; base class of the others."""
+
+
+class DamagedCheckpointError(Exception):
+    """A file is not a whole checkpoint; an older one may be."""
 
 
 class CheckpointReadError(CheckpointError):

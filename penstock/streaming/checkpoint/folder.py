@@ -8,7 +8,8 @@ Layout of a file, integers little-endian::
 
 The checksum covers everything but itself. The header can be read, and so versions be compared,
 before a byte of the body is unpickled. Unpickling runs code: who may write to the folder may run
-code as the user of the program, as in Spark. Files are open to their user only (0600).
+code as the user of the program, as in Spark. Files are open to their user only (0600). With a key
+the whole file is encrypted (`_sealed_file`).
 
 A file is written under another name, forced to disk and renamed, and the folder is forced: a
 crash leaves the old file or the new one, on HDFS as well as on a disk of this host. Its name is
@@ -18,6 +19,7 @@ same, an older one is read.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import platform
@@ -30,8 +32,13 @@ import pyspark
 from crc32c import crc32c
 
 import penstock
-from penstock.streaming.checkpoint.errors import CheckpointReadError, CheckpointVersionError
-from penstock.wal import FileSystem, locate
+from penstock.streaming.checkpoint._sealed_file import FileSealer
+from penstock.streaming.checkpoint.errors import (
+    CheckpointReadError,
+    CheckpointVersionError,
+    DamagedCheckpointError,
+)
+from penstock.wal import EncryptionKey, FileSystem, locate
 
 __all__ = [
     "KEPT_CHECKPOINTS",
@@ -52,10 +59,6 @@ _PREFIX = struct.Struct("<8sIIQ")
 _CRC = struct.Struct("<I")
 _UNFINISHED = ".new"
 _NAME = re.compile(r"checkpoint-([0-9]+)")
-
-
-class DamagedCheckpointError(Exception):
-    """A file is not a whole checkpoint; an older one may be."""
 
 
 class CheckpointHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,14 +162,18 @@ class CheckpointFolder:
     Args:
         path: The folder: a path of this host, or ``hdfs://…``.
         fs: The file system that `path` is on, for tests; None for the one that it names.
+        encryption: The key that its files are encrypted with; None: they are in clear.
 
     Raises:
         UnsupportedAddressError: It is on another file system.
         MissingClientError: It is on HDFS, and the client's package is not installed.
     """
 
-    def __init__(self, path: str, fs: FileSystem | None = None) -> None:
+    def __init__(
+        self, path: str, fs: FileSystem | None = None, encryption: EncryptionKey | None = None
+    ) -> None:
         self.path = path
+        self._sealer = FileSealer(path, encryption)
         self._fs, self._path = locate(path) if fs is None else (fs, path)
 
     def names(self) -> list[str]:
@@ -199,7 +206,7 @@ class CheckpointFolder:
             self._fs.remove(temporary)
             file = self._fs.create(temporary, direct=False)
         try:
-            file.write(0, checkpoint.encode(), sync=False)
+            file.write(0, self._sealer.seal(name, checkpoint.encode()), sync=False)
             file.sync()
         finally:
             file.close()
@@ -214,12 +221,32 @@ class CheckpointFolder:
             DamagedCheckpointError: It is torn, or its checksum is wrong.
             CheckpointVersionError: The format is another.
             OSError: It cannot be read.
+            EncryptionMismatchError: It is encrypted and should not be, or the reverse.
+            WrongKeyError: It was encrypted with another key.
         """
         file = self._fs.open(os.path.join(self._path, name))
         try:
-            return Checkpoint.decode(file.read(0, file.size), self.path)
+            data = file.read(0, file.size)
         finally:
             file.close()
+        return Checkpoint.decode(self._sealer.open(name, data), self.path)
+
+    def check_encryption(self) -> None:
+        """Check that what is there is encrypted with this key, or in clear when there is none.
+
+        Raises:
+            EncryptionMismatchError, WrongKeyError: As `read`.
+            OSError: A file cannot be read.
+        """
+        for name in self.names():
+            file = self._fs.open(os.path.join(self._path, name))
+            try:
+                fits = self._sealer.fits(file.read(0, FileSealer.HEAD_SIZE))
+            finally:
+                file.close()
+            if not fits:
+                with contextlib.suppress(DamagedCheckpointError, CheckpointVersionError):
+                    self.read(name)
 
     def read_newest(self) -> Checkpoint | None:
         """Return the newest checkpoint that is whole, or None when there is none at all.
@@ -229,6 +256,7 @@ class CheckpointFolder:
         Raises:
             CheckpointReadError: There are some, and none is whole.
             CheckpointVersionError: The newest was written by other versions.
+            EncryptionMismatchError, WrongKeyError: As `read`.
         """
         reasons = []
         for name, found in self._each():

@@ -108,9 +108,10 @@ class CheckpointWriter:
 
         Raises:
             OSError: The folder cannot be read.
+            EncryptionMismatchError, WrongKeyError: What is there is not to be read so; it stays.
         """
-        self._folder.remove_unfinished()
         self._kept = self._folder.headers()
+        self._folder.remove_unfinished()
         self._thread.start()
 
     def submit(self, request: CheckpointRequest) -> None:

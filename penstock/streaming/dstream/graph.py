@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.streaming.received_blocks import ReceivedBlocks
     from penstock.streaming.scheduler.input_info import InputInfoTracker
     from penstock.streaming.scheduler.jobs import Job
+    from penstock.wal import EncryptionKey
 
 __all__ = ["BatchRuntime", "DStreamGraph", "common_slide"]
 
@@ -47,6 +48,9 @@ class DStreamGraph:
     Args:
         spark_context: The Spark context of the program.
         batch_ms: The batch interval.
+
+    Attributes:
+        encryption: The key that saved RDDs are encrypted with; known at the start.
     """
 
     def __init__(self, spark_context: SparkContext, batch_ms: int) -> None:
@@ -58,6 +62,7 @@ class DStreamGraph:
         self.zero_ms: int | None = None
         self.start_ms: int | None = None
         self.remember_ms: int | None = None
+        self.encryption: EncryptionKey | None = None
         self._runtime: BatchRuntime | None = None
         self._closed: str | None = None
         self._nodes: tuple[DStreamNode, ...] = ()
@@ -230,7 +235,7 @@ class DStreamGraph:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        for name in ("lock", "spark_context", "_runtime", "_closed", "_nodes"):
+        for name in ("lock", "spark_context", "encryption", "_runtime", "_closed", "_nodes"):
             del state[name]
         # Each node after those that it is made of, so that a long chain is not pickled as deep.
         return {"in_order": self._in_order(), **state}
@@ -251,6 +256,7 @@ class DStreamGraph:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({name: part for name, part in state.items() if name != "in_order"})
         self.lock = threading.RLock()
+        self.encryption = None
         self._runtime = None
         self._closed = "recovering"
         self._nodes = ()

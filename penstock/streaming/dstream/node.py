@@ -19,6 +19,7 @@ from pyspark import RDD, StorageLevel
 
 from penstock.errors import IllegalStateError
 from penstock.streaming._call_site import made_by
+from penstock.streaming.checkpoint._encrypted_rdds import encrypted
 from penstock.streaming.checkpoint._rdd_files import NO_RECORDS, RDDFile, checkpoint_file, save_copy
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.kernels._deferred import Content, content_of
@@ -191,9 +192,11 @@ class DStreamNode(ABC):
             if rdd is None:
                 return None
             known_empty = content_of(rdd) is not Content.UNKNOWN
+            is_due = self.checkpoint_ms is not None and self._is_checkpoint_time(time_ms)
+            if is_due and not known_empty and self.graph.encryption is not None:
+                rdd = encrypted(rdd, self.graph.encryption)
             if self.storage_level is not None and not rdd.is_cached and not known_empty:
                 rdd.persist(self.storage_level)
-            is_due = self.checkpoint_ms is not None and self._is_checkpoint_time(time_ms)
             if is_due and not known_empty:
                 rdd.checkpoint()
             self.generated[time_ms] = rdd
@@ -278,7 +281,7 @@ class DStreamNode(ABC):
                 value = self.graph.spark_context.parallelize(value, 1)
                 setattr(self, name, value)
             if isinstance(value, RDD) and name not in self._saved_rdds:
-                self._saved_rdds[name] = save_copy(value)
+                self._saved_rdds[name] = save_copy(value, self.graph.encryption)
 
     def update_rdd_checkpoints(self) -> list[str]:
         """Note which RDDs have been checkpointed by now; return where all that is needed lies."""

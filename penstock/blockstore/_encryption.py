@@ -1,0 +1,50 @@
+"""Encryption of blocks: which cipher a block's log has, and what must then not lie on a disk."""
+
+from __future__ import annotations
+
+import os
+
+from penstock.blockstore.memory import ArenaError
+from penstock.wal import EncryptionKey, LogCipher
+
+__all__ = ["block_cipher", "check_in_memory"]
+
+_MOUNTS = "/proc/self/mountinfo"
+_IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs", "devtmpfs"})
+
+
+def block_cipher(key: EncryptionKey | None, attempt: str) -> LogCipher | None:
+    """Return the cipher of a receiver attempt's log; None without a key.
+
+    Raises:
+        EncryptionNotInstalledError: The package ``cryptography`` is missing.
+    """
+    return None if key is None else key.cipher(f"blocks of {attempt}")
+
+
+def check_in_memory(folder: str) -> None:
+    """Make sure that a folder is on a file system in memory: slots hold records in clear.
+
+    Raises:
+        ArenaError: It is not, or it is not known.
+    """
+    kind = _file_system_kind(folder)
+    if kind not in _IN_MEMORY:
+        raise ArenaError(
+            folder,
+            f"it is on {kind or 'an unknown file system'}, which is not in memory",
+        )
+
+
+def _file_system_kind(folder: str) -> str | None:
+    """Return the type of the file system that a folder is on."""
+    device = os.stat(folder).st_dev
+    name = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with open(_MOUNTS) as mounts:
+            lines = [line.split() for line in mounts]
+    except OSError:
+        return None
+    # The type stands behind a dash, see proc_pid_mountinfo(5).
+    found = [fields[fields.index("-") + 1] for fields in lines if fields[2] == name]
+    return found[-1] if found else None

@@ -1,0 +1,123 @@
+"""Which key the logs and checkpoints of a program are encrypted with.
+
+On when Spark's own ``spark.io.encryption.enabled`` is true. A program whose files outlive it (a
+checkpoint directory, or a log folder) needs a key of the user's, from the driver's environment:
+``PENSTOCK_ENCRYPTION_KEY`` is the key, the base64 of 32 bytes; or
+``PENSTOCK_ENCRYPTION_KEY_COMMAND`` is a command of the shell that prints it, so that it is in no
+environment. Without such files a new key is made for each run, which nobody needs to know. (Not
+Spark's own key of the run, which has 128 bits by default.)
+
+The key goes to receivers and batch tasks as the application's secret does, in Spark's closures. It
+is in no setting, argument, log, `repr`, file or checkpoint.
+"""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+from collections.abc import Mapping
+
+from penstock.settings import Settings
+from penstock.streaming.errors import EncryptionKeyError
+from penstock.wal import KEY_COMMAND_VARIABLE, KEY_VARIABLE, EncryptionKey
+
+__all__ = ["choose_encryption", "recovery_encryption"]
+
+_COMMAND_TIMEOUT_S = 60.0
+
+
+def choose_encryption(
+    settings: Settings, is_kept: bool, environment: Mapping[str, str]
+) -> EncryptionKey | None:
+    """Return the key of a program that starts; None when nothing is to be encrypted.
+
+    Args:
+        settings: The settings.
+        is_kept: Whether something of what it writes is there for another run.
+        environment: The driver's.
+
+    Raises:
+        EncryptionKeyError: A key of the user's is needed and there is none, or it is none.
+        EncryptionNotInstalledError: The package ``cryptography`` is missing.
+    """
+    if not settings.io_encryption_enabled:
+        return None
+    if is_kept:
+        key = _key_of(environment)
+        if key is None:
+            raise EncryptionKeyError(
+                KEY_VARIABLE,
+                "with spark.io.encryption.enabled, a program with a checkpoint directory or "
+                "spark.penstock.wal.dir needs a key that is there again after a restart: set it to "
+                f"the base64 of 32 random bytes, or set {KEY_COMMAND_VARIABLE} to a command that "
+                "prints that",
+            )
+    else:
+        key = EncryptionKey.generate()
+    key.cipher("")  # The package is missing now, or never.
+    return key
+
+
+def recovery_encryption(
+    is_enabled: bool | None, environment: Mapping[str, str]
+) -> EncryptionKey | None:
+    """Return the key that checkpoints are read with; None when they must be in clear.
+
+    Args:
+        is_enabled: What the settings say; None when there are no settings yet. Then it is the
+            environment that says it: with a key, nothing is read that is not encrypted.
+        environment: The driver's.
+
+    Raises:
+        EncryptionKeyError: It is none.
+    """
+    return None if is_enabled is False else _key_of(environment)
+
+
+def _key_of(environment: Mapping[str, str]) -> EncryptionKey | None:
+    text = environment.get(KEY_VARIABLE)
+    command = environment.get(KEY_COMMAND_VARIABLE)
+    if text and command:
+        raise EncryptionKeyError(
+            KEY_VARIABLE, f"{KEY_COMMAND_VARIABLE} is set, too; set one of them"
+        )
+    if text:
+        return _parsed(KEY_VARIABLE, text)
+    if command:
+        return _printed(command)
+    return None
+
+
+def _parsed(variable: str, text: str) -> EncryptionKey:
+    try:
+        return EncryptionKey.from_text(text)
+    except ValueError as error:
+        raise EncryptionKeyError(
+            variable, f"not the base64 of 32 bytes ({error}); what is there is not shown"
+        ) from None
+
+
+@functools.lru_cache(maxsize=1)
+def _printed(command: str) -> EncryptionKey:
+    """Return the key that a command prints; it is run once in a process.
+
+    What it writes to its standard error goes to the driver's.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            shell=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            timeout=_COMMAND_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise EncryptionKeyError(
+            KEY_COMMAND_VARIABLE, f"the command did not end within {_COMMAND_TIMEOUT_S:g} s"
+        ) from None
+    if done.returncode:
+        raise EncryptionKeyError(
+            KEY_COMMAND_VARIABLE, f"the command ended with exit code {done.returncode}"
+        )
+    return _parsed(KEY_COMMAND_VARIABLE, done.stdout.decode("latin-1"))
