@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,8 +12,14 @@ from typing import Any
 
 import pytest
 
-from penstock.blockstore import BlockKind, BlockNotFoundError, BlockStore
-from penstock.wal import WalError, locate
+from penstock.blockstore import (
+    BlockAccess,
+    BlockKind,
+    BlockNotFoundError,
+    BlockStore,
+    read_block,
+)
+from penstock.wal import EncryptionKey, WalError, locate, segment_path
 from tests.blockstore.test_blocks import OPTIONS, put, records_of, without_memory
 from tests.services.hdfs import Hdfs
 
@@ -33,6 +40,30 @@ def store(hdfs: Hdfs, tmp_path: Path) -> Iterator[BlockStore]:
     )
     yield made
     made.close()
+
+
+def test_an_encrypted_block_is_read_from_hdfs_and_lies_there_in_no_other_form(hdfs: Hdfs) -> None:
+    key, attempt = EncryptionKey.generate(), uuid.uuid4().hex
+    mark = b"what nobody may find on a disk"
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        store = BlockStore(
+            stream_id=3,
+            attempt=attempt,
+            host="here",
+            log_folder=f"{hdfs.new_folder()}/3-{attempt}",
+            host_folder=f"{memory}/3-{attempt}",
+            memory_name=f"memory-{attempt}",
+            options=replace(OPTIONS, memory_dir=memory),
+            encryption=key,
+        )
+        info = put(store, BlockKind.BINARY, [mark] * 100)
+        store.close()
+        with read_block(without_memory(info), BlockAccess(encryption=key)) as block:
+            assert list(block.records()) == [mark] * 100
+    fs, path = locate(info.segment.folder)
+    file = fs.open(segment_path(path, info.segment.segment))
+    assert mark[:10] not in file.read(0, file.size)
+    file.close()
 
 
 def evicted(store: BlockStore) -> int:

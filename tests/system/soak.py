@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ class Soak:
         tell: Takes a line about each kill.
         latest_occasion: How often a named moment may pass before it is the one.
         checkpoint: The checkpoint directory; None for one in `folder`.
+        settings: Settings of the program.
 
     Attributes:
         first_conf: Spark's configuration in the first run that started.
@@ -63,10 +64,12 @@ class Soak:
         tell: Callable[[str], object] = print,
         latest_occasion: int = 25,
         checkpoint: str | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self.latest_occasion = latest_occasion
         self.checkpoint = checkpoint or str(folder / "checkpoint")
+        self.settings = dict(settings or {})
         self.first_conf: dict[str, str] = {}
         self.conf: dict[str, str] = {}
         self.chance = random.Random(seed)
@@ -111,6 +114,7 @@ class Soak:
             "states": str(self.states),
             "trigger": str(self.folder / "trigger"),
             "feeder": feeder.address,
+            "settings": self.settings,
             **more,
         }
         return driver_process(self.folder, config, module="tests.system.recoverable")
