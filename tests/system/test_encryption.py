@@ -112,27 +112,27 @@ def test_a_killed_receiver_and_lost_memory_lose_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_results_are_exact_when_the_driver_is_killed(
     tmp_path: Path, key_command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "")  # The soak sets it.
     seen: dict[str, bytes] = {}
-    wait = DriverProcess.wait_until_started
+    stop = DriverProcess.stop
 
-    def look(driver: DriverProcess) -> Any:
-        started = wait(driver)
+    def look_and_stop(driver: DriverProcess) -> None:
         for pid in driver.processes():
             with suppress(OSError):
                 seen[f"environment of {pid}"] = Path(f"/proc/{pid}/environ").read_bytes()
                 seen[f"arguments of {pid}"] = Path(f"/proc/{pid}/cmdline").read_bytes()
-        return started
+        stop(driver)
 
-    monkeypatch.setattr(DriverProcess, "wait_until_started", look)
+    monkeypatch.setattr(DriverProcess, "stop", look_and_stop)
     soak = Soak(tmp_path, seed=1, latest_occasion=4, settings=ON)
-    soak.run(1, ("in an allocation, logged and not applied",))
+    soak.run(3, ("in an allocation, logged and not applied", "in a checkpoint", "while it runs"))
     assert soak.conf["spark.io.encryption.enabled"] == "true"
-    assert len(seen) > 4
+    # All has run by now: driver, JVM, Python's workers, block server.
+    assert any(b"penstock.blockstore.server" in arguments for arguments in seen.values())
     checkpoint = tmp_path / "checkpoint"
     saved = [path for path in contents(checkpoint) if "/rdd-" in path and "/part-" in path]
     assert saved
