@@ -195,6 +195,7 @@ _ALL = (
         "sql-words", "Penstock", _streaming("penstock", "sql_word_count", "penstock", feeder=_WORDS)
     ),
     Subject("segment-log", "Penstock", _PROGRAMS + "segment_log"),
+    Subject("encryption", "Penstock", _PROGRAMS + "encryption"),
     Subject("limiter", "Penstock", _PROGRAMS + "limiter"),
     Subject("add-block", "Penstock", _PROGRAMS + "add_block"),
     Subject("recovery", "Penstock", _PROGRAMS + "recovery"),
@@ -295,6 +296,18 @@ CASES: tuple[Case, ...] = (
         "segment log alone, bytes synced per second, as a share of the best raw write",
         "segment-log",
         checks=(Check("share_of_raw", at_least=0.6, title="share of the best raw write"),),
+        main=False,
+    ),
+    Case(
+        "encryption",
+        "the log with encryption, share of its speed without, written and synced, and read",
+        "encryption",
+        checks=(
+            Check("encrypted_mb_per_s", title="MB/s written, encrypted"),
+            Check("clear_mb_per_s", title="MB/s written, in clear"),
+            Check("share_of_clear", title="share of it"),
+            Check("share_read_of_clear", title="share when read"),
+        ),
         main=False,
     ),
     Case(

@@ -14,7 +14,6 @@ All ways take turns, several times; the median of each counts, then the best of 
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import shutil
 import sys
@@ -26,18 +25,13 @@ from statistics import median
 from crc32c import crc32c
 
 from benchmarks.programs._program import tell
+from benchmarks.programs._slots import touched
 from penstock.wal import RECORD_HEADER_SIZE, LogOptions, LogWriter
 
 ROUNDS = 3
 TOTAL = 512 << 20
 SIZES = (1 << 20, 4 << 20, 8 << 20, 16 << 20, 32 << 20)
 BUFFERED_SIZES = (8 << 20, 32 << 20)
-
-
-def touched(size):
-    memory = mmap.mmap(-1, size)
-    memory.write(os.urandom(1 << 20) * (size >> 20))
-    return memoryview(memory)
 
 
 def preallocated(path, flags):

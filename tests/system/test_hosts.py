@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.wal import KEY_VARIABLE, EncryptionKey
 from tests.services.hosts import Host, HostCluster, hosts_are_impossible
 from tests.system.driver_process import DriverProcess, driver_process
 from tests.system.feeder import Feeder
@@ -39,7 +41,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostCluster]:
 
 @contextmanager
 def program(
-    cluster: HostCluster, folder: Path, *, batch_s: int
+    cluster: HostCluster, folder: Path, *, batch_s: int, settings: Mapping[str, str] | None = None
 ) -> Iterator[tuple[DriverProcess, tuple[Feeder, Feeder]]]:
     """Run a program with two receivers on the hosts."""
     with ExitStack() as stack:
@@ -50,6 +52,7 @@ def program(
             "data": str(cluster.data / folder.name),
             "batch_s": batch_s,
             "feeders": [feeder.address for feeder in feeders],
+            "settings": dict(settings or {}),
         }
         driver = stack.enter_context(
             driver_process(folder, config, module="tests.system.hosts_program")
@@ -101,9 +104,13 @@ def assert_exact(driver: DriverProcess, feeders: Sequence[Feeder]) -> None:
 
 
 def test_receivers_are_spread_and_blocks_are_read_where_they_lie_or_by_the_network(
-    cluster: HostCluster, tmp_path: Path
+    cluster: HostCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with program(cluster, tmp_path, batch_s=1) as (driver, feeders):
+    """With encryption: from another host comes what is in memory there, or is encrypted."""
+    key = base64.b64encode(EncryptionKey.generate().secret).decode()
+    monkeypatch.setenv(KEY_VARIABLE, key)
+    encrypted = {"spark.io.encryption.enabled": "true"}
+    with program(cluster, tmp_path, batch_s=1, settings=encrypted) as (driver, feeders):
         for feeder in feeders:
             feeder.await_acknowledged(2000)
         first, second = (host_of(feeder, cluster) for feeder in feeders)
@@ -114,7 +121,14 @@ def test_receivers_are_spread_and_blocks_are_read_where_they_lie_or_by_the_netwo
         tell(driver, f"occupy {first.address}")
         held = [cluster.data_of(first) / tmp_path.name / name for name in OCCUPIED]
         await_that("its cores are held", lambda: all(path.exists() for path in held))
-        driver.wait_for("read", all_were_read_on(second, first))
+        read_elsewhere = all_were_read_on(second, first)
+        driver.wait_for("read", read_elsewhere)
+        # What has only its log's copy comes as that is, and is decrypted where it is read.
+        memory = Path(f"/proc/{feeders[0].pids[-1]}/root/dev/shm")
+        for path in [*memory.glob("penstock-*")]:
+            path.unlink()
+        so_far = sum(event["what"] == "read" and read_elsewhere(event) for event in driver.events)
+        driver.wait_for("read", read_elsewhere, count=so_far + 3)
         for path in held:
             path.unlink()
 
