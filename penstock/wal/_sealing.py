@@ -74,7 +74,7 @@ class SegmentSealer:
         self._owner = owner
         self._key_salt = key_salt
         self._last_sequence = 0
-        # Version 47 of `cryptography` can encrypt into memory that is there.
+        # Newer versions of `cryptography` can encrypt into memory that is there.
         self._encrypt_into = getattr(aead, "encrypt_into", None)
 
     def place(
