@@ -28,7 +28,10 @@ def check_in_memory(folder: str) -> None:
     Raises:
         ArenaError: It is not, or it is not known.
     """
-    kind = _file_system_kind(folder)
+    try:
+        kind = _file_system_kind(folder)
+    except OSError as error:
+        raise ArenaError(folder, f"cannot be looked at: {error.strerror}") from error
     if kind not in _IN_MEMORY:
         raise ArenaError(
             folder,
@@ -37,7 +40,7 @@ def check_in_memory(folder: str) -> None:
 
 
 def _file_system_kind(folder: str) -> str | None:
-    """Return the type of the file system that a folder is on."""
+    """Return the type of the file system that a folder is on, None when it is not known."""
     device = os.stat(folder).st_dev
     name = f"{os.major(device)}:{os.minor(device)}"
     try:

@@ -34,7 +34,7 @@ Layout
 `_engine`, `_receivers`,     what runs between start and stop, in the order in which it starts
 `received_blocks`, `waiter`
 `_startup_checks`,           what is checked and decided before anything starts
-`_durability`
+`_durability`, `_encryption`
 `_call_site`, `_interrupts`  names that people recognise; Ctrl-C and the order to end
 ===========================  =====================================================================
 
@@ -78,6 +78,7 @@ from penstock.streaming.dstream.state import (
     StateSpec,
 )
 from penstock.streaming.errors import (
+    EncryptionKeyError,
     JobGenerationError,
     NotEnoughCoresError,
     OutputOperationError,
@@ -95,6 +96,7 @@ __all__ = [
     "CheckpointVersionError",
     "CheckpointWriteError",
     "DStream",
+    "EncryptionKeyError",
     "GroupRate",
     "IllegalStateChangeError",
     "JobGenerationError",

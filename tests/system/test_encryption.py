@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from penstock.blockstore.memory import ArenaError
-from penstock.streaming import StreamingContext
-from penstock.streaming.errors import EncryptionKeyError
+from penstock.streaming import EncryptionKeyError, StreamingContext
 from penstock.wal import (
     KEY_COMMAND_VARIABLE,
     KEY_VARIABLE,
@@ -160,6 +159,23 @@ def test_a_program_whose_files_outlive_it_needs_a_key(
         run.process(some)
         with pytest.raises(ArenaError, match="not in memory"):
             run.start()
+
+
+@pytest.mark.slow
+def test_a_program_whose_files_go_with_it_needs_none(
+    sc: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    monkeypatch.delenv(KEY_COMMAND_VARIABLE, raising=False)
+    with Feeder() as feeder, run_on(sc, ON) as run:
+        run.process(NumberedLines(feeder.address))
+        run.start()
+        feeder.await_acknowledged(2000)
+        [scratch] = Path(tempfile.gettempdir()).glob(f"penstock-{run.application_id}-*")
+        assert_nowhere(contents(scratch), b"%099d\n" % 100, b"receivedData")
+        total = feeder.finish()
+        run.stop()
+        assert run.processed == list(range(total))
 
 
 @pytest.mark.slow

@@ -234,19 +234,25 @@ class CheckpointFolder:
     def check_encryption(self) -> None:
         """Check that what is there is encrypted with this key, or in clear when there is none.
 
+        What cannot be read is passed over: whoever needs it tells of it.
+
         Raises:
             EncryptionMismatchError, WrongKeyError: As `read`.
-            OSError: A file cannot be read.
         """
-        for name in self.names():
-            file = self._fs.open(os.path.join(self._path, name))
-            try:
-                fits = self._sealer.fits(file.read(0, FileSealer.HEAD_SIZE))
-            finally:
-                file.close()
-            if not fits:
-                with contextlib.suppress(DamagedCheckpointError, CheckpointVersionError):
-                    self.read(name)
+        unreadable = (OSError, DamagedCheckpointError, CheckpointVersionError)
+        with contextlib.suppress(OSError):
+            for name in self.names():
+                with contextlib.suppress(*unreadable):
+                    self._check_file(name)
+
+    def _check_file(self, name: str) -> None:
+        file = self._fs.open(os.path.join(self._path, name))
+        try:
+            fits = self._sealer.fits(file.read(0, FileSealer.HEAD_SIZE))
+        finally:
+            file.close()
+        if not fits:
+            self.read(name)
 
     def read_newest(self) -> Checkpoint | None:
         """Return the newest checkpoint that is whole, or None when there is none at all.
