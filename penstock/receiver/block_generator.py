@@ -95,9 +95,9 @@ _KINDS = {
 }
 
 _LEAD_MS = 10
-"""How long before a multiple of the block interval, in wall time, a block is sealed. Batches are cut
-at such multiples, and a block that is durable and known just before waits for none; one that is
-sealed at a chance moment waits half a block interval on average."""
+"""How long before a multiple of the block interval, in wall time, a block is sealed. Batches are
+cut at such multiples, and a block that is durable and known just before waits for none; one that
+is sealed at a chance moment waits half a block interval on average."""
 
 _HELD_UP_S = 0.01
 """Shorter waits for the queue or for memory, between two readings, are no sign of a full queue."""
