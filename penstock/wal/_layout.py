@@ -234,6 +234,7 @@ def parse_record(
     expected_sequence: int | None = None,
     verify: bool = True,
     cipher: LogCipher | None = None,
+    checksum: int | None = None,
 ) -> memoryview:
     """Return the payload of the record that lies at the beginning of `buffer`.
 
@@ -242,6 +243,8 @@ def parse_record(
         expected_sequence: The sequence that the record must have.
         verify: Check the payload's CRC too, and decrypt it. The header's is always checked.
         cipher: Decrypts it; None: it is not encrypted.
+        checksum: The CRC-32C of the payload as it lies there, when the caller has computed it
+            already.
 
     Returns:
         A view into `buffer`, nothing is copied; or memory of its own when it was decrypted.
@@ -257,7 +260,7 @@ def parse_record(
     payload = buffer[RECORD_HEADER_SIZE : RECORD_HEADER_SIZE + fields[5]]
     if len(payload) != fields[5]:
         raise CorruptRecordError(None, 0, f"payload of {fields[5]} bytes is cut short")
-    if verify and crc32c(payload) != fields[2]:
+    if verify and (crc32c(payload) if checksum is None else checksum) != fields[2]:
         raise CorruptRecordError(None, 0, "payload checksum does not match")
     if not verify:
         return payload
