@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from penstock.blockstore import BlockAccess, read_block
 from penstock.tracker import ReceivedBlockTracker
+from penstock.wal import KEY_VARIABLE, EncryptionKey
 from tests.system.driver_process import driver_process
 from tests.system.feeder import Feeder
 from tests.system.leftovers import await_that, block_servers, memory_files
@@ -78,17 +80,24 @@ def test_a_killed_driver_leaves_no_process_and_every_acknowledged_record(
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("positions", [False, True])
+@pytest.mark.parametrize(
+    ("positions", "encrypted"), [(False, False), (True, True)], ids=["plain", "encrypted"]
+)
 def test_a_driver_that_is_started_again_processes_all_that_was_acknowledged(
-    tmp_path: Path, positions: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, positions: bool, encrypted: bool
 ) -> None:
+    key = EncryptionKey.generate().secret
+    monkeypatch.setenv(KEY_VARIABLE, base64.b64encode(key).decode())
     config = {
         "master": "local[3]",
         "checkpoint": str(tmp_path / "checkpoint"),
         "positions": [0] if positions else [],
         # Batches that fall behind: many are allocated and not finished when the driver is killed.
         "work_s": 1.5,
-        "settings": {"spark.penstock.blockServer.lease": f"{LEASE_S}s"},
+        "settings": {
+            "spark.penstock.blockServer.lease": f"{LEASE_S}s",
+            "spark.io.encryption.enabled": str(encrypted).lower(),
+        },
     }
     with Feeder() as feeder:
         with driver_process(tmp_path, {**config, "feeders": [feeder.address]}) as driver:

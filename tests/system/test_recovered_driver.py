@@ -19,8 +19,8 @@ def test_results_are_exact_whenever_the_driver_is_killed(tmp_path: Path) -> None
     """Spark: recovery of conf, correct spark.driver.[host|port], SPARK-30199."""
     soak = Soak(tmp_path, seed=1, latest_occasion=4)
     soak.run(
-        3,
-        ("between log and jobs", "in a state update", "before blocks go"),
+        4,
+        ("between log and jobs", "in a checkpoint", "in a state update", "before blocks go"),
     )
     # The last run has the settings of the first, and what belongs to a run of its own.
     [header, *_] = CheckpointFolder(str(tmp_path / "checkpoint")).headers().values()

@@ -116,6 +116,7 @@ def test_the_key_is_in_no_graph(sc: Any) -> None:
     assert repr(KEY.secret)[2:-1] not in repr(file)
 
 
+@pytest.mark.slow
 def test_a_saved_rdd_is_encrypted_and_is_as_it_was(sc: Any, tmp_path: Path) -> None:
     sc.setCheckpointDir(str(tmp_path))
     pairs = [(number % 7, MARK.decode() + str(number)) for number in range(200)]
