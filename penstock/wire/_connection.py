@@ -162,6 +162,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._queued.clear()
+        # With TLS the two hold each other, and their buffers would wait for the garbage collector.
+        self._transport = None
         if unexpected and self._error is None:
             reason = f"broke ({exc})" if exc is not None else "was closed by the other end"
             self._error = ConnectionLostError(self.peer, f"the connection to {self.peer} {reason}")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 import threading
+import time
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -154,3 +157,34 @@ def test_without_the_package_the_error_names_the_way_out(monkeypatch: Any) -> No
     monkeypatch.setitem(__import__("sys").modules, "cryptography", None)
     with pytest.raises(Exception, match=r"pip install 'penstock\[tls\]'"):
         TlsIdentity.make()
+
+
+def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(
+    make_server: Callable[..., Server],
+    raw_peer: Callable[..., RawPeer],
+    identity: TlsIdentity,
+    secret: bytes,
+) -> None:
+    """Its buffers have a quarter of a megabyte; those who come and go must not fill memory."""
+
+    def standing() -> int:
+        return sum(type(found) is SSLProtocol for found in gc.get_objects())
+
+    server = make_server(ssl_context=identity.server_context())
+    address = server.start()
+    gc.collect()
+    before = standing()
+    gc.disable()
+    try:
+        for number in range(10):
+            peer = raw_peer(address)
+            peer.socket = identity.client_context().wrap_socket(peer.socket)
+            if number % 2:
+                peer.authenticate(secret)
+            peer.close()
+        end_s = time.monotonic() + WAIT_S
+        while standing() > before and time.monotonic() < end_s:
+            threading.Event().wait(0.02)
+        assert standing() == before
+    finally:
+        gc.enable()
