@@ -11,6 +11,7 @@ import signal
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,26 @@ END_S = 60.0
 HOST, STRANGE_HOST = "here", "there"
 """What the fuzzer plays with stands under the other name."""
 SIZES = (1, 1000, 70_000, 3_000_000)
+
+
+_ALLOCATOR = {"MALLOC_ARENA_MAX": "1"} | {
+    f"MALLOC_{name}_THRESHOLD_": str(64 << 10) for name in ("MMAP", "TRIM")
+}
+"""Have glibc give back what is free, at once: then what a process has is what it keeps."""
+
+
+@contextlib.contextmanager
+def _exact_memory() -> Iterator[None]:
+    """Start processes so meanwhile."""
+    before = dict(os.environ)
+    os.environ.update(_ALLOCATOR)
+    try:
+        yield
+    finally:
+        for name in _ALLOCATOR:
+            os.environ.pop(name)
+            if name in before:
+                os.environ[name] = before[name]
 
 
 class Watched:
@@ -107,7 +128,7 @@ class Application:
         self._memory = folder / "memory"
         for made in (self._root, self._memory):
             made.mkdir(parents=True)
-        with open(folder / "tracker.log", "w") as log:
+        with open(folder / "tracker.log", "w") as log, _exact_memory():
             self._tracker = subprocess.Popen(
                 [sys.executable, "-m", "tests.system.fuzz.target"],
                 stdin=subprocess.PIPE,
@@ -133,7 +154,8 @@ class Application:
                 memory_folder=str(self._memory),
                 tls=self.tls,
             )
-            ready = ensure_block_server(self._launch, START_S)
+            with _exact_memory():
+                ready = ensure_block_server(self._launch, START_S)
             assert ready is not None
             self.server = ready.address
             self.processes.append(Watched(f"block server ({self.name})", ready.pid))
