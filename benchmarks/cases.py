@@ -264,11 +264,12 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "tracker-day",
-        "24 simulated hours of a tracker, 64 receivers, 2,000 blocks a batch of 20 s",
+        "24 simulated hours of a tracker, 64 receivers, 2,000 blocks a batch of 30 s",
         "tracker-day",
         checks=(
             Check("memory_growth_mib", at_most=16, title="growth of memory after hour 1, MiB"),
-            Check("objects_growth_mib", at_most=1, title="growth of objects after hour 2, MiB"),
+            Check("objects_growth", at_most=0.02, title="growth of the number of objects, share"),
+            Check("traced_growth_mib", at_most=1, title="growth of traced memory, 5 hours, MiB"),
             Check("most_log_mib", at_most=64, title="driver log's folder at most, MiB"),
             Check("allocation_ms", title="allocation of a batch in the last hour, ms"),
             Check("allocation_us_per_block", title="the same per block, µs"),
