@@ -102,7 +102,7 @@ class Checked:
 
     def batch(self, rdd):
         begun_s = time.monotonic()
-        found = rdd.mapPartitions(numbers_of_block).collect()
+        found = rdd.collect()
         taken_s = time.monotonic() - begun_s
         for stream, first, count in found:
             assert first == self.next[stream], (stream, first, self.next[stream])
@@ -174,7 +174,11 @@ def main():
     started = Started()
     ssc.addStreamingListener(started)
     checked = Checked()
-    streams = [ssc.receiverStream(Numbers(stored)) for _ in range(RECEIVERS)]
+    streams = [
+        ssc.receiverStream(Numbers(stored)).mapPartitions(numbers_of_block)
+        for _ in range(RECEIVERS)
+    ]
+    # What is done with each stream before the union is done by the tasks that read the blocks.
     ssc.union(*streams).foreachRDD(checked.batch)
     begun_s = time.monotonic()
     ssc.start()
