@@ -17,8 +17,11 @@ import socket
 import ssl
 import struct
 import time
+from collections.abc import Iterator
 
 import msgspec
+import pyarrow as pa
+from crc32c import crc32c
 
 from penstock.wal import RECORD_HEADER_SIZE, parse_record
 from penstock.wire import ClientHandshake, ConnectionLostError, ProtocolError, WireError
@@ -40,6 +43,7 @@ REQUEST = struct.Struct("<I")
 ANSWER = struct.Struct("<BQ")
 MAX_REQUEST_BYTES = 64 << 10
 _MAX_REASON_BYTES = 4 << 10
+_STEP_BYTES = 1 << 20
 _CONNECT_TRY_S = 3.0
 _SILENCE_S = 10.0
 """After so long without a byte a new connection is worth more: this one may be half open."""
@@ -117,7 +121,7 @@ def fetch(
     try:
         with _Connection(address, peer, timeout_s, ssl_context) as connection:
             connection.authenticate(secret)
-            record = connection.request(info)
+            record, checksum = connection.request(info)
     except (OSError, EOFError) as error:
         reason = str(error) or type(error).__name__
         if isinstance(error, TimeoutError):
@@ -125,7 +129,7 @@ def fetch(
         raise ConnectionLostError(
             peer, f"block {info.block_id} could not be fetched from {peer}: {reason}"
         ) from error
-    return parse_record(memoryview(record), expected_sequence=info.sequence)
+    return parse_record(record, expected_sequence=info.sequence, checksum=checksum)
 
 
 class _Connection:
@@ -167,10 +171,10 @@ class _Connection:
     def authenticate(self, secret: bytes) -> None:
         handshake = ClientHandshake(secret, SERVICE, self._peer)
         while handshake.expects:
-            self._send(handshake.receive(bytes(self._receive(handshake.expects))))
+            self._send(handshake.receive(self._receive(handshake.expects)))
 
-    def request(self, info: ReceivedBlockInfo) -> bytearray:
-        """Return the record, its length as `info` has it."""
+    def request(self, info: ReceivedBlockInfo) -> tuple[memoryview, int]:
+        """Return the record, its length as `info` has it, and the checksum of its payload."""
         text = msgspec.msgpack.encode(FetchRequest(info.sequence, info.memory, info.segment))
         self._send(REQUEST.pack(len(text)) + text)
         code, length = ANSWER.unpack(self._receive(ANSWER.size))
@@ -179,7 +183,7 @@ class _Connection:
         except ValueError:
             raise ProtocolError(self._peer, f"an answer of unknown status {code}") from None
         if status is not FetchStatus.RECORD:
-            reason = bytes(self._receive(min(length, _MAX_REASON_BYTES)))
+            reason = self._receive(min(length, _MAX_REASON_BYTES))
             raise BlockNotServedError(
                 self._peer, info.block_id, status, reason.decode(errors="replace")
             )
@@ -188,23 +192,34 @@ class _Connection:
             raise ProtocolError(
                 self._peer, f"block {info.block_id} has {expected} bytes, it announced {length}"
             )
-        return self._receive(length)
+        # From Arrow's pool: it keeps memory, and new memory costs more than what is done with it.
+        record = memoryview(pa.allocate_buffer(length)).cast("B")
+        checksum, place = 0, 0
+        for piece in self._pieces(record):
+            # While it is in the processor's cache.
+            checksum = crc32c(piece[max(0, RECORD_HEADER_SIZE - place) :], checksum)
+            place += len(piece)
+        return record, checksum
 
     def _send(self, data: bytes) -> None:
         if data:
             self._bound()
             self._socket.sendall(data)
 
-    def _receive(self, count: int) -> bytearray:
-        buffer = bytearray(count)
-        view = memoryview(buffer)
-        while view:
+    def _receive(self, count: int) -> bytes:
+        return b"".join(self._pieces(memoryview(bytearray(count))))
+
+    def _pieces(self, view: memoryview) -> Iterator[memoryview]:
+        """Fill it; yield what has come."""
+        missing = len(view)
+        while missing:
             self._bound()
-            received = self._socket.recv_into(view)
+            rest = view[-missing:]
+            received = self._socket.recv_into(rest[:_STEP_BYTES])
             if not received:
-                raise EOFError(f"it closed the connection, {len(view)} of {count} bytes missing")
-            view = view[received:]
-        return buffer
+                raise EOFError(f"it closed the connection, {missing} of {len(view)} bytes missing")
+            yield rest[:received]
+            missing -= received
 
     def _bound(self) -> None:
         left_s = self._deadline_s - time.monotonic()
