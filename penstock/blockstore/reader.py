@@ -1,11 +1,12 @@
 """Finding and reading a block, from wherever it is.
 
 `read_block` tries, in this order: the slot in shared memory, the segment on this host or on HDFS,
-the block servers of the hosts that may have it. A segment on HDFS that was not closed is tried once
-more at last, after its lease was recovered: that is what a host that is gone leaves. (Should its
-writer live all the same, it begins a new segment.) What is on this host is recognised by the path,
-which holds the receiver attempt's random id; a host name proves nothing. Each way checks the
-record's header, sequence and CRC, so a block is either right or the next way is tried.
+a copy's segment on this host, the block servers of the hosts that may have it. A segment on HDFS
+that was not closed is tried once more at last, after its lease was recovered: that is what a host
+that is gone leaves. (Should its writer live all the same, it begins a new segment.) What is on this
+host is recognised by the path, which holds the receiver attempt's random id, and a copy's its own;
+a host name proves nothing. Each way checks the record's header, sequence and CRC, so a block is
+either right or the next way is tried.
 """
 
 from __future__ import annotations
@@ -278,7 +279,12 @@ def _find(info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitSt
             return _from_segment(info.segment, info.sequence, stack)
         except (OSError, WalError, ValueError) as error:
             tried.append(_describe(info.segment, error))
-    if info.host in access.servers or access.tracker is not None:
+    for replica in info.replicas:
+        try:
+            return _from_segment(replica.segment, replica.sequence, stack)
+        except (OSError, WalError, ValueError) as error:
+            tried.append(_describe(replica.segment, error))
+    if access.tracker is not None or any(host in access.servers for host in info.hosts):
         # A fetch is rare; the import would cost every task.
         from penstock.blockstore._remote import fetch_from_host
         from penstock.wire import WireError
@@ -286,7 +292,7 @@ def _find(info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitSt
         try:
             return parse_block(memoryview(fetch_from_host(info, access)))
         except (OSError, WalError, WireError, ValueError) as error:
-            tried.append(f"block server of {info.host}: {error}")
+            tried.append(f"block server of {' and of '.join(info.hosts)}: {error}")
     if on_hdfs is not None:
         try:
             return _from_hdfs(on_hdfs, info.sequence, settle=True)

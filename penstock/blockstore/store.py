@@ -9,6 +9,9 @@ correct.
 *A log on HDFS.* Nobody can read a segment there before it is closed. So a slot can be given away
 only after the segment of its block was closed, and when slots run short the open segment is.
 
+*A second copy.* With a `Replicator` a block is stored when another host has it, too, or there is no
+other host; it is sent while the log takes it.
+
 Life: made by the receiver's launch, used by the block generator's push thread (`put`) and store
 path (`open_block`), told by the tracker what to `release`, closed after the generator has drained.
 One lock, `BlockStore._lock`, guards the table of blocks.
@@ -25,9 +28,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
+from crc32c import crc32c
 
+from penstock.blockstore._replica_logs import BLOCK_RECORD
 from penstock.blockstore.builder import HEADER_ROOM, BlockBuilder, BlockKind, SealedBlock
 from penstock.blockstore.memory import ArenaError, MemoryArena, Slot
+from penstock.blockstore.replicator import Replicator
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
 from penstock.wal import (
@@ -44,9 +50,6 @@ from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
 __all__ = ["BlockStore", "BlockStoreClosedError", "BlockStoreOptions"]
 
 _log = logging.getLogger("penstock.blockstore")
-
-BLOCK_RECORD = 1
-"""The log's record kind of a block."""
 
 
 class BlockStoreClosedError(PenstockError):
@@ -92,6 +95,7 @@ class BlockStore:
         memory_name: File name of the arena in the memory folder.
         options: How to keep blocks.
         clock: For the log.
+        replicator: Makes second copies on another host; None for one copy. Closed by `close`.
 
     Raises:
         WalError: The log's folder cannot be made or written, or is in use.
@@ -109,6 +113,7 @@ class BlockStore:
         host_folder: str | None = None,
         options: BlockStoreOptions | None = None,
         clock: Clock | None = None,
+        replicator: Replicator | None = None,
     ) -> None:
         self.stream_id = stream_id
         self.attempt = attempt
@@ -136,6 +141,7 @@ class BlockStore:
         )
         self._folder = log_folder
         self._host_folder = host_folder or log_folder
+        self._replicator = replicator
         try:
             self._arena = self._make_arena(memory_name)
         except ArenaError:
@@ -201,25 +207,37 @@ class BlockStore:
     def put(self, block: SealedBlock) -> ReceivedBlockInfo:
         """Store a sealed block to the storage level and the log's sync policy.
 
+        With a replicator it waits for the second copy, too; that may take as long as the driver
+        cannot say whether there is another host.
+
         Returns:
             Its metadata, for the tracker. When this returns, the block survives what the sync
             policy promises.
 
         Raises:
             WalError: The log did not take it; the block is unharmed and may be put again.
+            ReplicatorClosedError: The store was closed before another host had it.
         """
         options = self.options
         slot = block.slot
         length = HEADER_ROOM + block.payload_length
         keep_on_disk = options.use_disk or options.sync is not SyncPolicy.NONE
+        crc = copying = None
+        if self._replicator is not None:
+            payload = slot.view[HEADER_ROOM:length]
+            crc = crc32c(payload)
+            copying = self._replicator.begin(block.block_id, payload, crc)
         if keep_on_disk:
-            place = self._writer.append_slot(BLOCK_RECORD, slot.view, block.payload_length)
+            place = self._writer.append_slot(BLOCK_RECORD, slot.view, block.payload_length, crc)
             sequence = place.sequence
             segment = SegmentPlace(self._folder, place.segment, place.offset, place.length)
         else:
             sequence = next(self._sequences)
             stamp_record(slot.view, BLOCK_RECORD, block.payload_length, sequence)
             segment = None
+        replica = None
+        if self._replicator is not None and copying is not None:
+            replica = self._replicator.wait(copying)
         memory = None
         if options.use_memory or segment is None or self._is_shared:
             memory = MemoryPlace(self._arena.path, slot.offset, length)
@@ -246,6 +264,7 @@ class BlockStore:
             position=block.position,
             kind=block.kind.value,
             schema=None if block.schema is None else block.schema.serialize().to_pybytes(),
+            replicas=() if replica is None else (replica,),
         )
 
     def _close_segment(self) -> None:
@@ -294,5 +313,7 @@ class BlockStore:
     def close(self) -> None:
         """Close the log and the arena; their files stay for readers (I4)."""
         self._closed = True
+        if self._replicator is not None:
+            self._replicator.close()
         self._writer.close()
         self._arena.close()
