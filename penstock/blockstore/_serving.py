@@ -47,6 +47,7 @@ _logger = logging.getLogger("penstock.blockstore")
 _STEP_BYTES = 4 << 20
 _TLS_STEP_BYTES = 1 << 20
 _LINGER_S = 1.0
+_CANCEL_STEP_S = 0.1
 _Request = FetchRequest | KeepRequest
 _decoder: msgspec.msgpack.Decoder[_Request] = msgspec.msgpack.Decoder(FetchRequest | KeepRequest)
 
@@ -138,10 +139,12 @@ class BlockService:
         """Stop listening and end every connection."""
         if self._listener is not None:
             self._listener.close()
-        tasks = list(self._connections)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while self._connections:
+            # Again and again: before Python 3.12 `wait_for` may swallow it when what it waits for
+            # is done at the same moment.
+            for task in self._connections:
+                task.cancel()
+            await asyncio.wait(set(self._connections), timeout=_CANCEL_STEP_S)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from its beginning to its end."""

@@ -51,7 +51,7 @@ SLOW_DRIVER_S = 5.0
 """A driver that took longer to answer was out of reach, not slow."""
 _FIRST_PAUSE_S = 0.05
 _MAX_PAUSE_S = 1.0
-_STEP_S = 1.0
+_STEP_S = 0.25
 IDLE_S = 60.0
 """The longest single wait for a block."""
 _JOIN_S = 10.0
