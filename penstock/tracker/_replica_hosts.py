@@ -167,7 +167,7 @@ class ReplicaHosts:
         try:
             for _ in range(_ROUNDS):
                 executors = self._cluster.executors()
-                racks = self._cluster.racks()
+                racks = self._racks_now()
                 wanted = self._missing(executors)
                 with self._lock:
                     self._racks = racks
@@ -189,6 +189,13 @@ class ReplicaHosts:
                 self._wanted = frozenset()
                 self._asked_for.clear()
                 self._next_s = self._clock.monotonic_s() + _PAUSE_S
+
+    def _racks_now(self) -> Mapping[str, str]:
+        try:
+            return self._cluster.racks()
+        except Exception as error:  # noqa: BLE001 - a part of Spark that may change; any host will do
+            _log.info("Spark does not tell the racks of hosts: %s", _first_line(error))
+            return {}
 
     def _missing(self, executors: Iterable[ExecutorLocation]) -> list[str]:
         """Return where servers are to be started.

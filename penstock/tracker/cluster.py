@@ -180,8 +180,7 @@ class SparkCluster:
 
     def racks(self) -> Mapping[str, str]:
         # What `spark.storage.replication.topologyMapper` said when the executors came up.
-        jvm: Any = self._sc._jvm
-        manager = jvm.org.apache.spark.SparkEnv.get().blockManager()
+        manager = self._block_manager()
         peers = manager.master().getPeers(manager.blockManagerId()).iterator()
         found: dict[str, str] = {}
         while peers.hasNext():
@@ -190,6 +189,24 @@ class SparkCluster:
             if rack.isDefined():
                 found[str(peer.host())] = str(rack.get())
         return found
+
+    def _block_manager(self) -> Any:
+        """Return the driver's ``SparkEnv.blockManager``.
+
+        A plain call would make py4j look at all methods of `SparkEnv`, and some name classes that
+        are not on Spark's class path.
+        """
+        jvm: Any = self._sc._jvm
+        find = jvm.java.lang.Class.forName
+        result = find("org.apache.spark.storage.BlockManager")
+        method = jvm.java.lang.invoke.MethodHandles.publicLookup().findVirtual(
+            find("org.apache.spark.SparkEnv"),
+            "blockManager",
+            jvm.java.lang.invoke.MethodType.methodType(result),
+        )
+        arguments = jvm.java.util.ArrayList()
+        arguments.add(self._jsc().env())
+        return method.invokeWithArguments(arguments)
 
     def run_on_hosts(self, tag: str, task: Callable[[], None], hosts: Sequence[str]) -> None:
         def body(_: Iterable[int]) -> Iterable[int]:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, StorageLevel
 
 from penstock.errors import PenstockError
 from penstock.streaming import StreamingContext
@@ -99,6 +99,10 @@ def main(config: dict[str, Any]) -> None:
         "spark.executor.memory": "512m",
         "spark.locality.wait": "1s",
         "spark.task.maxFailures": "2",
+        "spark.storage.replication.topologyMapper": (
+            "org.apache.spark.storage.FileBasedTopologyMapper"
+        ),
+        "spark.storage.replication.topologyFile": config["racks"],
         "spark.streaming.blockInterval": "500ms",
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.penstock.wal.dir": config["data"],
@@ -109,12 +113,15 @@ def main(config: dict[str, Any]) -> None:
     sc.setLogLevel("OFF")
     ssc = StreamingContext(sc, config["batch_s"])
     ssc.addStreamingListener(Tell())
-    for number, address in enumerate(config["feeders"]):
-        receiver = NumberedLines(tuple(address), positions=True)
+    for number, (address, level) in enumerate(
+        zip(config["feeders"], config["levels"], strict=True)
+    ):
+        level = getattr(StorageLevel, level)
+        receiver = NumberedLines(tuple(address), positions=True, level=level)
         keep = Keep(number, f"{config['numbers']}-{number}")
         ssc.receiverStream(receiver).foreachRDD(keep)
     ssc.start()
-    say("started", application=str(sc.applicationId))
+    say("started", application=str(sc.applicationId), racks=SparkCluster(sc).racks())
     obeying = threading.Thread(target=obey, args=(ssc, config["data"]))
     obeying.start()
     try:
