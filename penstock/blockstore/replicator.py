@@ -43,7 +43,7 @@ _log = logging.getLogger("penstock.blockstore")
 
 SEARCH_S = 30.0
 """So long may a block wait for another host, as long as the driver answers."""
-LOOK_AGAIN_S = 15.0
+LOOK_AGAIN_S = 5.0
 """Pause between two looks for another host while there is none."""
 SILENT_S = 30.0
 """So long is a host passed over that did not answer or took no copy."""

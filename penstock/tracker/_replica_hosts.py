@@ -9,9 +9,10 @@ afterwards, a few times.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from penstock.blockstore._launch import BlockServerLaunch, ensure_block_server
@@ -33,6 +34,8 @@ _PAUSE_S = 10.0
 _JOB_S = 30.0
 """A job that takes longer is cancelled: an executor may be out of reach."""
 _JOIN_S = 10.0
+_FRESH_S = 1.0
+"""For so long it counts who had executors."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,10 @@ class ReplicaHosts:
         self._next_s = 0.0
         self._stopped = False
         self._asked_for: set[str] = set()
-        self._wanted: frozenset[str] = frozenset()
+        # None while executors are being asked for.
+        self._wanted: frozenset[str] | None = frozenset()
+        self._hosts: frozenset[str] = frozenset()
+        self._hosts_at_s = -math.inf
         self._seen: frozenset[str] = frozenset()
         self._racks: Mapping[str, str] = {}
 
@@ -118,14 +124,33 @@ class ReplicaHosts:
             host = hosts[int(message.attempt, 16) % len(hosts)]
             return ReplicaHostAt(host, served[host], False, False)
         self.look()
+        me = {message.host}
+        coming = frozenset(self._receiver_hosts()) - served.keys()
         with self._lock:
             seen = self._seen | self._block_servers.hosts()
-            return ReplicaHostAt(None, None, self._is_looking, not seen - {message.host})
+            is_asking = self._is_looking and self._wanted is None
+            coming |= self._wanted or frozenset()
+        is_expected = is_asking or bool(self._with_executors(coming - me - {*message.silent}))
+        return ReplicaHostAt(None, None, is_expected, not seen - me)
 
     def is_expected(self, host: str) -> bool:
         """Tell whether a block server is being started on the host."""
         with self._lock:
-            return self._is_looking and host in self._wanted
+            is_wanted = self._wanted is not None and host in self._wanted
+        return is_wanted and bool(self._with_executors({host}))
+
+    def _with_executors(self, hosts: Set[str]) -> Set[str]:
+        """Return those of the hosts that have executors; where a host is lost, its have gone."""
+        if not hosts:
+            return hosts
+        with self._lock:
+            is_old = self._clock.monotonic_s() - self._hosts_at_s > _FRESH_S
+        if is_old:
+            found = frozenset(executor.host for executor in self._cluster.executors())
+            with self._lock:
+                self._hosts, self._hosts_at_s = found, self._clock.monotonic_s()
+        with self._lock:
+            return hosts & self._hosts
 
     # -- starting ------------------------------------------------------------------------------
 
@@ -148,6 +173,7 @@ class ReplicaHosts:
                 if host is None and now_s < self._next_s:
                     return
                 self._is_looking = True
+                self._wanted = None
                 self._began_s = now_s
                 self._thread = self._cluster.thread(self._run, "penstock-replica-hosts")
                 self._thread.start()

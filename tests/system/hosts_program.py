@@ -45,7 +45,8 @@ class Keep:
             file.write(" ".join(str(n) for _, numbers in parts for n in numbers) + "\n")
         read_on = [host for host, _ in parts]
         lay_on = [block.host for block in rdd.blocks]
-        say("read", stream=self.stream, time=str(time), lay_on=lay_on, read_on=read_on)
+        copied = all(block.replicas for block in rdd.blocks)
+        say("read", stream=self.stream, lay_on=lay_on, read_on=read_on, copied=copied)
 
 
 def read(records: Iterable[Any]) -> Iterator[tuple[str, list[int]]]:

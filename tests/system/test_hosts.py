@@ -146,7 +146,10 @@ def test_a_host_that_is_lost_for_good_loses_no_block_that_has_a_second_copy(
 ) -> None:
     levels = (TWO_COPIES, TWO_COPIES)
     with program(cluster, tmp_path, batch_s=4, levels=levels) as (driver, feeders):
-        await_processed(driver, feeders)
+        for number in range(2):
+            driver.wait_for(
+                "read", lambda event, n=number: event["stream"] == n and event["copied"]
+            )
         lost = host_of(feeders[0], cluster)
         # What is acknowledged now is waiting for a batch, as a rule.
         feeders[0].await_acknowledged(1000)

@@ -221,6 +221,36 @@ def test_a_block_server_is_started_on_another_host_and_named_to_the_receiver(
         assert not found.is_alone
 
 
+def test_the_block_server_of_another_receiver_is_waited_for(tmp_path: Path) -> None:
+    cluster = HostsCluster(A, B)
+    receivers: dict[int, tuple[Receiver, str]] = {n: (Source(), f"Source [{n}]") for n in range(2)}
+    with running_tracker(tmp_path, cluster=cluster, receivers=receivers) as (tracker, _, _):
+        first, second = (place(cluster.next_attempt()) for _ in range(2))
+        assert {first.host, second.host} == {A, B}
+        first.register()
+        until_nothing_is_started(tracker)
+        asked = FindReplicaHost(first.launch.stream_id, first.launch.attempt, first.host)
+        # The second receiver is about to start, and starts its host's block server.
+        assert first.ask(asked) == ReplicaHostAt(None, None, True, False)
+        second.register()
+        assert first.ask(asked) == ReplicaHostAt(None, None, True, False)
+        server_of(second, second.host)
+        assert first.ask(asked).host == second.host
+        # A host that is lost has no executors any more; nobody waits for it.
+        cluster.up = [found for found in cluster.up if found.host == first.host]
+        silent = msgspec.structs.replace(asked, silent=(second.host,))
+        assert first.ask(silent) == ReplicaHostAt(None, None, False, False)
+        assert cluster.started.empty()
+
+
+def place(attempt: Attempt) -> Attempt:
+    """Let an attempt run where it was to run."""
+    location = attempt.locations[0]
+    assert isinstance(location, ExecutorLocation)
+    attempt.host, attempt.executor_id = location.host, location.executor_id
+    return attempt
+
+
 def test_on_one_host_nothing_is_started_and_the_receiver_knows_at_once(tmp_path: Path) -> None:
     cluster = HostsCluster(A, A)
     with with_copies(tmp_path, cluster) as (tracker, attempt, _):
