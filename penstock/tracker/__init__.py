@@ -11,8 +11,8 @@ What must hold:
 - *Order* (I5). Blocks of a stream stay in the order in which they were accepted. A position counts
   only with the block that carries it, and only if nothing before that block is missing.
 - *A second copy is known or it does not count*. A block is added with the places of all its
-  copies, which are made before; a copy goes when the block's clean-up is logged (I4), and a block is
-  told as lost only when all its hosts are gone.
+  copies, which are made before; a copy goes when the block's clean-up is logged (I4), and a block
+  is told as lost only when all its hosts are gone.
 - *Nothing spins, nothing hangs.* A receiver that ends is started again, later each time; what
   starting again cannot mend is told to the user. Every wait has an end and says what it is for.
 
