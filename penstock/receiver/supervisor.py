@@ -230,7 +230,7 @@ class ReceiverSupervisor:
         )
         self._ensure_block_server()
         self._storage = self._parts.open_storage(
-            self._driver.find_replica_host, self._driver.report_error
+            self._driver.find_replica_host, self.report_error
         )
 
     def _ensure_block_server(self) -> None:

@@ -50,9 +50,12 @@ LOG = LogOptions(segment_size=1 << 20, sync=SyncPolicy.NONE)
 class OtherHost:
     """A host that takes copies."""
 
-    def __init__(self, folder: Path, tls: TlsIdentity | None = None) -> None:
+    def __init__(
+        self, folder: Path, tls: TlsIdentity | None = None, secret: bytes = SECRET
+    ) -> None:
         folder.mkdir()
         self.name = folder.name
+        self.is_up = True
         self.root = folder / "blocks"
         self.files = ApplicationFiles("app-1", str(folder), str(self.root))
         self.logs = ReplicaLogs(self.files, LOG)
@@ -62,7 +65,7 @@ class OtherHost:
         def make() -> BlockService:
             keeper = BlockKeeper(self.logs, BLOCK_BYTES, limits.step_timeout_s)
             context = tls.server_context() if tls else None
-            return BlockService(SECRET, self.files, limits, context, keeper)
+            return BlockService(secret, self.files, limits, context, keeper)
 
         serving = contextlib.contextmanager(in_thread)
         self.address: tuple[str, int] = self._stack.enter_context(serving(make))
@@ -84,6 +87,7 @@ class OtherHost:
         return ReplicaHostAt(self.name, self.address, False, False)
 
     def stop(self) -> None:
+        self.is_up = False
         self._stack.close()
         self.logs.close()
 
