@@ -197,6 +197,7 @@ _ALL = (
     Subject("segment-log", "Penstock", _PROGRAMS + "segment_log"),
     Subject("limiter", "Penstock", _PROGRAMS + "limiter"),
     Subject("add-block", "Penstock", _PROGRAMS + "add_block"),
+    Subject("remote-read", "Penstock", _PROGRAMS + "remote_read"),
     Subject("recovery", "Penstock", _PROGRAMS + "recovery"),
     Subject("recovery-of-state", "Penstock", _PROGRAMS + "recovery_of_state"),
     Subject("peer-rate-settle", "pyspark.streaming", _PROGRAMS + "rate_settle_peer", peer=True),
@@ -312,6 +313,17 @@ CASES: tuple[Case, ...] = (
         "`AddBlock` from four connections, log synced",
         "add-block",
         checks=(Check("messages_per_s", at_least=20_000, title="messages/s"),),
+        main=False,
+    ),
+    Case(
+        "remote-read",
+        "blocks of another host, bytes per second as a share of a plain socket copy",
+        "remote-read",
+        checks=(
+            Check("share_32_mib", at_least=0.7, title="share of a plain copy, block of 32 MiB"),
+            Check("share_8_mib", title="block of 8 MiB"),
+            Check("share_1_mib", title="block of 1 MiB"),
+        ),
         main=False,
     ),
     Case(

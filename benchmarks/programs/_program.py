@@ -37,6 +37,7 @@ class ProgramOptions:
         block_ms: The block interval.
         record_bytes: Bytes of a record (with its newline, where it has one).
         settings: More Spark settings.
+        checkpoint: The checkpoint directory; empty for one in `folder`.
     """
 
     side: str
@@ -48,6 +49,7 @@ class ProgramOptions:
     block_ms: int = 200
     record_bytes: int = 100
     settings: tuple[tuple[str, str], ...] = ()
+    checkpoint: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return them as JSON wants them."""

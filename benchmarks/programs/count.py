@@ -37,6 +37,6 @@ def on_batch(time, rdd):
 
 sc = spark_context(given)
 ssc = StreamingContext(sc, given.batch_s)
-ssc.checkpoint(given.folder + "/checkpoint")
+ssc.checkpoint(given.checkpoint or given.folder + "/checkpoint")
 ssc.socketTextStream("127.0.0.1", given.port, LEVEL).foreachRDD(on_batch)
 run(ssc)

@@ -17,8 +17,11 @@ import socket
 import ssl
 import struct
 import time
+from collections.abc import Iterator
 
 import msgspec
+import pyarrow as pa
+from crc32c import crc32c
 
 from penstock.wal import RECORD_HEADER_SIZE, parse_record
 from penstock.wire import ClientHandshake, ConnectionLostError, ProtocolError, WireError
@@ -41,6 +44,7 @@ REQUEST = struct.Struct("<I")
 ANSWER = struct.Struct("<BQ")
 MAX_REQUEST_BYTES = 64 << 10
 _MAX_REASON_BYTES = 4 << 10
+_STEP_BYTES = 1 << 20
 _CONNECT_TRY_S = 3.0
 _SILENCE_S = 10.0
 """After so long without a byte a new connection is worth more: this one may be half open."""
@@ -124,7 +128,7 @@ def fetch(
     try:
         with BlockConnection(address, peer, timeout_s, ssl_context, connect_s) as connection:
             connection.authenticate(secret)
-            record = connection.request(info)
+            record, checksum = connection.request(info)
     except (OSError, EOFError) as error:
         reason = str(error) or type(error).__name__
         if isinstance(error, TimeoutError):
@@ -132,7 +136,7 @@ def fetch(
         raise ConnectionLostError(
             peer, f"block {info.block_id} could not be fetched from {peer}: {reason}"
         ) from error
-    return parse_record(memoryview(record), expected_sequence=info.sequence)
+    return parse_record(record, expected_sequence=info.sequence, checksum=checksum)
 
 
 class BlockConnection:
@@ -204,10 +208,10 @@ class BlockConnection:
         """
         handshake = ClientHandshake(secret, SERVICE, self._peer)
         while handshake.expects:
-            self.send(handshake.receive(bytes(self.receive(handshake.expects))))
+            self.send(handshake.receive(self.receive(handshake.expects)))
 
-    def request(self, info: ReceivedBlockInfo) -> bytearray:
-        """Return the record, its length as `info` has it."""
+    def request(self, info: ReceivedBlockInfo) -> tuple[memoryview, int]:
+        """Return the record, its length as `info` has it, and the checksum of its payload."""
         text = msgspec.msgpack.encode(FetchRequest(info.sequence, info.memory, info.segment))
         self.send(REQUEST.pack(len(text)) + text)
         status, length = self.answer()
@@ -218,7 +222,14 @@ class BlockConnection:
             raise ProtocolError(
                 self._peer, f"block {info.block_id} has {expected} bytes, it announced {length}"
             )
-        return self.receive(length)
+        # From Arrow's pool: it keeps memory, and new memory costs more than what is done with it.
+        record = memoryview(pa.allocate_buffer(length)).cast("B")
+        checksum, place = 0, 0
+        for piece in self._pieces(record):
+            # While it is in the processor's cache.
+            checksum = crc32c(piece[max(0, RECORD_HEADER_SIZE - place) :], checksum)
+            place += len(piece)
+        return record, checksum
 
     def answer(self) -> tuple[FetchStatus, int]:
         """Receive the head of an answer: its status and the length of what follows.
@@ -235,7 +246,7 @@ class BlockConnection:
 
     def reason(self, length: int) -> str:
         """Receive the reason that an answer gives."""
-        return bytes(self.receive(min(length, _MAX_REASON_BYTES))).decode(errors="replace")
+        return self.receive(min(length, _MAX_REASON_BYTES)).decode(errors="replace")
 
     def send(self, data: bytes | memoryview) -> None:
         """Send a piece of at most some megabytes: all of it has to go out within ten seconds."""
@@ -243,17 +254,21 @@ class BlockConnection:
             self._bound()
             self._socket.sendall(data)
 
-    def receive(self, count: int) -> bytearray:
+    def receive(self, count: int) -> bytes:
         """Receive exactly so many bytes."""
-        buffer = bytearray(count)
-        view = memoryview(buffer)
-        while view:
+        return b"".join(self._pieces(memoryview(bytearray(count))))
+
+    def _pieces(self, view: memoryview) -> Iterator[memoryview]:
+        """Fill it; yield what has come."""
+        missing = len(view)
+        while missing:
             self._bound()
-            received = self._socket.recv_into(view)
+            rest = view[-missing:]
+            received = self._socket.recv_into(rest[:_STEP_BYTES])
             if not received:
-                raise EOFError(f"it closed the connection, {len(view)} of {count} bytes missing")
-            view = view[received:]
-        return buffer
+                raise EOFError(f"it closed the connection, {missing} of {len(view)} bytes missing")
+            yield rest[:received]
+            missing -= received
 
     def _bound(self) -> None:
         left_s = self._deadline_s - time.monotonic()

@@ -25,7 +25,7 @@ Threads and locks
 -----------------
 
 =====================  =========================================================================
-``penstock-tick-N``    seals the open block every block interval
+``penstock-tick-N``    seals the open block every block interval, a moment before batches are cut
 ``penstock-push-N``    appends sealed blocks to the log
 ``penstock-report-N``  reports stored blocks to the tracker, then acknowledges
 =====================  =========================================================================
@@ -93,6 +93,11 @@ _KINDS = {
     Framing.NEWLINE: BlockKind.BYTE_LINES,
     Framing.LENGTH_PREFIX: BlockKind.BINARY,
 }
+
+_LEAD_MS = 10
+"""How long before a multiple of the block interval, in wall time, a block is sealed. Batches are
+cut at such multiples, and a block that is durable and known just before waits for none; one that
+is sealed at a chance moment waits half a block interval on average."""
 
 _HELD_UP_S = 0.01
 """Shorter waits for the queue or for memory, between two readings, are no sign of a full queue."""
@@ -579,10 +584,7 @@ class BlockGenerator:
         )
 
     def _tick_loop(self) -> None:
-        interval = self._options.block_interval_s
-        next_tick = self._clock.monotonic_s() + interval
-        while not self._clock.wait(self._stopping, next_tick - self._clock.monotonic_s()):
-            next_tick = max(next_tick + interval, self._clock.monotonic_s())
+        while not self._clock.wait(self._stopping, self._until_seal_s()):
             if self._pipeline.is_full():
                 continue  # the open block goes on filling up to its cap, then `store` waits
             try:
@@ -591,6 +593,15 @@ class BlockGenerator:
                     self._assembler.seal()
             except (PenstockError, OSError, pa.ArrowException, ValueError) as error:
                 self._on_error("Error in sealing a block", error)
+
+    def _until_seal_s(self) -> float:
+        """Return how long to wait: about a block interval, not less than half of one."""
+        interval_ms = self._options.block_interval_s * 1000
+        lead_ms = min(_LEAD_MS, interval_ms / 5)
+        left_ms = interval_ms - (self._clock.time_ms() + lead_ms) % interval_ms
+        if left_ms < interval_ms / 2:
+            left_ms += interval_ms
+        return left_ms / 1000
 
     def statistics(self) -> BlockGeneratorStatistics:
         """Return the counters."""

@@ -8,13 +8,12 @@ NameNode may take its time; what cannot be deleted is one line of the log and st
 from __future__ import annotations
 
 import logging
-import posixpath
 import queue
 import threading
 
 from penstock.receiver.launch import log_folder
 from penstock.tracker._ledger_state import AttemptRelease
-from penstock.wal import WalError, is_on_hdfs, locate, segment_path
+from penstock.wal import HdfsFileSystem, WalError, is_on_hdfs, locate, segment_path
 
 __all__ = ["SharedLogs"]
 
@@ -77,19 +76,8 @@ class SharedLogs:
     def _run(self) -> None:
         while (address := self._wanted.get()) is not None:
             try:
-                _remove_tree(address)
+                fs, path = locate(address)
+                assert isinstance(fs, HdfsFileSystem)
+                fs.remove_tree(path)
             except (OSError, WalError) as error:
                 _log.warning("%s stays: %s", address, error)
-
-
-def _remove_tree(address: str) -> None:
-    fs, path = locate(address)
-    if not fs.is_folder(path):
-        try:
-            fs.remove(path)
-        except FileNotFoundError:
-            return
-        return
-    for name in fs.list_folder(path):
-        fs.remove(posixpath.join(path, name))
-    fs.remove_folder(path)

@@ -201,7 +201,11 @@ def stamp_record(slot: memoryview, kind: int, payload_length: int, sequence: int
 
 
 def parse_record(
-    buffer: memoryview, *, expected_sequence: int | None = None, verify: bool = True
+    buffer: memoryview,
+    *,
+    expected_sequence: int | None = None,
+    verify: bool = True,
+    checksum: int | None = None,
 ) -> memoryview:
     """Return the payload of the record that lies at the beginning of `buffer`.
 
@@ -209,6 +213,7 @@ def parse_record(
         buffer: A mapped slot or segment from the record's header on; it may be longer.
         expected_sequence: The sequence that the record must have.
         verify: Check the payload's CRC too. The header's is always checked.
+        checksum: The payload's CRC-32C, when the caller has computed it already.
 
     Returns:
         A view into `buffer`: nothing is copied.
@@ -223,7 +228,7 @@ def parse_record(
     payload = buffer[RECORD_HEADER_SIZE : RECORD_HEADER_SIZE + fields[5]]
     if len(payload) != fields[5]:
         raise CorruptRecordError(None, 0, f"payload of {fields[5]} bytes is cut short")
-    if verify and crc32c(payload) != fields[2]:
+    if verify and (crc32c(payload) if checksum is None else checksum) != fields[2]:
         raise CorruptRecordError(None, 0, "payload checksum does not match")
     return payload
 

@@ -190,6 +190,16 @@ def test_block_generation_and_data_callbacks(make):
     ]
 
 
+@pytest.mark.parametrize("interval_ms", [1, 10, 50, 200, 1000])
+@pytest.mark.parametrize("time_ms", [0, 7, 189, 190, 195, 1_700_000_000_123])
+def test_blocks_are_sealed_a_moment_before_batches_are_cut(make, interval_ms, time_ms):
+    """At most 10 ms before a multiple of the interval, about an interval after the last one."""
+    generator = make(interval_s=interval_ms / 1000, clock=ManualClock(time_ms)).generator
+    left_ms = generator._until_seal_s() * 1000
+    assert interval_ms / 2 <= left_ms < 1.5 * interval_ms
+    assert -(time_ms + left_ms) % interval_ms == pytest.approx(min(10, interval_ms / 5), abs=1e-3)
+
+
 def test_an_interval_without_records_makes_no_block(make):
     clock = ManualClock()
     bench = make(interval_s=0.2, clock=clock)

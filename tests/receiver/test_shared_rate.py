@@ -23,6 +23,7 @@ from penstock.receiver.shared_rate_limiter import SharedRateLimiter
 from penstock.receiver.token_bucket import TokenBucket
 from penstock.settings import Settings
 from tests.services.redis import RedisServer, make_server
+from tests.services.tls import certificate_of_host, tls_front
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = Path(__file__).with_name("sharing_process.py")
@@ -239,6 +240,24 @@ def test_a_server_that_is_not_there_is_an_error_of_the_start(server: RedisServer
     assert raised.value.storage == server.address
     again = pickle.loads(pickle.dumps(raised.value))
     assert str(again) == str(raised.value)
+
+
+@pytest.mark.parametrize("client", ["redis", "valkey"])
+def test_each_client_works_also_over_tls(
+    server: RedisServer, client: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The certificate is checked against those that the system trusts."""
+    certificate = certificate_of_host(tmp_path)
+    plain = SharedRatePlace(f"{client}://127.0.0.1:{server.port}/0", "records", 1000.0, 1.0)
+    plain.check()
+    with tls_front(server.port, tmp_path / "server.pem") as port:
+        place = SharedRatePlace(f"{client}s://127.0.0.1:{port}/0", "records", 1000.0, 1.0)
+        with pytest.raises(SharedRateError, match="CERTIFICATE_VERIFY_FAILED"):
+            place.check()
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        share = share_of(place)
+        assert share.take(1, WAIT_S) == 1
+        share.stop()
 
 
 # -- secrets ---------------------------------------------------------------------------------

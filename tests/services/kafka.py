@@ -18,6 +18,7 @@ from kafka.admin import NewTopic
 
 from tests.services.jars import jars
 from tests.services.ports import free_ports
+from tests.services.tls import certificate_of_host
 
 POM = Path(__file__).with_name("kafka.pom.xml")
 START_S = 60.0
@@ -49,16 +50,11 @@ broker.heartbeat.interval.ms=200
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 auto.create.topics.enable=false
+log.retention.ms=-1
 log.retention.check.interval.ms=500
 log.cleaner.backoff.ms=200
 log.segment.delete.delay.ms=0
 """
-
-
-_OPENSSL = (
-    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
-    "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
-)
 
 USER, PASSWORD = "me", "word-of-mine"
 """Who may connect to the addresses that want TLS and SASL."""
@@ -153,7 +149,7 @@ class Broker(Kafka):
         self.number = node.number
         self._port, controller, secure = node.ports[node.number - 1]
         self.secure_address = f"127.0.0.1:{secure}"
-        self.certificate = _certificate(folder)
+        self.certificate = certificate_of_host(folder)
         self._process: subprocess.Popen[bytes] | None = None
         self._properties = folder / "server.properties"
         self._properties.write_text(
@@ -230,16 +226,3 @@ class Broker(Kafka):
         self._process.send_signal(number)
         self._process.wait(STOP_S)
         self._process = None
-
-
-def _certificate(folder: Path) -> Path:
-    """Make a key and a certificate of the host for the broker; return the certificate."""
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    subprocess.run(
-        [*_OPENSSL.split(), "-keyout", str(key), "-out", str(certificate)],
-        check=True,
-        capture_output=True,
-        timeout=START_S,
-    )
-    (folder / "server.pem").write_bytes(key.read_bytes() + certificate.read_bytes())
-    return certificate

@@ -33,10 +33,10 @@ class RedisServer:
         self._binary = find_server()
         self._folder = folder
         with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
-        self.address = f"redis://127.0.0.1:{self._port}/0"
+            self.port = free.getsockname()[1]
+        self.address = f"redis://127.0.0.1:{self.port}/0"
         self._configuration = folder / "redis.conf"
-        lines = [f"port {self._port}", "bind 127.0.0.1", 'save ""', "appendonly no"]
+        lines = [f"port {self.port}", "bind 127.0.0.1", 'save ""', "appendonly no"]
         lines += [f"dir {folder}", f"requirepass {password}" if password else ""]
         self._configuration.write_text("\n".join(lines))
         self._process: subprocess.Popen[bytes] | None = None
@@ -54,7 +54,7 @@ class RedisServer:
         end = time.monotonic() + START_S
         while True:
             try:
-                return socket.create_connection(("127.0.0.1", self._port), 1).close()
+                return socket.create_connection(("127.0.0.1", self.port), 1).close()
             except OSError:
                 if self._process.poll() is not None or time.monotonic() > end:
                     told = (self._folder / "server.log").read_text()[-3000:]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,7 +24,7 @@ from penstock.streaming.dstream.graph import DStreamGraph
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
 
-__all__ = ["make_checkpointing", "recover_context", "recovered_conf"]
+__all__ = ["make_checkpointing", "recover_context", "recovered_conf", "saved_conf"]
 
 _log = logging.getLogger("penstock.streaming.checkpoint")
 
@@ -63,6 +64,8 @@ _RELOADED = (
 )
 """What the new environment may set anew, as in Spark's `Checkpoint.createSparkConf`."""
 
+_JVM_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+
 
 def make_checkpointing(
     spark_context: SparkContext,
@@ -85,7 +88,7 @@ def make_checkpointing(
         last_batch_ms=0,
         master=spark_context.master or "",
         app_name=spark_context.appName or "",
-        conf=tuple(spark_context.getConf().getAll()),
+        conf=tuple(saved_conf(spark_context)),
         rdd_folder=spark_context.getCheckpointDir() or "",
         refusal=refusal,
     )
@@ -98,6 +101,23 @@ def make_checkpointing(
     graph.save_given_rdds()
     check_picklable(graph)
     return Checkpointing(header, folder, SparkRDDFiles(spark_context), recovered)
+
+
+def saved_conf(spark_context: SparkContext) -> Iterator[tuple[str, str]]:
+    """Yield the settings of a program as its checkpoints hold them.
+
+    Each SparkContext puts options before those that the user has for the JVMs. They are left out:
+    after some seventy restarts there would be more of them than a JVM takes.
+    """
+    jvm: Any = spark_context._jvm
+    modules = re.escape(jvm.org.apache.spark.launcher.JavaModuleOptions.defaultModuleOptions())
+    added = re.compile(rf"(-Djava\.net\.preferIPv6Addresses=(true|false) )?{modules}( |$)")
+    for key, value in spark_context.getConf().getAll():
+        if key in _JVM_OPTIONS and added.search(value):
+            value = added.sub("", value).strip()
+            if not value:
+                continue
+        yield key, value
 
 
 def recover_context(directory: str, clock: Clock | None = None) -> StreamingContext | None:

@@ -24,8 +24,8 @@ _SLIDES_FOR_INVERSE = 5
 (`PythonReducedWindowedDStream` has the same number)."""
 
 
-class WindowedDStream(DStreamNode):
-    """The records of the parent's RDDs in the last `window_ms`."""
+class _OverWindow(DStreamNode):
+    """What is made of the parent's RDDs in the last `window_ms`, every `slide_ms`."""
 
     def __init__(self, parent: DStreamNode, window_ms: int, slide_ms: int) -> None:
         parent.graph.check_can_grow()
@@ -38,19 +38,24 @@ class WindowedDStream(DStreamNode):
 
     @property
     def parent_remember_ms(self) -> int | None:
-        return _longer(self.remember_ms, self.window_ms)
+        return None if self.remember_ms is None else self.remember_ms + self.window_ms
+
+    def _window_of_parent(self, time_ms: int) -> list[RDD[Any]]:
+        return self.parent.slice(time_ms - self.window_ms + self.parent.slide_ms, time_ms)
+
+
+class WindowedDStream(_OverWindow):
+    """The records of the parent's RDDs in the last `window_ms`."""
 
     def persist(self, level: StorageLevel) -> None:
         """Persist the parent's RDDs: those of the windows are unions that share them."""
         self.parent.persist(level)
 
     def compute(self, time_ms: int) -> RDD[Any] | None:
-        first_ms = time_ms - self.window_ms + self.parent.slide_ms
-        rdds = self.parent.slice(first_ms, time_ms)
-        return union_of(self.graph.spark_context, rdds)
+        return union_of(self.graph.spark_context, self._window_of_parent(time_ms))
 
 
-class MergedWindowDStream(DStreamNode):
+class MergedWindowDStream(_OverWindow):
     """A reduction over a window, made anew of the reductions of its batches.
 
     Args:
@@ -71,24 +76,13 @@ class MergedWindowDStream(DStreamNode):
         window_ms: int,
         slide_ms: int,
     ) -> None:
-        parent.graph.check_can_grow()
-        super().__init__(parent.graph, (parent,), slide_ms)
-        self.parent = parent
+        super().__init__(parent, window_ms, slide_ms)
         self.combiner = combiner
         self.wanted = wanted
         self.partitions = partitions
-        self.window_ms = window_ms
-        # Each RDD of the parent is used by several windows.
-        if parent.storage_level is None:
-            parent.persist(StorageLevel.MEMORY_ONLY)
-
-    @property
-    def parent_remember_ms(self) -> int | None:
-        return _longer(self.remember_ms, self.window_ms)
 
     def compute(self, time_ms: int) -> RDD[Any] | None:
-        first_ms = time_ms - self.window_ms + self.parent.slide_ms
-        batches = self._placed(self.parent.slice(first_ms, time_ms))
+        batches = self._placed(self._window_of_parent(time_ms))
         if not batches:
             return self._nothing()
         merge = MergeCombiners(self.combiner, batches[0]._memory_limit() * 0.9, _serializer(self))
@@ -188,7 +182,3 @@ class StateDStream(DStreamNode):
 def _serializer(node: DStreamNode) -> Any:
     context: Any = node.graph.spark_context
     return context.serializer
-
-
-def _longer(remember_ms: int | None, window_ms: int) -> int | None:
-    return None if remember_ms is None else remember_ms + window_ms

@@ -27,6 +27,7 @@ from penstock.streaming.kernels._shuffle import BucketWriter, Pair, is_beyond, s
 
 __all__ = [
     "ADDITION",
+    "MAX_KEYS",
     "Combiner",
     "MergeCombiners",
     "WriteCombined",
@@ -36,7 +37,7 @@ __all__ = [
     "reduce_records",
 ]
 
-_MAX_KEYS = 1 << 19
+MAX_KEYS = 1 << 19
 """Keys in a dict that is then written to the shuffle; about 100 MB with short strings."""
 
 _MAX_MERGED_KEYS = 1 << 23
@@ -277,7 +278,7 @@ def _itself(value: Any) -> Any:
 
 
 def _is_full(combined: dict[Any, Any], memory_mb: float) -> bool:
-    return len(combined) >= _MAX_KEYS or is_beyond(memory_mb)
+    return len(combined) >= MAX_KEYS or is_beyond(memory_mb)
 
 
 def _is_too_large(merged: dict[Any, Any], memory_mb: float) -> bool:

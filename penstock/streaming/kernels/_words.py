@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyspark import RDD
 
 from penstock.blockstore import Block, BlockKind, BlockRDD
+from penstock.streaming.kernels._combine import MAX_KEYS
 from penstock.streaming.kernels._fusion import FlatMapOperation, NarrowOperation
 from penstock.streaming.kernels._recognition import Split, split_of
 
@@ -28,7 +29,6 @@ __all__ = ["counted_words", "split_words"]
 
 _SPLIT_BYTES = 64 << 10
 _COUNT_BYTES = 1 << 20
-_MAX_KEYS = 1 << 19
 _BLANKS = bytes.maketrans(b"\t\n\v\f\r\x1c\x1d\x1e\x1f", b" " * 9)
 """What `str.split` takes for blanks in ASCII text."""
 
@@ -92,7 +92,7 @@ class _CountWords:
                 counts.update(_split(lines.decode("utf-8", "replace"), self.split))
             else:
                 repeating = self._add(counts, separated)
-            if len(counts) > _MAX_KEYS:
+            if len(counts) > MAX_KEYS:
                 yield from counts.items()
                 counts.clear()
         yield from counts.items()

@@ -105,6 +105,21 @@ def test_a_large_fetch_is_halved_and_a_record_larger_than_a_block_is_told(
     assert f"A record of {topic} 0 at 4 is dropped" in tracker.of(ReportError)[0].message
 
 
+def test_a_message_of_ten_megabytes_is_stored_among_small_ones(
+    run: Run, tracker: Tracker, broker: Kafka
+) -> None:
+    topic = broker.create_topic(max_message_bytes=str(12 << 20))
+    producer = broker.producer(max_request_size=12 << 20)
+    values = [b"1", b"x" * (10 << 20), b"2"]
+    for value in values:
+        producer.send(topic, value, partition=0)
+    producer.close()
+    sizes = {"block_max_bytes": 16 << 20, "memory_bytes": 64 << 20, "wal_segment_bytes": 64 << 20}
+    run(receiver(broker, topic), settings=replace(SETTINGS, **sizes))
+    assert tracker.wait_for_records(3) == values
+    assert not tracker.of(ReportError)
+
+
 def test_a_member_that_joins_gets_its_share_and_no_record_comes_twice(
     run: Run, tracker: Tracker, broker: Kafka, tmp_path: Path
 ) -> None:

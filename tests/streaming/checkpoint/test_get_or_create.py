@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkConf
 
 from penstock.streaming import CheckpointReadError, StreamingContext
-from penstock.streaming.checkpoint._recovery import recover_context, recovered_conf
+from penstock.streaming.checkpoint._recovery import recover_context, recovered_conf, saved_conf
 from tests.streaming.checkpoint.recovering import ZERO_MS, ProgramOf
 
 INPUT = [["a", "a", "b"], ["b"]]
@@ -37,6 +38,31 @@ def test_the_configuration_of_one_run_is_not_taken_over(sc: Any, monkeypatch: An
     assert found["spark.driver.host"] == "127.0.0.1"
     assert found["spark.mine"] == "yes"
     assert "spark.ui.port" not in found
+
+
+def test_what_spark_adds_to_the_options_of_a_jvm_is_not_saved(sc: Any) -> None:
+    """Else it would be added again in each run, until a JVM takes no more."""
+
+    class Context:
+        _jvm = sc._jvm
+
+        def __init__(self, **settings: str) -> None:
+            self.settings = settings
+
+        def getConf(self) -> Any:
+            return SparkConf(loadDefaults=False).setAll(
+                [(f"spark.{key}.extraJavaOptions", value) for key, value in self.settings.items()]
+            )
+
+    driver = "spark.driver.extraJavaOptions"
+    added = sc.getConf().get(driver)
+    assert "--add-opens" in added
+    assert driver not in dict(saved_conf(sc))
+    context = Context(driver=f"{added} {added} -Dmine=1", executor="-Dmine=2")
+    assert dict(saved_conf(context)) == {
+        driver: "-Dmine=1",
+        "spark.executor.extraJavaOptions": "-Dmine=2",
+    }
 
 
 def test_a_queue_cannot_be_recovered(sc: Any, tmp_path: Path, caplog: Any) -> None:

@@ -157,7 +157,7 @@ class TestCombining:
 
     def test_memory_is_bounded_by_writing_early(self, monkeypatch: Any) -> None:
         monkeypatch.setattr(_shuffle, "_STRETCH", 10)
-        monkeypatch.setattr(_combine, "_MAX_KEYS", 15)
+        monkeypatch.setattr(_combine, "MAX_KEYS", 15)
         largest = 0
 
         def add(combined: dict[Any, Any], pairs: Any) -> None:

@@ -64,7 +64,7 @@ def test_words_and_counts_are_those_of_the_lines(
 def test_words_that_hardly_repeat_are_counted_too(
     separator: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_words, "_MAX_KEYS", 1000)
+    monkeypatch.setattr(_words, "MAX_KEYS", 1000)
     monkeypatch.setattr(_words, "_COUNT_BYTES", 5000)
     lines = [b"once%d again" % number for number in range(5000)]
     pairs = list(_words._CountWords(Split(separator))(block_of(lines)))

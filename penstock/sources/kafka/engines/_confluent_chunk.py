@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain, repeat
@@ -12,7 +11,7 @@ import numpy as np
 from confluent_kafka import Message
 
 from penstock.sources.kafka.columns import arrays
-from penstock.sources.kafka.engines.seam import Chunk
+from penstock.sources.kafka.engines._list_chunk import ListChunk
 from penstock.sources.kafka.records import KafkaRecord
 
 if TYPE_CHECKING:
@@ -33,26 +32,12 @@ partition_of: Callable[[Any], int] = Message.partition
 topic_of: Callable[[Any], str] = Message.topic
 
 
-class MessageChunk:
+class MessageChunk(ListChunk):
     """Messages without errors, of one partition, in their order."""
 
-    def __init__(self, found: list[Any]) -> None:
-        self._found = found
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    @property
-    def end(self) -> int:
-        return offset_of(self._found[-1]) + 1
-
-    def before(self, offset: int) -> Chunk:
-        if self.end <= offset:
-            return self
-        return MessageChunk(self._found[: bisect_left(self._found, offset, key=offset_of)])
-
-    def parts(self, count: int) -> tuple[Chunk, Chunk]:
-        return MessageChunk(self._found[:count]), MessageChunk(self._found[count:])
+    @staticmethod
+    def _offset(record: Any) -> int:
+        return offset_of(record)
 
     def values(self) -> list[bytes | None]:
         return list(map(_value, self._found))

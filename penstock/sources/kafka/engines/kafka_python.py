@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -17,6 +16,7 @@ from kafka import errors
 from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
 
 from penstock.sources.kafka.columns import arrays
+from penstock.sources.kafka.engines._list_chunk import ListChunk
 from penstock.sources.kafka.engines.seam import (
     AskAgainError,
     Chunk,
@@ -67,7 +67,6 @@ _log = logging.getLogger("penstock.sources.kafka")
 # A record of the client has more fields than ours; both steps run in C.
 _our_fields = itemgetter(0, 1, 3, 4, 5, 6, 7, 8)
 _make = partial(tuple.__new__, KafkaRecord)
-_offset = attrgetter("offset")
 _value = attrgetter("value")
 
 
@@ -100,24 +99,10 @@ def _told_by_ours() -> Iterator[None]:
         raise ClientError(f"{type(error).__name__}: {error}") from error
 
 
-class _Chunk:
-    def __init__(self, found: list[Any]) -> None:
-        self._found = found
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    @property
-    def end(self) -> int:
-        return int(self._found[-1].offset) + 1
-
-    def before(self, offset: int) -> Chunk:
-        if self.end <= offset:
-            return self
-        return _Chunk(self._found[: bisect_left(self._found, offset, key=_offset)])
-
-    def parts(self, count: int) -> tuple[Chunk, Chunk]:
-        return _Chunk(self._found[:count]), _Chunk(self._found[count:])
+class _Chunk(ListChunk):
+    @staticmethod
+    def _offset(record: Any) -> int:
+        return int(record.offset)
 
     def values(self) -> list[bytes | None]:
         return list(map(_value, self._found))
