@@ -306,20 +306,24 @@ class Replicator:
         """Connect to a host that the driver names; False when there is none.
 
         Args:
-            patience_s: How long to wait, with an answer of the driver, for one that is expected.
+            patience_s: How long to wait, with answers of the driver, for one that is expected, and
+                to try others than the first.
         """
         end_s = time.monotonic() + patience_s
         pause_s = _FIRST_PAUSE_S
         while True:
             asked_s = time.monotonic()
             found = self._ask()
-            if found.host is None and time.monotonic() - asked_s > SLOW_DRIVER_S:
+            is_slow = time.monotonic() - asked_s > SLOW_DRIVER_S
+            if found.host is None and self._silent and is_slow:
                 # It was this host that was cut off: the others may not have been silent.
                 self._silent.clear()
                 continue
             if found.host is not None and found.address is not None:
                 if self._try_host(found.host, found.address):
                     return True
+                if time.monotonic() >= end_s:
+                    return False
             elif not found.is_expected or time.monotonic() >= end_s:
                 if found.is_alone and not self._switches:
                     self._reason = ""  # as it was from the beginning: nothing to be told

@@ -483,6 +483,18 @@ def test_one_that_never_comes_is_not_waited_for_without_end(
     assert "no other host with a block server" in str(driver.errors[0])
 
 
+def test_after_the_driver_was_out_of_reach_no_host_is_passed_over(
+    tmp_path: Path, other: OtherHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was this host that was cut off, not all the others."""
+    monkeypatch.setattr(replicator, "SLOW_DRIVER_S", -1.0)
+    driver = Driver(other)
+    with store_of(tmp_path, driver) as (store, copies):
+        copies._silent = {"other": float("inf")}
+        assert put(store, 1, [b"x"]).replicas[0].host == "other"
+    assert driver.errors == []
+
+
 def test_a_block_that_its_own_log_refused_first_is_not_sent_twice(other: OtherHost) -> None:
     copies = Driver(other).replicator()
     payload = memoryview(b"x" * 1000)
