@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from penstock.receiver import Receiver
-from penstock.tracker import ExecutorLocation, ReceivedBlockTracker, ReceiverTracker
+from penstock.tracker import ExecutorLocation, ReceivedBlockTracker, ReceiverTracker, _control
 from penstock.tracker._control import what_is_there
 from penstock.tracker._events import (
     BlockRow,
@@ -300,6 +300,13 @@ def test_attempts_are_spread_over_the_hosts(tmp_path: Path) -> None:
         assert hosts == [B, C, B, C]
 
 
+@pytest.fixture
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Believe at once that a block server is gone."""
+    monkeypatch.setattr(_control, "_SERVER_GRACE_S", 0.0)
+
+
+@pytest.mark.usefixtures("no_grace")
 def test_a_host_of_copies_whose_block_server_died_gets_another(tmp_path: Path) -> None:
     cluster = HostsCluster(A, B)
     with with_copies(tmp_path, cluster) as (tracker, attempt, _):
@@ -364,15 +371,17 @@ def test_a_block_is_missed_only_when_both_of_its_hosts_are_gone() -> None:
     assert "2 of the batch of 1000 ms (input-0-1 to input-0-2)" in what_is_there(blocks, {C})
 
 
+@pytest.mark.usefixtures("no_grace")
 def test_the_loss_of_one_host_is_no_loss_and_that_of_both_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "penstock.tracker")
-    with with_copies(tmp_path, HostsCluster(A, B)) as (_, attempt, _):
+    with with_copies(tmp_path, HostsCluster(A, B)) as (tracker, attempt, _):
         attempt.register()
         first, second = server_of(attempt, A), server_of(attempt, B)
         attempt.add(copied(attempt.first, attempt=attempt.launch.attempt))
         attempt.close()
+        until("the receiver is gone", lambda: tracker._receivers.peer_on(A) is None)
         first.close()
         said = wait_for_text(caplog, f"the block server of {A} is gone")
         assert "cannot read" not in said
