@@ -1,8 +1,8 @@
 """`ReplicaHosts`: which other host has the second copies of a receiver's blocks.
 
 A receiver's host has a block server, because the receiver starts it. Where second copies are
-wanted, other hosts need one, too: a small Spark job starts it on as many hosts without receivers as
-are missing. Its tasks are placed by a wish, which Spark may not grant; so it is looked again
+wanted, other hosts need one, too: a small Spark job starts it on hosts without receivers, until there
+is one more host with a server than there are such receivers. Its tasks are placed by a wish, which Spark may not grant; so it is looked again
 afterwards, a few times.
 """
 
@@ -226,7 +226,7 @@ class ReplicaHosts:
     def _missing(self, executors: Iterable[ExecutorLocation]) -> list[str]:
         """Return where servers are to be started.
 
-        So many that each receiver can have a host of its own for its copies, and one more.
+        Until there is one more host with a server than there are receivers with copies.
         """
         served = self._block_servers.served()
         there = {*served, *self._receiver_hosts()}
