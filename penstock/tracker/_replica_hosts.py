@@ -1,9 +1,9 @@
 """`ReplicaHosts`: which other host has the second copies of a receiver's blocks.
 
 A receiver's host has a block server, because the receiver starts it. Where second copies are
-wanted, other hosts need one, too: a small Spark job starts it on hosts without receivers, until there
-is one more host with a server than there are such receivers. Its tasks are placed by a wish, which Spark may not grant; so it is looked again
-afterwards, a few times.
+wanted, other hosts need one, too: a small Spark job starts it on hosts without receivers, until
+there is one more host with a server than there are such receivers. Its tasks are placed by a wish,
+which Spark may not grant; so it is looked again afterwards, a few times.
 """
 
 from __future__ import annotations
