@@ -16,7 +16,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 SHELL  := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup java services test test-fast soak lint demo bench wheel package-check docs clean
+.PHONY: help setup java services test test-fast soak fuzz lint demo bench wheel package-check docs clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ test-fast: setup ## run the part of the suite that takes less than two minutes
 
 soak: setup ## kill a driver at 200 random moments and check its results (ARGS=--help)
 	@$(BIN)/python -m tests.system.soak $(ARGS)
+
+fuzz: setup ## attack both ports for ten minutes (ARGS=--help)
+	@$(BIN)/python -m tests.system.fuzz $(ARGS)
 
 lint: $(STAMP) ## check style, format and types
 	@$(BIN)/ruff check .

@@ -16,7 +16,7 @@ Layout
 ------
 
 ======================  ==========================================================================
-`cases`                 what is run, what is set beside what, and what is to be reached
+`case`, `cases`         what is run, what is set beside what, and what is to be reached
 `streaming_run`         one streaming program with its feeder, from start to figures
 `feeder`                the process that pushes records over TCP
 `child`, `accounting`   a process tree: started, measured (CPU, memory), ended

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from benchmarks.case import Case, Check, Subject
 from benchmarks.feeder import FeederOptions
 from benchmarks.programs._program import ProgramOptions
 from benchmarks.streaming_run import StreamingRun
@@ -22,78 +22,6 @@ MEMORY_BOUND_MIB = ARENA_MIB + 256
 """The arena, and room for an interpreter with Arrow in it."""
 
 _PROGRAMS = "benchmarks.programs."
-
-
-@dataclass(frozen=True)
-class Subject:
-    """One thing that is run in every round.
-
-    Attributes:
-        name: Its name.
-        title: What it is, for people.
-        peer: Whether it is somebody else's.
-        run: A streaming program, or the module of a program that measures by itself.
-    """
-
-    name: str
-    title: str
-    run: StreamingRun | str
-    peer: bool = False
-
-
-@dataclass(frozen=True)
-class Check:
-    """What a figure is to reach. Exactly one of the bounds is set.
-
-    Attributes:
-        figure: Name of the figure.
-        times_at_least: It, divided by that of the subject beside it.
-        times_at_most: The same.
-        at_least: The figure itself.
-        at_most: The same.
-        title: What it is, for people.
-    """
-
-    figure: str
-    times_at_least: float | None = None
-    times_at_most: float | None = None
-    at_least: float | None = None
-    at_most: float | None = None
-    title: str = "records/s"
-
-    @property
-    def is_relative(self) -> bool:
-        """Whether it is beside something."""
-        return self.at_least is None and self.at_most is None
-
-    def is_reached(self, value: float) -> bool:
-        """Tell whether a value, or a quotient for a relative check, is good enough."""
-        low = self.times_at_least if self.times_at_least is not None else self.at_least
-        high = self.times_at_most if self.times_at_most is not None else self.at_most
-        return (low is None or value >= low) and (high is None or value <= high)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A row of figures.
-
-    Attributes:
-        name: For ``--case``.
-        title: For the table.
-        ours: Name of the subject.
-        beside: Name of the subject that it is set beside, or None.
-        checks: What is to be reached; without one, the figures are only stated.
-        also: Subjects that are shown with it.
-        main: Whether it is one of the table's rows; else it is "also shown".
-    """
-
-    name: str
-    title: str
-    ours: str
-    beside: str | None = None
-    checks: tuple[Check, ...] = ()
-    also: tuple[str, ...] = field(default=())
-    main: bool = True
 
 
 def _streaming(
@@ -197,6 +125,9 @@ _ALL = (
     Subject("segment-log", "Penstock", _PROGRAMS + "segment_log"),
     Subject("limiter", "Penstock", _PROGRAMS + "limiter"),
     Subject("add-block", "Penstock", _PROGRAMS + "add_block"),
+    Subject("tracker-many", "Penstock", _PROGRAMS + "tracker_many"),
+    Subject("tracker-day", "Penstock", _PROGRAMS + "tracker_day"),
+    Subject("many", "Penstock", _PROGRAMS + "many"),
     Subject("remote-read", "Penstock", _PROGRAMS + "remote_read"),
     Subject("recovery", "Penstock", _PROGRAMS + "recovery"),
     Subject("recovery-of-state", "Penstock", _PROGRAMS + "recovery_of_state"),
@@ -313,6 +244,50 @@ CASES: tuple[Case, ...] = (
         "`AddBlock` from four connections, log synced",
         "add-block",
         checks=(Check("messages_per_s", at_least=20_000, title="messages/s"),),
+        main=False,
+    ),
+    Case(
+        "tracker-many",
+        "a tracker alone with 1,000 receivers and 100,000 blocks a minute, log synced",
+        "tracker-many",
+        checks=(
+            # What is paced stops between two blocks: a hundredth is left to that.
+            Check("added_per_minute", at_least=99_000, title="blocks a minute"),
+            Check("p50_ms", title="answer, p50 ms"),
+            Check("p99_ms", title="answer, p99 ms"),
+            Check("driver_cores", title="cores that the driver uses"),
+            Check("log_mib_per_minute", title="driver log, MiB a minute"),
+            Check("allocation_ms", title="allocation of a batch of 1 s, ms"),
+            Check("allocation_us_per_block", title="the same per block, µs"),
+            Check("most_added_per_minute", title="blocks a minute, at most"),
+        ),
+        main=False,
+    ),
+    Case(
+        "tracker-day",
+        "24 simulated hours of a tracker, 64 receivers, 2,000 blocks a batch of 30 s",
+        "tracker-day",
+        checks=(
+            Check("memory_growth_mib", at_most=16, title="growth of memory after hour 1, MiB"),
+            Check("objects_growth", at_most=0.02, title="growth of the number of objects, share"),
+            Check("traced_growth_mib", at_most=1, title="growth of traced memory, 5 hours, MiB"),
+            Check("most_log_mib", at_most=64, title="driver log's folder at most, MiB"),
+            Check("allocation_ms", title="allocation of a batch in the last hour, ms"),
+            Check("allocation_us_per_block", title="the same per block, µs"),
+        ),
+        main=False,
+    ),
+    Case(
+        "many",
+        "64 receivers on 8 executors of 512 MiB, 2,000 blocks a batch of 20 s",
+        "many",
+        checks=(
+            Check("blocks_per_batch", at_least=1_900, title="blocks in a batch"),
+            Check("batch_s", at_most=20, title="seconds of a batch's job"),
+            Check("ms_per_block", title="the same per block, ms"),
+            Check("registered_s", title="seconds until all receivers are registered"),
+            Check("memory_mib", title="memory of all processes, MiB"),
+        ),
         main=False,
     ),
     Case(

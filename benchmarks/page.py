@@ -30,6 +30,9 @@ _NONE = "-"
 _NOTE_HEADS = {
     "operations": ("operation", "times as fast (seconds a batch there and here)"),
     "kafka-reading": ("way", "records/s"),
+    "tracker-many": ("what", "found"),
+    "tracker-day": ("what", "found"),
+    "many": ("what", "found"),
 }
 
 MAIN_HEADS = (

@@ -45,7 +45,7 @@ __all__ = ["BlockService", "ServingLimits"]
 _logger = logging.getLogger("penstock.blockstore")
 
 _STEP_BYTES = 4 << 20
-_TLS_STEP_BYTES = 1 << 20
+_TLS_STEP_BYTES = 256 << 10
 _LINGER_S = 1.0
 _CANCEL_STEP_S = 0.1
 _Request = FetchRequest | KeepRequest
@@ -104,6 +104,7 @@ class BlockService:
         self._transfers = asyncio.Semaphore(self._limits.max_transfers)
         self._listener: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Future[None]] = set()
         self._unauthenticated: OrderedDict[asyncio.StreamWriter, None] = OrderedDict()
 
     async def start(self, host: str, port: int = 0, port_retries: int = 0) -> tuple[str, int]:
@@ -172,6 +173,20 @@ class BlockService:
                 # A reader that takes nothing must not keep the connection.
                 asyncio.get_running_loop().call_later(_LINGER_S, transport.abort)
             writer.close()
+            closing = asyncio.ensure_future(writer.wait_closed())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closed)
+
+    def _closed(self, closing: asyncio.Future[None]) -> None:
+        """Forget how a connection broke.
+
+        The stream keeps the error, whose frames hold the stream, its TLS and what was to be sent:
+        megabytes that would wait for the garbage collector.
+        """
+        self._closing.discard(closing)
+        error = None if closing.cancelled() else closing.exception()
+        if error is not None:
+            error.with_traceback(None)
 
     async def _authenticate(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -47,7 +47,12 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 def _set_lock(fd: int, kind: int, offset: int, length: int) -> bool:
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, offset, length, 0))
+        wanted = _FLOCK.pack(kind, os.SEEK_SET, offset, length, 0)
+    except struct.error as error:
+        # As the kernel says it of a range whose end is too far.
+        raise OSError(errno.EOVERFLOW, f"no file has bytes {offset} + {length}") from error
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, wanted)
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             return False

@@ -9,7 +9,8 @@ What must hold:
   TLS (`tls`).
 - *One peer's misdeeds are its own.* What cannot be decoded, stalls, is silent, floods or does not
   read ends that connection, with one log line, and changes nothing for the others. Memory per
-  connection is bounded, and so is the number of connections that have proved nothing.
+  connection is bounded and given back when it ends, and the number of connections that have proved
+  nothing is bounded too.
 - *An answer or an error.* An ask ends with its answer, or with a named error after a bounded
   time. Until then it survives any number of broken connections: it is sent again, in its order.
   So it may be seen twice, and handlers are idempotent (I2).

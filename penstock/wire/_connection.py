@@ -162,11 +162,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._queued.clear()
-        if unexpected and self._error is None:
+        error = self._error
+        # With TLS the transport holds this, and the frames of an error hold both. Their buffers
+        # would wait for the garbage collector.
+        self._transport = self._error = None
+        if unexpected and error is None:
             reason = f"broke ({exc})" if exc is not None else "was closed by the other end"
-            self._error = ConnectionLostError(self.peer, f"the connection to {self.peer} {reason}")
-            self._error.__cause__ = exc
-        self._owner.connection_closed(self, self._error)
+            error = ConnectionLostError(self.peer, f"the connection to {self.peer} {reason}")
+            error.__cause__ = exc
+        self._owner.connection_closed(self, error)
 
     # -- called by the owner -------------------------------------------------------------------
 

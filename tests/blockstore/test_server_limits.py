@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import socket
 import struct
 import threading
+import time
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -29,10 +32,16 @@ from penstock.blockstore._files import ApplicationFiles
 from penstock.blockstore._serving import BlockService, ServingLimits
 from penstock.blockstore.memory import try_lock_exclusive
 from penstock.wal import stamp_record
-from penstock.wire import ClientHandshake, ConnectionLostError, ProtocolError, ServerHandshake
+from penstock.wire import (
+    ClientHandshake,
+    ConnectionLostError,
+    ProtocolError,
+    ServerHandshake,
+    TlsIdentity,
+)
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo
 
-WAIT_S = 20.0
+WAIT_S = 30.0
 SECRET = bytes(range(32))
 ATTEMPT = "0123456789abcdef" * 2
 
@@ -58,10 +67,13 @@ def in_thread(service: Callable[[], BlockService]) -> Iterator[tuple[str, int]]:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, **limits: float) -> Iterator[tuple[str, int]]:
+def serving(
+    folder: Path, tls: TlsIdentity | None = None, **limits: float
+) -> Iterator[tuple[str, int]]:
     files = ApplicationFiles("app-1", str(folder), str(folder / "blocks"))
+    context = tls.server_context() if tls else None
     yield from in_thread(
-        lambda: BlockService(SECRET, files, ServingLimits(**limits))  # type: ignore[arg-type]
+        lambda: BlockService(SECRET, files, ServingLimits(**limits), context)  # type: ignore[arg-type]
     )
 
 
@@ -142,6 +154,38 @@ def test_a_connection_carries_several_requests(tmp_path: Path) -> None:
         peer.close()
 
 
+def test_a_reader_that_goes_away_before_its_blocks_were_sent_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    block = make_block(tmp_path, 1000)
+    with serving(tmp_path) as address:
+        for _ in range(30):
+            peer = connect(address)
+            peer.sendall(request_for(block) * 200)
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.close()
+        assert len(fetch(address, SECRET, block, WAIT_S)) == 1000
+    # The loop tells of what nobody has caught.
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+@pytest.mark.parametrize(
+    ("offset", "length"), [(2**63, 64), (2**63 - 1, 2**63 - 1), (-(2**63), 64), (0, 2**64 - 1)]
+)
+def test_a_place_that_no_file_can_have_is_not_found(
+    tmp_path: Path, offset: int, length: int
+) -> None:
+    block = make_block(tmp_path, 1000)
+    assert block.memory is not None
+    wrong = msgspec.structs.replace(
+        block, memory=MemoryPlace(block.memory.path, offset, length), num_bytes=0
+    )
+    with serving(tmp_path) as address:
+        with pytest.raises(BlockNotServedError) as caught:
+            fetch(address, SECRET, wrong, WAIT_S)
+        assert caught.value.status is FetchStatus.NOT_FOUND
+
+
 def test_connections_over_the_limit_are_told_so(tmp_path: Path) -> None:
     block = make_block(tmp_path, 1000)
     with serving(tmp_path, max_connections=3) as address:
@@ -170,6 +214,37 @@ def test_idle_and_stalled_connections_end(tmp_path: Path) -> None:
         assert len(fetch(address, SECRET, block, WAIT_S)) == 1000
         for peer in (idle, halfway, unproved, *crowd):
             peer.close()
+
+
+def test_a_tls_connection_that_broke_leaves_nothing_to_the_garbage_collector(
+    tmp_path: Path,
+) -> None:
+    """It has buffers of its own and part of a block; those who break off must not fill memory."""
+
+    def standing() -> int:
+        return sum(type(found) is SSLProtocol for found in gc.get_objects())
+
+    tls = TlsIdentity.make()
+    block = make_block(tmp_path, 1000)
+    with serving(tmp_path, tls) as address:
+        gc.collect()
+        before = standing()
+        gc.disable()
+        try:
+            for number in range(10):
+                plain = socket.create_connection(address, WAIT_S)
+                peer = tls.client_context().wrap_socket(plain)
+                if number % 2:
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                peer.close()
+            end_s = time.monotonic() + WAIT_S
+            while standing() > before and time.monotonic() < end_s:
+                threading.Event().wait(0.02)
+            assert standing() == before
+        finally:
+            gc.enable()
+        context = tls.client_context()
+        assert len(fetch(address, SECRET, block, WAIT_S, ssl_context=context)) == 1000
 
 
 @settings(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import logging
 import os
 import socket
 import threading
+import time
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.wire import Client, Server, TlsIdentity, WireError, WireOptions
@@ -154,3 +159,44 @@ def test_without_the_package_the_error_names_the_way_out(monkeypatch: Any) -> No
     monkeypatch.setitem(__import__("sys").modules, "cryptography", None)
     with pytest.raises(Exception, match=r"pip install 'penstock\[tls\]'"):
         TlsIdentity.make()
+
+
+def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(
+    make_server: Callable[..., Server],
+    raw_peer: Callable[..., RawPeer],
+    raw_frame: Callable[..., bytes],
+    identity: TlsIdentity,
+    secret: bytes,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its buffers have a quarter of a megabyte; those who come and go must not fill memory."""
+
+    def standing() -> int:
+        return sum(type(found) is SSLProtocol for found in gc.get_objects())
+
+    # What pytest keeps of the log has the errors, with all that they came by.
+    caplog.set_level(logging.CRITICAL, "penstock.wire")
+    address = make_server(ssl_context=identity.server_context()).start()
+    gc.collect()
+    before = standing()
+    gc.disable()
+    try:
+        for number in range(20):
+            peer = raw_peer(address)
+            peer.socket = identity.client_context().wrap_socket(peer.socket)
+            if number % 5:
+                peer.authenticate(secret)
+            if number % 5 == 2:
+                peer.send(b"\xff" * 100)  # Refused: too large.
+            elif number % 5 == 3:
+                peer.send(raw_frame(msgspec.msgpack.encode(Ok())) * 100)  # Answers are not read.
+            elif number % 5 == 4:
+                linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"
+                peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            peer.close()
+        end_s = time.monotonic() + WAIT_S
+        while standing() > before and time.monotonic() < end_s:
+            threading.Event().wait(0.02)
+        assert standing() == before
+    finally:
+        gc.enable()

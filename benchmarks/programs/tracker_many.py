@@ -1,0 +1,220 @@
+"""A tracker alone with a thousand receivers: what it takes at 100,000 blocks a minute, and at most.
+
+The tracker is the real one, its driver log synced before each answer; the receivers are played by
+other processes over real sockets. Meanwhile a batch is allocated each second and cleaned up after.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from benchmarks.batches import quantile
+from benchmarks.programs import _many_peers
+from benchmarks.programs._program import tell
+from benchmarks.programs._synthetic import Events, Source, SyntheticCluster
+from penstock.settings import Settings
+from penstock.tracker import ReceiverTracker
+
+RECEIVERS = 1000
+EXECUTORS = 100
+BLOCKS_PER_MINUTE = 100_000
+PROCESSES = 2
+BATCH_S = 1.0
+REMEMBERED = 2
+WARM_UP_S = 5.0
+SECONDS = 30.0
+MOST_S = 15.0
+WAIT_S = 180.0
+MIB = 1 << 20
+
+
+class Batches:
+    """Allocates a batch each second, and cleans up what is done, on a thread."""
+
+    def __init__(self, tracker):
+        self.allocation_s = []
+        self.blocks = []
+        self.error = None
+        self._tracker = tracker
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="batches")
+        self._thread.start()
+
+    def stop(self):
+        self._over.set()
+        self._thread.join(WAIT_S)
+        if self.error is not None:
+            raise self.error
+
+    def _run(self):
+        try:
+            at_ms = int(time.time()) * 1000
+            while not self._over.wait(BATCH_S):
+                at_ms += int(BATCH_S * 1000)
+                self._make(at_ms)
+            self._make(at_ms + int(BATCH_S * 1000))
+        except BaseException as error:  # noqa: BLE001 - it travels to who stops it
+            self.error = error
+
+    def _make(self, at_ms):
+        begun_s = time.perf_counter()
+        self._tracker.allocate_blocks_to_batch(at_ms)
+        self.allocation_s.append(time.perf_counter() - begun_s)
+        found = self._tracker.get_blocks_of_batch(at_ms)
+        self.blocks.append(sum(len(blocks) for blocks in found.values()))
+        self._tracker.release_memory(at_ms)
+        self._tracker.cleanup_old_blocks_and_batches(at_ms - int(REMEMBERED * BATCH_S * 1000))
+
+
+class Peers:
+    """The processes that play the receivers."""
+
+    def __init__(self, address, secret, receivers):
+        spawn = multiprocessing.get_context("spawn")
+        self._pipes, self._processes = [], []
+        for number in range(PROCESSES):
+            ours, theirs = spawn.Pipe()
+            found = receivers[number::PROCESSES]
+            arguments = (address, secret, found, theirs)
+            self._processes.append(spawn.Process(target=_many_peers.run, args=arguments))
+            self._processes[-1].start()
+            theirs.close()
+            self._pipes.append(ours)
+        self._hear()
+
+    def work(self, interval_s, seconds):
+        """Have all add blocks for a while; return how long each answer took."""
+        for pipe in self._pipes:
+            pipe.send((interval_s, seconds))
+        return [
+            latency
+            for of_peers in self._hear(seconds)
+            for latencies in of_peers
+            for latency in latencies
+        ]
+
+    def close(self):
+        for pipe in self._pipes:
+            pipe.send(None)
+        for process in self._processes:
+            process.join(WAIT_S)
+            assert process.exitcode == 0, process.exitcode
+
+    def _hear(self, more_s=0.0):
+        heard = []
+        for pipe in self._pipes:
+            assert pipe.poll(WAIT_S + more_s), "the receivers' process is silent"
+            heard.append(pipe.recv())
+        return heard
+
+
+def main():
+    parent = json.loads(sys.argv[1])["folder"]
+    folder = tempfile.mkdtemp(prefix="tracker-many-", dir=parent)
+    cluster = SyntheticCluster(EXECUTORS)
+    tracker = ReceiverTracker(
+        None,
+        {number: (Source(), f"Source [{number}]") for number in range(RECEIVERS)},
+        Settings(),
+        application_id="app",
+        driver_log_folder=os.path.join(folder, "receivedBlockMetadata"),
+        block_log_root=os.path.join(folder, "receivedData"),
+        sync="always",
+        events=Events(),
+        cluster=cluster,
+    )
+    tracker.start()
+    try:
+        launched = [cluster.next_receiver() for _ in range(RECEIVERS)]
+        try:
+            tell(measure(tracker, launched))
+        finally:
+            for receiver in launched:
+                receiver.die()
+    finally:
+        tracker.stop(graceful=False, timeout_s=WAIT_S)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def measure(tracker, launched):
+    places = [(r.stream_id, r.attempt, r.location.host, r.location.executor_id) for r in launched]
+    launch = launched[0].launch
+    begun_s = time.monotonic()
+    peers = Peers(launch.tracker_address, launch.secret, places)
+    registered_s = time.monotonic() - begun_s
+    tell({"progress": f"{RECEIVERS} receivers registered in {registered_s:.1f} s"})
+    batches = Batches(tracker)
+    interval_s = RECEIVERS * 60 / BLOCKS_PER_MINUTE
+    peers.work(interval_s, WARM_UP_S)
+    paced = window(tracker, batches, peers, interval_s, SECONDS)
+    tell({"progress": f"{paced['added_per_minute']:,.0f} blocks a minute"})
+    most = window(tracker, batches, peers, 0.0, MOST_S)
+    batches.stop()
+    added = tracker.statistics().blocks_added
+    assert sum(batches.blocks) == added, (sum(batches.blocks), added)
+    memory = re.search(r"^VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    figures = {
+        **paced,
+        "most_added_per_minute": most["added_per_minute"],
+        "most_p99_ms": most["p99_ms"],
+        "registered_s": registered_s,
+        "driver_mib": int(memory[1]) / 1024,
+    }
+    peers.close()
+    return {
+        "figures": figures,
+        "notes": {
+            "at 100,000 blocks a minute": in_words(paced),
+            "as many as answers allow": in_words(most),
+            "receivers' connections": f"{RECEIVERS:,}, all registered after {registered_s:.1f} s",
+            "memory of the driver, MiB": figures["driver_mib"],
+        },
+    }
+
+
+def window(tracker, batches, peers, interval_s, seconds):
+    """Have blocks added for a while; return what came of it."""
+    before, cpu_s, first = tracker.statistics(), time.process_time(), len(batches.allocation_s)
+    begun_s = time.monotonic()
+    latencies = sorted(peers.work(interval_s, seconds))
+    taken_s = time.monotonic() - begun_s
+    cpu_s = time.process_time() - cpu_s
+    after = tracker.statistics()
+    allocation_s = sorted(batches.allocation_s[first:])
+    blocks = sum(batches.blocks[first : len(batches.allocation_s)])
+    added = after.blocks_added - before.blocks_added
+    return {
+        "added_per_minute": added / taken_s * 60,
+        "p50_ms": quantile(latencies, 0.5) * 1000,
+        "p99_ms": quantile(latencies, 0.99) * 1000,
+        "driver_cores": cpu_s / taken_s,
+        "log_mib_per_minute": (after.bytes_written - before.bytes_written) / MIB / taken_s * 60,
+        "log_bytes_per_block": (after.bytes_written - before.bytes_written) / max(1, added),
+        "log_records_per_s": (after.records_written - before.records_written) / taken_s,
+        "allocation_ms": quantile(allocation_s, 0.5) * 1000,
+        "longest_allocation_ms": allocation_s[-1] * 1000,
+        "allocation_us_per_block": sum(allocation_s) / max(1, blocks) * 1e6,
+    }
+
+
+def in_words(found):
+    return (
+        f"{found['added_per_minute']:,.0f} a minute; answer p50 {found['p50_ms']:.1f} ms, "
+        f"p99 {found['p99_ms']:.1f} ms; {found['driver_cores']:.2f} cores; driver log "
+        f"{found['log_bytes_per_block']:.0f} bytes a block, {found['log_records_per_s']:.0f} "
+        f"records/s; allocation {found['allocation_ms']:.1f} ms a batch of 1 s, "
+        f"{found['longest_allocation_ms']:.1f} at most"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Hours of a tracker whose clock is driven by hand: what it holds does not grow.
+
+`python -m benchmarks --case tracker-day` is a whole day with more receivers.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.programs._simulated_day import REMEMBERED, SimulatedDay
+
+RECEIVERS = 16
+EXECUTORS = 4
+BLOCKS = 64
+BATCHES = 60
+WAIT_S = 60.0
+
+
+def test_neither_objects_nor_the_driver_log_grow_with_time_I7(tmp_path: Path) -> None:
+    objects = []
+    with SimulatedDay(
+        str(tmp_path),
+        receivers=RECEIVERS,
+        executors=EXECUTORS,
+        blocks_per_batch=BLOCKS,
+        batch_s=20,
+        adds_per_batch=2,
+    ) as day:
+        for number in range(3):
+            day.lose_executor(number)
+            day.batches(BATCHES)
+            # An attempt ends when its job and its connection are both known to be over.
+            end_s = time.monotonic() + WAIT_S
+            while day.tracker.statistics().attempts > RECEIVERS:
+                assert time.monotonic() < end_s, "ended attempts are not forgotten"
+                day.batches(1)
+            gc.collect()
+            objects.append(sys.getallocatedblocks())
+        statistics = day.tracker.statistics()
+        assert statistics.blocks_added == day.blocks >= 3 * BATCHES * BLOCKS
+        assert statistics.unallocated_blocks == 0
+        assert statistics.batches <= REMEMBERED + 1
+        assert statistics.snapshots >= 3
+    # Each third of the time has thousands of blocks, and each block is several objects.
+    assert objects[2] - objects[1] < BATCHES * BLOCKS // 2, objects
+    assert day.most_log_files <= 4, day.most_log_files
