@@ -5,7 +5,10 @@ What must hold
 
 * A block is one record of its receiver attempt's segment log. Its bytes are built once, in the
   place where they stay: a *slot* of the attempt's memory arena. The slot is the unit that the log
-  writes and that a batch task maps; there is one copy in memory and one on disk, no third.
+  writes and that a batch task maps; there is one copy in memory and one on disk, no third on
+  this host.
+* With a ``_2`` storage level a block is stored (I1) when another host has it, too, as durable as
+  here. Only the driver's word that there is no other host lets a block go on with one copy.
 * A reader never sees wrong records. It holds a shared lock on the byte range of the slot while it
   reads, and it checks the record's header, its sequence number and its CRC-32C. A slot is given
   away only under an exclusive lock of its range. The locks are the kernel's (open file description
@@ -43,25 +46,42 @@ lines       lines of text as they came, each with its LF; the task that reads th
 byte-lines  the same; records are ``bytes``
 ==========  ====================================================================================
 
+The copy on another host
+------------------------
+
+While the log takes the slot, the same bytes go over one kept connection to the block server of
+another host (`Replicator`, `PeerLink`). That one appends them to a log of its own and answers with
+their place there. The folder of that log has a name that no other log has on any host
+(``<stream>-<attempt>-<copy>``): sequence numbers and offsets there are others than in the
+receiver's log, and a path must never lead to another block. A copy that was sent twice, since the
+first answer was lost, lies there twice and is known once.
+
+Which host that is, the driver says, one for the attempt as long as it answers. When it does not,
+the block that was on its way is sent to the next one. When there is none, blocks go on with one
+copy, which is told once, and another host is looked for in the background.
+
 A block's life
 --------------
 
 `BlockStore.open_block` reserves a slot; a `BlockBuilder` fills it; `BlockBuilder.seal` writes
-offsets and descriptor; `BlockStore.put` appends the slot to the log and lets readers in; the
-receiver reports the `ReceivedBlockInfo` to the tracker; `BlockRDD` and `blocks_to_dataframe` read
-it in a task with `read_block`: from the slot, else from the segment, else from the block server
-of the host that has it, wherever that is by now: who cannot reach it asks the tracker. A segment on
-HDFS can be read once it is closed; until then its slots stay. When its batch is done and no later
-one reads it, the tracker has the slot freed, for the next blocks; the segment stays.
-`BlockStore.release` frees the slot, and removes the segments that the tracker names when the
-clean-up is logged.
+offsets and descriptor; `BlockStore.put` appends the slot to the log, waits for the copy on another
+host if there is to be one, and lets readers in; the receiver reports the `ReceivedBlockInfo` to the
+tracker; `BlockRDD` and `blocks_to_dataframe` read it in a task with `read_block`: from the slot,
+else from a segment on this host, else from the block server of a host that has it, wherever that is
+by now: who can reach none asks the tracker. A segment on HDFS can be read once it is closed; until
+then its slots stay. When its batch is done and no later one reads it, the tracker has the slot
+freed, for the next blocks; the segment stays. `BlockStore.release` frees the slot, and removes the
+segments that the tracker names when the clean-up is logged. Copies are removed by the block server
+that made them.
 
 The memory file of an attempt is locked as a whole by its receiver and by the block server: it is
 somebody's. One that nobody has locked for a while was left by an application that was killed, and
 the next application's block server removes it.
 
 Modules: `memory` (arena and locks), `builder`, `store`, `reader`, `rdd`, `dataframe`, `server`
-(the block server), `_fetch` and `_remote` (reading from another host), `_leftovers`.
+(the block server), `_fetch` and `_remote` (reading from another host), `replicator`, `_peer_link`,
+`_keeping` and `_replica_logs` (copies on another host: choosing, sending, receiving, writing),
+`_leftovers`.
 """
 
 from penstock.blockstore._encryption import check_in_memory

@@ -7,7 +7,7 @@ import os
 from penstock.blockstore.memory import ArenaError
 from penstock.wal import EncryptionKey, LogCipher
 
-__all__ = ["block_cipher", "check_in_memory"]
+__all__ = ["block_cipher", "check_in_memory", "opened_copy", "sealed_copy"]
 
 _MOUNTS = "/proc/self/mountinfo"
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs", "devtmpfs"})
@@ -20,6 +20,20 @@ def block_cipher(key: EncryptionKey | None, attempt: str) -> LogCipher | None:
         EncryptionNotInstalledError: The package ``cryptography`` is missing.
     """
     return None if key is None else key.cipher(f"blocks of {attempt}")
+
+
+def sealed_copy(cipher: LogCipher, block_id: str, payload: memoryview) -> memoryview:
+    """Encrypt a block for the log of another host, whose writer has no key."""
+    return memoryview(cipher.seal(payload, block_id.encode()))
+
+
+def opened_copy(cipher: LogCipher | None, block_id: str, payload: memoryview) -> memoryview:
+    """Return the payload of a block from that of its copy on another host.
+
+    Raises:
+        CorruptRecordError: It is not the copy of this block.
+    """
+    return payload if cipher is None else memoryview(cipher.unseal(payload, block_id.encode()))
 
 
 def check_in_memory(folder: str) -> None:

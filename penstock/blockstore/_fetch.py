@@ -33,6 +33,7 @@ __all__ = [
     "MAX_REQUEST_BYTES",
     "REQUEST",
     "SERVICE",
+    "BlockConnection",
     "BlockNotServedError",
     "FetchRequest",
     "FetchStatus",
@@ -61,9 +62,13 @@ class FetchStatus(enum.IntEnum):
     """The block is in none of its places any more."""
     BUSY = 3
     """Too many others are being served; the same request may succeed later."""
+    KEPT = 4
+    """A copy was written (`_keeping`); its place follows."""
+    NOT_KEPT = 5
+    """A copy arrived and could not be written."""
 
 
-class FetchRequest(msgspec.Struct, frozen=True, array_like=True):
+class FetchRequest(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
     """Which record is wanted: the places of a `ReceivedBlockInfo`, and what must lie there."""
 
     sequence: int
@@ -96,6 +101,7 @@ def fetch(
     info: ReceivedBlockInfo,
     timeout_s: float = 30.0,
     *,
+    connect_s: float | None = None,
     ssl_context: ssl.SSLContext | None = None,
     cipher: LogCipher | None = None,
 ) -> memoryview:
@@ -106,6 +112,7 @@ def fetch(
         secret: The application's secret.
         info: The block.
         timeout_s: Bound of the whole, in seconds.
+        connect_s: Bound of connecting, where it is worth less; None for `timeout_s`.
         ssl_context: Makes it a TLS connection, below the authentication.
         cipher: Decrypts the record if it comes from the segment: the server has no key.
 
@@ -122,7 +129,7 @@ def fetch(
     """
     peer = f"{address[0]}:{address[1]}"
     try:
-        with _Connection(address, peer, timeout_s, ssl_context) as connection:
+        with BlockConnection(address, peer, timeout_s, ssl_context, connect_s) as connection:
             connection.authenticate(secret)
             record, checksum = connection.request(info, 0 if cipher is None else TAG_SIZE)
     except (OSError, EOFError) as error:
@@ -142,8 +149,19 @@ def fetch(
     )
 
 
-class _Connection:
-    """A blocking connection with one deadline for all it does."""
+class BlockConnection:
+    """A blocking connection to a block server, with one deadline for all it does.
+
+    Args:
+        address: The block server's.
+        peer: How errors name it.
+        timeout_s: Bound of all until `extend`.
+        ssl_context: Makes it a TLS connection.
+        connect_s: Bound of connecting; None for `timeout_s`.
+
+    Raises:
+        OSError: It cannot be made.
+    """
 
     def __init__(
         self,
@@ -151,37 +169,56 @@ class _Connection:
         peer: str,
         timeout_s: float,
         ssl_context: ssl.SSLContext | None,
+        connect_s: float | None = None,
     ) -> None:
         self._peer = peer
         self._deadline_s = time.monotonic() + timeout_s
-        self._socket = self._connect(address)
+        self._socket = self._connect(address, timeout_s if connect_s is None else connect_s)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if ssl_context is not None:
+                self._bound()
                 self._socket = ssl_context.wrap_socket(self._socket)
         except BaseException:
             self._socket.close()
             raise
 
-    def __enter__(self) -> _Connection:
+    def __enter__(self) -> BlockConnection:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it; who waits for it in another thread learns of it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
-    def _connect(self, address: tuple[str, int]) -> socket.socket:
+    def extend(self, timeout_s: float) -> None:
+        """Let the deadline be `timeout_s` seconds from now."""
+        self._deadline_s = time.monotonic() + timeout_s
+
+    def _connect(self, address: tuple[str, int], within_s: float) -> socket.socket:
         """Connect; a try that gets no answer is given up soon, for the kernel's pauses grow."""
+        end_s = min(self._deadline_s, time.monotonic() + within_s)
         while True:
-            left_s = self._deadline_s - time.monotonic()
+            left_s = end_s - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError("it takes no connection")
             with contextlib.suppress(TimeoutError):
                 return socket.create_connection(address, min(left_s, _CONNECT_TRY_S))
 
     def authenticate(self, secret: bytes) -> None:
+        """Prove the secret, and have it proved.
+
+        Raises:
+            AuthenticationError: The two ends do not share it.
+            OSError, EOFError: The connection broke.
+        """
         handshake = ClientHandshake(secret, SERVICE, self._peer)
         while handshake.expects:
-            self._send(handshake.receive(self._receive(handshake.expects)))
+            self.send(handshake.receive(self.receive(handshake.expects)))
 
     def request(self, info: ReceivedBlockInfo, overhead: int) -> tuple[memoryview, int]:
         """Return the record and the checksum of its payload.
@@ -189,17 +226,10 @@ class _Connection:
         Its length is as `info` has it, or longer by `overhead`.
         """
         text = msgspec.msgpack.encode(FetchRequest(info.sequence, info.memory, info.segment))
-        self._send(REQUEST.pack(len(text)) + text)
-        code, length = ANSWER.unpack(self._receive(ANSWER.size))
-        try:
-            status = FetchStatus(code)
-        except ValueError:
-            raise ProtocolError(self._peer, f"an answer of unknown status {code}") from None
+        self.send(REQUEST.pack(len(text)) + text)
+        status, length = self.answer()
         if status is not FetchStatus.RECORD:
-            reason = self._receive(min(length, _MAX_REASON_BYTES))
-            raise BlockNotServedError(
-                self._peer, info.block_id, status, reason.decode(errors="replace")
-            )
+            raise BlockNotServedError(self._peer, info.block_id, status, self.reason(length))
         expected = RECORD_HEADER_SIZE + info.num_bytes
         if length not in (expected, expected + overhead):
             raise ProtocolError(
@@ -214,12 +244,31 @@ class _Connection:
             place += len(piece)
         return record, checksum
 
-    def _send(self, data: bytes) -> None:
+    def answer(self) -> tuple[FetchStatus, int]:
+        """Receive the head of an answer: its status and the length of what follows.
+
+        Raises:
+            ProtocolError: It is none.
+            OSError, EOFError: The connection broke.
+        """
+        code, length = ANSWER.unpack(self.receive(ANSWER.size))
+        try:
+            return FetchStatus(code), length
+        except ValueError:
+            raise ProtocolError(self._peer, f"an answer of unknown status {code}") from None
+
+    def reason(self, length: int) -> str:
+        """Receive the reason that an answer gives."""
+        return self.receive(min(length, _MAX_REASON_BYTES)).decode(errors="replace")
+
+    def send(self, data: bytes | memoryview) -> None:
+        """Send a piece of at most some megabytes: all of it has to go out within ten seconds."""
         if data:
             self._bound()
             self._socket.sendall(data)
 
-    def _receive(self, count: int) -> bytes:
+    def receive(self, count: int) -> bytes:
+        """Receive exactly so many bytes."""
         return b"".join(self._pieces(memoryview(bytearray(count))))
 
     def _pieces(self, view: memoryview) -> Iterator[memoryview]:

@@ -4,6 +4,7 @@ Names are the only thing that a request may choose, so they are held against the
 
     <memory folder>/penstock-<application id>-<attempt>
     <block log root>/<stream id>-<attempt>/segment-….log
+    <block log root>/<stream id>-<attempt>-<copy>/segment-….log
     <block log root>/<stream id>-<attempt>/memory
 
 What was opened is then held against the path that the kernel gives for it, so that a symbolic
@@ -19,6 +20,7 @@ import os
 import re
 import shutil
 import stat
+import uuid
 from collections.abc import Iterator
 
 from penstock.errors import PenstockError
@@ -30,7 +32,8 @@ __all__ = ["ApplicationFiles", "PathRefusedError"]
 _logger = logging.getLogger("penstock.blockstore")
 
 _ATTEMPT = re.compile(r"[0-9a-f]{32}")
-_LOG_FOLDER = re.compile(r"[0-9]{1,10}-([0-9a-f]{32})")
+_LOG_FOLDER = re.compile(r"[0-9]{1,10}-([0-9a-f]{32})(?:-[0-9a-f]{32})?")
+"""The second form holds copies of blocks of another host; the attempt is that of the receiver."""
 _ARENA_IN_LOG_FOLDER = "memory"
 
 
@@ -113,6 +116,19 @@ class ApplicationFiles:
             os.close(fd)
             raise
         return fd
+
+    # -- making --------------------------------------------------------------------------------
+
+    def new_replica_folder(self, stream_id: int, attempt: str) -> str:
+        """Return a name for the folder of a log of copies; no other log on any host has it.
+
+        Raises:
+            PathRefusedError: Stream or attempt are none.
+        """
+        name = f"{stream_id}-{attempt}-{uuid.uuid4().hex}"
+        if not _LOG_FOLDER.fullmatch(name):
+            raise PathRefusedError(name, "it is no log folder of this application")
+        return os.path.join(self._log_root, name)
 
     # -- removing ------------------------------------------------------------------------------
 

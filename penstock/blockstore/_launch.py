@@ -19,12 +19,13 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
 from penstock.blockstore._files import ApplicationFiles
 from penstock.errors import PenstockError
-from penstock.wal import KEY_COMMAND_VARIABLE, KEY_VARIABLE
+from penstock.wal import KEY_COMMAND_VARIABLE, KEY_VARIABLE, LogOptions, SyncPolicy
 from penstock.wire import TlsIdentity
 
 __all__ = [
@@ -91,6 +92,8 @@ class BlockServerLaunch:
             can. Memory files are removed in either case.
         left_after_s: How long another application's memory file must have been in nobody's use
             until it is removed.
+        replica_log: How copies of other hosts' blocks are written.
+        block_max_bytes: The largest of them, with the header of its record.
     """
 
     application_id: str
@@ -107,6 +110,8 @@ class BlockServerLaunch:
     remove_at_lease_end: bool = False
     left_after_s: float = 60.0
     tls: TlsIdentity | None = None
+    replica_log: LogOptions = field(default_factory=partial(LogOptions, sync=SyncPolicy.NONE))
+    block_max_bytes: int = 32 << 20
 
     def address_to_listen_at(self) -> str:
         """Return the address of this host that others reach it by."""

@@ -1,8 +1,9 @@
 """Reading a block of another host, also when its block server was replaced meanwhile.
 
-A batch's tasks know the block servers as they were when the batch was made. When the one that they
-know cannot be reached, they ask the tracker. So a block server may be killed, or a host be cut off
-for less than the time-out, without failing a batch; a server that is gone for good is told at once.
+A batch's tasks know the block servers as they were when the batch was made. A block that lies on
+two hosts is asked for on both. When none of the servers that are known can be reached, the tracker
+is asked. So a block server may be killed, or a host be cut off for less than the time-out, without
+failing a batch; a server that is gone for good is told at once.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from penstock.blockstore._encryption import opened_copy
 from penstock.blockstore._fetch import BlockNotServedError, FetchStatus, fetch
-from penstock.wal import LogCipher
+from penstock.errors import PenstockError
+from penstock.wal import SEAL_SIZE, LogCipher, WalError
 from penstock.wire import (
     AuthenticationError,
     Client,
@@ -27,18 +32,27 @@ from penstock.wire.messages import BlockServerAt, FindBlockServer, ReceivedBlock
 if TYPE_CHECKING:
     from penstock.blockstore.reader import BlockAccess
 
-__all__ = ["fetch_from_host"]
+__all__ = ["copies_of", "fetch_from_host"]
 
 _log = logging.getLogger("penstock.blockstore")
 
 _FIRST_PAUSE_S = 0.1
 _MAX_PAUSE_S = 1.0
+_CONNECT_S = 3.0
+"""Bound of connecting to one of several hosts that have a block."""
+
+
+_SILENT_S = 30.0
+"""So long is a host asked last that took no connection, where another one has the block, too."""
+
+_silent: dict[str, float] = {}
+"""Hosts that took no connection, and until when (monotonic) that counts; of this process."""
 
 
 def fetch_from_host(
     info: ReceivedBlockInfo, access: BlockAccess, cipher: LogCipher | None = None
 ) -> memoryview:
-    """Fetch a block's payload from the block server of its host, wherever that is by now.
+    """Fetch a block's payload from the block server of a host that has it, wherever that is by now.
 
     Tried again, until `BlockAccess.fetch_timeout_s` is over: a server that does not answer, breaks
     off or is busy, and one that is about to be replaced. Not tried again: a server that answers
@@ -47,37 +61,141 @@ def fetch_from_host(
 
     Raises:
         WireError, CorruptRecordError: As `fetch`; the last try's.
-        ConnectionLostError: The host has no block server.
+        ConnectionLostError: The host has no block server; or the block lies on several hosts, and
+            the text says of each what was wrong.
     """
     context = access.tls.client_context() if access.tls else None
     deadline_s = time.monotonic() + access.fetch_timeout_s
-    address = access.servers.get(info.host)
-    last: WireError | None = None
+    sources = [
+        _Source(copy, access.servers.get(copy.host), cipher, is_copy=number > 0)
+        for number, copy in enumerate(copies_of(info))
+    ]
     pause_s = _FIRST_PAUSE_S
     while True:
-        left_s = max(0.001, deadline_s - time.monotonic())
-        if address is not None:
-            try:
-                return fetch(
-                    address, access.secret, info, left_s, ssl_context=context, cipher=cipher
-                )
-            except BlockNotServedError as error:
-                if error.status is not FetchStatus.BUSY:
-                    raise
-                last = error
-            except WireError as error:
-                last = error
-        left_s = deadline_s - time.monotonic()
-        if left_s <= 0:
-            raise last or _nobody(info)
-        found = _ask_tracker(info, access, context, left_s)
-        if found is not None and found.address is not None and found.address != address:
-            address, pause_s = found.address, _FIRST_PAUSE_S
+        for source in sorted(sources, key=_expected_last):
+            left_s = max(0.001, deadline_s - time.monotonic())
+            if (payload := source.fetch(access, context, left_s, len(sources) > 1)) is not None:
+                return payload
+        open_ones = [source for source in sources if not source.is_over]
+        is_news = False
+        for source in open_ones:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise _failed(sources)
+            is_news |= source.look(_ask_tracker(source.info, access, context, left_s))
+        if is_news:
+            pause_s = _FIRST_PAUSE_S
             continue
-        if _is_hopeless(last, found):
-            raise last or _nobody(info)
+        if all(source.is_hopeless for source in open_ones):
+            raise _failed(sources)
         time.sleep(max(0.0, min(pause_s, deadline_s - time.monotonic())))
         pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
+
+
+def copies_of(info: ReceivedBlockInfo) -> list[ReceivedBlockInfo]:
+    """Return a block once for each host that has it, as it lies there; the receiver's first."""
+    replace = msgspec.structs.replace
+    first = replace(info, replicas=())
+    return [
+        first,
+        *(
+            replace(
+                first,
+                host=replica.host,
+                sequence=replica.sequence,
+                memory=None,
+                segment=replica.segment,
+            )
+            for replica in info.replicas
+        ),
+    ]
+
+
+class _Source:
+    """One host that has the block.
+
+    Attributes:
+        info: The block as it lies there.
+        last: What was wrong at the last try.
+        is_over: It does not have the block after all.
+        is_hopeless: No later try can do better.
+    """
+
+    def __init__(
+        self,
+        info: ReceivedBlockInfo,
+        address: tuple[str, int] | None,
+        cipher: LogCipher | None,
+        *,
+        is_copy: bool,
+    ) -> None:
+        self.info = info
+        self._cipher = cipher
+        # Its log has no cipher: what it holds was encrypted before it was sent there.
+        self._is_copy = is_copy
+        self.last: PenstockError | None = None
+        self.is_over = False
+        self.is_hopeless = False
+        self._address = address
+
+    def fetch(
+        self,
+        access: BlockAccess,
+        context: ssl.SSLContext | None,
+        timeout_s: float,
+        is_one_of_many: bool,
+    ) -> memoryview | None:
+        """Try once; None when it cannot be had now, or never (`is_over`)."""
+        if self._address is None or self.is_over:
+            return None
+        try:
+            wanted, cipher = self.info, self._cipher
+            if self._is_copy and cipher is not None:
+                wanted = msgspec.structs.replace(wanted, num_bytes=wanted.num_bytes + SEAL_SIZE)
+            payload = fetch(
+                self._address,
+                access.secret,
+                wanted,
+                timeout_s,
+                connect_s=_CONNECT_S if is_one_of_many else None,
+                ssl_context=context,
+                cipher=None if self._is_copy else cipher,
+            )
+            return opened_copy(cipher, wanted.block_id, payload) if self._is_copy else payload
+        except BlockNotServedError as error:
+            self.last = error
+            self.is_over = error.status is not FetchStatus.BUSY
+        except WalError as error:
+            self.last = error
+            self.is_over = True
+        except WireError as error:
+            self.last = error
+            if isinstance(error.__cause__, TimeoutError):
+                _silent[self.info.host] = time.monotonic() + _SILENT_S
+        return None
+
+    def look(self, found: BlockServerAt | None) -> bool:
+        """Take note of what the tracker knows; return whether there is another address to try."""
+        if found is not None and found.address not in (None, self._address):
+            self._address = found.address
+            return True
+        self.is_hopeless = _is_hopeless(self.last, found)
+        return False
+
+    def error(self) -> PenstockError:
+        """Return what was wrong."""
+        return self.last or _nobody(self.info)
+
+
+def _expected_last(source: _Source) -> bool:
+    return _silent.get(source.info.host, 0.0) > time.monotonic()
+
+
+def _failed(sources: list[_Source]) -> PenstockError:
+    errors = [source.error() for source in sources]
+    if len(errors) == 1:
+        return errors[0]
+    return ConnectionLostError(sources[0].info.host, "; ".join(map(str, errors)))
 
 
 def _ask_tracker(
@@ -106,7 +224,7 @@ def _ask_tracker(
     return answer if isinstance(answer, BlockServerAt) else None
 
 
-def _is_hopeless(last: WireError | None, found: BlockServerAt | None) -> bool:
+def _is_hopeless(last: PenstockError | None, found: BlockServerAt | None) -> bool:
     """Whether no later try can do better.
 
     Args:

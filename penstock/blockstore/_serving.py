@@ -4,7 +4,8 @@ One event loop serves all connections. Bytes go from the mapped segment or memor
 socket (faster than ``sendfile``, which goes page by page), a few megabytes at a time, so that a
 reader that stops reading is noticed and a large block does not hold up the others. While a slot is
 sent its range is locked against reuse, as by any reader. The number of connections, of those that
-have proved nothing, and of records on their way at one time are bounded.
+have proved nothing, and of records on their way at one time are bounded. Copies of other hosts'
+blocks come on the same connections (`_keeping`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from penstock.blockstore._fetch import (
     FetchStatus,
 )
 from penstock.blockstore._files import ApplicationFiles, PathRefusedError
+from penstock.blockstore._keeping import BlockKeeper, CopyNotKeptError, KeepRequest, Upload
 from penstock.blockstore.memory import lock_shared
 from penstock.wal import RECORD_HEADER_SIZE, WalError, parse_record
 from penstock.wire import HandshakeState, ServerHandshake
@@ -45,6 +47,9 @@ _logger = logging.getLogger("penstock.blockstore")
 _STEP_BYTES = 4 << 20
 _TLS_STEP_BYTES = 256 << 10
 _LINGER_S = 1.0
+_CANCEL_STEP_S = 0.1
+_Request = FetchRequest | KeepRequest
+_decoder: msgspec.msgpack.Decoder[_Request] = msgspec.msgpack.Decoder(FetchRequest | KeepRequest)
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class ServingLimits:
         max_connections: Connections at one time; more are answered `BUSY`.
         max_unauthenticated: Of which have proved nothing yet; then the oldest is dropped.
         max_transfers: Records on their way at one time; others wait.
+        max_senders: Connections at one time that may send copies; more are answered `BUSY`.
         authentication_timeout_s: Bound of the handshake.
         idle_timeout_s: A connection without a request is closed after this.
         step_timeout_s: A reader must take four megabytes within this.
@@ -63,6 +69,7 @@ class ServingLimits:
     max_connections: int = 1024
     max_unauthenticated: int = 128
     max_transfers: int = 16
+    max_senders: int = 64
     authentication_timeout_s: float = 5.0
     idle_timeout_s: float = 30.0
     step_timeout_s: float = 20.0
@@ -76,6 +83,7 @@ class BlockService:
         files: What may be served.
         limits: What readers may cost.
         ssl_context: Makes each connection a TLS connection, below the authentication.
+        keeper: Takes copies of blocks; without one they are refused.
     """
 
     def __init__(
@@ -84,11 +92,14 @@ class BlockService:
         files: ApplicationFiles,
         limits: ServingLimits | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        keeper: BlockKeeper | None = None,
     ) -> None:
         self._secret = secret
         self._files = files
         self._limits = limits or ServingLimits()
         self._ssl_context = ssl_context
+        self._keeper = keeper
+        self._uploads: dict[asyncio.StreamWriter, Upload] = {}
         self._step_bytes = _STEP_BYTES if ssl_context is None else _TLS_STEP_BYTES
         self._transfers = asyncio.Semaphore(self._limits.max_transfers)
         self._listener: asyncio.Server | None = None
@@ -129,10 +140,12 @@ class BlockService:
         """Stop listening and end every connection."""
         if self._listener is not None:
             self._listener.close()
-        tasks = list(self._connections)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while self._connections:
+            # Again and again: before Python 3.12 `wait_for` may swallow it when what it waits for
+            # is done at the same moment.
+            for task in self._connections:
+                task.cancel()
+            await asyncio.wait(set(self._connections), timeout=_CANCEL_STEP_S)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from its beginning to its end."""
@@ -154,6 +167,7 @@ class BlockService:
         finally:
             self._connections.discard(task)
             self._unauthenticated.pop(writer, None)
+            self._uploads.pop(writer, None)
             transport = writer.transport
             if not transport.is_closing() and transport.get_write_buffer_size():
                 # A reader that takes nothing must not keep the connection.
@@ -202,12 +216,39 @@ class BlockService:
             return False
         text = await asyncio.wait_for(reader.readexactly(length), timeout_s)
         try:
-            request = msgspec.msgpack.decode(text, type=FetchRequest)
+            request = _decoder.decode(text)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             await self._say(writer, FetchStatus.REFUSED, f"a request that cannot be read: {error}")
             return False
+        if isinstance(request, KeepRequest):
+            return await self._keep(reader, writer, request)
         async with self._transfers:
             await self._answer(writer, request)
+        return True
+
+    async def _keep(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: KeepRequest
+    ) -> bool:
+        """Take a copy; False when the connection is to end."""
+        refusal = "no copies are taken here"
+        if self._keeper is not None:
+            refusal = self._keeper.refusal(request) or ""
+        if self._keeper is None or refusal:
+            _logger.warning("refused a copy: %s", refusal)
+            await self._say(writer, FetchStatus.REFUSED, refusal)
+            return False
+        if writer not in self._uploads and len(self._uploads) >= self._limits.max_senders:
+            await self._say(writer, FetchStatus.BUSY, "too many send copies here")
+            return False
+        upload = self._uploads.setdefault(writer, Upload())
+        try:
+            kept = await self._keeper.keep(reader, request, upload)
+        except CopyNotKeptError as error:
+            _logger.warning("a copy of stream %d was not kept: %s", request.stream_id, error)
+            await self._say(writer, FetchStatus.NOT_KEPT, str(error))
+            return True
+        writer.write(ANSWER.pack(FetchStatus.KEPT, len(kept)) + kept)
+        await asyncio.wait_for(writer.drain(), self._limits.step_timeout_s)
         return True
 
     async def _answer(self, writer: asyncio.StreamWriter, request: FetchRequest) -> None:

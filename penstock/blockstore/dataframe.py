@@ -72,7 +72,7 @@ def blocks_to_dataframe(
     sql_schema = from_arrow_schema(schema)
     if not blocks:
         return spark.createDataFrame([], sql_schema)
-    if len({info.host for info in blocks}) == 1:
+    if len({host for info in blocks for host in info.hosts}) == 1:
         encoded = [msgspec.msgpack.encode(info) for info in blocks]
         numbers = spark.range(0, len(blocks), 1, len(blocks))
         return numbers.mapInArrow(partial(_read_numbered, access, encoded), sql_schema)

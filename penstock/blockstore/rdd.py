@@ -1,4 +1,4 @@
-"""The RDD over blocks: one partition per block, placed where the block lies.
+"""The RDD over blocks: one partition per block, placed where the block lies, or a copy of it.
 
 Its partitions hold metadata only; a task finds and reads its block. `BlockRDD.count` asks each
 task for the number of records in the block that it mapped and verified, and makes no Python
@@ -31,13 +31,13 @@ _decoder = msgspec.msgpack.Decoder(ReceivedBlockInfo)
 
 
 def block_infos(sc: SparkContext, blocks: Sequence[ReceivedBlockInfo]) -> RDD[bytes]:
-    """Return an RDD of encoded block metadata, one partition per block, placed at its host.
+    """Return an RDD of encoded block metadata, one partition per block, placed at its hosts.
 
     Placement is asked for only where there is a choice: with all blocks on one host and in local
     mode it would cost a round trip to the JVM per block and change nothing.
     """
     encoded = [msgspec.msgpack.encode(info) for info in blocks]
-    hosts = {info.host for info in blocks}
+    hosts = {host for info in blocks for host in info.hosts}
     if not encoded:
         return sc.emptyRDD()
     if len(hosts) == 1 and str(sc.master).startswith("local"):
@@ -47,7 +47,8 @@ def block_infos(sc: SparkContext, blocks: Sequence[ReceivedBlockInfo]) -> RDD[by
     pairs = jvm.java.util.ArrayList()
     for info, data in zip(blocks, encoded, strict=True):
         places = jvm.java.util.ArrayList()
-        places.add(info.host)
+        for host in info.hosts:
+            places.add(host)
         pairs.add(jvm.scala.Tuple2(bytearray(pickle.dumps(data)), _to_scala(jvm, places)))
     tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
     placed = sc._jsc.sc().makeRDD(_to_scala(jvm, pairs), tag)

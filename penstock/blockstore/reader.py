@@ -1,11 +1,12 @@
 """Finding and reading a block, from wherever it is.
 
 `read_block` tries, in this order: the slot in shared memory, the segment on this host or on HDFS,
-the block servers of the hosts that may have it. A segment on HDFS that was not closed is tried once
-more at last, after its lease was recovered: that is what a host that is gone leaves. (Should its
-writer live all the same, it begins a new segment.) What is on this host is recognised by the path,
-which holds the receiver attempt's random id; a host name proves nothing. Each way checks the
-record's header, sequence and CRC, so a block is either right or the next way is tried.
+a copy's segment on this host, the block servers of the hosts that may have it. A segment on HDFS
+that was not closed is tried once more at last, after its lease was recovered: that is what a host
+that is gone leaves. (Should its writer live all the same, it begins a new segment.) What is on this
+host is recognised by the path, which holds the receiver attempt's random id, and a copy's its own;
+a host name proves nothing. Each way checks the record's header, sequence and CRC, so a block is
+either right or the next way is tried.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.blockstore._direct_reads import read_range
-from penstock.blockstore._encryption import block_cipher
+from penstock.blockstore._encryption import block_cipher, opened_copy
 from penstock.blockstore._lines import line_chunks, line_column, line_pieces
 from penstock.blockstore.builder import (
     DESCRIPTOR,
@@ -45,7 +46,7 @@ from penstock.wal import (
     parse_record,
     segment_path,
 )
-from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
+from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, ReplicaPlace, SegmentPlace
 from penstock.wire.tls import TlsIdentity
 
 __all__ = ["Block", "BlockAccess", "BlockNotFoundError", "read_block"]
@@ -290,7 +291,12 @@ def _find(info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitSt
             return _from_segment(info.segment, info.sequence, cipher, stack)
         except (OSError, WalError, ValueError) as error:
             tried.append(_describe(info.segment, error))
-    if info.host in access.servers or access.tracker is not None:
+    for replica in info.replicas:
+        try:
+            return _from_copy(replica, info.block_id, cipher, stack)
+        except (OSError, WalError, ValueError) as error:
+            tried.append(_describe(replica.segment, error))
+    if access.tracker is not None or any(host in access.servers for host in info.hosts):
         # A fetch is rare; the import would cost every task.
         from penstock.blockstore._remote import fetch_from_host
         from penstock.wire import WireError
@@ -298,7 +304,7 @@ def _find(info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitSt
         try:
             return parse_block(memoryview(fetch_from_host(info, access, cipher)))
         except (OSError, WalError, WireError, ValueError) as error:
-            tried.append(f"block server of {info.host}: {error}")
+            tried.append(f"block server of {' and of '.join(info.hosts)}: {error}")
     if on_hdfs is not None:
         try:
             return _from_hdfs(on_hdfs, info.sequence, cipher, settle=True)
@@ -328,6 +334,16 @@ def _from_segment(
     path = segment_path(place.folder, place.segment)
     record = stack.enter_context(read_range(path, place.offset, place.length))
     return parse_block(parse_record(record, expected_sequence=sequence, cipher=cipher))
+
+
+def _from_copy(
+    replica: ReplicaPlace, block_id: str, cipher: LogCipher | None, stack: contextlib.ExitStack
+) -> Block:
+    place = replica.segment
+    path = segment_path(place.folder, place.segment)
+    record = stack.enter_context(read_range(path, place.offset, place.length))
+    payload = parse_record(record, expected_sequence=replica.sequence)
+    return parse_block(opened_copy(cipher, block_id, payload))
 
 
 def _from_hdfs(

@@ -5,6 +5,7 @@ What must hold:
 - It serves only what belongs to its application, only to who knows the application's secret (I9).
 - It outlives receivers and their workers, so that their blocks stay readable; its own death harms
   nothing but reads from other hosts, until another is started.
+- It keeps copies of other hosts' blocks, in logs of its own, as durable as the receivers' logs.
 - It deletes a block's bytes only when the tracker says so (I4), or when the application is over.
 - It keeps its application's memory files from those that remove what killed applications left,
   and removes such files itself (`_leftovers`).
@@ -35,6 +36,7 @@ from typing import TypeVar
 import msgspec
 
 from penstock.blockstore._files import ApplicationFiles
+from penstock.blockstore._keeping import BlockKeeper
 from penstock.blockstore._launch import (
     BlockServerLaunch,
     BlockServerReady,
@@ -44,7 +46,8 @@ from penstock.blockstore._launch import (
     remove_own_files,
 )
 from penstock.blockstore._leftovers import MemoryKeeper
-from penstock.blockstore._serving import BlockService
+from penstock.blockstore._replica_logs import ReplicaLogs
+from penstock.blockstore._serving import BlockService, ServingLimits
 from penstock.clock import SystemClock
 from penstock.errors import PenstockError
 from penstock.wire import Client, ClientClosedError, ConnectionLostError, WireError
@@ -102,6 +105,7 @@ class BlockServer:
         self._files = ApplicationFiles(
             launch.application_id, launch.memory_folder, launch.block_log_root
         )
+        self._replicas = ReplicaLogs(self._files, launch.replica_log)
         self._keeper = MemoryKeeper(
             launch.application_id, launch.memory_folder, launch.left_after_s, SystemClock()
         )
@@ -124,8 +128,14 @@ class BlockServer:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._end, Ending.SIGNAL)
         tls = self._launch.tls
+        limits = ServingLimits()
+        copies = BlockKeeper(self._replicas, self._launch.block_max_bytes, limits.step_timeout_s)
         service = BlockService(
-            self._launch.secret, self._files, ssl_context=tls.server_context() if tls else None
+            self._launch.secret,
+            self._files,
+            limits,
+            ssl_context=tls.server_context() if tls else None,
+            keeper=copies,
         )
         try:
             address = await service.start(
@@ -143,6 +153,8 @@ class BlockServer:
                 await self._work(client.close)
         finally:
             await service.stop()
+            await self._work(copies.close)
+            await self._work(self._replicas.close)
         await self._work(functools.partial(self._clean_up, ending))
         self._worker.shutdown()
         return ending
@@ -245,8 +257,11 @@ class BlockServer:
 
     def _release(self, message: ReleaseBlocks) -> None:
         try:
+            self._replicas.release(message.attempts, message.segments)
             self._files.remove_attempts(message.attempts)
-            self._files.remove_segments(message.segments)
+            # Of a log that is open, only the log itself knows what may go.
+            closed = [place for place in message.segments if not self._replicas.is_open(place[0])]
+            self._files.remove_segments(tuple(closed))
             self._keeper.let_go_of_removed()
         except Exception:
             _logger.exception("released blocks could not be removed")

@@ -9,6 +9,9 @@ correct. With encryption it does not: slots hold records in clear, so that is an
 *A log on HDFS.* Nobody can read a segment there before it is closed. So a slot can be given away
 only after the segment of its block was closed, and when slots run short the open segment is.
 
+*A second copy.* With a `Replicator` a block is stored when another host has it, too, or there is no
+other host; it is sent while the log takes it.
+
 Life: made by the receiver's launch, used by the block generator's push thread (`put`) and store
 path (`open_block`), told by the tracker what to `release`, closed after the generator has drained.
 One lock, `BlockStore._lock`, guards the table of blocks.
@@ -25,10 +28,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
+from crc32c import crc32c
 
-from penstock.blockstore._encryption import block_cipher, check_in_memory
+from penstock.blockstore._encryption import block_cipher, check_in_memory, sealed_copy
+from penstock.blockstore._replica_logs import BLOCK_RECORD
 from penstock.blockstore.builder import HEADER_ROOM, BlockBuilder, BlockKind, SealedBlock
 from penstock.blockstore.memory import ArenaError, MemoryArena, Slot
+from penstock.blockstore.replicator import Replicator
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
 from penstock.wal import (
@@ -46,9 +52,6 @@ from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
 __all__ = ["BlockStore", "BlockStoreClosedError", "BlockStoreOptions"]
 
 _log = logging.getLogger("penstock.blockstore")
-
-BLOCK_RECORD = 1
-"""The log's record kind of a block."""
 
 
 class BlockStoreClosedError(PenstockError):
@@ -95,6 +98,7 @@ class BlockStore:
         options: How to keep blocks.
         clock: For the log.
         encryption: Encrypts the log; None: it is in clear.
+        replicator: Makes second copies on another host; None for one copy. Closed by `close`.
 
     Raises:
         WalError: The log's folder cannot be made or written, or is in use; or the package that
@@ -115,6 +119,7 @@ class BlockStore:
         options: BlockStoreOptions | None = None,
         clock: Clock | None = None,
         encryption: EncryptionKey | None = None,
+        replicator: Replicator | None = None,
     ) -> None:
         self.stream_id = stream_id
         self.attempt = attempt
@@ -123,7 +128,7 @@ class BlockStore:
         self._lock = threading.Lock()
         self._slots: dict[str, Slot] = {}
         self._closed = False
-        self._is_encrypted = encryption is not None
+        self._cipher = block_cipher(encryption, attempt)
         # For a level without a disk copy the log stays empty: it holds the folder's lock.
         self._sequences = itertools.count(1)
         self._is_shared = is_on_hdfs(log_folder)
@@ -140,10 +145,11 @@ class BlockStore:
                 roll_age_s=self.options.roll_age_s,
             ),
             clock=clock or SystemClock(),
-            cipher=block_cipher(encryption, attempt),
+            cipher=self._cipher,
         )
         self._folder = log_folder
         self._host_folder = host_folder or log_folder
+        self._replicator = replicator
         try:
             self._arena = self._make_arena(memory_name)
         except ArenaError:
@@ -154,7 +160,7 @@ class BlockStore:
         options = self.options
         path = os.path.join(options.memory_dir, name)
         try:
-            if self._is_encrypted:
+            if self._cipher is not None:
                 check_in_memory(options.memory_dir)
             free = shutil.disk_usage(options.memory_dir).free
             if free >= options.block_max_bytes * 3:
@@ -162,7 +168,7 @@ class BlockStore:
             reason = f"{free} bytes are free there, three blocks need {options.block_max_bytes * 3}"
         except (OSError, ArenaError) as error:
             reason = str(error)
-        if self._is_encrypted:
+        if self._cipher is not None:
             raise ArenaError(
                 options.memory_dir,
                 f"no memory for blocks ({reason}), and with spark.io.encryption.enabled they "
@@ -219,25 +225,41 @@ class BlockStore:
     def put(self, block: SealedBlock) -> ReceivedBlockInfo:
         """Store a sealed block to the storage level and the log's sync policy.
 
+        With a replicator it waits for the second copy, too; that may take as long as the driver
+        cannot say whether there is another host.
+
         Returns:
             Its metadata, for the tracker. When this returns, the block survives what the sync
             policy promises.
 
         Raises:
             WalError: The log did not take it; the block is unharmed and may be put again.
+            ReplicatorClosedError: The store was closed before another host had it.
         """
         options = self.options
         slot = block.slot
         length = HEADER_ROOM + block.payload_length
         keep_on_disk = options.use_disk or options.sync is not SyncPolicy.NONE
+        crc = copying = None
+        if self._replicator is not None:
+            payload = slot.view[HEADER_ROOM:length]
+            if self._cipher is not None:
+                sealed = sealed_copy(self._cipher, block.block_id, payload)
+                copying = self._replicator.begin(block.block_id, sealed, crc32c(sealed))
+            else:
+                crc = crc32c(payload)
+                copying = self._replicator.begin(block.block_id, payload, crc)
         if keep_on_disk:
-            place = self._writer.append_slot(BLOCK_RECORD, slot.view, block.payload_length)
+            place = self._writer.append_slot(BLOCK_RECORD, slot.view, block.payload_length, crc)
             sequence = place.sequence
             segment = SegmentPlace(self._folder, place.segment, place.offset, place.length)
         else:
             sequence = next(self._sequences)
             stamp_record(slot.view, BLOCK_RECORD, block.payload_length, sequence)
             segment = None
+        replica = None
+        if self._replicator is not None and copying is not None:
+            replica = self._replicator.wait(copying)
         memory = None
         if options.use_memory or segment is None or self._is_shared:
             memory = MemoryPlace(self._arena.path, slot.offset, length)
@@ -264,6 +286,7 @@ class BlockStore:
             position=block.position,
             kind=block.kind.value,
             schema=None if block.schema is None else block.schema.serialize().to_pybytes(),
+            replicas=() if replica is None else (replica,),
         )
 
     def _close_segment(self) -> None:
@@ -312,5 +335,7 @@ class BlockStore:
     def close(self) -> None:
         """Close the log and the arena; their files stay for readers (I4)."""
         self._closed = True
+        if self._replicator is not None:
+            self._replicator.close()
         self._writer.close()
         self._arena.close()

@@ -16,6 +16,7 @@ from penstock.wire import WireError
 from penstock.wire.messages import (
     AddBlock,
     DeregisterReceiver,
+    FindReplicaHost,
     Message,
     Ok,
     ReceivedBlockInfo,
@@ -177,6 +178,21 @@ class Driver:
             return added
         asked.add_done_callback(lambda answer: self._settle(added, answer))
         return added
+
+    def find_replica_host(self, silent: tuple[str, ...]) -> Future[Message]:
+        """Ask for the host of second copies; see `penstock.blockstore.replicator`.
+
+        Args:
+            silent: Hosts that took none a moment ago.
+        """
+        mine = self._registration
+        wanted = FindReplicaHost(mine.stream_id, mine.attempt, mine.host, silent)
+        try:
+            return self.connection.ask_async(wanted)
+        except (WireError, IllegalStateError) as error:
+            failed: Future[Message] = Future()
+            failed.set_exception(error)
+            return failed
 
     def close(self) -> None:
         """Close the connection, if there is one."""

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from penstock.blockstore.replicator import FindReplicaHost
 from penstock.receiver.block_generator import GateReading
 from penstock.wire import WireError
 from penstock.wire.messages import Message, ReceivedBlockInfo
@@ -86,14 +87,15 @@ class Parts:
     Attributes:
         connect: Makes a connected client of the tracker; it gives up when the driver cannot be
             reached for long.
-        open_storage: Opens the attempt's block store.
+        open_storage: Opens the attempt's block store, from the way to ask for a host of second
+            copies, and the way to report that there is none.
         make_generator: Makes the block generator, not started, from the first block number, the
             storage, the way to report blocks, and the way to report errors.
         ensure_block_server: Makes sure that this host's block server runs. May be called again.
     """
 
     connect: Connect
-    open_storage: Callable[[], BlockStorage]
+    open_storage: Callable[[FindReplicaHost, OnError], BlockStorage]
     make_generator: Callable[[int, Any, ReportBlocks, OnError], BlockPipe]
     ensure_block_server: Callable[[], None]
 

@@ -13,6 +13,7 @@ from pyspark import StorageLevel
 
 from penstock.blockstore import BlockStore
 from penstock.blockstore import _launch as block_server
+from penstock.blockstore.replicator import FindReplicaHost, Replicator
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.receiver._driver import Driver
 from penstock.receiver._ending import Ending, EndingKind, ReceiverFailedError
@@ -26,7 +27,7 @@ from penstock.receiver.shared_rate import SharedRate, SharedRatePlace
 from penstock.receiver.shared_rate_limiter import SharedRateLimiter
 from penstock.receiver.supervisor import ReceiverSupervisor
 from penstock.settings import Settings
-from penstock.wal import EncryptionKey, SyncPolicy
+from penstock.wal import SEAL_SIZE, EncryptionKey, LogOptions, SyncPolicy
 from penstock.wire import Client, TlsIdentity, WireError, WireOptions
 from penstock.wire.messages import Message, RegisterReceiver
 
@@ -62,6 +63,7 @@ class ReceiverLaunch:
             gone for good: True if no restarted driver could recover from them.
         host_root: Folder on each host for what only that host keeps; None for `block_log_root`.
         encryption: The key that the log is encrypted with; None: it is in clear.
+        has_copies: Whether another host is to have a copy of each block.
     """
 
     stream_id: int
@@ -80,11 +82,39 @@ class ReceiverLaunch:
     tls: TlsIdentity | None = None
     host_root: str | None = None
     encryption: EncryptionKey | None = None
+    has_copies: bool = False
 
     @property
     def folder_of_host(self) -> str:
         """The folder on each host for what only that host keeps."""
         return self.host_root or self.block_log_root
+
+    def block_server(self, host: str) -> block_server.BlockServerLaunch:
+        """Return what the block server of a host needs to know."""
+        settings = self.settings
+        return block_server.BlockServerLaunch(
+            application_id=self.application_id,
+            secret=self.secret,
+            tls=self.tls,
+            tracker_address=self.tracker_address,
+            host=host,
+            # Beside the logs, not among them: the folder of the logs may be shared.
+            scratch_folder=os.path.dirname(self.folder_of_host),
+            block_log_root=self.folder_of_host,
+            memory_folder=settings.memory_dir,
+            listen_port=settings.block_server_port,
+            port_retries=settings.port_max_retries,
+            lease_s=settings.block_server_lease_s,
+            remove_at_lease_end=self.remove_at_lease_end,
+            replica_log=LogOptions(
+                segment_size=settings.wal_segment_bytes,
+                sync=SyncPolicy(self.sync),
+                sync_interval_s=settings.wal_sync_interval_ms / 1000,
+                roll_age_s=settings.receiver_wal_rolling_s,
+            ),
+            # Copies come encrypted: that host has no key.
+            block_max_bytes=settings.block_max_bytes + (SEAL_SIZE if self.encryption else 0),
+        )
 
     @staticmethod
     def storage_level_tuple(level: StorageLevel) -> tuple[bool, bool, bool, bool, int]:
@@ -114,23 +144,8 @@ def start_block_server(launch: ReceiverLaunch) -> None:
     Raises:
         BlockServerError: It could not be started.
     """
-    block_server.ensure_block_server(
-        block_server.BlockServerLaunch(
-            application_id=launch.application_id,
-            secret=launch.secret,
-            tls=launch.tls,
-            tracker_address=launch.tracker_address,
-            host=host_name(executor_id(), launch.executor_hosts),
-            # Beside the logs, not among them: the folder of the logs may be shared.
-            scratch_folder=os.path.dirname(launch.folder_of_host),
-            block_log_root=launch.folder_of_host,
-            memory_folder=launch.settings.memory_dir,
-            listen_port=launch.settings.block_server_port,
-            port_retries=launch.settings.port_max_retries,
-            lease_s=launch.settings.block_server_lease_s,
-            remove_at_lease_end=launch.remove_at_lease_end,
-        )
-    )
+    host = host_name(executor_id(), launch.executor_hosts)
+    block_server.ensure_block_server(launch.block_server(host))
 
 
 def run_receiver(
@@ -230,8 +245,18 @@ def _parts(
 ) -> Parts:
     settings = launch.settings
 
-    def open_storage() -> BlockStore:
+    def open_storage(find: FindReplicaHost, on_error: OnError) -> BlockStore:
         use_disk, use_memory = launch.storage_level[:2]
+        replicator = None
+        if launch.has_copies:
+            replicator = Replicator(
+                launch.stream_id,
+                launch.attempt,
+                secret=launch.secret,
+                tls=launch.tls,
+                find=find,
+                on_error=on_error,
+            )
         return BlockStore(
             stream_id=launch.stream_id,
             attempt=launch.attempt,
@@ -251,6 +276,7 @@ def _parts(
                 use_disk=use_disk,
             ),
             encryption=launch.encryption,
+            replicator=replicator,
         )
 
     def make_generator(

@@ -229,7 +229,7 @@ class ReceiverSupervisor:
             on_closed=self._on_driver_lost,
         )
         self._ensure_block_server()
-        self._storage = self._parts.open_storage()
+        self._storage = self._parts.open_storage(self._driver.find_replica_host, self.report_error)
 
     def _ensure_block_server(self) -> None:
         """Start it without waiting: blocks can be stored, and read on this host, without it."""

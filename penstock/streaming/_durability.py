@@ -13,6 +13,9 @@ one of them on HDFS     on HDFS                                      always     
                                                                                 host
 ======================  ===========================================  =========  ====================
 
+With a storage level for more than one copy (``_2``) and logs that are not on HDFS, a block is on a
+second host before it is acknowledged, if there is one: then the loss of a host is survived, too.
+
 `spark.streaming.receiver.writeAheadLog.enable` wins over the table for the receivers' logs, and
 `spark.penstock.wal.sync` names the sync policy whatever else is set.
 """
@@ -75,6 +78,18 @@ class Durability:
             f"{self.driver_log_folder} ({kept}), sync {self.sync}; received data survives "
             f"{survives}"
         )
+
+    def describe_copies(self, master: str) -> str:
+        """Return half a line for the log: what storage levels for several copies lead to here.
+
+        Args:
+            master: Spark's master.
+        """
+        if is_on_hdfs(self.block_log_root):
+            return "HDFS keeps its own"
+        if master == "local" or master.startswith("local["):
+            return "one copy is kept, since all is on one host"
+        return "a second one is on another host before a record is acknowledged, if there is one"
 
 
 def choose_durability(

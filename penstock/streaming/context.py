@@ -359,9 +359,9 @@ class StreamingContext(InputOperations, RateOperations):
         replicated = [node.name for node in receivers if node.receiver.storageLevel.replication > 1]
         if replicated:
             _log.info(
-                "the storage levels of %s ask for copies on other hosts; one copy is kept, on the "
-                "receiver's host",
+                "the storage levels of %s ask for copies on other hosts: %s",
                 ", ".join(replicated),
+                durability.describe_copies(self._sc.master or ""),
             )
         return StreamingEngine(
             self._sc,

@@ -10,6 +10,9 @@ What must hold:
   attempt registers, older ones are fenced: nothing of them is taken any more.
 - *Order* (I5). Blocks of a stream stay in the order in which they were accepted. A position counts
   only with the block that carries it, and only if nothing before that block is missing.
+- *A second copy is known or it does not count*. A block is added with the places of all its
+  copies, which are made before; a copy goes when the block's clean-up is logged (I4), and a block
+  is told as lost only when all its hosts are gone.
 - *Nothing spins, nothing hangs.* A receiver that ends is started again, later each time; what
   starting again cannot mend is told to the user. Every wait has an end and says what it is for.
 
@@ -25,13 +28,15 @@ Layout:
   Spark.
 - ``_endpoint``: the messages. ``_control``: what is done with them, and what is said of hosts that
   are out of reach. ``_block_servers``: who serves which host's blocks.
+  ``_replica_hosts``: which host has the second copies of a receiver's blocks, and a block server.
   ``_shared_logs``: deletes what ended receivers left on HDFS.
 - ``receiver_tracker``: `ReceiverTracker`, which owns all of these.
 
 The life of a block here: added (logged, waiting), allocated to a batch (logged, before any job),
 released when the batch is cleaned up (logged), and only then deleted, by the living attempt that
-wrote it or by the block server of its host. The life of an attempt: launched, registered
-(logged, fences the older ones), ended, and forgotten when none of its blocks is left.
+wrote it or by the block server of its host; a copy by the block server that made it. The life of an
+attempt: launched, registered (logged, fences the older ones), ended, and forgotten when none of its
+blocks is left.
 
 The driver log holds events, and at times a snapshot of the whole ledger at the start of a segment;
 older segments go then. Recovery reads from the newest whole snapshot on. Batches are whole numbers

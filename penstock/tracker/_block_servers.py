@@ -20,8 +20,10 @@ class _Host:
     address: tuple[str, int] | None = None
     peer: Peer | None = None
     lost_at_s: float = 0.0
-    # Segments that nobody was there to delete; attempts are named again by each clean-up.
+    # Segments that nobody was there to delete; attempts are named again by each clean-up, but not
+    # those that only have copies here.
     segments: list[tuple[str, int]] = field(default_factory=list)
+    attempts: list[str] = field(default_factory=list)
 
 
 class BlockServers:
@@ -40,7 +42,8 @@ class BlockServers:
             host.address = message.address
             host.peer = peer
             segments, host.segments = host.segments, []
-        _send(peer, (), segments)
+            attempts, host.attempts = host.attempts, []
+        _send(peer, attempts, segments)
 
     def disconnected(self, peer: Peer) -> str | None:
         """Take note that a connection is gone; return the host that it served, if any."""
@@ -69,6 +72,20 @@ class BlockServers:
             known = self._hosts.get(host)
             return known.address if known is not None and known.peer is not None else None
 
+    def served(self) -> dict[str, tuple[str, int]]:
+        """Return the address of each host's server that is connected now."""
+        with self._lock:
+            return {
+                name: host.address
+                for name, host in self._hosts.items()
+                if host.address is not None and host.peer is not None
+            }
+
+    def hosts(self) -> frozenset[str]:
+        """Return all hosts that ever had a server."""
+        with self._lock:
+            return frozenset(name for name, host in self._hosts.items() if host.address)
+
     def addresses(self) -> dict[str, tuple[str, int]]:
         """Return the address of each host's server, also of one that is gone but has its lease."""
         now_s = self._clock.monotonic_s()
@@ -96,6 +113,15 @@ class BlockServers:
                 return False
         _send(peer, attempts, segments)
         return True
+
+    def release_copies(
+        self, host: str, attempts: Iterable[str], segments: Iterable[tuple[str, int]]
+    ) -> None:
+        """Have copies of other hosts' blocks deleted, also later when nobody is there now."""
+        wanted = tuple(attempts)
+        if not self.release(host, wanted, segments):
+            with self._lock:
+                self._hosts[host].attempts.extend(wanted)
 
     def release_everywhere(self, attempts: Iterable[str]) -> None:
         """Have what these attempts left deleted, on whichever host that is."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._listeners import Listeners
 from penstock.tracker._receivers import Receivers
+from penstock.tracker._replica_hosts import ReplicaHosts
 from penstock.tracker.errors import LedgerError
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import is_on_hdfs
@@ -19,6 +20,7 @@ from penstock.wire.messages import (
     EnsureBlockServer,
     Failure,
     FindBlockServer,
+    FindReplicaHost,
     Message,
     Ok,
     ReceivedBlockInfo,
@@ -53,6 +55,7 @@ class Control:
         receivers: Receivers,
         block_servers: BlockServers,
         listeners: Listeners,
+        replica_hosts: ReplicaHosts,
         *,
         lease_s: float,
         is_started: Callable[[], bool],
@@ -66,6 +69,7 @@ class Control:
             receivers: The table of receivers.
             block_servers: The block servers.
             listeners: Are told of receivers.
+            replica_hosts: Names the hosts of second copies.
             lease_s: What block servers are promised.
             is_started: Whether the tracker runs and does not stop yet.
             later: Runs something on the control thread after some seconds.
@@ -75,6 +79,7 @@ class Control:
         self._receivers = receivers
         self._block_servers = block_servers
         self._listeners = listeners
+        self._replica_hosts = replica_hosts
         self._lease_s = lease_s
         self._is_started = is_started
         self._later = later
@@ -106,7 +111,12 @@ class Control:
             return BlockServerRegistered(self._lease_s)
         if isinstance(message, FindBlockServer):
             address = self._block_servers.address(message.host)
-            return BlockServerAt(address, self._receivers.peer_on(message.host) is not None)
+            is_expected = self._receivers.peer_on(message.host) is not None
+            return BlockServerAt(
+                address, is_expected or self._replica_hosts.is_expected(message.host)
+            )
+        if isinstance(message, FindReplicaHost):
+            return self._replica_hosts.find(message)
         return Refused(f"{type(message).__name__} is not for the tracker")
 
     def _register(self, peer: Peer, message: RegisterReceiver) -> Message:
@@ -134,6 +144,7 @@ class Control:
         if new:
             _log.info("Registered receiver %d from %s", message.stream_id, message.host)
             self._listeners.started(info)
+            self._replica_hosts.look()
         first, position = registration.first_block_number, registration.last_position
         if rates is None:
             return Registered(first, position, None)
@@ -178,8 +189,10 @@ class Control:
             _log.warning(
                 "the block server of %s is gone; no receiver there can start one%s",
                 host,
-                what_is_there(self._ledger.blocks_on(host)),
+                what_is_there(self._ledger.blocks_on(host), self._block_servers.served()),
             )
+            # Where copies are made, a task can: it is the host of copies, or was a receiver's.
+            self._replica_hosts.look(host)
             return
         _log.warning("the block server of %s is gone; a receiver there starts another", host)
         peer.send(EnsureBlockServer())
@@ -198,12 +211,21 @@ class Control:
         )
 
 
-def what_is_there(blocks: Mapping[int | None, Sequence[ReceivedBlockInfo]]) -> str:
-    """Say which blocks of which batches cannot be read from other hosts: those not on HDFS."""
+def what_is_there(
+    blocks: Mapping[int | None, Sequence[ReceivedBlockInfo]], served: Container[str] = ()
+) -> str:
+    """Say which blocks of which batches cannot be read from other hosts.
+
+    Those can be read that lie on HDFS, or also on a host that is served.
+
+    Args:
+        blocks: What lies on the host that is gone, by batch.
+        served: Hosts whose block servers are connected.
+    """
     parts = []
     for batch, found in sorted(blocks.items(), key=lambda item: (item[0] is None, item[0] or 0)):
         where = "waiting for a batch" if batch is None else f"of the batch of {batch} ms"
-        ids = [block.block_id for block in found if not _is_shared(block)]
+        ids = [block.block_id for block in found if not _is_readable(block, served)]
         if not ids:
             continue
         named = ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}"
@@ -218,5 +240,6 @@ def what_is_there(blocks: Mapping[int | None, Sequence[ReceivedBlockInfo]]) -> s
     )
 
 
-def _is_shared(block: ReceivedBlockInfo) -> bool:
-    return block.segment is not None and is_on_hdfs(block.segment.folder)
+def _is_readable(block: ReceivedBlockInfo, served: Container[str]) -> bool:
+    is_shared = block.segment is not None and is_on_hdfs(block.segment.folder)
+    return is_shared or any(host in served for host in block.hosts)

@@ -7,7 +7,8 @@ the next record's `after` stands before it, so that a recovery drops exactly wha
 ledger did not have either.
 
 Everything is MessagePack of arrays without names. The blocks of one attempt that were added
-together share their host, paths and attempt; a block itself is ten small values, about 40 bytes.
+together share their host, paths and attempt; a block itself is eleven small values, about 40 bytes.
+What was added to a form later stands at its end and has a default, so that older logs can be read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
+from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, ReplicaPlace, SegmentPlace
 
 __all__ = [
     "EVENTS_KIND",
@@ -63,6 +64,8 @@ class BlockRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     segment_offset: int
     segment_length: int
     position: bytes | None
+    replicas: tuple[tuple[int, int, int, int], ...] = ()
+    """Of each copy: segment, offset, length, sequence."""
 
 
 class BlockAdditionEvent(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -76,6 +79,8 @@ class BlockAdditionEvent(msgspec.Struct, frozen=True, array_like=True, tag=1):
     kind: str
     schema: bytes | None
     rows: tuple[BlockRow, ...]
+    replicas: tuple[tuple[str, str], ...] = ()
+    """Host and folder of each copy that the rows tell of."""
 
 
 class BatchAllocationEvent(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -149,6 +154,7 @@ class AttemptState(msgspec.Struct, frozen=True, array_like=True):
     next_number: int
     newest_segment: int
     gaps: tuple[GapState, ...]
+    replica_hosts: tuple[str, ...] = ()
 
 
 class StreamState(msgspec.Struct, frozen=True, array_like=True):
@@ -234,6 +240,7 @@ def addition_events(
     events: list[BlockAdditionEvent] = []
     rows: list[BlockRow] = []
     shared: tuple[int, str, str, str, str, str, bytes | None] | None = None
+    replicas: tuple[tuple[str, str], ...] = ()
     for number, block in blocks:
         memory, segment = block.memory, block.segment
         key = (
@@ -245,10 +252,11 @@ def addition_events(
             block.kind,
             block.schema,
         )
-        if key != shared:
+        copies = tuple((replica.host, replica.segment.folder) for replica in block.replicas)
+        if key != shared or copies != replicas:
             if shared is not None:
-                events.append(BlockAdditionEvent(*shared, rows=tuple(rows)))
-            shared, rows = key, []
+                events.append(BlockAdditionEvent(*shared, rows=tuple(rows), replicas=replicas))
+            shared, replicas, rows = key, copies, []
         rows.append(
             BlockRow(
                 number,
@@ -261,10 +269,15 @@ def addition_events(
                 segment.offset if segment is not None else -1,
                 segment.length if segment is not None else -1,
                 block.position,
+                tuple(
+                    (place.segment, place.offset, place.length, replica.sequence)
+                    for replica in block.replicas
+                    for place in (replica.segment,)
+                ),
             )
         )
     if shared is not None:
-        events.append(BlockAdditionEvent(*shared, rows=tuple(rows)))
+        events.append(BlockAdditionEvent(*shared, rows=tuple(rows), replicas=replicas))
     return tuple(events)
 
 
@@ -293,6 +306,14 @@ def blocks_of(event: BlockAdditionEvent) -> list[tuple[int, ReceivedBlockInfo]]:
                 row.position,
                 event.kind,
                 event.schema,
+                tuple(
+                    ReplicaPlace(copy_host, SegmentPlace(copy_folder, *place), sequence)
+                    for (copy_host, copy_folder), (*place, sequence) in zip(
+                        event.replicas, row.replicas, strict=True
+                    )
+                )
+                if row.replicas
+                else (),
             ),
         )
         for row in event.rows

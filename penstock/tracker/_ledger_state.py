@@ -26,6 +26,17 @@ __all__ = ["AttemptLedger", "AttemptRelease", "LedgerState", "NumberedBlock", "S
 NumberedBlock = tuple[int, ReceivedBlockInfo]
 """A block with the n of its id ``input-<streamId>-<n>``."""
 
+ReplicaSegment = tuple[str, str, int]
+"""A segment of copies on another host: host, folder, number."""
+
+
+def replica_segments(block: ReceivedBlockInfo) -> list[ReplicaSegment]:
+    """Return the segments of a block's copies."""
+    return [
+        (replica.host, replica.segment.folder, replica.segment.segment)
+        for replica in block.replicas
+    ]
+
 
 @dataclass(slots=True)
 class StreamLedger:
@@ -51,7 +62,25 @@ class AttemptLedger:
     unreleased: int = 0
     segments: dict[tuple[str, int], int] = field(default_factory=dict)
     """Unreleased blocks per segment; 0 until the segment itself is released."""
+    replicas: dict[ReplicaSegment, int] = field(default_factory=dict)
+    """The same for the segments of copies."""
+    newest_replica: ReplicaSegment | None = None
+    replica_hosts: dict[str, None] = field(default_factory=dict)
+    """All hosts that have had copies, in order."""
     ended: bool = False
+    was_named: bool = False
+    """The whole attempt was named for deletion in this run."""
+
+    def count(self, blocks: Iterable[ReceivedBlockInfo]) -> None:
+        """Count the segments in which blocks lie."""
+        for block in blocks:
+            if block.segment is not None:
+                key = (block.segment.folder, block.segment.segment)
+                self.segments[key] = self.segments.get(key, 0) + 1
+            for copy in replica_segments(block):
+                self.replicas[copy] = self.replicas.get(copy, 0) + 1
+                self.newest_replica = copy
+                self.replica_hosts[copy[0]] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +95,9 @@ class AttemptRelease:
         whole: Nothing of the attempt is needed any more: folder and memory file may go.
         block_ids: Released blocks; their hot copies may go.
         segments: (folder, number) of segments that may go.
+        replicas: (host, folder, number) of segments of copies that may go.
+        replica_hosts: Hosts that had copies, where the whole attempt may go.
+        is_first: With `whole`: it is named for the first time in this run.
     """
 
     stream_id: int
@@ -75,6 +107,9 @@ class AttemptRelease:
     whole: bool
     block_ids: tuple[str, ...]
     segments: tuple[tuple[str, int], ...]
+    replicas: tuple[ReplicaSegment, ...] = ()
+    replica_hosts: tuple[str, ...] = ()
+    is_first: bool = False
 
 
 class LedgerState:
@@ -180,14 +215,9 @@ class LedgerState:
         if attempt is None:
             raise LedgerError(f"blocks were added by attempt {attempt_id}, which never registered")
         stream = self.streams[attempt.stream_id]
-        numbers, unallocated, segments = attempt.numbers, stream.unallocated, attempt.segments
+        numbers, unallocated = attempt.numbers, stream.unallocated
         for number, block in blocks:
-            place = block.segment
-            segment = -1
-            if place is not None:
-                segment = place.segment
-                key = (place.folder, segment)
-                segments[key] = segments.get(key, 0) + 1
+            segment = block.segment.segment if block.segment is not None else -1
             if number == numbers.next:
                 numbers.next = number + 1
             elif numbers.is_known(number):
@@ -200,6 +230,7 @@ class LedgerState:
             if block.position is not None and number > stream.position_number:
                 stream.position = block.position
                 stream.position_number = number
+        attempt.count(block for _, block in blocks)
         attempt.unreleased += len(blocks)
 
     def allocate(self, event: BatchAllocationEvent) -> None:
@@ -246,13 +277,13 @@ class LedgerState:
                 stream.unallocated = {**again, **stream.unallocated}
 
     def blocks_on(self, host: str) -> dict[int | None, tuple[ReceivedBlockInfo, ...]]:
-        """Return a host's blocks by the batch that has them; None: those that wait for one."""
+        """Return a host's blocks and copies by the batch that has them; None: no batch yet."""
         waiting = (block for s in self.streams.values() for block in s.unallocated.values())
         found: dict[int | None, tuple[ReceivedBlockInfo, ...]] = {
-            time_ms: tuple(b for blocks in batch.values() for b in blocks if b.host == host)
+            time_ms: tuple(b for blocks in batch.values() for b in blocks if host in b.hosts)
             for time_ms, batch in self.batches.items()
         }
-        found[None] = tuple(block for block in waiting if block.host == host)
+        found[None] = tuple(block for block in waiting if host in block.hosts)
         return {time_ms: blocks for time_ms, blocks in found.items() if blocks}
 
     def clean(self, batches: Iterable[int]) -> list[ReceivedBlockInfo]:
@@ -266,6 +297,8 @@ class LedgerState:
             attempt.unreleased -= 1
             if block.segment is not None:
                 attempt.segments[(block.segment.folder, block.segment.segment)] -= 1
+            for copy in replica_segments(block):
+                attempt.replicas[copy] -= 1
         return released
 
     def releases(self, blocks: Iterable[ReceivedBlockInfo]) -> list[AttemptRelease]:
@@ -273,7 +306,8 @@ class LedgerState:
 
         A segment of a living attempt may go when a later one is in use and no block of it is
         unreleased or missing; one of an ended attempt when no block of it is unreleased; the
-        whole attempt when it has ended and none of its blocks is.
+        whole attempt when it has ended and none of its blocks is. For segments of copies the same
+        holds; which of them missing blocks may lie in is not known.
         """
         ids: dict[str, list[str]] = {}
         for block in blocks:
@@ -287,9 +321,19 @@ class LedgerState:
             )
             for key in segments:
                 del attempt.segments[key]
+            copies = tuple(
+                key
+                for key, unreleased in attempt.replicas.items()
+                if unreleased == 0
+                and (attempt.ended or (key != attempt.newest_replica and not attempt.numbers.gaps))
+            )
+            for copy in copies:
+                del attempt.replicas[copy]
             whole = attempt.ended and attempt.unreleased == 0
+            is_first = whole and not attempt.was_named
+            attempt.was_named |= whole
             block_ids = tuple(ids.get(attempt.attempt, ()))
-            if whole or segments or block_ids:
+            if whole or segments or block_ids or copies:
                 found.append(
                     AttemptRelease(
                         attempt.stream_id,
@@ -299,6 +343,9 @@ class LedgerState:
                         whole,
                         block_ids,
                         segments,
+                        copies,
+                        tuple(attempt.replica_hosts),
+                        is_first,
                     )
                 )
         return found

@@ -130,6 +130,18 @@ class Receivers:
                     return entry.peer
         return None
 
+    def hosts(self) -> frozenset[str]:
+        """Return the hosts on which receivers run, or are about to."""
+        found: set[str] = set()
+        with self._lock:
+            for entry in self._entries.values():
+                info = entry.info
+                if info.state is ReceiverState.SCHEDULED:
+                    found.update(place.host for place in info.scheduled_locations[:1])
+                elif info.running is not None and entry.peer is not None:
+                    found.add(info.running.host)
+        return frozenset(found)
+
     def unreachable(self, attempt: str) -> ReceiverTrackingInfo | None:
         """Return the receiver of an attempt that should be connected and is not."""
         with self._lock:

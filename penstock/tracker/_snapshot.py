@@ -62,6 +62,7 @@ def snapshot_parts(state: LedgerState, number: int, after: int) -> Iterator[Snap
             attempt.numbers.next,
             attempt.newest_segment,
             attempt.numbers.gaps,
+            tuple(attempt.replica_hosts),
         )
         for attempt in state.attempts.values()
     )
@@ -160,6 +161,7 @@ def _empty_ledger(part: SnapshotPart) -> LedgerState:
             attempt.counter,
             BlockNumbers(attempt.next_number, attempt.gaps),
             attempt.newest_segment,
+            replica_hosts=dict.fromkeys(attempt.replica_hosts),
         )
     for batch, streams in part.batches:
         state.batches[batch] = dict.fromkeys(streams, ())
@@ -173,10 +175,7 @@ def _add(state: LedgerState, batch: int, event: BlockAdditionEvent) -> None:
         raise LedgerError(f"a snapshot holds blocks of unknown attempt {event.attempt}")
     blocks = blocks_of(event)
     attempt.unreleased += len(blocks)
-    for row in event.rows:
-        if row.segment >= 0:
-            key = (event.folder, row.segment)
-            attempt.segments[key] = attempt.segments.get(key, 0) + 1
+    attempt.count(block for _, block in blocks)
     if batch == UNALLOCATED:
         stream.unallocated.update(blocks)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,7 +13,7 @@ from pyspark import RDD, InheritableThread, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.serializers import CPickleSerializer
 
-from penstock.tracker.task_location import ExecutorLocation, TaskLocation
+from penstock.tracker.task_location import ExecutorLocation, HostLocation, TaskLocation
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -71,6 +71,18 @@ class Cluster(Protocol):
 
         Raises:
             Exception: The task failed, or the job was cancelled.
+        """
+        ...
+
+    def racks(self) -> Mapping[str, str]:
+        """Return the racks of hosts, as far as Spark knows them."""
+        ...
+
+    def run_on_hosts(self, tag: str, task: Callable[[], None], hosts: Sequence[str]) -> None:
+        """Run `task` once for each of these hosts, there if Spark grants it; returns at the end.
+
+        Raises:
+            Exception: A task failed, or the job was cancelled.
         """
         ...
 
@@ -165,6 +177,49 @@ class SparkCluster:
         finally:
             self._sc.removeJobTag(tag)
         return TaskEnd(end)
+
+    def racks(self) -> Mapping[str, str]:
+        # What `spark.storage.replication.topologyMapper` said when the executors came up.
+        manager = self._block_manager()
+        peers = manager.master().getPeers(manager.blockManagerId()).iterator()
+        found: dict[str, str] = {}
+        while peers.hasNext():
+            peer = peers.next()
+            rack = peer.topologyInfo()
+            if rack.isDefined():
+                found[str(peer.host())] = str(rack.get())
+        return found
+
+    def _block_manager(self) -> Any:
+        """Return the driver's ``SparkEnv.blockManager``.
+
+        A plain call would make py4j look at all methods of `SparkEnv`, and some name classes that
+        are not on Spark's class path.
+        """
+        jvm: Any = self._sc._jvm
+        find = jvm.java.lang.Class.forName
+        result = find("org.apache.spark.storage.BlockManager")
+        method = jvm.java.lang.invoke.MethodHandles.publicLookup().findVirtual(
+            find("org.apache.spark.SparkEnv"),
+            "blockManager",
+            jvm.java.lang.invoke.MethodType.methodType(result),
+        )
+        arguments = jvm.java.util.ArrayList()
+        arguments.add(self._jsc().env())
+        return method.invokeWithArguments(arguments)
+
+    def run_on_hosts(self, tag: str, task: Callable[[], None], hosts: Sequence[str]) -> None:
+        def body(_: Iterable[int]) -> Iterable[int]:
+            task()
+            return ()
+
+        self._sc.setJobDescription("Streaming job starting block servers")
+        self._sc.addJobTag(tag)
+        try:
+            rdd = self.placed(list(range(len(hosts))), [[HostLocation(host)] for host in hosts])
+            rdd.mapPartitions(body).collect()
+        finally:
+            self._sc.removeJobTag(tag)
 
     def _one_partition(self, locations: Sequence[TaskLocation]) -> RDD[int]:
         if self.is_local or not locations:

@@ -77,6 +77,7 @@ class LedgerStatistics:
         attempts: Receiver attempts of which something is left.
         blocks_added: Blocks accepted.
         blocks_known: Blocks that were sent again and changed nothing (I2).
+        blocks_replicated: Blocks accepted that another host has, too.
         records_written: Records of the driver log.
         bytes_written: Bytes of their payloads.
         snapshots: Snapshots written.
@@ -92,6 +93,7 @@ class LedgerStatistics:
     bytes_written: int
     snapshots: int
     write_failures: int
+    blocks_replicated: int = 0
 
 
 class ReceivedBlockTracker:
@@ -129,6 +131,7 @@ class ReceivedBlockTracker:
         # Guarded by _commit_lock:
         self._blocks_added = 0
         self._blocks_known = 0
+        self._blocks_replicated = 0
 
     @classmethod
     def recover(
@@ -323,6 +326,9 @@ class ReceivedBlockTracker:
                     # Also for messages without new blocks: one of theirs may be among these.
                     return [failure if answer is _OK else answer for answer in answers]
                 self._blocks_added += count
+                self._blocks_replicated += sum(
+                    bool(block.replicas) for _, blocks in accepted for _, block in blocks
+                )
             self._blocks_known += asked - count
             return answers
 
@@ -347,7 +353,7 @@ class ReceivedBlockTracker:
             return tuple(stream.unallocated.values()) if stream is not None else ()
 
     def blocks_on(self, host: str) -> Mapping[int | None, tuple[ReceivedBlockInfo, ...]]:
-        """Return the blocks that lie on a host, by the batch that has them.
+        """Return the blocks that lie on a host, or have a copy there, by the batch that has them.
 
         Under None stand those that wait for a batch. A batch that was not cleaned up may be
         complete already.
@@ -480,6 +486,7 @@ class ReceivedBlockTracker:
                 self._driver_log.size_bytes,
                 self._driver_log.snapshots,
                 self._driver_log.failures,
+                self._blocks_replicated,
             )
 
     def close(self) -> None:

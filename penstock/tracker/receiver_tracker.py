@@ -26,6 +26,7 @@ from penstock.tracker._listeners import Listeners, ReceiverTrackerEvents
 from penstock.tracker._receiver_jobs import ReceiverJob
 from penstock.tracker._receiver_starts import ReceiverStarts
 from penstock.tracker._receivers import Receivers
+from penstock.tracker._replica_hosts import ReplicaHosts
 from penstock.tracker._restart_backoff import RestartBackoff
 from penstock.tracker._shared_logs import SharedLogs
 from penstock.tracker.cluster import Cluster, SparkCluster
@@ -33,7 +34,11 @@ from penstock.tracker.errors import (
     NoExecutorsError,
     ReceiverPickleError,
 )
-from penstock.tracker.received_block_tracker import LedgerStatistics, ReceivedBlockTracker
+from penstock.tracker.received_block_tracker import (
+    AttemptRelease,
+    LedgerStatistics,
+    ReceivedBlockTracker,
+)
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
 from penstock.tracker.receiver_tracking_info import ReceiverInfo, ReceiverState
 from penstock.wal import EncryptionKey, LogOptions, SyncPolicy, is_on_hdfs, locate
@@ -156,6 +161,21 @@ class ReceiverTracker:
             is_local=cluster.is_local,
         )
         self._block_servers = BlockServers(settings.block_server_lease_s, self._clock)
+        # HDFS has copies of its own; a local master is one host.
+        can_copy = not cluster.is_local and not is_on_hdfs(block_log_root)
+        self._with_copies = frozenset(
+            stream_id
+            for stream_id, receiver in self._receiver_objects.items()
+            if can_copy and receiver.storageLevel.replication > 1
+        )
+        self._replica_hosts = ReplicaHosts(
+            cluster,
+            self._block_servers,
+            receivers=len(self._with_copies),
+            launch=lambda: self._launch(min(self._with_copies), "", {}).block_server(""),
+            receiver_hosts=self._receivers.hosts,
+            clock=self._clock,
+        )
         self._lock = threading.Lock()
         self._state = TrackerState.INITIALIZED
         self._pickled: dict[int, bytes] = {}
@@ -260,6 +280,7 @@ class ReceiverTracker:
             jobs = list(self._jobs)
         for job in jobs:
             job.stop()
+        self._replica_hosts.stop()
         self.stop_all_receivers()
         scheduled = [
             stream_id
@@ -348,6 +369,7 @@ class ReceiverTracker:
             self._receivers,
             self._block_servers,
             self._listeners,
+            self._replica_hosts,
             lease_s=self._settings.block_server_lease_s,
             is_started=self._is_started,
             later=endpoint.later,
@@ -415,6 +437,7 @@ class ReceiverTracker:
             remove_at_lease_end=self._remove_files,
             shared_rate=self._shared_rate,
             encryption=self._encryption,
+            has_copies=stream_id in self._with_copies,
         )
 
     def stop_all_receivers(self) -> None:
@@ -547,11 +570,12 @@ class ReceiverTracker:
         """Log that the batches before `threshold_ms` are done, then have their bytes deleted (I4).
 
         A living attempt deletes its own; what an ended one left, its host's block server does, or
-        this process where it is on HDFS.
+        this process where it is on HDFS. Copies are deleted by the block servers that made them.
         """
         attempts: dict[str, list[str]] = {}
         segments: dict[str, list[tuple[str, int]]] = {}
         for release in self.ledger.cleanup_old_batches(threshold_ms):
+            self._release_copies(release)
             if release.ended:
                 self._shared_logs.remove(release)
                 segments.setdefault(release.host, []).extend(
@@ -571,6 +595,19 @@ class ReceiverTracker:
             # The memory of a host that is gone went with it; the logs are deleted from here.
             if gone and (sent or is_on_hdfs(self._block_log_root)):
                 self.ledger.forget_attempts(gone)
+
+    def _release_copies(self, release: AttemptRelease) -> None:
+        segments: dict[str, list[tuple[str, int]]] = {}
+        for host, folder, number in release.replicas:
+            segments.setdefault(host, []).append((folder, number))
+        for host, places in segments.items():
+            self._block_servers.release_copies(host, (), places)
+        if release.is_first and release.stream_id in self._with_copies:
+            # Also where there is a copy of which nobody was told.
+            self._block_servers.release_everywhere((release.attempt,))
+        if release.is_first:
+            for host in release.replica_hosts:
+                self._block_servers.release_copies(host, (release.attempt,), ())
 
 
 def _pickle(stream_id: int, receiver: Receiver) -> bytes:

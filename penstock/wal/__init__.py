@@ -78,6 +78,7 @@ from penstock.wal._check import LogReport, SegmentReport, check, remove_log, rep
 from penstock.wal._encryption import (
     KEY_COMMAND_VARIABLE,
     KEY_VARIABLE,
+    SEAL_SIZE,
     TAG_SIZE,
     EncryptionKey,
     LogCipher,
@@ -112,6 +113,7 @@ __all__ = [
     "KEY_COMMAND_VARIABLE",
     "KEY_VARIABLE",
     "RECORD_HEADER_SIZE",
+    "SEAL_SIZE",
     "TAG_SIZE",
     "AppendFile",
     "CorruptRecordError",

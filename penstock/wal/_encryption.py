@@ -40,6 +40,7 @@ __all__ = [
     "KEY_COMMAND_VARIABLE",
     "KEY_ID_SIZE",
     "KEY_VARIABLE",
+    "SEAL_SIZE",
     "TAG_SIZE",
     "EncryptionKey",
     "LogCipher",
@@ -56,6 +57,8 @@ TAG_SIZE = 16
 
 _KEY_SIZE = 32
 _SALT_SIZE = 24
+SEAL_SIZE = _SALT_SIZE + TAG_SIZE
+"""Bytes by which what `LogCipher.seal` returns is longer."""
 _SALT_AT = 40
 _BOUND_FROM = 12
 _HEADER_SIZE = 64
@@ -158,7 +161,7 @@ class LogCipher:
         bound = header[_BOUND_FROM:_HEADER_SIZE]
         return memoryview(self._decrypt(salt, nonce_of(sequence), payload, bound))
 
-    def seal(self, content: bytes, bound: bytes = b"") -> bytes:
+    def seal(self, content: bytes | memoryview, bound: bytes = b"") -> bytes:
         """Encrypt something as a whole, such as a file, with a key of its own.
 
         Args:

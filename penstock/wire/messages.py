@@ -19,6 +19,7 @@ __all__ = [
     "DeregisterReceiver",
     "EnsureBlockServer",
     "Failure",
+    "FindReplicaHost",
     "Heartbeat",
     "MemoryPlace",
     "Message",
@@ -29,6 +30,8 @@ __all__ = [
     "RegisterReceiver",
     "Registered",
     "ReleaseBlocks",
+    "ReplicaHostAt",
+    "ReplicaPlace",
     "ReportError",
     "ReportGate",
     "SegmentPlace",
@@ -57,6 +60,15 @@ class SegmentPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Bytes of the whole log record (header and payload), without padding."""
 
 
+class ReplicaPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a block's copy on another host lies: in a log of its own, under a number of its own."""
+
+    host: str
+    segment: SegmentPlace
+    sequence: int
+    """The sequence number in the header of the record there."""
+
+
 class ReceivedBlockInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the tracker knows of a block: enough to find, check and read it."""
 
@@ -79,6 +91,13 @@ class ReceivedBlockInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How its records lie: ``binary``, ``string``, ``pickled`` or ``arrow``."""
     schema: bytes | None = None
     """The serialised Arrow schema of an ``arrow`` block."""
+    replicas: tuple[ReplicaPlace, ...] = ()
+    """The copies on other hosts than `host`; made before the block is reported."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts that have the block: the receiver's first."""
+        return (self.host, *(replica.host for replica in self.replicas))
 
 
 # -- receiver to tracker -----------------------------------------------------------------------
@@ -145,6 +164,31 @@ class DeregisterReceiver(msgspec.Struct, frozen=True, tag=True):
     attempt: str
     message: str
     error: str
+
+
+class FindReplicaHost(msgspec.Struct, frozen=True, tag=True):
+    """Ask which other host is to have the second copies of an attempt's blocks.
+
+    Answered by `ReplicaHostAt`.
+    """
+
+    stream_id: int
+    attempt: str
+    host: str
+    """The receiver's own."""
+    silent: tuple[str, ...] = ()
+    """Hosts that did not answer, or refused, a moment ago."""
+
+
+class ReplicaHostAt(msgspec.Struct, frozen=True, tag=True):
+    """The tracker's answer: the host and its block server, or none."""
+
+    host: str | None
+    address: tuple[str, int] | None
+    is_expected: bool
+    """Without a host: whether a block server is about to start on one."""
+    is_alone: bool
+    """No other host was ever seen in this application."""
 
 
 # -- tracker to receiver -----------------------------------------------------------------------
@@ -275,6 +319,8 @@ Message = (
     | ReportError
     | ReportGate
     | DeregisterReceiver
+    | FindReplicaHost
+    | ReplicaHostAt
     | StopReceiver
     | CleanupOldBlocks
     | UpdateRateLimit

@@ -12,11 +12,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from crc32c import crc32c
 
 from penstock.blockstore._fetch import BlockNotServedError, FetchStatus, fetch
 from penstock.blockstore._launch import (
@@ -27,8 +29,16 @@ from penstock.blockstore._launch import (
     ensure_block_server,
     lock_path,
 )
+from penstock.blockstore._peer_link import BlockNotKeptError, PeerLink
 from penstock.blockstore.memory import MemoryArena
-from penstock.wal import CorruptRecordError, LogOptions, LogWriter, SyncPolicy, stamp_record
+from penstock.wal import (
+    CorruptRecordError,
+    LogOptions,
+    LogWriter,
+    SyncPolicy,
+    segment_path,
+    stamp_record,
+)
 from penstock.wire import AuthenticationError, ConnectionLostError, Peer, Reply, Server, TlsIdentity
 from penstock.wire.messages import (
     BlockServerAt,
@@ -482,6 +492,40 @@ def test_a_server_that_cannot_start_says_why_and_leaves_nothing(host: Host) -> N
     host.tracker.answer = BlockServerRegistered(60.0)
     # Nothing holds the lock.
     assert host.ensure() is not None
+
+
+# -- copies of other hosts' blocks --------------------------------------------------------------
+
+
+def test_copies_outlive_the_server_that_wrote_them_and_go_when_they_are_released(
+    host: Host,
+) -> None:
+    def keep(server: BlockServerReady, payload: bytes) -> ReceivedBlockInfo:
+        with closing(PeerLink("here", server.address, host.secret)) as link:
+            place = link.keep(3, ATTEMPT, memoryview(payload), crc32c(payload))
+        return info(payload, place.sequence, segment=place.segment)
+
+    first = host.start()
+    before = keep(first, b"before" * 1000)
+    host.kill()
+    second = host.start()
+    assert host.fetch(second, before) == b"before" * 1000
+    # The new server begins a log of its own: names are never used twice.
+    after = keep(second, b"after" * 1000)
+    assert host.fetch(second, after) == b"after" * 1000
+    assert before.segment is not None
+    assert after.segment is not None
+    assert before.segment.folder != after.segment.folder
+    released = [(block.segment.folder, block.segment.segment) for block in (before, after)]
+    host.tracker.send(ReleaseBlocks((), tuple(released)))
+    wait_until_gone(Path(segment_path(*released[0])))
+    # The one that is being written stays until its attempt goes.
+    assert host.fetch(second, after) == b"after" * 1000
+    host.tracker.send(ReleaseBlocks((ATTEMPT,), ()))
+    for folder, _ in released:
+        wait_until_gone(Path(folder))
+    with pytest.raises(BlockNotKeptError, match="was released"):
+        keep(second, b"late")
 
 
 # -- ending ------------------------------------------------------------------------------------

@@ -20,13 +20,16 @@ from penstock.receiver._placement import executor_id, host_name
 from penstock.receiver.launch import start_block_server
 from penstock.wire.messages import (
     DeregisterReceiver,
+    FindReplicaHost,
     Refused,
     RegisterBlockServer,
     RegisterReceiver,
+    ReplicaHostAt,
     ReportError,
     StopBlockServer,
     StopReceiver,
 )
+from tests.blockstore.test_replicas import OtherHost
 from tests.receiver.conftest import SETTINGS
 from tests.receiver.running import WAIT_S, Running, Shared, Tracker
 from tests.receiver.test_life_cycle import Quiet
@@ -111,6 +114,34 @@ def test_the_launch_hides_what_nobody_should_see(tracker: Tracker) -> None:
     assert repr(tracker.secret) not in repr(launch)
     assert "pickled" not in repr(launch)
     assert pickle.loads(pickle.dumps(launch)) == launch
+
+
+def test_a_receiver_has_its_blocks_copied_to_the_host_that_the_driver_names(
+    run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    other = OtherHost(tmp_path / "other", secret=tracker.secret)
+    named = [other.answer(), ReplicaHostAt(None, None, False, False)]
+    tracker.answer = lambda message: (
+        named[bool(message.silent) or not other.is_up]
+        if isinstance(message, FindReplicaHost)
+        else None
+    )
+    running = run(Quiet(shared), has_copies=True)
+    shared.wait_for("onStart")
+    shared.receiver.store(["first"])
+    (asked,) = tracker.of(FindReplicaHost)
+    assert asked == FindReplicaHost(3, running.launch.attempt, asked.host)
+    assert tracker.blocks[0].replicas[0].host == "other"
+    assert tracker.of(ReportError) == []
+    # The host is lost, and there is no other one: that is told, and the stream goes on.
+    other.stop()
+    shared.receiver.store(["second"])
+    assert tracker.blocks[1].replicas == ()
+    tracker.wait_for_count(ReportError, 1)
+    (report,) = tracker.of(ReportError)
+    assert report.message == "Blocks have no copy on another host"
+    assert not report.permanent
+    assert tracker.records() == ["first", "second"]
 
 
 def test_storage_levels_say_which_copies_exist(run: Run, tracker: Tracker, shared: Shared) -> None:

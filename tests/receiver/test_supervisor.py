@@ -143,6 +143,7 @@ def test_a_bad_setting_of_the_parts_is_permanent(
 
     monkeypatch.setattr(launch_module, "BlockStore", refuse)
     assert run(Quiet(shared)).join() is None
+    tracker.wait_for_count(ReportError, 1)  # it is only sent, so it may still be on its way
     (report,) = tracker.of(ReportError)
     assert report.permanent
     assert "spark.penstock.x='y' is not accepted: z" in report.message

@@ -138,6 +138,7 @@ class HostCluster:
         self.data.mkdir()
         self.master = f"spark://{self._master.address}:{_MASTER_PORT}"
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._worker: list[Any] = []
 
     def start(self, cores: int, memory: str = "1g", python: str = sys.executable) -> None:
         """Make all of it, and wait until the Workers are registered."""
@@ -149,9 +150,16 @@ class HostCluster:
         ports = ["--port", _MASTER_PORT, "--webui-port", _WEB_PORT]
         self._run(self._master, "master.Master", ports, python)
         self._wait(0)
+        self._worker = ["--cores", cores, "--memory", memory, "--webui-port", 0, self.master]
         for host in self.hosts:
-            options = ["--cores", cores, "--memory", memory, "--webui-port", 0, self.master]
-            self._run(host, "worker.Worker", options, python)
+            self._run(host, "worker.Worker", self._worker, python)
+        self._wait(len(self.hosts))
+
+    def start_again(self, host: Host, python: str = sys.executable) -> None:
+        """Start the Worker of a host again that was killed, and wait until it is registered."""
+        assert not host.processes()
+        self._processes = [process for process in self._processes if process.poll() is None]
+        self._run(host, "worker.Worker", self._worker, python)
         self._wait(len(self.hosts))
 
     def host(self, address: str) -> Host:
@@ -180,7 +188,7 @@ class HostCluster:
     def _run(self, host: Host, main: str, options: list[Any], python: str) -> None:
         own = self._folder / host.address
         for name in ("work", "data", "tmp"):
-            (own / name).mkdir(parents=True)
+            (own / name).mkdir(parents=True, exist_ok=True)
         home = os.path.dirname(pyspark.__file__)
         spark = [os.path.join(home, "bin", "spark-class"), f"org.apache.spark.deploy.{main}"]
         if main == "worker.Worker":
@@ -216,7 +224,8 @@ class HostCluster:
         while True:
             # Before its page for programs it has one for people.
             with contextlib.suppress(OSError, ValueError):
-                if len(self.state()["workers"]) == workers:
+                states = [worker["state"] for worker in self.state()["workers"]]
+                if states.count("ALIVE") == workers:
                     return
             if time.monotonic() > end_s or any(p.poll() is not None for p in self._processes):
                 told = [log.read_text()[-1500:] for log in self._folder.glob("*.log")]

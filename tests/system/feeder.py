@@ -141,6 +141,9 @@ class Feeder:
                 return
             with self._changed:
                 start = self.acknowledged if words[2] == b"-" else int(words[2])
+                # What is below the position that is asked for is durable, although a receiver
+                # that was killed could not say so any more.
+                self.acknowledged = max(self.acknowledged, start)
                 self.pids.append(int(words[1]))
                 self.starts.append(start)
                 self._changed.notify_all()

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, StorageLevel
 
 from penstock.errors import PenstockError
 from penstock.streaming import StreamingContext
@@ -45,7 +45,8 @@ class Keep:
             file.write(" ".join(str(n) for _, numbers in parts for n in numbers) + "\n")
         read_on = [host for host, _ in parts]
         lay_on = [block.host for block in rdd.blocks]
-        say("read", stream=self.stream, time=str(time), lay_on=lay_on, read_on=read_on)
+        copied = all(block.replicas for block in rdd.blocks)
+        say("read", stream=self.stream, lay_on=lay_on, read_on=read_on, copied=copied)
 
 
 def read(records: Iterable[Any]) -> Iterator[tuple[str, list[int]]]:
@@ -99,6 +100,10 @@ def main(config: dict[str, Any]) -> None:
         "spark.executor.memory": "512m",
         "spark.locality.wait": "1s",
         "spark.task.maxFailures": "2",
+        "spark.storage.replication.topologyMapper": (
+            "org.apache.spark.storage.FileBasedTopologyMapper"
+        ),
+        "spark.storage.replication.topologyFile": config["racks"],
         "spark.streaming.blockInterval": "500ms",
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.penstock.wal.dir": config["data"],
@@ -109,12 +114,15 @@ def main(config: dict[str, Any]) -> None:
     sc.setLogLevel("OFF")
     ssc = StreamingContext(sc, config["batch_s"])
     ssc.addStreamingListener(Tell())
-    for number, address in enumerate(config["feeders"]):
-        receiver = NumberedLines(tuple(address), positions=True)
+    for number, (address, level) in enumerate(
+        zip(config["feeders"], config["levels"], strict=True)
+    ):
+        level = getattr(StorageLevel, level)
+        receiver = NumberedLines(tuple(address), positions=True, level=level)
         keep = Keep(number, f"{config['numbers']}-{number}")
         ssc.receiverStream(receiver).foreachRDD(keep)
     ssc.start()
-    say("started", application=str(sc.applicationId))
+    say("started", application=str(sc.applicationId), racks=SparkCluster(sc).racks())
     obeying = threading.Thread(target=obey, args=(ssc, config["data"]))
     obeying.start()
     try:

@@ -9,6 +9,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from pyspark import StorageLevel
+
 from penstock.receiver import Receiver
 
 
@@ -18,10 +20,17 @@ class NumberedLines(Receiver):
     Args:
         address: The feeder's.
         positions: Whether a line's number is stored as its position, and asked for again.
+        level: The storage level.
     """
 
-    def __init__(self, address: tuple[str, int], *, positions: bool = False) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        address: tuple[str, int],
+        *,
+        positions: bool = False,
+        level: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+    ) -> None:
+        super().__init__(level)
         self.address = address
         self.positions = positions
         self._connection: socket.socket | None = None

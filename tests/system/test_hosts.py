@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,6 +24,8 @@ from tests.system.test_killed_executor import executor_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
+ONE_COPY, TWO_COPIES = "MEMORY_AND_DISK", "MEMORY_AND_DISK_2"
+
 CUT_S = 22.0
 """Longer than a connection is taken for alive without a word (20 s)."""
 
@@ -39,13 +42,24 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostCluster]:
         made.stop()
 
 
+def racks_of(cluster: HostCluster) -> dict[str, str]:
+    return {host.address: f"/rack-{number}" for number, host in enumerate(cluster.hosts)}
+
+
 @contextmanager
 def program(
-    cluster: HostCluster, folder: Path, *, batch_s: int, settings: Mapping[str, str] | None = None
-) -> Iterator[tuple[DriverProcess, tuple[Feeder, Feeder]]]:
-    """Run a program with two receivers on the hosts."""
+    cluster: HostCluster,
+    folder: Path,
+    *,
+    batch_s: int,
+    levels: Sequence[str] = (ONE_COPY, ONE_COPY),
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[tuple[DriverProcess, list[Feeder]]]:
+    """Run a program with a receiver for each of the levels on the hosts."""
+    racks = folder / "racks"
+    racks.write_text("".join(f"{host}={rack}\n" for host, rack in racks_of(cluster).items()))
     with ExitStack() as stack:
-        feeders = [stack.enter_context(Feeder(host=cluster.driver_address)) for _ in range(2)]
+        feeders = [stack.enter_context(Feeder(host=cluster.driver_address)) for _ in levels]
         config = {
             "master": cluster.master,
             "driver": cluster.driver_address,
@@ -53,15 +67,17 @@ def program(
             "batch_s": batch_s,
             "feeders": [feeder.address for feeder in feeders],
             "settings": dict(settings or {}),
+            "levels": levels,
+            "racks": str(racks),
         }
         driver = stack.enter_context(
             driver_process(folder, config, module="tests.system.hosts_program")
         )
-        driver.wait_until_started()
+        assert driver.wait_until_started()["racks"] == racks_of(cluster)
         for host in cluster.hosts:
             told = f"block server of {host.address}: "
             await_that(told, lambda told=told: told in driver.log(), report=driver.report)
-        yield driver, (feeders[0], feeders[1])
+        yield driver, feeders
 
 
 def host_of(feeder: Feeder, cluster: HostCluster) -> Host:
@@ -140,11 +156,38 @@ def test_receivers_are_spread_and_blocks_are_read_where_they_lie_or_by_the_netwo
         assert_exact(driver, feeders)
 
 
+def test_a_host_that_is_lost_for_good_loses_no_block_that_has_a_second_copy(
+    cluster: HostCluster, tmp_path: Path
+) -> None:
+    # The second host has no receiver: a task starts its block server.
+    with program(cluster, tmp_path, batch_s=4, levels=(TWO_COPIES,)) as (driver, feeders):
+        driver.wait_for("read", lambda event: event["copied"])
+        lost = host_of(feeders[0], cluster)
+        # What is acknowledged now is waiting for a batch, as a rule.
+        feeders[0].await_acknowledged(1000)
+        lost.kill()
+        for path in cluster.data_of(lost).iterdir():
+            shutil.rmtree(path)
+        try:
+            feeders[0].await_connection(2)
+            await_processed(driver, feeders)
+            # All that was acknowledged, in order and once, and nothing else.
+            assert_exact(driver, feeders)
+        finally:
+            cluster.start_again(lost)
+        assert not [event for event in driver.events if event["what"] == "failed"]
+        assert "other hosts cannot read its blocks" not in driver.log()
+        # The receiver runs on the host that is left, with one copy, and says so.
+        assert "Blocks have no copy on another host" in driver.log()
+
+
 def test_a_host_that_is_cut_off_loses_nothing_and_one_that_is_lost_is_named(
     cluster: HostCluster, tmp_path: Path
 ) -> None:
     # Long batches, so that few are waiting when the host is lost, and fail one by one.
-    with program(cluster, tmp_path, batch_s=2) as (driver, feeders):
+    # The second stream has copies on the host that is lost, and misses nothing.
+    levels = (ONE_COPY, TWO_COPIES)
+    with program(cluster, tmp_path, batch_s=2, levels=levels) as (driver, feeders):
         await_processed(driver, feeders)
         cut = host_of(feeders[0], cluster)
         cut.cut_off()
@@ -180,6 +223,7 @@ def test_a_host_that_is_cut_off_loses_nothing_and_one_that_is_lost_is_named(
         driver.stop()
         assert driver.numbers(1) == list(range(totals[1]))
         assert len(feeders[1].pids) == 1
+        assert "Receiver 1: Blocks have no copy on another host" in driver.log()
         found = driver.numbers(0)
         assert found == sorted(set(found))
         assert set(range(totals[0])) - set(found) <= set(range(lost_below))

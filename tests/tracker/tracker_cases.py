@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -201,6 +201,12 @@ class ThreadCluster:
         self._running[tag] = attempt
         self._attempts.put(attempt)
         return attempt.end.result()
+
+    def racks(self) -> Mapping[str, str]:
+        return {}
+
+    def run_on_hosts(self, tag: str, task: Callable[[], None], hosts: Sequence[str]) -> None:
+        pass
 
     def cancel(self, tag: str) -> None:
         self.cancelled.append(tag)

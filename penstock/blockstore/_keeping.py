@@ -1,0 +1,130 @@
+"""Taking copies of blocks over the block port: what a block server does for senders on other hosts.
+
+On a connection that has proved the secret, beside requests for blocks (`_fetch`), little-endian:
+
+- request: u32 length, MessagePack of a `KeepRequest`, then the block's bytes;
+- answer: u8 status, u64 length, then for `FetchStatus.KEPT` MessagePack of a `Kept`, else a reason.
+
+A request that is refused ends the connection, since its bytes follow unasked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from penstock.blockstore._files import PathRefusedError
+from penstock.blockstore._replica_logs import CopyDamagedError, ReplicaLogs
+from penstock.wal import RECORD_HEADER_SIZE, WalError
+from penstock.wire.messages import SegmentPlace
+
+__all__ = ["BlockKeeper", "CopyNotKeptError", "KeepRequest", "Kept", "Upload"]
+
+_ATTEMPT = re.compile(r"[0-9a-f]{32}")
+_WRITERS = 4
+_READ_BYTES = 1 << 20
+_PAGE = mmap.PAGESIZE
+
+
+class KeepRequest(msgspec.Struct, frozen=True, array_like=True, tag="keep"):
+    """Keep a copy of a block whose bytes follow."""
+
+    stream_id: int
+    attempt: str
+    length: int
+    """Bytes of the payload of its log record."""
+    crc: int
+    """Their CRC-32C."""
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True):
+    """Where the copy lies; it is committed to the log's sync policy."""
+
+    segment: SegmentPlace
+    sequence: int
+
+
+class CopyNotKeptError(Exception):
+    """The copy was received whole and could not be written; the connection can go on."""
+
+
+class Upload:
+    """The memory in which one connection's copies arrive; used again for each."""
+
+    def __init__(self) -> None:
+        self._memory: mmap.mmap | None = None
+
+    def room(self, length: int) -> memoryview:
+        """Return page-aligned memory for a record header and `length` bytes."""
+        size = -(-(RECORD_HEADER_SIZE + length) // _PAGE) * _PAGE
+        if self._memory is None or len(self._memory) < size:
+            # Not closed by hand: a write that was given up may still look into it.
+            self._memory = mmap.mmap(-1, size)
+        return memoryview(self._memory)
+
+
+class BlockKeeper:
+    """Receives copies and has them written by threads. All methods run on one event loop.
+
+    Args:
+        logs: Where copies are written.
+        block_max_bytes: The largest record, header included.
+        step_timeout_s: A sender must not be silent for longer in the middle of a copy.
+    """
+
+    def __init__(self, logs: ReplicaLogs, block_max_bytes: int, step_timeout_s: float) -> None:
+        self._logs = logs
+        self._max_bytes = block_max_bytes
+        self._step_timeout_s = step_timeout_s
+        self._threads = ThreadPoolExecutor(_WRITERS, "penstock-copies")
+
+    def refusal(self, request: KeepRequest) -> str | None:
+        """Return why the copy is not even received, or None."""
+        if request.stream_id < 0 or not _ATTEMPT.fullmatch(request.attempt):
+            return "it names no receiver attempt"
+        if not 0 <= request.length <= self._max_bytes - RECORD_HEADER_SIZE:
+            return f"a block of {request.length} bytes; the largest has {self._max_bytes}"
+        return None
+
+    async def keep(
+        self, reader: asyncio.StreamReader, request: KeepRequest, upload: Upload
+    ) -> bytes:
+        """Receive a copy and return the encoded `Kept` when it is written.
+
+        Raises:
+            CopyNotKeptError: It could not be written; says why.
+            OSError, EOFError, asyncio.TimeoutError: The sender went away, or is too slow.
+        """
+        slot = upload.room(request.length)
+        end = RECORD_HEADER_SIZE + request.length
+        at = RECORD_HEADER_SIZE
+        while at < end:
+            data = await asyncio.wait_for(
+                reader.read(min(_READ_BYTES, end - at)), self._step_timeout_s
+            )
+            if not data:
+                raise EOFError(f"the sender went away, {end - at} of {request.length} bytes short")
+            slot[at : at + len(data)] = data
+            at += len(data)
+        loop = asyncio.get_running_loop()
+        try:
+            place, sequence = await loop.run_in_executor(
+                self._threads,
+                self._logs.append,
+                request.stream_id,
+                request.attempt,
+                slot,
+                request.length,
+                request.crc,
+            )
+        except (WalError, OSError, CopyDamagedError, PathRefusedError) as error:
+            raise CopyNotKeptError(str(error)) from error
+        return msgspec.msgpack.encode(Kept(place, sequence))
+
+    def close(self) -> None:
+        """Wait for the writes that are under way."""
+        self._threads.shutdown()

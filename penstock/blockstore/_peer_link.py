@@ -1,0 +1,124 @@
+"""`PeerLink`: one kept connection over which blocks are copied to another host."""
+
+from __future__ import annotations
+
+import ssl
+
+import msgspec
+
+from penstock.blockstore._fetch import REQUEST, BlockConnection, FetchStatus
+from penstock.blockstore._keeping import KeepRequest, Kept
+from penstock.wire import ConnectionLostError, ProtocolError, WireError
+from penstock.wire.messages import ReplicaPlace
+
+__all__ = ["BlockNotKeptError", "PeerLink"]
+
+_CONNECT_S = 3.0
+_COPY_S = 60.0
+"""Bound of one copy as a whole; ten seconds of silence end it earlier."""
+_STEP_BYTES = 1 << 20
+_MAX_ANSWER_BYTES = 64 << 10
+
+
+class BlockNotKeptError(WireError):
+    """The other host answers and does not take the copy.
+
+    Attributes:
+        status: What it answered.
+    """
+
+    def __init__(self, peer: str, status: FetchStatus, reason: str) -> None:
+        super().__init__(
+            peer,
+            f"the block server {peer} took no copy "
+            f"({status.name.lower().replace('_', ' ')}): {reason}",
+        )
+        self.status = status
+        self._arguments = (peer, status, reason)
+
+
+class PeerLink:
+    """A connection to the block server of another host; for one thread, but for `close`.
+
+    Args:
+        host: The other host.
+        address: Its block server.
+        secret: The application's secret.
+        ssl_context: Makes it a TLS connection, below the authentication.
+
+    Attributes:
+        host: The other host.
+        is_fresh: No copy was made over it yet.
+
+    Raises:
+        ConnectionLostError: It does not answer.
+        AuthenticationError: It does not know the secret.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        address: tuple[str, int],
+        secret: bytes,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.host = host
+        self.is_fresh = True
+        self._peer = f"{address[0]}:{address[1]}"
+        try:
+            self._connection = BlockConnection(
+                address, self._peer, _COPY_S, ssl_context, connect_s=_CONNECT_S
+            )
+            try:
+                self._connection.authenticate(secret)
+            except BaseException:
+                self._connection.close()
+                raise
+        except (OSError, EOFError) as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: Exception) -> ConnectionLostError:
+        reason = str(error) or type(error).__name__
+        return ConnectionLostError(
+            self._peer, f"no copies can be made on {self.host} ({self._peer}): {reason}"
+        )
+
+    def keep(self, stream_id: int, attempt: str, payload: memoryview, crc: int) -> ReplicaPlace:
+        """Have a block kept there; returns when it is as durable as its log is.
+
+        Args:
+            stream_id: The stream.
+            attempt: The receiver attempt.
+            payload: The payload of the block's record.
+            crc: Its CRC-32C.
+
+        Raises:
+            BlockNotKeptError: It does not take it.
+            ConnectionLostError: The connection broke, or ten seconds passed without a sign; the
+                block may be there all the same, and nobody knows of it.
+            ProtocolError: The answer is none.
+        """
+        connection = self._connection
+        text = msgspec.msgpack.encode(KeepRequest(stream_id, attempt, len(payload), crc))
+        try:
+            connection.extend(_COPY_S)
+            connection.send(REQUEST.pack(len(text)) + text)
+            for start in range(0, len(payload), _STEP_BYTES):
+                with payload[start : start + _STEP_BYTES] as piece:
+                    connection.send(piece)
+            status, length = connection.answer()
+            if status is not FetchStatus.KEPT:
+                raise BlockNotKeptError(self._peer, status, connection.reason(length))
+            if length > _MAX_ANSWER_BYTES:
+                raise ProtocolError(self._peer, f"an answer of {length} bytes")
+            kept = msgspec.msgpack.decode(connection.receive(length), type=Kept)
+        except (OSError, EOFError) as error:
+            raise self._lost(error) from error
+        except msgspec.MsgspecError as error:
+            raise ProtocolError(self._peer, f"an answer that cannot be read: {error}") from error
+        self.is_fresh = False
+        return ReplicaPlace(self.host, kept.segment, kept.sequence)
+
+    def close(self) -> None:
+        """Close it; a copy that is on its way in another thread fails."""
+        self._connection.close()
