@@ -18,6 +18,7 @@ import mmap
 import os
 import socket
 import ssl
+import traceback
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -261,6 +262,9 @@ class BlockService:
                 with self._open_record(place, request.sequence) as record:
                     await self._send(writer, record)
                     return
+            except (OSError, asyncio.TimeoutError, asyncio.CancelledError) as error:
+                _forget_frames(error)
+                raise
             except _NotThereError as error:
                 tried.append(str(error))
             except PathRefusedError as error:
@@ -319,6 +323,16 @@ class BlockService:
         text = reason.encode(errors="replace")[:2000]
         writer.write(ANSWER.pack(status, len(text)) + text)
         await asyncio.wait_for(writer.drain(), self._limits.step_timeout_s)
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Let go of what an error's frames refer to.
+
+    `wait_for` leaves the error and its frames in a circle, and with them the mapping of a file.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 class _NotThereError(Exception):

@@ -169,6 +169,37 @@ def test_a_reader_that_goes_away_before_its_blocks_were_sent_is_no_error(
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
+def test_a_reader_that_goes_away_in_a_block_leaves_no_mapping_of_it(tmp_path: Path) -> None:
+    """Each holds the file's bytes, also when it is removed."""
+    block = make_block(tmp_path, 16 << 20)
+    assert block.memory is not None
+    path = block.memory.path
+
+    def mappings() -> int:
+        return Path("/proc/self/maps").read_text().count(path)
+
+    with serving(tmp_path, step_timeout_s=0.2) as address:
+        gc.collect()
+        gc.disable()
+        try:
+            peers = [connect(address, receive_buffer=4096) for _ in range(6)]
+            for peer in peers:
+                peer.sendall(request_for(block))
+                receive(peer, ANSWER.size)
+            assert mappings() == len(peers)
+            # The others stop reading, and the server ends them.
+            for peer in peers[::2]:
+                peer.close()
+            end_s = time.monotonic() + WAIT_S
+            while mappings() and time.monotonic() < end_s:
+                threading.Event().wait(0.02)
+            assert mappings() == 0
+        finally:
+            gc.enable()
+        for peer in peers[1::2]:
+            peer.close()
+
+
 @pytest.mark.parametrize(
     ("offset", "length"), [(2**63, 64), (2**63 - 1, 2**63 - 1), (-(2**63), 64), (0, 2**64 - 1)]
 )
