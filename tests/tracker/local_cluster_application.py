@@ -41,10 +41,13 @@ class Numbers(Receiver):
         pass
 
     def run(self) -> None:
-        number = int(self.lastPosition or 0)
+        begin = number = int(self.lastPosition or 0)
         pause = threading.Event()
         while not self.isStopped():
             self.store([str(number + n).encode() for n in range(10)], position=number + 10)
+            if number == begin:
+                # What is stored as a whole is known to the driver when `store` returns.
+                self.reportError("stored")
             number += 10
             pause.wait(0.1)
 
@@ -84,30 +87,28 @@ def run(sc: SparkContext, tracker: ReceiverTracker, events: Events) -> dict[str,
     started: list[int] = []
     deadline = time.monotonic() + 90
 
-    def follow(enough: int) -> None:
+    def follow(starts: int, stored: list[int]) -> None:
+        """Wait for so many starts, and until these streams have each stored something, again."""
         nonlocal reports
-        while len(started) < enough or reports < enough:
+        waiting = set(stored)
+        while len(started) < starts or reports < starts or waiting:
             assert time.monotonic() < deadline
             kind, info = events._told.get(timeout=60)
             if kind == "started":
                 started.append(info.streamId)
-            found = kind == "error" and re.fullmatch(r"executor (\d+)", info.lastErrorMessage)
+            if kind != "error":
+                continue
+            if info.lastErrorMessage == "stored":
+                waiting.discard(info.streamId)
+            found = re.fullmatch(r"executor (\d+)", info.lastErrorMessage)
             if found:
                 pids[info.streamId] = int(found.group(1))
                 reports += 1
 
-    def wait_for_blocks(more: int) -> None:
-        enough = tracker.statistics().blocks_added + more
-        while tracker.statistics().blocks_added < enough:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-    follow(2)
+    follow(2, [0, 1])
     first = dict(pids)
-    wait_for_blocks(6)
     os.kill(pids[0], signal.SIGKILL)
-    follow(3)
-    wait_for_blocks(6)
+    follow(3, [0])
     tracker.stop_receiving(True, 20)
     tracker.allocate_blocks_to_batch(1000)
     numbers = {}

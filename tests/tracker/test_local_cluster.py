@@ -38,5 +38,7 @@ def test_receivers_are_spread_and_one_whose_executor_is_killed_goes_on_elsewhere
     said = json.loads(done.stdout.splitlines()[-1])
     counts = said.pop("counts")
     assert said == {"apart": True, "moved": True, "restarted": [0], "complete": [True, True]}
-    assert min(counts) > 60
+    # Ten by each attempt that stored anything.
+    assert counts[0] >= 20
+    assert counts[1] >= 10
     assert list((tmp_path / "receivedData").glob("*")) == []
