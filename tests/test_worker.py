@@ -23,7 +23,8 @@ def _acknowledges_at_once(_: Iterable[Any]) -> Iterator[tuple[int, bool]]:
 @pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="platform: no TCP_QUICKACK")
 def test_each_task_of_a_worker_acknowledges_its_input_at_once(sc: Any) -> None:
     seen: dict[int, list[bool]] = {}
-    for _ in range(5):
+    # Enough for one of at most four workers to get more tasks than it freezes modules in.
+    for _ in range(4 * worker._TASKS):
         for port, quick in (
             sc.parallelize(range(2), 2).mapPartitions(_acknowledges_at_once).collect()
         ):
