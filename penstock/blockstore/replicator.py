@@ -18,7 +18,6 @@ that is cut off must not take itself for the only one.
 from __future__ import annotations
 
 import logging
-import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -134,7 +133,6 @@ class Replicator:
         self._attempt = attempt
         self._secret = secret
         self._tls = tls
-        self._ssl_context: ssl.SSLContext | None = None
         self._find = find
         self._on_error = on_error
         self._changed = threading.Condition()
@@ -336,10 +334,9 @@ class Replicator:
                 pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
 
     def _try_host(self, host: str, address: tuple[str, int]) -> bool:
-        if self._tls is not None and self._ssl_context is None:
-            self._ssl_context = self._tls.client_context()
+        context = self._tls.client_context() if self._tls else None
         try:
-            link = PeerLink(host, address, self._secret, self._ssl_context)
+            link = PeerLink(host, address, self._secret, context)
         except WireError as error:
             self._reason = str(error)
             self._silent[host] = time.monotonic() + SILENT_S

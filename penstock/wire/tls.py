@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import lru_cache
 
 from penstock.errors import PenstockError
 
@@ -90,11 +91,8 @@ class TlsIdentity:
         return self._filled(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
 
     def client_context(self) -> ssl.SSLContext:
-        """Return what a client of the application connects with."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        # The certificate is the application's, on whatever host.
-        context.check_hostname = False
-        return self._filled(context)
+        """Return what clients of the application connect with: the same one in this process."""
+        return _client_context(self)
 
     def _filled(self, context: ssl.SSLContext) -> ssl.SSLContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -103,6 +101,16 @@ class TlsIdentity:
         with _in_a_file(self.private_key + self.certificate) as path:
             context.load_cert_chain(path)
         return context
+
+
+@lru_cache(maxsize=4)
+def _client_context(identity: TlsIdentity) -> ssl.SSLContext:
+    # Outside of the identity, which is pickled. A task that fetches a block would else parse keys
+    # for each.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # The certificate is the application's, on whatever host.
+    context.check_hostname = False
+    return identity._filled(context)
 
 
 @contextmanager
