@@ -163,8 +163,10 @@ class BlockService:
         except (OSError, EOFError, asyncio.TimeoutError) as error:
             # Also IncompleteReadError, which is an EOFError: the reader went away.
             _logger.debug("a reader's connection ended: %r", error)
-        except asyncio.CancelledError:
+            _forget_frames(error)
+        except asyncio.CancelledError as error:
             _logger.debug("a reader's connection was ended by the stop")
+            _forget_frames(error)
         finally:
             self._connections.discard(task)
             self._unauthenticated.pop(writer, None)
@@ -262,9 +264,6 @@ class BlockService:
                 with self._open_record(place, request.sequence) as record:
                     await self._send(writer, record)
                     return
-            except (OSError, asyncio.TimeoutError, asyncio.CancelledError) as error:
-                _forget_frames(error)
-                raise
             except _NotThereError as error:
                 tried.append(str(error))
             except PathRefusedError as error:
@@ -328,7 +327,8 @@ class BlockService:
 def _forget_frames(error: BaseException | None) -> None:
     """Let go of what an error's frames refer to.
 
-    `wait_for` leaves the error and its frames in a circle, and with them the mapping of a file.
+    `wait_for` leaves the error and its frames in a circle, and with them the mapping of a file, or
+    the memory in which a copy arrived.
     """
     while error is not None:
         traceback.clear_frames(error.__traceback__)
