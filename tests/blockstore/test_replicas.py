@@ -28,7 +28,7 @@ from penstock.blockstore import (
     read_block,
     replicator,
 )
-from penstock.blockstore._fetch import ANSWER, SERVICE, FetchStatus, fetch
+from penstock.blockstore._fetch import ANSWER, FetchStatus, fetch
 from penstock.blockstore._files import ApplicationFiles
 from penstock.blockstore._keeping import BlockKeeper, KeepRequest
 from penstock.blockstore._peer_link import BlockNotKeptError, PeerLink
@@ -44,12 +44,12 @@ from penstock.blockstore.replicator import (
 )
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.wal import EncryptionKey, LogOptions, LogReader, SyncPolicy, WalError
-from penstock.wire import AuthenticationError, ClientHandshake, ConnectionLostError, TlsIdentity
+from penstock.wire import AuthenticationError, ConnectionLostError, TlsIdentity
 from penstock.wire.messages import Message, ReceivedBlockInfo, ReplicaHostAt, ReplicaPlace
+from tests.blockstore.peers import SECRET, connect, receive
 from tests.blockstore.test_server_limits import in_thread
 
 WAIT_S = 30.0
-SECRET = bytes(range(32))
 ATTEMPT = "0123456789abcdef" * 2
 BLOCK_BYTES = 256 << 10
 LOG = LogOptions(segment_size=1 << 20, sync=SyncPolicy.NONE)
@@ -234,7 +234,7 @@ def test_who_does_not_know_the_secret_writes_nothing(other: OtherHost) -> None:
 def test_what_is_no_copy_of_a_block_is_refused_before_its_bytes_are_taken(
     other: OtherHost, request_: object, reason: str
 ) -> None:
-    with connected(other.address) as peer:
+    with connect(other.address) as peer:
         text = msgspec.msgpack.encode(request_)
         peer.sendall(struct.pack("<I", len(text)) + text)
         status, length = ANSWER.unpack(receive(peer, ANSWER.size))
@@ -242,24 +242,6 @@ def test_what_is_no_copy_of_a_block_is_refused_before_its_bytes_are_taken(
         assert reason in receive(peer, length).decode()
         assert peer.recv(1) == b""
     assert not other.root.exists()
-
-
-def connected(address: tuple[str, int]) -> socket.socket:
-    """Connect and prove the secret."""
-    peer = socket.create_connection(address, WAIT_S)
-    handshake = ClientHandshake(SECRET, SERVICE, "test")
-    while handshake.expects:
-        peer.sendall(handshake.receive(receive(peer, handshake.expects)))
-    return peer
-
-
-def receive(peer: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        piece = peer.recv(count - len(data))
-        assert piece, "it closed the connection"
-        data += piece
-    return data
 
 
 def test_a_copy_that_comes_damaged_is_not_kept_and_the_connection_goes_on(other: OtherHost) -> None:
@@ -272,7 +254,7 @@ def test_a_copy_that_comes_damaged_is_not_kept_and_the_connection_goes_on(other:
 
 
 def test_a_connection_that_breaks_in_a_block_leaves_nothing_of_it(other: OtherHost) -> None:
-    with connected(other.address) as peer:
+    with connect(other.address) as peer:
         text = msgspec.msgpack.encode(KeepRequest(3, ATTEMPT, 100_000, 0))
         peer.sendall(struct.pack("<I", len(text)) + text + bytes(50_000))
     link = other.link()

@@ -33,16 +33,15 @@ from penstock.blockstore._serving import BlockService, ServingLimits
 from penstock.blockstore.memory import try_lock_exclusive
 from penstock.wal import stamp_record
 from penstock.wire import (
-    ClientHandshake,
     ConnectionLostError,
     ProtocolError,
     ServerHandshake,
     TlsIdentity,
 )
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo
+from tests.blockstore.peers import SECRET, connect, receive
 
 WAIT_S = 30.0
-SECRET = bytes(range(32))
 ATTEMPT = "0123456789abcdef" * 2
 
 
@@ -89,29 +88,6 @@ def make_block(folder: Path, size: int) -> ReceivedBlockInfo:
 def request_for(block: ReceivedBlockInfo) -> bytes:
     text = msgspec.msgpack.encode(FetchRequest(block.sequence, block.memory, block.segment))
     return struct.pack("<I", len(text)) + text
-
-
-def connect(address: tuple[str, int], *, receive_buffer: int | None = None) -> socket.socket:
-    """Connect and authenticate."""
-    peer = socket.socket()
-    if receive_buffer is not None:
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    peer.settimeout(WAIT_S)
-    peer.connect(address)
-    handshake = ClientHandshake(SECRET, SERVICE, "server")
-    while handshake.expects:
-        peer.sendall(handshake.receive(receive(peer, handshake.expects)))
-    return peer
-
-
-def receive(peer: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        chunk = peer.recv(count - len(data))
-        if not chunk:
-            raise EOFError(f"closed after {len(data)} of {count} bytes")
-        data += chunk
-    return data
 
 
 def rest(peer: socket.socket) -> int:

@@ -11,6 +11,7 @@ from collections import Counter, deque
 
 from penstock.blockstore._fetch import SERVICE
 from penstock.wire import AuthenticationError, ClientHandshake
+from tests.blockstore.peers import receive
 from tests.system.fuzz.application import Application
 from tests.system.fuzz.attacks import BLOCKS, TRACKER, Attack, Ending, Proof
 
@@ -120,7 +121,7 @@ class Attacker:
         known = bytes(32) if attack.proof is Proof.WRONG else secret
         handshake = ClientHandshake(known, service, "the attacked")
         while handshake.expects:
-            said = handshake.receive(_receive(peer, handshake.expects))
+            said = handshake.receive(receive(peer, handshake.expects))
             peer.sendall(said)
             if said and attack.proof is Proof.RIGHT:
                 self._hellos[key] = said
@@ -151,13 +152,3 @@ def _shut_down(peer: socket.socket) -> None:
             socket.socket.shutdown(peer, socket.SHUT_WR)
     else:
         peer.shutdown(socket.SHUT_WR)
-
-
-def _receive(peer: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        chunk = peer.recv(count - len(data))
-        if not chunk:
-            raise EOFError(f"closed after {len(data)} of {count} bytes")
-        data += chunk
-    return data
