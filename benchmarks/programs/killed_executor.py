@@ -22,7 +22,6 @@ from statistics import median
 
 from benchmarks.child import Child
 from benchmarks.programs._program import ProgramOptions, tell
-from benchmarks.streaming_run import shared_memory
 from tests.services.standalone import StandaloneCluster
 
 KILLS = 5
@@ -82,13 +81,12 @@ def executor_at(port):
 class Run:
     """One side's program, whose executors are killed."""
 
-    def __init__(self, side, cluster, folder):
+    def __init__(self, side, cluster, folder, memory_folder):
         self._side = side
         self._source = Source()
         self._last = 0
         self._began_s = 0.0
         self._started = False
-        memory_folder = tempfile.mkdtemp(prefix="penstock-benchmark-", dir=shared_memory())
         settings = {
             "spark.master": cluster.address,
             "spark.driver.memory": "1g",
@@ -132,7 +130,8 @@ class Run:
 
 
 def main():
-    folder = tempfile.mkdtemp(prefix="killed-executor-", dir=json.loads(sys.argv[1])["folder"])
+    given = json.loads(sys.argv[1])
+    folder = tempfile.mkdtemp(prefix="killed-executor-", dir=given["folder"])
     pauses = {side: [] for side in SIDES}
     for number in range(ROUNDS):
         for side in SIDES if number % 2 else reversed(SIDES):
@@ -141,7 +140,7 @@ def main():
             run = None
             try:
                 cluster.start(workers=2, cores=2)
-                run = Run(side, cluster, folder)
+                run = Run(side, cluster, folder, given["memory_folder"])
                 pauses[side].extend(run.pauses())
             finally:
                 if run is not None:
