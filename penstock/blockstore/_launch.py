@@ -234,10 +234,10 @@ def holds_lock(fd: int, path: str) -> bool:
 def _start(launch: BlockServerLaunch, lock: int, timeout_s: float) -> BlockServerReady:
     deadline_s = time.monotonic() + timeout_s
     environment = dict(os.environ)
-    # The package may have come with the Spark job and be found by this process only.
     # It has no use for the key of the logs, which is there with a local master.
     environment.pop(KEY_VARIABLE, None)
     environment.pop(KEY_COMMAND_VARIABLE, None)
+    # The package may have come with the Spark job and be found by this process only.
     environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     log = os.open(log_path(launch), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:

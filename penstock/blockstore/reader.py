@@ -331,19 +331,22 @@ def _from_memory(place: MemoryPlace, sequence: int, stack: contextlib.ExitStack)
 def _from_segment(
     place: SegmentPlace, sequence: int, cipher: LogCipher | None, stack: contextlib.ExitStack
 ) -> Block:
-    path = segment_path(place.folder, place.segment)
-    record = stack.enter_context(read_range(path, place.offset, place.length))
-    return parse_block(parse_record(record, expected_sequence=sequence, cipher=cipher))
+    return parse_block(_payload_in(place, sequence, cipher, stack))
 
 
 def _from_copy(
     replica: ReplicaPlace, block_id: str, cipher: LogCipher | None, stack: contextlib.ExitStack
 ) -> Block:
-    place = replica.segment
+    payload = _payload_in(replica.segment, replica.sequence, None, stack)
+    return parse_block(opened_copy(cipher, block_id, payload))
+
+
+def _payload_in(
+    place: SegmentPlace, sequence: int, cipher: LogCipher | None, stack: contextlib.ExitStack
+) -> memoryview:
     path = segment_path(place.folder, place.segment)
     record = stack.enter_context(read_range(path, place.offset, place.length))
-    payload = parse_record(record, expected_sequence=replica.sequence)
-    return parse_block(opened_copy(cipher, block_id, payload))
+    return parse_record(record, expected_sequence=sequence, cipher=cipher)
 
 
 def _from_hdfs(
