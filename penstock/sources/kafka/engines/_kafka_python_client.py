@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -80,6 +80,11 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]  # the client is u
             connection.close_future.add_errback(self._keep)
         return connection
 
+    async def _build_transport(self, *arguments: Any, **named: Any) -> Any:
+        transport = await super()._build_transport(*arguments, **named)
+        transport._sock_recv = _LastWords(transport._sock_recv)
+        return transport
+
     def bootstrap(self, *arguments: Any, **named: Any) -> None:
         try:
             super().bootstrap(*arguments, **named)
@@ -107,6 +112,24 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]  # the client is u
             return
         refusal.__cause__ = failure
         self._refusals[node_id] = refusal
+
+
+class _LastWords:
+    """What a broker says before it closes is heard, and the close comes after it.
+
+    The client's own reading throws away what came together with the close, which is how a broker
+    answers to a log-in that it refuses (kafka-python 3.0).
+    """
+
+    def __init__(self, receive: Callable[[], tuple[bytes, Any]]) -> None:
+        self._receive = receive
+        self._close: Any = None
+
+    def __call__(self) -> tuple[bytes, Any]:
+        if self._close is not None:
+            return b"", self._close
+        data, self._close = self._receive()
+        return (data, None) if data else (b"", self._close)
 
 
 def _is_of_tls(failure: BaseException) -> bool:
