@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import SparkConf, SparkContext
@@ -41,10 +44,10 @@ def sc() -> Iterator[SparkContext]:
     context.stop()
 
 
-@pytest.fixture(scope="session")
-def running_hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+@contextmanager
+def _started_hdfs(folder: Path, **arguments: Any) -> Iterator[Hdfs]:
     try:
-        made = Hdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=2, replication=2)
+        made = Hdfs(folder, **arguments)
     except JarsMissingError as error:
         if os.environ.get("CI"):
             pytest.fail(str(error))
@@ -54,6 +57,18 @@ def running_hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
         yield made
     finally:
         made.stop()
+
+
+@pytest.fixture(scope="session")
+def start_hdfs() -> Callable[..., AbstractContextManager[Hdfs]]:
+    """Runs an HDFS, by the arguments of `Hdfs`; skips what needs it where that cannot be done."""
+    return _started_hdfs
+
+
+@pytest.fixture(scope="session")
+def running_hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    with _started_hdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=2, replication=2) as made:
+        yield made
 
 
 @pytest.fixture

@@ -122,11 +122,11 @@ def test_old_segments_go(sc: Any, hdfs: Hdfs) -> None:
         assert set(run.processed) == set(range(total))
 
 
-def test_results_are_exact_when_the_driver_is_killed_and_all_is_on_hdfs(
+def test_results_are_exact_when_driver_and_data_node_are_killed_and_all_is_on_hdfs(
     hdfs: Hdfs, tmp_path: Path
 ) -> None:
     soak = Soak(tmp_path, seed=2, latest_occasion=4, checkpoint=hdfs.new_folder())
-    soak.run(1, ("between log and jobs",))
+    soak.run(1, ("between log and jobs",), meanwhile=lambda: hdfs.kill_data_node(1))
     [header, *_] = CheckpointFolder(soak.checkpoint).headers().values()
     assert header.rdd_folder.startswith(soak.checkpoint)
     # Nothing of it lies on this host.
