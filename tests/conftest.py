@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from pyspark import SparkConf, SparkContext
 
+from tests.services.hdfs import POM as HDFS_POM
 from tests.services.hdfs import Hdfs
-from tests.services.jars import JarsMissingError
+from tests.services.jars import JarsMissingError, jars
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -44,14 +45,25 @@ def sc() -> Iterator[SparkContext]:
     context.stop()
 
 
-@contextmanager
-def _started_hdfs(folder: Path, **arguments: Any) -> Iterator[Hdfs]:
+@pytest.fixture(scope="session")
+def require_jars() -> Callable[[Path], None]:
+    """Fetches the jars that a file names; skips what needs them where that cannot be done."""
+    return _require_jars
+
+
+def _require_jars(pom: Path) -> None:
     try:
-        made = Hdfs(folder, **arguments)
+        jars(pom)
     except JarsMissingError as error:
         if os.environ.get("CI"):
             pytest.fail(str(error))
         pytest.skip(str(error))
+
+
+@contextmanager
+def _started_hdfs(folder: Path, **arguments: Any) -> Iterator[Hdfs]:
+    _require_jars(HDFS_POM)
+    made = Hdfs(folder, **arguments)
     try:
         made.start()
         yield made

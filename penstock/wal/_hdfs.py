@@ -42,7 +42,7 @@ from penstock.wal._hdfs_errors import (
     explained,
     translated,
 )
-from penstock.wal._hdfs_files import HdfsAppendFile, HdfsReadFile
+from penstock.wal._hdfs_files import HdfsAppendFile, HdfsReadFile, WriteLimit
 from penstock.wal._hdfs_lock import HdfsFolderLock
 
 __all__ = ["HdfsFile", "HdfsFileSystem", "hdfs_file_system"]
@@ -66,9 +66,9 @@ _CLIENT_SETTINGS = {
 }
 
 _SILENCE = "dfs.client.socket-timeout"
-_LONGEST_SILENCE_MS = 10_000
-"""How long a DataNode may say nothing: below `penstock.wal._hdfs_files._CALL_S`, so that the client
-itself gives a dead one up."""
+_LONGEST_SILENCE_MS = 5000
+"""How long a DataNode may say nothing when it is asked for a block or a place for one: less than a
+write may take (`WriteLimit`), so that it is the client that gives a dead one up."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,9 @@ class HdfsFileSystem:
         authority: ``hdfs://host:port`` or ``hdfs://nameservice``; empty for ``fs.defaultFS``.
         patience_s: How long HDFS may be away before a call fails, in seconds.
 
+    Attributes:
+        write_limit: How long a write to one of its files may take.
+
     Raises:
         MissingClientError: The package of the client is not installed.
         OSError: The address or the configuration is not accepted.
@@ -109,6 +112,7 @@ class HdfsFileSystem:
             raise MissingClientError(authority, "hdfs-native", "penstock[hdfs]") from error
         self.authority = authority
         self.patience_s = patience_s
+        self.write_limit = WriteLimit()
         self._configuration = configuration = HadoopConfiguration.of(os.environ)
         self._options = native.WriteOptions(
             block_size=configuration.number("dfs.blocksize"),

@@ -16,7 +16,11 @@ from penstock.wal._hadoop_configuration import HadoopConfiguration
 __all__ = ["HdfsAuthenticationError", "HdfsUnavailableError", "explained", "translated"]
 
 _RPC_ERROR = re.compile(r'(?:Fatal)?RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
-_UNPROVED = re.compile(r"GSSAPIError|SASLError|NoSASLMechanism")
+_UNPROVED = re.compile(
+    r"(?:GSSAPIError|SASLError|NoSASLMechanism|OperationFailed\(\"Failed to load libgssapi)"
+    r'(?:\(.*"(.+)"\))?',
+    re.DOTALL,
+)
 _NOT_BY_KERBEROS = "SIMPLE authentication is not enabled"
 _CUT_OFF = "RPC listener disconnected"
 _NO_SERVICE = "No NameNode hosts found"
@@ -135,8 +139,9 @@ def translated(error: BaseException, path: str) -> OSError:
             by_name_node=False,
         )
     match = _RPC_ERROR.match(text)
-    if match is None and _UNPROVED.match(text):
-        return HdfsAuthenticationError(_first_line(text), path)
+    unproved = _UNPROVED.match(text)
+    if unproved is not None:
+        return HdfsAuthenticationError(_first_line(unproved[1] or text), path)
     if match is None:
         return OSError(errno.EIO, f"HDFS: {_first_line(text)}", path)
     kind, message = match[1].rpartition(".")[2], _first_line(match[2])

@@ -19,20 +19,49 @@ if TYPE_CHECKING:
 
     from penstock.wal._hdfs import HdfsFileSystem
 
-__all__ = ["HdfsAppendFile", "HdfsReadFile"]
+__all__ = ["HdfsAppendFile", "HdfsReadFile", "WriteLimit"]
 
-_CALL_S = 20.0
-"""How long the DataNodes may take for a write, besides the time for its bytes."""
-
+_FIRST_LIMIT_S = 8.0
+_LONGEST_LIMIT_S = 60.0
 _SLOWEST_BYTES_PER_S = 1 << 20
 _JOIN_S = 5.0
+
+
+class WriteLimit:
+    """How long the DataNodes may take for a write, besides the time for its bytes.
+
+    It is short, so that a DataNode that dies holds nobody up for long. Where it was too short, as
+    on disks that are too busy, it grows until writes keep it, and shrinks again when they are
+    quick. The files of a process share one.
+
+    Attributes:
+        now_s: The limit, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.now_s = _FIRST_LIMIT_S
+
+    def passed(self, limit_s: float) -> None:
+        """Take note of a write that took longer than this limit."""
+        with self._lock:
+            # Of several that waited for the same DataNode one counts.
+            self.now_s = max(self.now_s, min(2 * limit_s, _LONGEST_LIMIT_S))
+
+    def kept(self, took_s: float) -> None:
+        """Take note of a write that took so long."""
+        if self.now_s > _FIRST_LIMIT_S and took_s < self.now_s / 4:
+            with self._lock:
+                self.now_s = max(self.now_s / 2, _FIRST_LIMIT_S)
 
 
 class _Calls:
     """A thread that calls the client, so that whoever waits for it can give up.
 
-    When a DataNode dies at the wrong moment the client waits for an answer that never comes. Then
-    the thread is left behind; it is a daemon.
+    When a DataNode dies while the client waits for its answer to an `hsync`, the client may wait
+    for ever: the task that sends packets waits for a next one, and the one that should begin the
+    recovery waits for that task (hdfs-native 0.14.7, `Pipeline::shutdown`; no setting bounds it).
+    Then the thread is left behind; it is a daemon.
     """
 
     _numbers = itertools.count(1)
@@ -147,8 +176,15 @@ class HdfsAppendFile:
                 return
 
     def _call(self, function: Callable[[], Any], size: int) -> None:
-        timeout_s = _CALL_S + size / _SLOWEST_BYTES_PER_S
-        self._fs.call_once(self._path, lambda: self._calls.call(function, timeout_s))
+        limit_s = self._fs.write_limit.now_s
+        timeout_s = limit_s + size / _SLOWEST_BYTES_PER_S
+        begin_s = time.monotonic()
+        try:
+            self._fs.call_once(self._path, lambda: self._calls.call(function, timeout_s))
+        except TimeoutError:
+            self._fs.write_limit.passed(limit_s)
+            raise
+        self._fs.write_limit.kept(time.monotonic() - begin_s)
 
     def truncate(self, size: int) -> None:
         if size != self._size:
@@ -167,7 +203,7 @@ class HdfsAppendFile:
                 self._fs.begin_recovery(self._path)
                 return
             try:
-                self._fs.call_once(self._path, lambda: self._calls.call(writer.close, _CALL_S))
+                self._call(writer.close, 0)
             except OSError:
                 # All its bytes are forced; what ends a dead writer's file ends this one, too.
                 self._calls.abandon()

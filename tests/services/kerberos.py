@@ -24,6 +24,7 @@ org.domain=COM
 kdc.bind.address=localhost
 kdc.port={port}
 transport=TCP
+min.ticket.lifetime=1
 """
 _KRB5_CONF = """\
 [libdefaults]
@@ -52,7 +53,7 @@ except FileNotFoundError:
 
 
 class Kdc:
-    """One KDC.
+    """One KDC; it runs as long as the block that it is entered for.
 
     Args:
         folder: An empty folder for its data.
@@ -71,11 +72,23 @@ class Kdc:
         self._log = folder / "log.txt"
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def java_options(self) -> list[str]:
+        """What Java needs, which does not look at ``KRB5_CONFIG``."""
+        return [f"-Djava.security.krb5.conf={self.krb5_conf}"]
+
     def configuration(self, lifetime_s: int) -> Path:
         """Return a configuration of clients that ask for tickets of this lifetime."""
         path = self._folder / f"krb5-{lifetime_s}.conf"
         path.write_text(_KRB5_CONF.format(realm=REALM, port=self._port, lifetime_s=lifetime_s))
         return path
+
+    def __enter__(self) -> Kdc:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self) -> None:
         """Start it and wait until it gives tickets."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.streaming.checkpoint.folder import CheckpointFolder
 from penstock.wal import LogReader, LogWriter, locate
 from tests.services.hdfs import Hdfs
 from tests.system.soak import Soak
@@ -97,13 +97,18 @@ def test_a_log_goes_on_and_is_recovered_at_the_other_name_node(service: Hdfs) ->
     assert numbers == list(range(len(numbers)))
 
 
-def test_results_are_exact_when_name_node_and_driver_are_killed(
+def test_results_are_exact_when_driver_name_node_and_data_node_are_killed(
     service: Hdfs, tmp_path: Path
 ) -> None:
+    def kill() -> None:
+        service.fail_over()
+        service.kill_data_node(1)
+
     # Spark's client and this package's read the same folder, `HADOOP_CONF_DIR`.
-    assert os.environ["HADOOP_CONF_DIR"] == str(service.conf_dir)
-    soak = Soak(tmp_path, seed=3, latest_occasion=4, checkpoint=service.new_folder())
-    soak.run(1, ("between log and jobs",), meanwhile=service.fail_over)
+    soak = Soak(tmp_path, seed=2, latest_occasion=4, checkpoint=service.new_folder())
+    soak.run(1, ("between log and jobs",), meanwhile=kill)
+    [header, *_] = CheckpointFolder(soak.checkpoint).headers().values()
+    assert header.rdd_folder.startswith(soak.checkpoint)
     # Nothing of it lies on this host.
     folders = sorted(each.name for each in tmp_path.iterdir() if each.is_dir())
     assert folders == ["batches", "states"]
