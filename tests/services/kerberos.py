@@ -45,10 +45,11 @@ import sys
 from hdfs_native import Client
 
 # Any call does: the GSSAPI library puts the ticket into the cache before it asks the server.
+# That may be slower than the ticket is valid.
 try:
     Client(sys.argv[1], config_dir=sys.argv[2]).get_file_info("/")
-except FileNotFoundError:
-    pass
+except RuntimeError as error:
+    print(error, file=sys.stderr)
 """
 
 
@@ -155,4 +156,7 @@ class Kdc:
             "KRB5CCNAME": f"FILE:{cache}",
         }
         command = [sys.executable, "-c", _TAKE_A_TICKET, address, str(conf_dir)]
-        subprocess.run(command, env=environment, timeout=START_S, check=True)
+        told = subprocess.run(
+            command, env=environment, timeout=START_S, check=True, capture_output=True, text=True
+        )
+        assert cache.exists(), told.stderr
