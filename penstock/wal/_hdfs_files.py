@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import errno
 import itertools
+import logging
 import queue
 import threading
 import time
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from penstock.wal._hdfs import HdfsFileSystem
 
 __all__ = ["HdfsAppendFile", "HdfsReadFile", "WriteLimit"]
+
+_logger = logging.getLogger("penstock.wal")
 
 _FIRST_LIMIT_S = 8.0
 _LONGEST_LIMIT_S = 60.0
@@ -114,10 +117,13 @@ class HdfsAppendFile:
     takes no more: what of the failed write is there is not known.
     """
 
-    def __init__(self, fs: HdfsFileSystem, path: str, writer: Any) -> None:
+    def __init__(
+        self, fs: HdfsFileSystem, path: str, writer: Any, copies: int | None = None
+    ) -> None:
         self._fs = fs
         self._path = path
         self._writer = writer
+        self._copies = copies
         self._calls = _Calls()
         self._lock = threading.Lock()
         self._size = 0
@@ -138,11 +144,28 @@ class HdfsAppendFile:
             views = [memoryview(buffer).cast("B") for buffer in buffers]
             size = sum(map(len, views))
             self._is_broken = True
-            # Once: after a failure between two of HDFS's blocks a part of it is there.
-            self._call(partial(_write_all, self._writer, views), size)
-            self._force(size)
+            try:
+                # Once: after a failure between two of HDFS's blocks a part of it is there.
+                self._call(partial(_write_all, self._writer, views), size)
+                self._force(size)
+            except OSError as error:
+                if not self._size and _is_of_data_nodes(error):
+                    self._fs.failed_in_a_row += 1
+                raise
             self._size += size
             self._is_broken = False
+            self._fs.failed_in_a_row = 0
+            self._ask_for_all_copies()
+
+    def _ask_for_all_copies(self) -> None:
+        copies, self._copies = self._copies, None
+        if copies is None:
+            return
+        try:
+            self._fs.set_copies(self._path, copies)
+        except OSError as error:
+            # Its bytes are forced; the next file will be another attempt.
+            _logger.warning("%s stays with fewer copies than %d: %s", self._path, copies, error)
 
     def sync(self) -> None:
         """Do nothing but say what broke: `write` returns when its bytes are forced."""
@@ -210,6 +233,12 @@ class HdfsAppendFile:
                 self._fs.settle([self._path])
             else:
                 self._calls.end()
+
+
+def _is_of_data_nodes(error: OSError) -> bool:
+    if isinstance(error, HdfsUnavailableError):
+        return not error.by_name_node
+    return error.errno in (errno.ETIMEDOUT, errno.EIO)
 
 
 def _write_all(writer: Any, views: Sequence[memoryview]) -> None:
