@@ -42,7 +42,7 @@ from penstock.wal._hdfs_errors import (
     explained,
     translated,
 )
-from penstock.wal._hdfs_files import HdfsAppendFile, HdfsReadFile, WriteLimit
+from penstock.wal._hdfs_files import HdfsAppendFile, HdfsReadFile, NewFiles, WriteLimit
 from penstock.wal._hdfs_lock import HdfsFolderLock
 
 __all__ = ["HdfsFile", "HdfsFileSystem", "hdfs_file_system"]
@@ -99,7 +99,7 @@ class HdfsFileSystem:
 
     Attributes:
         write_limit: How long a write to one of its files may take.
-        failed_in_a_row: How many new files the DataNodes did not take, since they took one.
+        new_files: How those fare that are made.
 
     Raises:
         MissingClientError: The package of the client is not installed.
@@ -114,7 +114,7 @@ class HdfsFileSystem:
         self.authority = authority
         self.patience_s = patience_s
         self.write_limit = WriteLimit()
-        self.failed_in_a_row = 0
+        self.new_files = NewFiles()
         self._configuration = configuration = HadoopConfiguration.of(os.environ)
         self._options = native.WriteOptions(
             block_size=configuration.number("dfs.blocksize"),
@@ -133,28 +133,20 @@ class HdfsFileSystem:
 
     def create(self, path: str, *, direct: bool) -> HdfsAppendFile:
         made = self.call(path, lambda: self._client.create(path, self._options), again=False)
-        copies = self._begin_with_fewer_copies(path) if self.failed_in_a_row > 1 else None
+        left_out = self.new_files.copies_left_out
+        copies = self._begin_with_fewer_copies(path, left_out) if left_out else None
         return HdfsAppendFile(self, path, made, copies)
 
-    def _begin_with_fewer_copies(self, path: str) -> int | None:
-        """Have a new file written to fewer DataNodes; return how many it should have had.
-
-        The NameNode gives out a dead DataNode until it misses it, which takes ten minutes by
-        default, and the client cannot tell it which one to leave out. Of fewer it may be none.
-        """
-        wanted = self.call(path, lambda: self._client.get_file_info(path)).replication or 1
-        fewer = max(1, wanted - self.failed_in_a_row // 2)
-        if fewer == wanted:
+    def _begin_with_fewer_copies(self, path: str, left_out: int) -> int | None:
+        """Have a new file written to fewer DataNodes; return how many it should have had."""
+        wanted = int(self.call(path, lambda: self._client.get_file_info(path)).replication or 1)
+        copies = max(1, wanted - left_out)
+        if copies == wanted:
             return None
-        self.set_copies(path, fewer)
-        _logger.warning(
-            "%d new files on HDFS could not be written: %s begins with %d instead of %d copies",
-            self.failed_in_a_row,
-            path,
-            fewer,
-            wanted,
-        )
-        return int(wanted)
+        self.set_copies(path, copies)
+        text = "files before it could not be written: %s begins with %d instead of %d copies"
+        _logger.warning(text, path, copies, wanted)
+        return wanted
 
     def set_copies(self, path: str, copies: int) -> None:
         """Set how many DataNodes should hold a file; the NameNode makes those that are missing."""

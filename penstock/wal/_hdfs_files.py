@@ -6,6 +6,7 @@ import concurrent.futures
 import errno
 import itertools
 import logging
+import math
 import queue
 import threading
 import time
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
 
     from penstock.wal._hdfs import HdfsFileSystem
 
-__all__ = ["HdfsAppendFile", "HdfsReadFile", "WriteLimit"]
+__all__ = ["HdfsAppendFile", "HdfsReadFile", "NewFiles", "WriteLimit"]
 
 _logger = logging.getLogger("penstock.wal")
 
 _FIRST_LIMIT_S = 8.0
 _LONGEST_LIMIT_S = 60.0
+_FEWER_COPIES_S = 60.0
 _SLOWEST_BYTES_PER_S = 1 << 20
 _JOIN_S = 5.0
 
@@ -56,6 +58,42 @@ class WriteLimit:
         if self.now_s > _FIRST_LIMIT_S and took_s < self.now_s / 4:
             with self._lock:
                 self.now_s = max(self.now_s / 2, _FIRST_LIMIT_S)
+
+
+class NewFiles:
+    """How new files fare: whether the DataNodes that the NameNode gives out for them take them.
+
+    The NameNode gives out a dead DataNode until it misses it, which takes ten minutes by default,
+    and the client cannot tell it which one to leave out. Of fewer it may be none. One lock guards
+    all.
+
+    Args:
+        clock: Tells the time, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failed = 0
+        self._last_s = -math.inf
+
+    def failed(self) -> None:
+        """Take note of a file that the DataNodes did not take."""
+        with self._lock:
+            self._failed += 1
+            self._last_s = self._clock()
+
+    def began(self) -> None:
+        """Take note of a file that was taken with all its copies."""
+        with self._lock:
+            self._failed = 0
+
+    @property
+    def copies_left_out(self) -> int:
+        """How many copies fewer the next file should begin with."""
+        with self._lock:
+            is_recent = self._clock() - self._last_s < _FEWER_COPIES_S
+            return self._failed // 2 if is_recent else 0
 
 
 class _Calls:
@@ -150,16 +188,17 @@ class HdfsAppendFile:
                 self._force(size)
             except OSError as error:
                 if not self._size and _is_of_data_nodes(error):
-                    self._fs.failed_in_a_row += 1
+                    self._fs.new_files.failed()
                 raise
+            if not self._size:
+                self._ask_for_all_copies()
             self._size += size
             self._is_broken = False
-            self._fs.failed_in_a_row = 0
-            self._ask_for_all_copies()
 
     def _ask_for_all_copies(self) -> None:
-        copies, self._copies = self._copies, None
+        copies = self._copies
         if copies is None:
+            self._fs.new_files.began()
             return
         try:
             self._fs.set_copies(self._path, copies)

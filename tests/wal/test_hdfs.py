@@ -285,13 +285,13 @@ def test_when_new_files_fail_in_a_row_one_begins_with_fewer_copies(hdfs: Hdfs) -
     folder = hdfs.path(hdfs.new_folder())
     fs = HdfsFileSystem(hdfs.address)
     fs.make_folder(folder)
-    fs.failed_in_a_row = 2
+    for _ in range(2):
+        fs.new_files.failed()
     path = f"{folder}/file"
     file = fs.create(path, direct=False)
     assert hdfs.client().get_file_info(path).replication == 1
     file.write(0, [b"bytes"], sync=True)
     assert hdfs.client().get_file_info(path).replication == 2
-    assert fs.failed_in_a_row == 0
     file.close()
     assert fs.open(path).read(0, 5) == b"bytes"
 
@@ -303,11 +303,12 @@ def test_new_files_that_no_data_node_takes_are_counted(hdfs: Hdfs) -> None:
     for number in (0, 1):
         hdfs.kill_data_node(number)
     for number in (1, 2):
+        assert fs.new_files.copies_left_out == 0
         file = fs.create(f"{folder}/file-{number}", direct=False)
         with pytest.raises(OSError, match="HDFS"):
             file.write(0, [b"bytes"], sync=True)
         file.close()
-        assert fs.failed_in_a_row == number
+    assert fs.new_files.copies_left_out == 1
 
 
 FORKING = """

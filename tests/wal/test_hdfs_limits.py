@@ -1,8 +1,8 @@
-"""How long a write to HDFS may take before it counts as one that never ends."""
+"""What is done when DataNodes do not take writes; no HDFS is needed for it."""
 
 from __future__ import annotations
 
-from penstock.wal._hdfs_files import WriteLimit
+from penstock.wal._hdfs_files import NewFiles, WriteLimit
 
 
 def test_a_limit_grows_until_slow_disks_keep_it() -> None:
@@ -37,3 +37,20 @@ def test_quick_writes_bring_the_first_limit_back() -> None:
     assert limit.now_s == first_s
     limit.kept(0.01)
     assert limit.now_s == first_s
+
+
+def test_copies_are_left_out_after_two_failures_for_a_while() -> None:
+    now_s = [100.0]
+    files = NewFiles(lambda: now_s[0])
+    found = []
+    for _ in range(4):
+        files.failed()
+        found.append(files.copies_left_out)
+    assert found == [0, 1, 1, 2]
+    # Then one is tried with all; if that fails, the next is not.
+    now_s[0] += 61
+    assert files.copies_left_out == 0
+    files.failed()
+    assert files.copies_left_out == 2
+    files.began()
+    assert files.copies_left_out == 0
