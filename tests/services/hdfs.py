@@ -40,7 +40,6 @@ _FAILOVER = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyPr
 
 _COMMON = {
     "dfs.permissions.enabled": "false",
-    "dfs.blocksize": "1048576",
     "dfs.namenode.fs-limits.min-block-size": "4096",
     "dfs.namenode.safemode.extension": "0",
     "dfs.namenode.redundancy.interval.seconds": "1s",
@@ -161,6 +160,7 @@ class Hdfs:
         name_nodes: How many NameNodes; of two, one is the standby of the other.
         settings: More settings of its nodes and its clients.
         options: Options of the nodes' Java.
+        block_size: Bytes of a block; small ones make tests meet the ends of blocks.
 
     Attributes:
         address: ``hdfs://host:port``, or the name of the service when there are two NameNodes.
@@ -175,13 +175,15 @@ class Hdfs:
         name_nodes: int = 1,
         settings: Mapping[str, str] = MappingProxyType({}),
         options: Sequence[str] = (),
+        block_size: int = 1 << 20,
     ) -> None:
         ports = iter(free_ports(2 * name_nodes + 3 * data_nodes))
         rpcs = [f"127.0.0.1:{next(ports)}" for _ in range(name_nodes)]
         self._name_webs = [f"127.0.0.1:{next(ports)}" for _ in range(name_nodes)]
         service = _service(rpcs, self._name_webs)
         self.address = service["fs.defaultFS"]
-        client = {**service, "dfs.replication": str(replication), **settings}
+        files = {"dfs.replication": str(replication), "dfs.blocksize": str(block_size)}
+        client = {**service, **files, **settings}
         common = {**_COMMON, "hadoop.tmp.dir": str(folder / "tmp"), **client}
         if name_nodes > 1:
             common["dfs.namenode.shared.edits.dir"] = f"file://{folder}/edits"
