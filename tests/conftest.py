@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import SparkConf, SparkContext
 
+from tests.services.hdfs import POM as HDFS_POM
 from tests.services.hdfs import Hdfs
-from tests.services.jars import JarsMissingError
+from tests.services.jars import JarsMissingError, jars
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -42,18 +46,41 @@ def sc() -> Iterator[SparkContext]:
 
 
 @pytest.fixture(scope="session")
-def running_hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+def require_jars() -> Callable[[Path], None]:
+    """Fetches the jars that a file names; skips what needs them where that cannot be done."""
+    return _require_jars
+
+
+def _require_jars(pom: Path) -> None:
     try:
-        made = Hdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=2, replication=2)
+        jars(pom)
     except JarsMissingError as error:
         if os.environ.get("CI"):
             pytest.fail(str(error))
         pytest.skip(str(error))
+
+
+@contextmanager
+def _started_hdfs(folder: Path, **arguments: Any) -> Iterator[Hdfs]:
+    _require_jars(HDFS_POM)
+    made = Hdfs(folder, **arguments)
     try:
         made.start()
         yield made
     finally:
         made.stop()
+
+
+@pytest.fixture(scope="session")
+def start_hdfs() -> Callable[..., AbstractContextManager[Hdfs]]:
+    """Runs an HDFS, by the arguments of `Hdfs`; skips what needs it where that cannot be done."""
+    return _started_hdfs
+
+
+@pytest.fixture(scope="session")
+def running_hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    with _started_hdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=2, replication=2) as made:
+        yield made
 
 
 @pytest.fixture

@@ -31,11 +31,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from penstock.wal._errors import MissingClientError
-from penstock.wal._hdfs_errors import HdfsUnavailableError, translated
-from penstock.wal._hdfs_files import HdfsAppendFile, HdfsReadFile
+from penstock.wal._hadoop_configuration import AUTHENTICATION, HadoopConfiguration
+from penstock.wal._hdfs_errors import (
+    HdfsAuthenticationError,
+    HdfsUnavailableError,
+    explained,
+    translated,
+)
+from penstock.wal._hdfs_files import HdfsAppendFile, HdfsReadFile, NewFiles, WriteLimit
 from penstock.wal._hdfs_lock import HdfsFolderLock
 
 __all__ = ["HdfsFile", "HdfsFileSystem", "hdfs_file_system"]
@@ -51,12 +58,17 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
 
 # The client's own tries, before it says that a NameNode is away; with its defaults it takes three
-# minutes. The tries cover a failover between two NameNodes; waiting is done here.
+# minutes. The tries find the active one of several NameNodes; waiting is done here.
 _CLIENT_SETTINGS = {
     "dfs.client.failover.max.attempts": "3",
     "dfs.client.failover.sleep.base.millis": "100",
     "dfs.client.failover.sleep.max.millis": "500",
 }
+
+_SILENCE = "dfs.client.socket-timeout"
+_LONGEST_SILENCE_MS = 5000
+"""How long a DataNode may say nothing when it is asked for a block or a place for one: less than a
+write may take (`WriteLimit`), so that it is the client that gives a dead one up."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +90,16 @@ class HdfsFileSystem:
     """The files of one HDFS. Safe to use from any thread of the process that made it.
 
     Configuration, high availability and Kerberos come from the files in ``HADOOP_CONF_DIR`` or
-    ``HADOOP_HOME``, as for other clients of Hadoop.
+    ``HADOOP_HOME``, as for other clients of Hadoop. Of them ``dfs.blocksize`` and
+    ``dfs.replication`` hold for new files; without them the NameNode's defaults do.
 
     Args:
         authority: ``hdfs://host:port`` or ``hdfs://nameservice``; empty for ``fs.defaultFS``.
         patience_s: How long HDFS may be away before a call fails, in seconds.
+
+    Attributes:
+        write_limit: How long a write to one of its files may take.
+        new_files: How those fare that are made.
 
     Raises:
         MissingClientError: The package of the client is not installed.
@@ -96,18 +113,44 @@ class HdfsFileSystem:
             raise MissingClientError(authority, "hdfs-native", "penstock[hdfs]") from error
         self.authority = authority
         self.patience_s = patience_s
-        self._options = native.WriteOptions
-        try:
-            self._client = native.Client(authority or None, config=_CLIENT_SETTINGS)
-        except (RuntimeError, ValueError, OSError) as error:
-            raise translated(error, authority) from error
+        self.write_limit = WriteLimit()
+        self.new_files = NewFiles()
+        self._configuration = configuration = HadoopConfiguration.of(os.environ)
+        self._options = native.WriteOptions(
+            block_size=configuration.number("dfs.blocksize"),
+            replication=configuration.number("dfs.replication"),
+            permission=0o600,
+            overwrite=False,
+            create_parent=False,
+        )
+        silence_ms = configuration.number(_SILENCE) or _LONGEST_SILENCE_MS
+        silence = {_SILENCE: str(min(silence_ms, _LONGEST_SILENCE_MS))}
+        self._new_client = partial(native.Client, authority or None)
+        self._settings = {**_CLIENT_SETTINGS, **silence}
+        self._client = self.call_once(authority, lambda: self._new_client(config=self._settings))
 
     # -- what the log asks -----------------------------------------------------------------------
 
     def create(self, path: str, *, direct: bool) -> HdfsAppendFile:
-        options = self._options(permission=0o600, overwrite=False, create_parent=False)
-        made = self.call(path, lambda: self._client.create(path, options), again=False)
-        return HdfsAppendFile(self, path, made)
+        made = self.call(path, lambda: self._client.create(path, self._options), again=False)
+        left_out = self.new_files.copies_left_out
+        copies = self._begin_with_fewer_copies(path, left_out) if left_out else None
+        return HdfsAppendFile(self, path, made, copies)
+
+    def _begin_with_fewer_copies(self, path: str, left_out: int) -> int | None:
+        """Have a new file written to fewer DataNodes; return how many it should have had."""
+        wanted = int(self.call(path, lambda: self._client.get_file_info(path)).replication or 1)
+        copies = max(1, wanted - left_out)
+        if copies == wanted:
+            return None
+        self.set_copies(path, copies)
+        text = "files before it could not be written: %s begins with %d instead of %d copies"
+        _logger.warning(text, path, copies, wanted)
+        return wanted
+
+    def set_copies(self, path: str, copies: int) -> None:
+        """Set how many DataNodes should hold a file; the NameNode makes those that are missing."""
+        self.call(path, lambda: self._client.set_replication(path, copies))
 
     def reopen(self, path: str, *, direct: bool) -> HdfsAppendFile:
         raise OSError(errno.EOPNOTSUPP, "HDFS has no writing over what a file holds", path)
@@ -270,7 +313,8 @@ class HdfsFileSystem:
             # A panic of the client is no `Exception`; Ctrl-C and the like go on.
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
-            raise translated(error, path) from error
+            found = translated(error, path)
+            raise explained(found, self.authority, self._configuration) from error
 
     def call(self, path: str, function: Callable[[], _T], *, again: bool = True) -> _T:
         """Call the client; while HDFS is away, wait and call again.
@@ -293,12 +337,34 @@ class HdfsFileSystem:
                 if not (again or error.is_refusal) or time.monotonic() > end_s:
                     raise
                 if not said:
+                    self._check_that_it_is_not_kerberos(path, error)
                     _logger.warning(
                         "%s; asked again for up to %g s", error.strerror, self.patience_s
                     )
                     said = True
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _check_that_it_is_not_kerberos(self, path: str, error: HdfsUnavailableError) -> None:
+        """Raise if HDFS is not away, but breaks connections off that do not begin by Kerberos.
+
+        Of the NameNode's answer to those the client tells nothing.
+        """
+        if self._configuration.uses_kerberos or not error.is_cut_off:
+            return
+        asking = self._new_client(config={**self._settings, AUTHENTICATION: "kerberos"})
+        try:
+            # One that does not ask for Kerberos answers this client, too.
+            self.call_once(path, lambda: asking.get_file_info("/"))
+            self.call_once(path, lambda: self._client.get_file_info("/"))
+        except HdfsAuthenticationError:
+            raise
+        except HdfsUnavailableError as again:
+            if again.is_cut_off:
+                refused = HdfsAuthenticationError(str(again.strerror), path)
+                raise explained(refused, self.authority, self._configuration) from again
+        except OSError as other:
+            _logger.debug("whether HDFS asks for Kerberos is not known: %s", other)
 
 
 class _Clients:

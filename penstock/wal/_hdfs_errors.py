@@ -11,9 +11,20 @@ import errno
 import os
 import re
 
-__all__ = ["HdfsUnavailableError", "translated"]
+from penstock.wal._hadoop_configuration import HadoopConfiguration
 
-_RPC_ERROR = re.compile(r'RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
+__all__ = ["HdfsAuthenticationError", "HdfsUnavailableError", "explained", "translated"]
+
+_RPC_ERROR = re.compile(r'(?:Fatal)?RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
+_UNPROVED = re.compile(
+    r"(?:GSSAPIError|SASLError|NoSASLMechanism|OperationFailed\(\"Failed to load libgssapi)"
+    r'(?:\(.*"(.+)"\))?',
+    re.DOTALL,
+)
+_NOT_BY_KERBEROS = "SIMPLE authentication is not enabled"
+_CUT_OFF = "RPC listener disconnected"
+_NO_SERVICE = "No NameNode hosts found"
+_NO_DEFAULT = "No fs.defaultFS setting found"
 _TOO_FEW_NODES = "could only be written to"
 _RUNNING = re.compile(r"There are (\d+) datanode\(s\) running and (\w+) node\(s\) are excluded")
 
@@ -26,6 +37,7 @@ _REFUSED_FOR_NOW = (
     "NotReplicatedYetException",
     "ServerTooBusyException",
 )
+_UNPROVED_KINDS = ("SaslException", "SecretManager$InvalidToken")
 _NUMBERS = {
     "DSQuotaExceededException": errno.EDQUOT,
     "NSQuotaExceededException": errno.EDQUOT,
@@ -45,12 +57,62 @@ class HdfsUnavailableError(OSError):
     Attributes:
         is_refusal: Certainly nothing was done.
         by_name_node: The NameNode said so; else a NameNode or a DataNode did not answer.
+        is_cut_off: The NameNode broke the connection off.
     """
 
     def __init__(self, message: str, path: str, *, is_refusal: bool, by_name_node: bool) -> None:
         super().__init__(errno.EAGAIN, message, path)
         self.is_refusal = is_refusal
         self.by_name_node = by_name_node
+        self.is_cut_off = _CUT_OFF in message
+
+
+class HdfsAuthenticationError(OSError):
+    """HDFS does not believe, or was not told, who calls it. To ask again does not help."""
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(errno.ENOKEY, message, path)
+
+
+def explained(error: OSError, authority: str, configuration: HadoopConfiguration) -> OSError:
+    """Return an error with the way out, if it is one of the configuration or the environment.
+
+    Args:
+        error: As from `translated`.
+        authority: The address of the file system; empty for the default one.
+        configuration: What the client was made with.
+    """
+    where = authority or configuration.settings.get("fs.defaultFS", "hdfs://")
+    path, message = str(error.filename), str(error.strerror)
+    if isinstance(error, HdfsAuthenticationError):
+        if not configuration.uses_kerberos:
+            return HdfsAuthenticationError(
+                f"{where} asks for Kerberos ({message}), and hadoop.security.authentication is "
+                f"not kerberos in {configuration.where}: let HADOOP_CONF_DIR name the cluster's "
+                "configuration folder, in the driver and on every host",
+                path,
+            )
+        return HdfsAuthenticationError(
+            f"{where} asks for Kerberos, and this process could not prove who it is ({message}): "
+            "give it a valid ticket (kinit; KRB5CCNAME names the cache) or a keytab "
+            "(KRB5_CLIENT_KTNAME), in the environment of the driver and, by "
+            "spark.executorEnv.*, of the executors",
+            path,
+        )
+    if _NO_DEFAULT in message:
+        return OSError(
+            error.errno,
+            f"the address names no NameNode, and {configuration.where} has no fs.defaultFS",
+            path,
+        )
+    if _NO_SERVICE in message:
+        return OSError(
+            error.errno,
+            f"the NameNodes of {where} are not known: it has no port, and {configuration.where} "
+            "does not tell (dfs.ha.namenodes.*, dfs.namenode.rpc-address.*)",
+            path,
+        )
+    return error
 
 
 def translated(error: BaseException, path: str) -> OSError:
@@ -77,6 +139,9 @@ def translated(error: BaseException, path: str) -> OSError:
             by_name_node=False,
         )
     match = _RPC_ERROR.match(text)
+    unproved = _UNPROVED.match(text)
+    if unproved is not None:
+        return HdfsAuthenticationError(_first_line(unproved[1] or text), path)
     if match is None:
         return OSError(errno.EIO, f"HDFS: {_first_line(text)}", path)
     kind, message = match[1].rpartition(".")[2], _first_line(match[2])
@@ -84,6 +149,8 @@ def translated(error: BaseException, path: str) -> OSError:
         return HdfsUnavailableError(
             f"HDFS: {kind}: {message}", path, is_refusal=True, by_name_node=True
         )
+    if kind in _UNPROVED_KINDS or _NOT_BY_KERBEROS in message:
+        return HdfsAuthenticationError(f"{kind}: {message}", path)
     number = _NUMBERS.get(kind, errno.EIO)
     if number == errno.EIO and _TOO_FEW_NODES in message:
         running = _RUNNING.search(message)

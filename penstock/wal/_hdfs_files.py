@@ -5,6 +5,8 @@ from __future__ import annotations
 import concurrent.futures
 import errno
 import itertools
+import logging
+import math
 import queue
 import threading
 import time
@@ -19,20 +21,88 @@ if TYPE_CHECKING:
 
     from penstock.wal._hdfs import HdfsFileSystem
 
-__all__ = ["HdfsAppendFile", "HdfsReadFile"]
+__all__ = ["HdfsAppendFile", "HdfsReadFile", "NewFiles", "WriteLimit"]
 
-_CALL_S = 20.0
-"""How long the DataNodes may take for a write, besides the time for its bytes."""
+_logger = logging.getLogger("penstock.wal")
 
+_FIRST_LIMIT_S = 8.0
+_LONGEST_LIMIT_S = 60.0
+_FEWER_COPIES_S = 60.0
 _SLOWEST_BYTES_PER_S = 1 << 20
 _JOIN_S = 5.0
+
+
+class WriteLimit:
+    """How long the DataNodes may take for a write, besides the time for its bytes.
+
+    It is short, so that a DataNode that dies holds nobody up for long. Where it was too short, as
+    on disks that are too busy, it grows until writes keep it, and shrinks again when they are
+    quick. The files of a process share one.
+
+    Attributes:
+        now_s: The limit, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.now_s = _FIRST_LIMIT_S
+
+    def passed(self, limit_s: float) -> None:
+        """Take note of a write that took longer than this limit."""
+        with self._lock:
+            # Of several that waited for the same DataNode one counts.
+            self.now_s = max(self.now_s, min(2 * limit_s, _LONGEST_LIMIT_S))
+
+    def kept(self, took_s: float) -> None:
+        """Take note of a write that took so long."""
+        if self.now_s > _FIRST_LIMIT_S and took_s < self.now_s / 4:
+            with self._lock:
+                self.now_s = max(self.now_s / 2, _FIRST_LIMIT_S)
+
+
+class NewFiles:
+    """How new files fare: whether the DataNodes that the NameNode gives out for them take them.
+
+    The NameNode gives out a dead DataNode until it misses it, which takes ten minutes by default,
+    and the client cannot tell it which one to leave out. Of fewer it may be none. One lock guards
+    all.
+
+    Args:
+        clock: Tells the time, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failed = 0
+        self._last_s = -math.inf
+
+    def failed(self) -> None:
+        """Take note of a file that the DataNodes did not take."""
+        with self._lock:
+            self._failed += 1
+            self._last_s = self._clock()
+
+    def began(self) -> None:
+        """Take note of a file that was taken with all its copies."""
+        with self._lock:
+            self._failed = 0
+
+    @property
+    def copies_left_out(self) -> int:
+        """How many copies fewer the next file should begin with."""
+        with self._lock:
+            is_recent = self._clock() - self._last_s < _FEWER_COPIES_S
+            return self._failed // 2 if is_recent else 0
 
 
 class _Calls:
     """A thread that calls the client, so that whoever waits for it can give up.
 
-    When a DataNode dies at the wrong moment the client waits for an answer that never comes. Then
-    the thread is left behind; it is a daemon.
+    When a DataNode dies while the client waits for its answer to an `hsync`, the client may wait
+    for ever: the task that sends packets waits for a next one, and the one that should begin the
+    recovery waits for that task (hdfs-native 0.14.7, `Pipeline::shutdown`; no setting bounds it).
+    Then the thread is left behind; it is a daemon.
     """
 
     _numbers = itertools.count(1)
@@ -85,10 +155,13 @@ class HdfsAppendFile:
     takes no more: what of the failed write is there is not known.
     """
 
-    def __init__(self, fs: HdfsFileSystem, path: str, writer: Any) -> None:
+    def __init__(
+        self, fs: HdfsFileSystem, path: str, writer: Any, copies: int | None = None
+    ) -> None:
         self._fs = fs
         self._path = path
         self._writer = writer
+        self._copies = copies
         self._calls = _Calls()
         self._lock = threading.Lock()
         self._size = 0
@@ -109,11 +182,29 @@ class HdfsAppendFile:
             views = [memoryview(buffer).cast("B") for buffer in buffers]
             size = sum(map(len, views))
             self._is_broken = True
-            # Once: after a failure between two of HDFS's blocks a part of it is there.
-            self._call(partial(_write_all, self._writer, views), size)
-            self._force(size)
+            try:
+                # Once: after a failure between two of HDFS's blocks a part of it is there.
+                self._call(partial(_write_all, self._writer, views), size)
+                self._force(size)
+            except OSError as error:
+                if not self._size and _is_of_data_nodes(error):
+                    self._fs.new_files.failed()
+                raise
+            if not self._size:
+                self._ask_for_all_copies()
             self._size += size
             self._is_broken = False
+
+    def _ask_for_all_copies(self) -> None:
+        copies = self._copies
+        if copies is None:
+            self._fs.new_files.began()
+            return
+        try:
+            self._fs.set_copies(self._path, copies)
+        except OSError as error:
+            # Its bytes are forced; the next file will be another attempt.
+            _logger.warning("%s stays with fewer copies than %d: %s", self._path, copies, error)
 
     def sync(self) -> None:
         """Do nothing but say what broke: `write` returns when its bytes are forced."""
@@ -147,8 +238,15 @@ class HdfsAppendFile:
                 return
 
     def _call(self, function: Callable[[], Any], size: int) -> None:
-        timeout_s = _CALL_S + size / _SLOWEST_BYTES_PER_S
-        self._fs.call_once(self._path, lambda: self._calls.call(function, timeout_s))
+        limit_s = self._fs.write_limit.now_s
+        timeout_s = limit_s + size / _SLOWEST_BYTES_PER_S
+        begin_s = time.monotonic()
+        try:
+            self._fs.call_once(self._path, lambda: self._calls.call(function, timeout_s))
+        except TimeoutError:
+            self._fs.write_limit.passed(limit_s)
+            raise
+        self._fs.write_limit.kept(time.monotonic() - begin_s)
 
     def truncate(self, size: int) -> None:
         if size != self._size:
@@ -167,13 +265,19 @@ class HdfsAppendFile:
                 self._fs.begin_recovery(self._path)
                 return
             try:
-                self._fs.call_once(self._path, lambda: self._calls.call(writer.close, _CALL_S))
+                self._call(writer.close, 0)
             except OSError:
                 # All its bytes are forced; what ends a dead writer's file ends this one, too.
                 self._calls.abandon()
                 self._fs.settle([self._path])
             else:
                 self._calls.end()
+
+
+def _is_of_data_nodes(error: OSError) -> bool:
+    if isinstance(error, HdfsUnavailableError):
+        return not error.by_name_node
+    return error.errno in (errno.ETIMEDOUT, errno.EIO)
 
 
 def _write_all(writer: Any, views: Sequence[memoryview]) -> None:

@@ -1,19 +1,26 @@
-"""A real HDFS, one NameNode and some DataNodes, in a temporary folder on free ports of loopback.
+"""A real HDFS, NameNodes and DataNodes, in a temporary folder on free ports of loopback.
 
 Its addresses stay the same when a node is started again. The settings make death noticed within
 seconds instead of minutes; nothing else differs from a cluster's.
+
+With two NameNodes it is highly available: they share their edits in a folder, the standby becomes
+the active one by an administrator's command (`Hdfs.fail_over`), and addresses name the service.
+Who uses those needs `Hdfs.conf_dir` as its ``HADOOP_CONF_DIR``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
 import urllib.request
 import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from hdfs_native import Client, WriteOptions
@@ -27,6 +34,9 @@ STOP_S = 20.0
 
 _NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
+_ADMIN = "org.apache.hadoop.hdfs.tools.DFSAdmin"
+_HA_ADMIN = "org.apache.hadoop.hdfs.tools.DFSHAAdmin"
+_FAILOVER = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
 
 _COMMON = {
     "dfs.permissions.enabled": "false",
@@ -44,6 +54,8 @@ _COMMON = {
     "dfs.blockreport.intervalMsec": "3000",
     "ipc.client.connect.max.retries": "1",
     "ipc.server.listen.queue.size": "128",
+    "dfs.ha.tail-edits.period": "1s",
+    "dfs.ha.standby.checkpoints": "false",
 }
 _IMPATIENT = {
     "dfs.client.failover.max.attempts": "1",
@@ -63,8 +75,11 @@ _WEB_APPS = ("hdfs", "datanode", "secondary", "static")
 class _Node:
     """One process of the service, killed and started again by tests."""
 
-    def __init__(self, folder: Path, main: str, settings: dict[str, str]) -> None:
+    def __init__(
+        self, folder: Path, main: str, settings: dict[str, str], options: Sequence[str] = ()
+    ) -> None:
         self._main = main
+        self._options = options
         self._conf = folder / "conf"
         self._log = folder / "log.txt"
         self._conf.mkdir(parents=True)
@@ -104,11 +119,35 @@ class _Node:
         return self._log.read_text()[-3000:]
 
     def _java(self, *arguments: str) -> list[str]:
-        home = os.environ.get("JAVA_HOME")
-        java = os.path.join(home, "bin", "java") if home else "java"
-        classes = os.pathsep.join([str(self._conf), os.path.join(str(jars(POM)), "*")])
-        small = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        return [java, *small, "-cp", classes, self._main, *arguments]
+        return java(self._conf, self._main, *arguments, options=self._options)
+
+
+def java(conf: Path, main: str, *arguments: str, options: Sequence[str] = ()) -> list[str]:
+    """Return the command that runs a class of Hadoop's jars with a configuration folder."""
+    home = os.environ.get("JAVA_HOME")
+    program = os.path.join(home, "bin", "java") if home else "java"
+    classes = os.pathsep.join([str(conf), os.path.join(str(jars(POM)), "*")])
+    small = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return [program, *small, *options, "-cp", classes, main, *arguments]
+
+
+def _service(rpcs: Sequence[str], webs: Sequence[str]) -> dict[str, str]:
+    """Return the settings that say where the NameNodes are."""
+    rpc, web = "dfs.namenode.rpc-address", "dfs.namenode.http-address"
+    if len(rpcs) == 1:
+        return {"fs.defaultFS": f"hdfs://{rpcs[0]}", rpc: rpcs[0], web: webs[0]}
+    # A process keeps a client for each address, so no two of these may have the same.
+    name = f"service-{uuid.uuid4().hex[:8]}"
+    ids = [f"nn{number}" for number in range(len(rpcs))]
+    return {
+        "fs.defaultFS": f"hdfs://{name}",
+        "dfs.nameservices": name,
+        f"dfs.ha.namenodes.{name}": ",".join(ids),
+        f"dfs.client.failover.proxy.provider.{name}": _FAILOVER,
+        "dfs.ha.fencing.methods": "shell(true)",
+        **{f"{rpc}.{name}.{each}": address for each, address in zip(ids, rpcs, strict=True)},
+        **{f"{web}.{name}.{each}": address for each, address in zip(ids, webs, strict=True)},
+    }
 
 
 class Hdfs:
@@ -118,7 +157,14 @@ class Hdfs:
         folder: An empty folder for its configuration and its data.
         data_nodes: How many DataNodes.
         replication: Copies of each block that a client asks for by default.
+        name_nodes: How many NameNodes; of two, one is the standby of the other.
+        settings: More settings of its nodes and its clients.
+        options: Options of the nodes' Java.
         block_size: Bytes of a block; small ones make tests meet the ends of blocks.
+
+    Attributes:
+        address: ``hdfs://host:port``, or the name of the service when there are two NameNodes.
+        conf_dir: The configuration folder of its clients.
     """
 
     def __init__(
@@ -126,33 +172,40 @@ class Hdfs:
         folder: Path,
         data_nodes: int = 1,
         replication: int = 1,
+        name_nodes: int = 1,
+        settings: Mapping[str, str] = MappingProxyType({}),
+        options: Sequence[str] = (),
         block_size: int = 1 << 20,
     ) -> None:
-        port, web_port, *others = free_ports(2 + 3 * data_nodes)
-        self.address = f"hdfs://127.0.0.1:{port}"
-        self._name_web = f"127.0.0.1:{web_port}"
+        ports = iter(free_ports(2 * name_nodes + 3 * data_nodes))
+        rpcs = [f"127.0.0.1:{next(ports)}" for _ in range(name_nodes)]
+        self._name_webs = [f"127.0.0.1:{next(ports)}" for _ in range(name_nodes)]
+        service = _service(rpcs, self._name_webs)
+        self.address = service["fs.defaultFS"]
+        files = {"dfs.replication": str(replication), "dfs.blocksize": str(block_size)}
+        client = {**service, **files, **settings}
+        common = {**_COMMON, "hadoop.tmp.dir": str(folder / "tmp"), **client}
+        if name_nodes > 1:
+            common["dfs.namenode.shared.edits.dir"] = f"file://{folder}/edits"
+        self._name_nodes = [
+            _Node(
+                folder / f"name-node-{number}",
+                _NAME_NODE,
+                {
+                    **common,
+                    "dfs.namenode.name.dir": str(folder / f"names-{number}"),
+                    **({"dfs.ha.namenode.id": f"nn{number}"} if name_nodes > 1 else {}),
+                },
+                options,
+            )
+            for number in range(name_nodes)
+        ]
+        self._active = 0
         self._data_webs: list[str] = []
-        common = {
-            **_COMMON,
-            "dfs.blocksize": str(block_size),
-            "fs.defaultFS": self.address,
-            "hadoop.tmp.dir": str(folder / "tmp"),
-            "dfs.replication": str(replication),
-        }
-        self._name_node = _Node(
-            folder / "name-node",
-            _NAME_NODE,
-            {
-                **common,
-                "dfs.namenode.name.dir": str(folder / "names"),
-                "dfs.namenode.rpc-address": f"127.0.0.1:{port}",
-                "dfs.namenode.http-address": f"127.0.0.1:{web_port}",
-            },
-        )
         self._data_nodes = []
         for number in range(data_nodes):
-            data, ipc, web = others[3 * number : 3 * number + 3]
-            self._data_webs.append(f"127.0.0.1:{web}")
+            data, ipc, web = (f"127.0.0.1:{next(ports)}" for _ in range(3))
+            self._data_webs.append(web)
             self._data_nodes.append(
                 _Node(
                     folder / f"data-node-{number}",
@@ -160,47 +213,73 @@ class Hdfs:
                     {
                         **common,
                         "dfs.datanode.data.dir": str(folder / f"data-{number}"),
-                        "dfs.datanode.address": f"127.0.0.1:{data}",
-                        "dfs.datanode.ipc.address": f"127.0.0.1:{ipc}",
-                        "dfs.datanode.http.address": f"127.0.0.1:{web}",
+                        "dfs.datanode.address": data,
+                        "dfs.datanode.ipc.address": ipc,
+                        "dfs.datanode.http.address": web,
                     },
+                    options,
                 )
             )
         self.conf_dir = folder / "client"
         self.conf_dir.mkdir()
-        client = {"fs.defaultFS": self.address, "dfs.replication": str(replication)}
         write_configuration(self.conf_dir / "core-site.xml", client)
         write_configuration(self.conf_dir / "hdfs-site.xml", client)
-        self._name_node.run("-format", "-nonInteractive")
+        self._name_nodes[0].run("-format", "-nonInteractive")
+        for number in range(1, name_nodes):
+            # What `-bootstrapStandby` does, without a NameNode that runs.
+            shutil.copytree(folder / "names-0", folder / f"names-{number}")
+
+    @property
+    def _nodes(self) -> list[_Node]:
+        return [*self._name_nodes, *self._data_nodes]
 
     def start(self) -> None:
         """Start all nodes and wait until files can be written."""
-        self._name_node.start()
-        for node in self._data_nodes:
+        for node in self._nodes:
             node.start()
+        if len(self._name_nodes) > 1:
+            self._activate(0)
         self.wait_until_writable()
 
     def stop(self) -> None:
         """Kill what runs: the data is not needed any more."""
-        for node in (self._name_node, *self._data_nodes):
+        for node in self._nodes:
             if node.is_running:
                 node.kill()
 
     def mend(self) -> None:
         """Start again what was killed, and wait until files can be written."""
-        dead = [node for node in (self._name_node, *self._data_nodes) if not node.is_running]
+        dead = [node for node in self._nodes if not node.is_running]
         for node in dead:
             node.start()
+        if self._name_nodes[self._active] in dead and len(self._name_nodes) > 1:
+            self._activate(self._active)
         if dead:
             self.wait_until_writable()
 
     def kill_name_node(self) -> None:
-        """Kill the NameNode with SIGKILL."""
-        self._name_node.kill()
+        """Kill the active NameNode with SIGKILL."""
+        self._name_nodes[self._active].kill()
 
     def start_name_node(self) -> None:
-        """Start the NameNode again; returns at once."""
-        self._name_node.start()
+        """Start the NameNode again that was killed; returns at once."""
+        self._name_nodes[self._active].start()
+
+    def fail_over(self) -> None:
+        """Kill the active of two NameNodes with SIGKILL and make the standby the active one."""
+        self.kill_name_node()
+        self._activate(1 - self._active)
+
+    def _activate(self, number: int) -> None:
+        """Make a NameNode that may still be starting the active one."""
+        end = time.monotonic() + START_S
+        while _is_silent(self._name_webs[number]):
+            assert self._name_nodes[number].is_running, self._name_nodes[number].told()
+            assert time.monotonic() < end, self._name_nodes[number].told()
+            time.sleep(0.1)
+        # Forced: the other one is dead, and cannot say that it is not active.
+        self._administer(_HA_ADMIN, "-transitionToActive", "--forceactive", f"nn{number}")
+        self._active = number
 
     def kill_data_node(self, number: int) -> None:
         """Kill a DataNode with SIGKILL."""
@@ -253,22 +332,20 @@ class Hdfs:
         # The client cannot; the administrator's command can.
         command = "-clrSpaceQuota" if size < 0 else "-setSpaceQuota"
         values = [] if size < 0 else [str(size)]
-        self._admin(command, *values, path)
+        self._administer(_ADMIN, command, *values, path)
 
     def set_safe_mode(self, on: bool) -> None:
         """Let the NameNode refuse changes, or take them again."""
-        self._admin("-safemode", "enter" if on else "leave")
+        self._administer(_ADMIN, "-safemode", "enter" if on else "leave")
 
-    def _admin(self, *arguments: str) -> None:
-        node = self._name_node
-        classes = os.pathsep.join([str(self.conf_dir), os.path.join(str(jars(POM)), "*")])
-        main = "org.apache.hadoop.hdfs.tools.DFSAdmin"
-        command = [node._java()[0], "-cp", classes, main, *arguments]
-        subprocess.run(command, check=True, timeout=START_S, capture_output=True)
+    def _administer(self, main: str, *arguments: str) -> None:
+        command = java(self.conf_dir, main, *arguments)
+        told = subprocess.run(command, timeout=START_S, capture_output=True, text=True)
+        assert told.returncode == 0, f"{main} {arguments}: {told.stdout} {told.stderr}"
 
     def wait_until_writable(self) -> None:
         """Wait until all nodes that run are known and a file can be written."""
-        nodes = [self._name_node, *self._data_nodes]
+        nodes = self._nodes
         end = time.monotonic() + START_S
         while True:
             try:
@@ -281,21 +358,28 @@ class Hdfs:
                 return
             except Exception as error:
                 dead = [node for node in nodes if not node.is_running]
-                if time.monotonic() > end or self._name_node in dead:
+                if time.monotonic() > end or self._name_nodes[self._active] in dead:
                     told = "\n".join(node.told() for node in nodes)
                     raise AssertionError(f"HDFS does not come up: {told}") from error
                 time.sleep(0.1)
 
     def _check_data_nodes(self) -> None:
         """Raise unless all DataNodes are with the NameNode; a file on another takes long."""
-        facts = _bean(self._name_web, "NameNode,name=FSNamesystem")
+        facts = _bean(self._name_webs[self._active], "NameNode,name=FSNamesystem")
         if facts["NumLiveDataNodes"] < len(self._data_webs) or facts["StaleDataNodes"]:
             raise LookupError("the NameNode does not hear of all DataNodes")
         # It may not have noticed yet that one was killed.
         for web in self._data_webs:
             actors = json.loads(_bean(web, "DataNode,name=DataNodeInfo")["BPServiceActorInfo"])
-            if [actor["ActorState"] for actor in actors] != ["RUNNING"]:
+            if {actor["ActorState"] for actor in actors} != {"RUNNING"}:
                 raise LookupError(f"the DataNode at {web} is not registered")
+
+
+def _is_silent(web: str) -> bool:
+    try:
+        return "State" not in _bean(web, "NameNode,name=NameNodeStatus")
+    except (OSError, LookupError):
+        return True
 
 
 def _bean(web: str, name: str) -> dict[str, Any]:

@@ -80,12 +80,18 @@ class Soak:
         self.states.mkdir()
         os.environ["PYSPARK_SUBMIT_ARGS"] = _SUBMIT
 
-    def run(self, kills: int, moments: Sequence[str] | None = None) -> None:
+    def run(
+        self,
+        kills: int,
+        moments: Sequence[str] | None = None,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> None:
         """Kill so many times, then let it end, and check.
 
         Args:
             kills: How many.
             moments: The named moments to use, one for each kill; None for random ones.
+            meanwhile: Called in the last run, while records come; records must come after it.
         """
         with Feeder() as feeder:
             for number in range(kills):
@@ -93,6 +99,9 @@ class Soak:
             with self._driver(feeder, {}) as driver:
                 self.conf = driver.wait_until_started()["conf"]
                 feeder.await_acknowledged(1)
+                if meanwhile is not None:
+                    meanwhile()
+                    feeder.await_acknowledged(4000)
                 sent = feeder.finish()
                 # A graceful stop is bounded, and there may be batches of many minutes to make.
                 self._await_results(driver, lambda: self._processed() == sent)

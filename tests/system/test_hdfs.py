@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.streaming.checkpoint.folder import CheckpointFolder
 from tests.services.hdfs import Hdfs
 from tests.system.feeder import Feeder
 from tests.system.leftovers import await_that, block_servers, memory_files
 from tests.system.receivers import NumberedLines
 from tests.system.running import Run, run_on
-from tests.system.soak import Soak
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
 
@@ -120,15 +117,3 @@ def test_old_segments_go(sc: Any, hdfs: Hdfs) -> None:
         total = feeder.finish()
         run.stop()
         assert set(run.processed) == set(range(total))
-
-
-def test_results_are_exact_when_the_driver_is_killed_and_all_is_on_hdfs(
-    hdfs: Hdfs, tmp_path: Path
-) -> None:
-    soak = Soak(tmp_path, seed=2, latest_occasion=4, checkpoint=hdfs.new_folder())
-    soak.run(1, ("between log and jobs",))
-    [header, *_] = CheckpointFolder(soak.checkpoint).headers().values()
-    assert header.rdd_folder.startswith(soak.checkpoint)
-    # Nothing of it lies on this host.
-    folders = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
-    assert folders == ["batches", "states"]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +27,7 @@ from penstock.wal import (
 )
 from penstock.wal._cli import main
 from penstock.wal._hdfs import HdfsFileSystem
-from tests.services.hdfs import Hdfs
+from tests.services.hdfs import Hdfs, write_configuration
 
 pytestmark = pytest.mark.slow
 
@@ -256,6 +257,58 @@ def test_safe_mode_ends_a_call_only_after_the_patience(hdfs: Hdfs) -> None:
     finally:
         hdfs.set_safe_mode(False)
     assert impatient.is_folder("/later")
+
+
+def test_new_files_are_as_the_clients_configuration_says(
+    hdfs: Hdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = hdfs.new_folder()
+    folder = hdfs.path(address)
+    hdfs.write(f"{address}/theirs", b"")
+
+    def kind(name: str) -> tuple[int | None, int | None]:
+        found = hdfs.client().get_file_info(f"{folder}/{name}")
+        return found.blocksize, found.replication
+
+    def made(name: str) -> tuple[int | None, int | None]:
+        HdfsFileSystem(hdfs.address).create(f"{folder}/{name}", direct=False).close()
+        return kind(name)
+
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    assert made("by-default") == kind("theirs")
+    site = tmp_path / "hdfs-site.xml"
+    write_configuration(site, {"dfs.blocksize": "3m", "dfs.replication": "1"})
+    assert made("configured") == (3 << 20, 1)
+
+
+def test_when_new_files_fail_in_a_row_one_begins_with_fewer_copies(hdfs: Hdfs) -> None:
+    folder = hdfs.path(hdfs.new_folder())
+    fs = HdfsFileSystem(hdfs.address)
+    fs.make_folder(folder)
+    for _ in range(2):
+        fs.new_files.failed()
+    path = f"{folder}/file"
+    file = fs.create(path, direct=False)
+    assert hdfs.client().get_file_info(path).replication == 1
+    file.write(0, [b"bytes"], sync=True)
+    assert hdfs.client().get_file_info(path).replication == 2
+    file.close()
+    assert fs.open(path).read(0, 5) == b"bytes"
+
+
+def test_new_files_that_no_data_node_takes_are_counted(hdfs: Hdfs) -> None:
+    folder = hdfs.path(hdfs.new_folder())
+    fs = HdfsFileSystem(hdfs.address)
+    fs.make_folder(folder)
+    for number in (0, 1):
+        hdfs.kill_data_node(number)
+    for number in (1, 2):
+        assert fs.new_files.copies_left_out == 0
+        file = fs.create(f"{folder}/file-{number}", direct=False)
+        with pytest.raises(OSError, match="HDFS"):
+            file.write(0, [b"bytes"], sync=True)
+        file.close()
+    assert fs.new_files.copies_left_out == 1
 
 
 FORKING = """
