@@ -65,7 +65,9 @@ def test_nothing_is_lost_while_the_name_node_is_started_again(sc: Any, hdfs: Hdf
 def test_a_full_hdfs_makes_the_receiver_wait(sc: Any, hdfs: Hdfs) -> None:
     folder = hdfs.new_folder()
     hdfs.client().mkdirs(hdfs.path(folder))
-    with Feeder() as feeder, run_on(sc, {"spark.penstock.wal.dir": folder}) as run:
+    # Numbers compress so well that it would take long until the block of HDFS is full.
+    values = {"spark.penstock.wal.dir": folder, "spark.penstock.wal.compression.codec": "none"}
+    with Feeder() as feeder, run_on(sc, values) as run:
         run.process(NumberedLines(feeder.address))
         run.start()
         feeder.await_acknowledged(2000)
@@ -84,6 +86,7 @@ def test_old_segments_go(sc: Any, hdfs: Hdfs) -> None:
     folder = hdfs.new_folder()
     values = {
         "spark.penstock.wal.dir": folder,
+        "spark.penstock.wal.compression.codec": "none",
         "spark.penstock.wal.segmentSize": "512k",
         "spark.penstock.block.maxSize": "128k",
         "spark.penstock.memory.size": "1m",
