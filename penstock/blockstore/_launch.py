@@ -114,16 +114,27 @@ class BlockServerLaunch:
     block_max_bytes: int = 32 << 20
 
     def address_to_listen_at(self) -> str:
-        """Return the address of this host that others reach it by."""
+        """Return the address of this host that others reach it by.
+
+        Raises:
+            OSError: The tracker's host is not known, or there is no way to it.
+        """
         if self.listen_host is not None:
             return self.listen_host
-        family, kind, protocol, _, address = socket.getaddrinfo(
+        unreachable: OSError | None = None
+        for family, kind, protocol, _, address in socket.getaddrinfo(
             *self.tracker_address, type=socket.SOCK_DGRAM
-        )[0]
-        # Connecting a datagram socket sends nothing; it only asks for the route.
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(address)
-            return str(probe.getsockname()[0])
+        ):
+            # Connecting a datagram socket sends nothing; it only asks for the route.
+            try:
+                with socket.socket(family, kind, protocol) as probe:
+                    probe.connect(address)
+                    return str(probe.getsockname()[0])
+            except OSError as error:
+                # A name may stand for addresses of IPv4 and of IPv6, and this host have one kind.
+                unreachable = error
+        assert unreachable is not None
+        raise unreachable
 
 
 class BlockServerReady(msgspec.Struct, frozen=True):
@@ -237,12 +248,14 @@ def _start(launch: BlockServerLaunch, lock: int, timeout_s: float) -> BlockServe
     # It has no use for the key of the logs, which is there with a local master.
     environment.pop(KEY_VARIABLE, None)
     environment.pop(KEY_COMMAND_VARIABLE, None)
-    # The package may have come with the Spark job and be found by this process only.
-    environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    # The package may have come with the Spark job and be found by this process only. Below an
+    # executor's folder there may be links to where it really lies (YARN has such), and these go
+    # with the executor.
+    environment["PYTHONPATH"] = os.pathsep.join(os.path.realpath(entry) for entry in sys.path)
     log = os.open(log_path(launch), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _DETACH, "penstock.blockstore.server", str(lock)],
+            [_python(), "-I", "-S", "-c", _DETACH, "penstock.blockstore.server", str(lock)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -275,6 +288,16 @@ def _start(launch: BlockServerLaunch, lock: int, timeout_s: float) -> BlockServe
         raise BlockServerError(f"{reason} (see {log_path(launch)})") from None
     _logger.info("started the block server %d of %s", ready.pid, launch.application_id)
     return ready
+
+
+def _python() -> str:
+    """Return the path of this Python, without links to the folder that it lies in.
+
+    Python's own name stays as it is: in a virtual environment it is a link that must not be
+    followed, since what is beside it says which environment that is.
+    """
+    folder, name = os.path.split(os.path.abspath(sys.executable))
+    return os.path.join(os.path.realpath(folder), name)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -187,6 +187,20 @@ def test_a_local_spark_is_one_executor_on_loopback(sc: SparkContext) -> None:
     assert NotLocal(sc).addresses("10.0.0.9") == ("10.0.0.9", None)
 
 
+def test_ipv6_addresses_come_without_the_brackets_that_spark_puts_around_them(
+    sc: SparkContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = sc.getConf().remove("spark.driver.bindAddress").set("spark.driver.host", "[fd00::1]")
+    monkeypatch.setattr(sc, "getConf", lambda: conf)
+    cluster = NotLocal(sc)
+    assert cluster.addresses(None) == ("fd00::1", "fd00::1")
+    assert cluster.addresses("[::]") == ("::", "fd00::1")
+    assert cluster.addresses("[fd00::2]") == ("fd00::2", None)
+    conf.set("spark.driver.bindAddress", "[::]")
+    assert cluster.addresses(None) == ("::", "fd00::1")
+    assert SparkCluster(sc).addresses("::1") == ("::1", None)
+
+
 def test_a_job_can_be_cancelled_by_its_tag_while_others_run(sc: SparkContext) -> None:
     cluster = SparkCluster(sc)
     ends: list[object] = []
