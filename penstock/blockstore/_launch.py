@@ -79,8 +79,8 @@ class BlockServerLaunch:
         tls: Its certificate and key; None for connections without TLS.
         tracker_address: Host and port of the tracker's server.
         host: The name under which the tracker and tasks know this host.
-        scratch_folder: Holds the lock file and the server's log; one per application, or shared.
-            The server ends when its lock file there is gone.
+        scratch_folder: Holds the lock file and the server's log; one per application, or shared,
+            also by several hosts. The server ends when its lock file there is gone.
         block_log_root: The folder of the attempts' log folders.
         memory_folder: The folder of the memory files.
         listen_host: The address to listen at; None for the one that leads to the tracker.
@@ -146,29 +146,38 @@ class BlockServerReady(msgspec.Struct, frozen=True):
 
 def lock_path(launch: BlockServerLaunch) -> str:
     """Return the file whose lock the application's block server of this host holds."""
-    return _path(launch.scratch_folder, launch.application_id, "lock")
+    return _path(launch, "lock")
 
 
 def log_path(launch: BlockServerLaunch) -> str:
     """Return the file that gets the server's warnings and errors."""
-    return _path(launch.scratch_folder, launch.application_id, "log")
+    return _path(launch, "log")
 
 
-def _path(scratch_folder: str, application_id: str, ending: str) -> str:
-    return os.path.join(scratch_folder, f"block-server-{application_id}.{ending}")
+def _path(launch: BlockServerLaunch, ending: str) -> str:
+    # The folder may be one that several hosts share.
+    name = f"{_prefix(launch.application_id)}{launch.host}.{ending}"
+    return os.path.join(launch.scratch_folder, name)
 
 
-def remove_own_files(application_id: str, scratch_folder: str) -> None:
-    """Remove the lock file, and the log if it says nothing. A server that runs sees that and ends.
+def _prefix(application_id: str) -> str:
+    return f"block-server-{application_id}-"
+
+
+def remove_own_files(launch: BlockServerLaunch) -> None:
+    """Remove the lock file, and the log if it says nothing.
 
     What cannot be removed stays: it is empty, or worth reading.
     """
-    log = _path(scratch_folder, application_id, "log")
+    _remove(lock_path(launch), log_path(launch))
+
+
+def _remove(lock: str, log: str) -> None:
     with contextlib.suppress(OSError):
         if os.path.getsize(log) == 0:
             os.unlink(log)
     with contextlib.suppress(OSError):
-        os.unlink(_path(scratch_folder, application_id, "lock"))
+        os.unlink(lock)
 
 
 def end_on_this_host(application_id: str, *, block_log_root: str, memory_folder: str) -> None:
@@ -178,7 +187,13 @@ def end_on_this_host(application_id: str, *, block_log_root: str, memory_folder:
     was never told, and would try to reach the tracker for as long as its lease.
     """
     ApplicationFiles(application_id, memory_folder, block_log_root).remove_memory()
-    remove_own_files(application_id, os.path.dirname(block_log_root))
+    folder, prefix = os.path.dirname(block_log_root), _prefix(application_id)
+    # A server that runs sees that its lock file is gone, and ends.
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if name.startswith(prefix) and name.endswith(".lock"):
+                lock = os.path.join(folder, name)
+                _remove(lock, f"{lock.removesuffix('.lock')}.log")
 
 
 def ensure_block_server(

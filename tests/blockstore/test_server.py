@@ -431,6 +431,14 @@ def test_there_is_one_server_however_many_receivers_start_it_at_once(host: Host)
     assert len(host.tracker.registered) == 1
 
 
+def test_hosts_that_share_a_folder_have_a_server_each(host: Host) -> None:
+    block = host.segment_block(b"in the log")
+    for name in ("here", "there"):
+        assert host.fetch(host.start(host=name), block) == b"in the log"
+        assert host.ensure(host=name) is None
+    assert {message.host for _, message in host.tracker.registered} == {"here", "there"}
+
+
 def test_blocks_are_fetched_inside_tls(tmp_path: Path) -> None:
     host = Host(tmp_path, TlsIdentity.make())
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 
 from penstock.blockstore import BlockRDD
 from penstock.receiver import Receiver
@@ -190,7 +190,7 @@ def test_a_local_spark_is_one_executor_on_loopback(sc: SparkContext) -> None:
 def test_ipv6_addresses_come_without_the_brackets_that_spark_puts_around_them(
     sc: SparkContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conf = sc.getConf().remove("spark.driver.bindAddress").set("spark.driver.host", "[fd00::1]")
+    conf = SparkConf(loadDefaults=False).set("spark.driver.host", "[fd00::1]")
     monkeypatch.setattr(sc, "getConf", lambda: conf)
     cluster = NotLocal(sc)
     assert cluster.addresses(None) == ("fd00::1", "fd00::1")
