@@ -342,6 +342,13 @@ class Settings:
         "The size of a log's segment files; they are allocated in advance. At least twice "
         "`spark.penstock.block.maxSize`.",
     )
+    wal_compression_codec: str = _setting(
+        "spark.penstock.wal.compression.codec",
+        Choice(("none", "lz4", "zstd")),
+        "zstd",
+        "How blocks are compressed in a log on HDFS. Logs on a host's disk are not: they are read "
+        "in place.",
+    )
     block_max_bytes: int = _setting(
         "spark.penstock.block.maxSize",
         Size(minimum=4 << 10, maximum=1 << 30),
@@ -443,8 +450,8 @@ class Settings:
         "spark.penstock.receiver.maxRestartDelay",
         Seconds(),
         "30s",
-        "The longest pause before a receiver that died is started again. The first restart is "
-        "immediate, then the pause grows.",
+        "The longest time from one start of a receiver to the next when it dies again and again. "
+        "The first restart is immediate, then that time grows.",
     )
     restart_reset_s: float = _setting(
         "spark.penstock.receiver.restartReset",

@@ -16,6 +16,7 @@ What must hold
 * Memory is bounded (I7): the arena has a fixed capacity, and whoever needs a slot waits until one
   is free, released, or evicted because the log has its block.
 * A block's bytes go only when the tracker says so (I4).
+* Only a log on HDFS has blocks compressed: there each byte costs more than to compress it.
 * With a key the log's copies are encrypted, and slots, which are in clear, lie in memory only. Who
   reads a slot needs no key; who reads a segment decrypts; the block server never has the key and
   sends segments as they are.
@@ -81,7 +82,7 @@ the next application's block server removes it.
 Modules: `memory` (arena and locks), `builder`, `store`, `reader`, `rdd`, `dataframe`, `server`
 (the block server), `_fetch` and `_remote` (reading from another host), `replicator`, `_peer_link`,
 `_keeping` and `_replica_logs` (copies on another host: choosing, sending, receiving, writing),
-`_leftovers`.
+`_compression`, `_leftovers`.
 """
 
 from penstock.blockstore._encryption import check_in_memory

@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from penstock.blockstore._compression import expanded
 from penstock.blockstore._direct_reads import read_range
 from penstock.blockstore._encryption import block_cipher, opened_copy
 from penstock.blockstore._lines import line_chunks, line_column, line_pieces
@@ -361,4 +362,4 @@ def _from_hdfs(
         record = memoryview(file.read(place.offset, place.length))
     finally:
         file.close()
-    return parse_block(parse_record(record, expected_sequence=sequence, cipher=cipher))
+    return parse_block(expanded(parse_record(record, expected_sequence=sequence, cipher=cipher)))

@@ -8,6 +8,7 @@ correct. With encryption it does not: slots hold records in clear, so that is an
 
 *A log on HDFS.* Nobody can read a segment there before it is closed. So a slot can be given away
 only after the segment of its block was closed, and when slots run short the open segment is.
+Blocks may be compressed there, which saves more of the network's time than it takes.
 
 *A second copy.* With a `Replicator` a block is stored when another host has it, too, or there is no
 other host; it is sent while the log takes it.
@@ -30,6 +31,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from crc32c import crc32c
 
+from penstock.blockstore._compression import BlockCompression
 from penstock.blockstore._encryption import block_cipher, check_in_memory, sealed_copy
 from penstock.blockstore._replica_logs import BLOCK_RECORD
 from penstock.blockstore.builder import HEADER_ROOM, BlockBuilder, BlockKind, SealedBlock
@@ -41,6 +43,7 @@ from penstock.wal import (
     EncryptionKey,
     LogOptions,
     LogWriter,
+    RecordPlace,
     SyncPolicy,
     WalError,
     is_on_hdfs,
@@ -72,6 +75,7 @@ class BlockStoreOptions:
         roll_age_s: Age at which a segment is closed.
         use_memory: The storage level asks for a copy in memory.
         use_disk: The storage level asks for a copy in the log.
+        compression: How blocks are compressed in a log on HDFS: ``lz4``, ``zstd``; None: not.
     """
 
     memory_dir: str = "/dev/shm"
@@ -83,6 +87,7 @@ class BlockStoreOptions:
     roll_age_s: float | None = 60.0
     use_memory: bool = True
     use_disk: bool = True
+    compression: str | None = None
 
 
 class BlockStore:
@@ -132,6 +137,8 @@ class BlockStore:
         # For a level without a disk copy the log stays empty: it holds the folder's lock.
         self._sequences = itertools.count(1)
         self._is_shared = is_on_hdfs(log_folder)
+        codec = self.options.compression if self._is_shared else None
+        self._compression = BlockCompression(codec) if codec is not None else None
         # By segment: slots whose blocks can be read nowhere else before it is closed.
         self._unclosed: dict[int, list[Slot]] = {}
         fs, path = locate(log_folder)
@@ -250,7 +257,7 @@ class BlockStore:
                 crc = crc32c(payload)
                 copying = self._replicator.begin(block.block_id, payload, crc)
         if keep_on_disk:
-            place = self._writer.append_slot(BLOCK_RECORD, slot.view, block.payload_length, crc)
+            place = self._append(slot, block.payload_length, crc)
             sequence = place.sequence
             segment = SegmentPlace(self._folder, place.segment, place.offset, place.length)
         else:
@@ -288,6 +295,17 @@ class BlockStore:
             schema=None if block.schema is None else block.schema.serialize().to_pybytes(),
             replicas=() if replica is None else (replica,),
         )
+
+    def _append(self, slot: Slot, payload_length: int, crc: int | None) -> RecordPlace:
+        """Append a block to the log; its slot gets the record's header, too."""
+        if self._compression is not None:
+            payload = slot.view[HEADER_ROOM : HEADER_ROOM + payload_length]
+            compressed = self._compression.compressed(payload)
+            if compressed is not None:
+                place = self._writer.append(BLOCK_RECORD, compressed)
+                stamp_record(slot.view, BLOCK_RECORD, payload_length, place.sequence)
+                return place
+        return self._writer.append_slot(BLOCK_RECORD, slot.view, payload_length, crc)
 
     def _close_segment(self) -> None:
         """Close the open segment on HDFS, so that its blocks can be read there."""
@@ -338,4 +356,6 @@ class BlockStore:
         if self._replicator is not None:
             self._replicator.close()
         self._writer.close()
+        if self._compression is not None:
+            self._compression.close()
         self._arena.close()

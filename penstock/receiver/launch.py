@@ -274,6 +274,7 @@ def _parts(
                 roll_age_s=settings.receiver_wal_rolling_s,
                 use_memory=use_memory,
                 use_disk=use_disk,
+                compression=_compression(settings),
             ),
             encryption=launch.encryption,
             replicator=replicator,
@@ -302,6 +303,10 @@ def _parts(
         make_generator=make_generator,
         ensure_block_server=lambda: ensure_block_server(launch),
     )
+
+
+def _compression(settings: Settings) -> str | None:
+    return None if settings.wal_compression_codec == "none" else settings.wal_compression_codec
 
 
 def _limiter(launch: ReceiverLaunch, on_error: OnError) -> RateLimiter:

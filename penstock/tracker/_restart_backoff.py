@@ -7,16 +7,18 @@ import random
 __all__ = ["BASE_DELAY_S", "RestartBackoff"]
 
 BASE_DELAY_S = 0.5
-"""The shortest pause after the first restart."""
+"""The shortest distance between two starts after the first restart."""
 
 
 class RestartBackoff:
     """The pauses before the restarts of one receiver. Used by one thread.
 
-    The first restart is immediate. Each later pause is drawn between 0.5 s and three times the
-    one before, up to the maximum: "decorrelated jitter" (M. Brooker, Exponential Backoff And
-    Jitter, AWS Architecture Blog, 2015), which about doubles the pause and keeps receivers that
-    died together from coming back together. A good run starts it all over.
+    The first restart is immediate. After that two starts are a distance apart, which is drawn
+    between 0.5 s and three times the one before, up to the maximum: "decorrelated jitter" (M.
+    Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015), which about doubles it
+    and keeps receivers that died together from coming back together. So one that fails at once
+    waits ever longer, and one that ran for longer than that and lost its executor does not wait.
+    A good run starts it all over.
     """
 
     def __init__(
@@ -25,7 +27,7 @@ class RestartBackoff:
         """Make the pauses.
 
         Args:
-            max_delay_s: The longest pause.
+            max_delay_s: The longest distance between two starts.
             reset_s: A run of this length counts as good.
             chance: Where the jitter comes from.
         """
@@ -43,4 +45,4 @@ class RestartBackoff:
             return 0.0
         high = max(BASE_DELAY_S, 3 * max(self._last_s, BASE_DELAY_S))
         self._last_s = min(self._max_delay_s, self._chance.uniform(BASE_DELAY_S, high))
-        return self._last_s
+        return max(0.0, self._last_s - ran_s)

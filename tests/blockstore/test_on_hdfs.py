@@ -66,6 +66,36 @@ def test_an_encrypted_block_is_read_from_hdfs_and_lies_there_in_no_other_form(hd
     file.close()
 
 
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_compressed_block_is_read_from_hdfs_and_from_memory(hdfs: Hdfs, encrypted: bool) -> None:
+    key, attempt = EncryptionKey.generate() if encrypted else None, uuid.uuid4().hex
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        store = BlockStore(
+            stream_id=3,
+            attempt=attempt,
+            host="here",
+            log_folder=f"{hdfs.new_folder()}/3-{attempt}",
+            host_folder=f"{memory}/3-{attempt}",
+            memory_name=f"memory-{attempt}",
+            options=replace(OPTIONS, memory_dir=memory, compression="lz4"),
+            encryption=key,
+        )
+        blocks = [[b"the same"] * 1000, [os.urandom(8000)], [b"another"] * 1000]
+        infos: list[Any] = [
+            put(store, BlockKind.BINARY, block, number) for number, block in enumerate(blocks)
+        ]
+        access = BlockAccess(encryption=key)
+        for info, block in zip(infos, blocks, strict=True):
+            with read_block(info, access) as found:
+                assert list(found.records()) == block
+        store.close()
+        for info, block in zip(infos, blocks, strict=True):
+            with read_block(without_memory(info), access) as found:
+                assert list(found.records()) == block
+        shares = [info.segment.length / info.num_bytes for info in infos]
+        assert [share < 0.5 for share in shares] == [True, False, True]
+
+
 def evicted(store: BlockStore) -> int:
     return store._arena.statistics().evicted
 

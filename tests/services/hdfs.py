@@ -30,7 +30,6 @@ _DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 
 _COMMON = {
     "dfs.permissions.enabled": "false",
-    "dfs.blocksize": "1048576",
     "dfs.namenode.fs-limits.min-block-size": "4096",
     "dfs.namenode.safemode.extension": "0",
     "dfs.namenode.redundancy.interval.seconds": "1s",
@@ -119,15 +118,23 @@ class Hdfs:
         folder: An empty folder for its configuration and its data.
         data_nodes: How many DataNodes.
         replication: Copies of each block that a client asks for by default.
+        block_size: Bytes of a block; small ones make tests meet the ends of blocks.
     """
 
-    def __init__(self, folder: Path, data_nodes: int = 1, replication: int = 1) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        data_nodes: int = 1,
+        replication: int = 1,
+        block_size: int = 1 << 20,
+    ) -> None:
         port, web_port, *others = free_ports(2 + 3 * data_nodes)
         self.address = f"hdfs://127.0.0.1:{port}"
         self._name_web = f"127.0.0.1:{web_port}"
         self._data_webs: list[str] = []
         common = {
             **_COMMON,
+            "dfs.blocksize": str(block_size),
             "fs.defaultFS": self.address,
             "hadoop.tmp.dir": str(folder / "tmp"),
             "dfs.replication": str(replication),

@@ -16,11 +16,20 @@ def test_the_first_restart_is_immediate_and_then_pauses_grow_up_to_the_maximum(
     seed: int, max_delay_s: float
 ) -> None:
     backoff = RestartBackoff(max_delay_s, 60, chance=random.Random(seed))
-    delays = [backoff.next_delay_s(1.0) for _ in range(40)]
+    delays = [backoff.next_delay_s(0.0) for _ in range(40)]
     assert delays[0] == 0
     assert all(BASE_DELAY_S <= delay <= max_delay_s for delay in delays[1:])
     for before, after in itertools.pairwise(delays[1:]):
         assert after <= max(3 * before, BASE_DELAY_S)
+
+
+def test_the_time_that_it_ran_counts_as_pause() -> None:
+    waits = [RestartBackoff(30, 60, chance=random.Random(1)) for _ in range(2)]
+    for backoff in waits:
+        backoff.next_delay_s(0.0)
+    for ran_s in (0.1, 0.4, 3.0, 20.0, 31.0):
+        whole, rest = waits[0].next_delay_s(0.0), waits[1].next_delay_s(ran_s)
+        assert rest == max(0.0, whole - ran_s)
 
 
 def test_a_good_run_starts_all_over() -> None:
