@@ -229,31 +229,3 @@ def test_a_host_that_is_cut_off_loses_nothing_and_one_that_is_lost_is_named(
         found = driver.numbers(0)
         assert found == sorted(set(found))
         assert set(range(totals[0])) - set(found) <= set(range(lost_below))
-
-
-def test_hosts_may_have_addresses_of_ipv6_only(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
-) -> None:
-    """Receivers, copies, and blocks that are read from another host, with TLS."""
-    if reason := hosts_are_impossible():
-        pytest.skip(f"platform: {reason}")
-    cluster = HostCluster(tmp_path_factory.mktemp("hosts"), hosts=2, ipv6=True)
-    settings = {"spark.penstock.tls.enabled": "true"}
-    levels = (ONE_COPY, TWO_COPIES)
-    try:
-        cluster.start(cores=3)
-        with program(cluster, tmp_path, batch_s=1, levels=levels, settings=settings) as running:
-            driver, feeders = running
-            first, second = (host_of(feeder, cluster) for feeder in feeders)
-            assert first is not second
-            driver.wait_for("read", lambda event: event["stream"] == 1 and event["copied"])
-            # With no core left there, its blocks can only be read on the other host.
-            tell(driver, f"occupy {first.address}")
-            held = [cluster.data_of(first) / tmp_path.name / name for name in OCCUPIED]
-            await_that("its cores are held", lambda: all(path.exists() for path in held))
-            driver.wait_for("read", all_were_read_on(second, first))
-            for path in held:
-                path.unlink()
-            assert_exact(driver, feeders)
-    finally:
-        cluster.stop()
