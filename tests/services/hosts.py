@@ -39,8 +39,8 @@ _MASTER = 2
 """The Master is the second address of the network; the hosts follow, the first is the driver."""
 
 
-def hosts_are_impossible() -> str | None:
-    """Return why there can be no hosts on this machine, or None."""
+def hosts_are_impossible(*, ipv6: bool = False) -> str | None:
+    """Return why there can be no hosts on this machine, or none with addresses of IPv6; or None."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if shutil.which("ip") is None:
@@ -60,6 +60,12 @@ def hosts_are_impossible() -> str | None:
             "netns",
             name,
         )
+        if ipv6 and tried.returncode == 0:
+            # It may be turned off here, or in new namespaces.
+            address = ("addr", "add", "fd50::1/64", "dev")
+            tried = _ip(*address, f"{_PREFIX}t{os.getpid()}")
+            if tried.returncode == 0:
+                tried = _ip("-n", name, *address, "eth0")
         _ip("netns", "del", name)
     return tried.stderr.strip() or "no network namespaces" if tried.returncode else None
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.services.hosts import HostCluster, hosts_are_impossible
-from tests.services.ipv6 import needs_ipv6
 from tests.system.hosts_program import OCCUPIED
 from tests.system.leftovers import await_that
 from tests.system.test_hosts import (
@@ -20,14 +19,14 @@ from tests.system.test_hosts import (
     tell,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240), needs_ipv6]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 def test_blocks_are_copied_and_read_between_hosts_that_have_ipv6_only(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
     """With TLS, whose certificate names no host."""
-    if reason := hosts_are_impossible():
+    if reason := hosts_are_impossible(ipv6=True):
         pytest.skip(f"platform: {reason}")
     cluster = HostCluster(tmp_path_factory.mktemp("hosts"), hosts=2, ipv6=True)
     settings = {"spark.penstock.tls.enabled": "true"}
