@@ -61,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "how": f"{rounds} rounds, median; {window.seconds:g} s measured after {window.warm_up_s:g}"
         f" s of warm-up; `local[{CORES}]`; everybody's log on"
     }
-    output = given.output or (_DOCS if not given.case and not given.quick else _RAW)
+    output = os.path.abspath(
+        given.output or (_DOCS if not given.case and not given.quick else _RAW)
+    )
     _write(output, cases, results, found, how)
     return 1 if results.failures else 0
 
@@ -82,12 +84,16 @@ def _write(
     has_chart = any(case.main for case in cases)
     if has_chart:
         chart.draw(picture, cases, results, found)
-    section = page.markdown(cases, results, found, how, _CHART if has_chart else None)
+    sections = {}
+    for name in {case.section: None for case in cases}:
+        chosen = [case for case in cases if case.section == name]
+        shown = _CHART if any(case.main for case in chosen) else None
+        sections[name] = page.markdown(chosen, results, found, how, shown)
     path = os.path.join(output, "benchmarks.md")
-    if not os.path.exists(path):
+    if output != _DOCS or not os.path.exists(path):
         with open(path, "w") as file:
-            file.write(f"{page.BEGIN}\n{page.END}\n")
-    page.write_page(path, section)
+            file.writelines("\n".join((*page.marks(name), "")) for name in sections)
+    page.write_page(path, sections)
     print(f"written: {os.path.relpath(path)}" + (f", {os.path.relpath(picture)}" * has_chart))
 
 

@@ -70,6 +70,7 @@ class Case:
         checks: What is to be reached; without one, the figures are only stated.
         also: Subjects that are shown with it.
         main: Whether it is one of the table's rows; else it is "also shown".
+        section: Which section of the page it is in.
     """
 
     name: str
@@ -79,3 +80,4 @@ class Case:
     checks: tuple[Check, ...] = ()
     also: tuple[str, ...] = field(default=())
     main: bool = True
+    section: str = "results"

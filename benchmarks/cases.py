@@ -22,6 +22,8 @@ MEMORY_BOUND_MIB = ARENA_MIB + 256
 """The arena, and room for an interpreter with Arrow in it."""
 
 _PROGRAMS = "benchmarks.programs."
+_SERVICES = "more results"
+"""The section of what needs more than one host, a service, or minutes for a figure."""
 
 
 def _streaming(
@@ -243,6 +245,7 @@ CASES: tuple[Case, ...] = (
             Check("share_read_of_clear", title="share when read"),
         ),
         main=False,
+        section=_SERVICES,
     ),
     Case(
         "limiter",
@@ -277,6 +280,7 @@ CASES: tuple[Case, ...] = (
             Check("most_added_per_minute", title="blocks a minute, at most"),
         ),
         main=False,
+        section=_SERVICES,
     ),
     Case(
         "tracker-day",
@@ -291,6 +295,7 @@ CASES: tuple[Case, ...] = (
             Check("allocation_us_per_block", title="the same per block, µs"),
         ),
         main=False,
+        section=_SERVICES,
     ),
     Case(
         "many",
@@ -304,6 +309,7 @@ CASES: tuple[Case, ...] = (
             Check("memory_mib", title="memory of all processes, MiB"),
         ),
         main=False,
+        section=_SERVICES,
     ),
     Case(
         "remote-read",
@@ -315,6 +321,7 @@ CASES: tuple[Case, ...] = (
             Check("share_1_mib", title="block of 1 MiB"),
         ),
         main=False,
+        section=_SERVICES,
     ),
     Case(
         "hdfs-log",
@@ -322,6 +329,7 @@ CASES: tuple[Case, ...] = (
         "hdfs-log",
         checks=(Check("of_peer", at_least=2, title="records/s, times the original's"),),
         main=False,
+        section=_SERVICES,
     ),
     Case(
         "killed-executor",
@@ -329,6 +337,7 @@ CASES: tuple[Case, ...] = (
         "killed-executor",
         checks=(Check("of_peer", at_most=0.5, title="time, share of the original's"),),
         main=False,
+        section=_SERVICES,
     ),
     Case(
         "recovery",
@@ -347,6 +356,7 @@ CASES: tuple[Case, ...] = (
             Check("1000_keys_64_mib_first_batch_s", at_most=5, title="seconds with 64 MiB"),
         ),
         main=False,
+        section=_SERVICES,
     ),
     Case(
         "rate-settle",
@@ -359,6 +369,7 @@ CASES: tuple[Case, ...] = (
             Check("utilisation", at_least=0.95, title="utilisation in the second half"),
         ),
         main=False,
+        section=_SERVICES,
     ),
     Case(
         "rate-settle-aimd",
@@ -371,6 +382,7 @@ CASES: tuple[Case, ...] = (
             Check("utilisation", at_least=0.95, title="utilisation in the second half"),
         ),
         main=False,
+        section=_SERVICES,
     ),
     Case(
         "rate-group",
@@ -381,6 +393,7 @@ CASES: tuple[Case, ...] = (
             Check("largest_used_share", at_most=1.02, title="the same, at most"),
         ),
         main=False,
+        section=_SERVICES,
     ),
     Case(
         "operations",
@@ -394,6 +407,7 @@ CASES: tuple[Case, ...] = (
             Check("empty_share", at_most=0.5, title="empty batch, share of the original's time"),
         ),
         main=False,
+        section=_SERVICES,
     ),
     Case(
         "kafka",
@@ -411,6 +425,7 @@ CASES: tuple[Case, ...] = (
             Check("receiver_of_bare_python", at_least=0.8, title="receiver, the same"),
         ),
         main=False,
+        section=_SERVICES,
     ),
     Case(
         "memory",

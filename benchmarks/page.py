@@ -17,13 +17,11 @@ __all__ = [
     "also_rows",
     "main_rows",
     "markdown",
+    "marks",
     "replace_section",
     "terminal",
     "write_page",
 ]
-
-BEGIN = "<!-- results: begin -->"
-END = "<!-- results: end -->"
 
 _NONE = "-"
 
@@ -208,11 +206,16 @@ def markdown(
     ]
     if chart is not None:
         lines += [f"![Penstock beside its peers]({chart})", ""]
-    lines += [*_table(MAIN_HEADS, main_rows(cases, results)), ""]
-    lines += [*_table(ALSO_HEADS, also_rows(cases, results)), ""]
+    for heads, rows in (
+        (MAIN_HEADS, main_rows(cases, results)),
+        (ALSO_HEADS, also_rows(cases, results)),
+    ):
+        if rows:
+            lines += [*_table(heads, rows), ""]
     lines += _backlog(cases, results)
+    names = {case.ours for case in cases}
     for name, notes in results.notes.items():
-        if notes:
+        if notes and name in names:
             lines += [f"Of `{name}`, in the last round:", ""]
             heads = _NOTE_HEADS.get(name, ("way", "MB/s"))
             lines += [*_table(heads, [(key, _note(notes[key])) for key in notes]), ""]
@@ -253,23 +256,31 @@ def _backlog(cases: Sequence[Case], results: Results) -> list[str]:
     return ["Whether the batches kept up:", "", *_table(heads, rows), ""]
 
 
-def replace_section(page: str, section: str) -> str:
+def marks(name: str) -> tuple[str, str]:
+    """Return the lines between which a section of the page stands."""
+    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+
+
+def replace_section(page: str, name: str, section: str) -> str:
     """Return the page with the section between its two marks replaced.
 
     Raises:
         ValueError: The page has not both marks, in their order.
     """
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
+    first, last = marks(name)
+    head, begin, rest = page.partition(first)
+    _, end, tail = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"the page has no section between {BEGIN} and {END}")
-    return f"{head}{BEGIN}\n\n{section}\n{END}{tail}"
+        raise ValueError(f"the page has no section between {first} and {last}")
+    return f"{head}{first}\n\n{section}\n{last}{tail}"
 
 
-def write_page(path: str, section: str) -> None:
-    """Put the section into the page's file, all of it or nothing."""
+def write_page(path: str, sections: Mapping[str, str]) -> None:
+    """Put sections, by their names, into the page's file: all or nothing."""
     with open(path, encoding="utf-8") as file:
-        page = replace_section(file.read(), section)
+        page = file.read()
+    for name, section in sections.items():
+        page = replace_section(page, name, section)
     with tempfile.NamedTemporaryFile(
         "w", dir=os.path.dirname(path), delete=False, encoding="utf-8"
     ) as new:

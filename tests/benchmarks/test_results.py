@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.cases import CASES, SUBJECTS, Case, Check
-from benchmarks.page import BEGIN, END, also_rows, main_rows, markdown, replace_section
+from benchmarks.page import also_rows, main_rows, markdown, marks, replace_section
 from benchmarks.results import Figures
 from benchmarks.rounds import Results, subjects_of
 
@@ -78,13 +78,14 @@ def test_what_stands_alone_has_its_own_table() -> None:
 
 
 def test_the_page_keeps_what_people_wrote() -> None:
-    page = f"# Title\n\n{BEGIN}\nold\n{END}\n\nThe end.\n"
+    begin, end = marks("results")
+    page = f"# Title\n\n{begin}\nold\n{end}\n\nThe end.\n"
     section = markdown([COUNT], Results(), {"CPU": "one"}, {}, "chart.png")
-    replaced = replace_section(page, section)
-    assert replaced.startswith(f"# Title\n\n{BEGIN}\n")
-    assert replaced.endswith(f"{END}\n\nThe end.\n")
+    replaced = replace_section(page, "results", section)
+    assert replaced.startswith(f"# Title\n\n{begin}\n")
+    assert replaced.endswith(f"{end}\n\nThe end.\n")
     assert "old" not in replaced
     assert "![" in replaced
-    assert replace_section(replaced, section) == replaced
+    assert replace_section(replaced, "results", section) == replaced
     with pytest.raises(ValueError, match="no section"):
-        replace_section("# Title\n", section)
+        replace_section("# Title\n", "results", section)

@@ -33,9 +33,11 @@ listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},\\
 advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_SSL://127.0.0.1:{secure}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL
-sasl.enabled.mechanisms=PLAIN
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
 listener.name.sasl_ssl.plain.sasl.jaas.config=\\
  org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config=\\
+ org.apache.kafka.common.security.scram.ScramLoginModule required;
 listener.name.sasl_ssl.ssl.keystore.type=PEM
 listener.name.sasl_ssl.ssl.keystore.location={folder}/server.pem
 log.dirs={folder}/data
@@ -56,8 +58,10 @@ log.cleaner.backoff.ms=200
 log.segment.delete.delay.ms=0
 """
 
-USER, PASSWORD = "me", "word-of-mine"
-"""Who may connect to the addresses that want TLS and SASL."""
+USER, PASSWORD = "reader", "word-of-mine"
+"""Who may connect to the addresses that want TLS and SASL, by `PLAIN` or `SCRAM-SHA-256`."""
+
+_SCRAM = f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,7 @@ class Broker(Kafka):
         cluster = node.cluster
         with open(folder / "format.log", "wb") as log:
             subprocess.run(
-                self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c"),
+                self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-S", _SCRAM, "-c"),
                 check=True,
                 timeout=START_S,
                 stdout=log,

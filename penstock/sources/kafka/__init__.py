@@ -9,7 +9,8 @@ What must hold
   `failOnDataLoss=False` a warning. Gaps that compaction and transactions leave are no loss.
 * The receiver commits an offset to the group only when all before it is durable (I1).
 * No wait for a broker is without a bound.
-* Settings of TLS and SASL are in no `repr`, no log and no event.
+* Settings of TLS and SASL are in no `repr`, no log and no event, but for the name of a mechanism
+  in the error of a log-in.
 * A Kafka client is imported when a stream is made, and not before.
 * Records are Python objects only where a program asks for these; columns are made in bulk.
 
@@ -45,8 +46,10 @@ next batch, or at the stop.
 """
 
 from penstock.sources.kafka.errors import (
+    KafkaCommitError,
     KafkaDataLossError,
     KafkaPollTimeoutError,
+    KafkaRefusedError,
     KafkaSourceError,
     KafkaUnavailableError,
     MissingAvroError,
@@ -72,6 +75,7 @@ __all__ = [
     "ConsumerStrategies",
     "ConsumerStrategy",
     "JsonFormat",
+    "KafkaCommitError",
     "KafkaDStream",
     "KafkaDataLossError",
     "KafkaParams",
@@ -79,6 +83,7 @@ __all__ = [
     "KafkaRDD",
     "KafkaReceiver",
     "KafkaRecord",
+    "KafkaRefusedError",
     "KafkaSourceError",
     "KafkaUnavailableError",
     "KafkaUtils",

@@ -8,8 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from penstock.sources.kafka.engines.seam import AskAgainError, ClientError, PartitionState
-from penstock.sources.kafka.errors import KafkaUnavailableError
+from penstock.sources.kafka.engines.seam import (
+    AskAgainError,
+    ClientError,
+    PartitionState,
+    StrangerError,
+)
+from penstock.sources.kafka.errors import KafkaCommitError, as_source_error
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import TopicPartition
 
@@ -32,6 +37,7 @@ class DriverClient:
         timeout_s: How long the first connection may take.
 
     Raises:
+        KafkaRefusedError: TLS or the log-in fails.
         KafkaUnavailableError: No broker answered within `timeout_s`.
     """
 
@@ -45,7 +51,7 @@ class DriverClient:
             )
         except ClientError as error:
             waited_s = time.monotonic() - begin_s
-            raise KafkaUnavailableError(params.servers, waited_s, str(error)) from error
+            raise as_source_error(error, params.servers, waited_s) from error
 
     def partitions(
         self, topics: Iterable[str] | None, timeout_s: float, with_leaders: bool
@@ -81,9 +87,20 @@ class DriverClient:
         """Commit offsets to the group and wait for the answer.
 
         Raises:
-            ClientError: They are not committed.
+            KafkaCommitError: They are not committed.
         """
-        self._connection.commit(offsets, timeout_s)
+        group = self._params.group_id or ""
+        try:
+            self._connection.commit(offsets, timeout_s)
+        except StrangerError as error:
+            what = (
+                f"{error}. It has members now, which are consumers that subscribed with the same "
+                "group.id, and Kafka takes commits of these only. Give the stream a group.id that "
+                "nobody else has"
+            )
+            raise KafkaCommitError(group, what) from error
+        except ClientError as error:
+            raise KafkaCommitError(group, str(error)) from error
 
     def close(self) -> None:
         """Close the connections."""
@@ -109,6 +126,7 @@ class DriverClient:
                 _log.debug("asking the brokers again after %s", error)
                 waited_s = time.monotonic() - begin_s
                 if waited_s + _PAUSE_S >= timeout_s or self._closed.wait(_PAUSE_S):
-                    raise KafkaUnavailableError(
-                        self._params.servers, waited_s, str(error)
-                    ) from error
+                    raise as_source_error(error, self._params.servers, waited_s) from error
+            except ClientError as error:
+                waited_s = time.monotonic() - begin_s
+                raise as_source_error(error, self._params.servers, waited_s) from error

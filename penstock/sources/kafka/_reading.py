@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.sources.kafka._task_consumers import TaskConsumer, lend_consumer
-from penstock.sources.kafka.engines.seam import AskAgainError, Chunk, OffsetsGoneError
+from penstock.sources.kafka.engines.seam import AskAgainError, Chunk, ClientError, OffsetsGoneError
 from penstock.sources.kafka.errors import (
     KafkaDataLossError,
     KafkaPollTimeoutError,
-    KafkaUnavailableError,
+    as_source_error,
 )
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import KafkaRecord, OffsetRange
@@ -68,6 +68,7 @@ def read_chunks(reading: Reading, wanted: OffsetRange, topic_id: str) -> Iterato
     Raises:
         KafkaDataLossError: Records of the range are gone, and that is an error.
         KafkaPollTimeoutError: Nothing came for too long.
+        KafkaRefusedError: TLS or the log-in fails, or the user may not read the topic.
         KafkaUnavailableError: No broker answered in time.
     """
     if wanted.fromOffset >= wanted.untilOffset:
@@ -77,8 +78,8 @@ def read_chunks(reading: Reading, wanted: OffsetRange, topic_id: str) -> Iterato
             reading.params, wanted.topicPartition(), topic_id, reading.capacity, reading.poll_s
         ) as consumer:
             yield from _Range(reading, wanted, consumer).chunks()
-    except AskAgainError as error:
-        raise KafkaUnavailableError(reading.params.servers, reading.poll_s, str(error)) from error
+    except ClientError as error:
+        raise as_source_error(error, reading.params.servers, reading.poll_s) from error
 
 
 class _Range:

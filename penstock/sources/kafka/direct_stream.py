@@ -122,6 +122,7 @@ class DirectKafkaInputDStream(DirectInputDStream):
         """Connect, and find where to start, unless that is known.
 
         Raises:
+            KafkaRefusedError: TLS or the log-in fails, or the user may not read a topic.
             KafkaUnavailableError: No broker answered.
             NoStartOffsetError: A partition has no offset to start from.
         """
@@ -367,4 +368,8 @@ class DirectKafkaInputDStream(DirectInputDStream):
             _log.warning("Offsets could not be committed: %s", error)
             failure = error
         for callback in callbacks:
-            callback(offsets, failure)
+            try:
+                callback(offsets, failure)
+            except Exception as error:  # noqa: BLE001  # the program's function; the log has it
+                # It must harm neither the batch that is made, nor the stop.
+                _log.warning("A callback of commitAsync raised", exc_info=error)

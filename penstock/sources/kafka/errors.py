@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from penstock.errors import PenstockError
+from penstock.sources.kafka.engines.seam import AskAgainError, ClientError, RefusedError
 
 __all__ = [
+    "KafkaCommitError",
     "KafkaDataLossError",
     "KafkaPollTimeoutError",
+    "KafkaRefusedError",
     "KafkaSourceError",
     "KafkaUnavailableError",
     "MissingAvroError",
     "MissingKafkaClientError",
     "NoStartOffsetError",
+    "as_source_error",
 ]
 
 
@@ -56,6 +60,30 @@ class KafkaUnavailableError(KafkaSourceError):
         )
         self.servers = servers
         self.waited_s = waited_s
+
+
+class KafkaRefusedError(KafkaUnavailableError):
+    """TLS or the log-in fails, or the user may not read the topic or the group.
+
+    It is told without waiting, as asking again does not mend it. The cause is what the client said.
+    """
+
+    def __init__(self, servers: str, waited_s: float, what: str) -> None:
+        KafkaSourceError.__init__(self, f"Kafka at {servers} refuses: {what}")
+        self.servers = servers
+        self.waited_s = waited_s
+
+
+class KafkaCommitError(KafkaSourceError):
+    """Offsets that were given to `commitAsync` are not committed. The cause is what was told.
+
+    Attributes:
+        group: The group.
+    """
+
+    def __init__(self, group: str, what: str) -> None:
+        super().__init__(f"offsets of the group {group!r} are not committed: {what}")
+        self.group = group
 
 
 class KafkaPollTimeoutError(KafkaSourceError):
@@ -111,3 +139,18 @@ class NoStartOffsetError(KafkaSourceError):
         )
         self.topic = topic
         self.partition = partition
+
+
+def as_source_error(error: ClientError, servers: str, waited_s: float) -> KafkaSourceError:
+    """Return what a program sees of a client's error.
+
+    Args:
+        error: The error.
+        servers: The addresses of the brokers.
+        waited_s: For how long they were asked, in seconds.
+    """
+    if isinstance(error, RefusedError):
+        return KafkaRefusedError(servers, waited_s, str(error))
+    if isinstance(error, AskAgainError):
+        return KafkaUnavailableError(servers, waited_s, str(error))
+    return KafkaSourceError(f"the client of Kafka at {servers} failed: {error}")

@@ -12,7 +12,8 @@ from penstock.sources.kafka.engines.seam import Engine
 
 __all__ = ["KafkaParams"]
 
-_SECRET_PREFIXES = ("sasl", "ssl")
+_SECRET_PREFIXES = ("sasl", "ssl", "proxy", "socks5")
+"""An address of a proxy may have a password in it."""
 _PYTHON_DESERIALIZERS: dict[str, Callable[[bytes], Any] | None] = {
     "org.apache.kafka.common.serialization.ByteArrayDeserializer": None,
     "org.apache.kafka.common.serialization.StringDeserializer": bytes.decode,

@@ -16,7 +16,13 @@ from penstock.errors import PenstockError
 from penstock.receiver import Receiver, RecordTooLargeError
 from penstock.sources.kafka._ledger import OffsetLedger
 from penstock.sources.kafka._reading import as_records
-from penstock.sources.kafka.engines.seam import AskAgainError, Chunk, ClientError, GroupMember
+from penstock.sources.kafka.engines.seam import (
+    AskAgainError,
+    Chunk,
+    ClientError,
+    GroupMember,
+    RefusedError,
+)
 from penstock.sources.kafka.formats import ValueFormat
 from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.params import KafkaParams
@@ -35,6 +41,9 @@ _CONNECT_S = 30.0
 _END_S = 3.0
 _ASK_S = 5.0
 _PAUSE_S = 0.1
+_REFUSED_S = 2.0
+"""How long the receiver waits after a refusal, so that it does not report without end."""
+
 
 _log = logging.getLogger("penstock.sources.kafka")
 
@@ -151,7 +160,7 @@ class KafkaReceiver(Receiver):
                     self.params, self.topics, self.member, self._offsets, _CONNECT_S
                 )
             except (ClientError, PenstockError) as error:
-                self.restart(f"Error connecting to Kafka at {self.params.servers}", error)
+                self.restart(f"Error connecting to Kafka at {self.params.servers}: {error}", error)
                 return
             try:
                 self._receive(member)
@@ -188,13 +197,46 @@ class KafkaReceiver(Receiver):
                 _log.info("Kafka's brokers are asked again after: %s", error)
                 time.sleep(_PAUSE_S)
                 continue
+            except RefusedError as error:
+                # The client goes on trying, and other brokers may still answer.
+                self.reportError(f"Kafka at {self.params.servers} refuses: {error}", error)
+                time.sleep(_REFUSED_S)
+                continue
             for partition, chunk in polled:
+                self._tell_loss(member, partition, chunk)
                 self._store_all(partition, chunk)
                 if self.isStopped():
                     return
             if time.monotonic() >= next_commit_s:
                 self._commit(member)
                 next_commit_s = time.monotonic() + _COMMIT_EVERY_S
+
+    def _tell_loss(self, member: GroupMember, partition: TopicPartition, chunk: Chunk) -> None:
+        """Report records that should come next and are gone: the client passes them over."""
+        expected = self._offsets.stored(partition)
+        if expected is None or chunk.start == expected:
+            return
+        place = f"{partition.topic} {partition.partition}"
+        if chunk.start < expected:
+            _log.warning(
+                "Records of %s come from %d on, after those up to %d: they come again, or the "
+                "partition was made anew",
+                place,
+                chunk.start,
+                expected,
+            )
+            return
+        try:
+            first = member.first_offset(partition, _ASK_S)
+        except ClientError as error:
+            _log.warning("Whether %s still has offset %d is not known: %s", place, expected, error)
+            return
+        # Otherwise compaction or transactions left the gap.
+        if first > expected:
+            self.reportError(
+                f"Records of {place} from offset {expected} on are lost: the first that is there "
+                f"is {first}; by auto.offset.reset it goes on at {chunk.start}"
+            )
 
     def _store_all(self, partition: TopicPartition, chunk: Chunk) -> None:
         """Store records with the position after them; halve what does not fit into a block."""

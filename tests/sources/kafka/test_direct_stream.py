@@ -13,6 +13,7 @@ from kafka.admin import NewPartitions
 
 from penstock.sources.kafka import (
     ConsumerStrategies,
+    KafkaCommitError,
     KafkaDataLossError,
     KafkaUnavailableError,
     KafkaUtils,
@@ -125,6 +126,46 @@ def test_offsets_are_committed_with_the_next_batch(sc: Any, broker: Kafka) -> No
         assert told == [({(topic, 0): 5}, None)]
         assert consumer.committed(TopicPartition(topic, 0)) == 5
     consumer.close()
+
+
+def test_a_commit_to_a_group_with_members_is_refused_and_says_so(
+    sc: Any, broker: Kafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = broker.create_topic()
+    broker.send(topic, 0, numbers(0, 5))
+    group = f"g-{topic}"
+    member = KafkaConsumer(topic, bootstrap_servers=broker.address, group_id=group)
+    _wait(lambda: member.poll(500) is not None and member.assignment())
+    told: list[Any] = []
+    with batches(sc) as run:
+        direct = Direct(run, subscribe(broker, topic, **{"group.id": group}))
+        run.run(1)
+        direct.stream.commitAsync(direct.ranges[0], lambda *outcome: told.append(outcome))
+        run.run(1)
+        ((offsets, error),) = told
+        assert offsets == {(topic, 0): 5}
+        assert isinstance(error, KafkaCommitError)
+        assert error.group == group
+        assert "has members" in str(error)
+        assert str(error) in caplog.text
+        member.close(autocommit=False)
+        direct.stream.commitAsync(direct.ranges[0], lambda *outcome: told.append(outcome))
+        run.run(1)
+    assert told[1:] == [({(topic, 0): 5}, None)]
+
+
+def test_a_callback_that_raises_harms_no_batch(sc: Any, started: Kafka) -> None:
+    topic = started.create_topic()
+    started.send(topic, 0, numbers(0, 5))
+    told: list[Any] = []
+    with batches(sc) as run:
+        direct = Direct(run, subscribe(started, topic, **{"group.id": f"g-{topic}"}))
+        run.run(1)
+        direct.stream.commitAsync(direct.ranges[0], lambda *outcome: 1 // 0)
+        direct.stream.commitAsync(direct.ranges[0], lambda *outcome: told.append(outcome))
+        run.run(1)
+    assert told == [({(topic, 0): 5}, None)]
+    assert direct.values() == list(range(5))
 
 
 def test_limits_hold_and_nothing_is_lost_by_them(sc: Any, broker: Kafka) -> None:

@@ -1,9 +1,8 @@
-"""Brokers and drivers that die, and connections that must be earned; counts are exact."""
+"""Brokers and drivers that die, large messages, poison; counts are exact."""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -15,16 +14,15 @@ from typing import Any
 
 import pytest
 
-from penstock.sources.kafka import ConsumerStrategies, KafkaReceiver, KafkaUnavailableError
+from penstock.sources.kafka import ConsumerStrategies, KafkaReceiver
 from penstock.sources.kafka.engines import ENGINES
 from penstock.wire.messages import ReportError, StopReceiver
 from tests.receiver.conftest import run, shared, tracker
 from tests.receiver.running import Running, Tracker
-from tests.services.kafka import PASSWORD, USER, Broker, Kafka
+from tests.services.kafka import Broker, Kafka
 from tests.sources.kafka.cluster import Cluster, cluster
 from tests.sources.kafka.running import Direct, numbers, params, subscribe
 from tests.streaming.batches import batches
-from tests.system.running import settings
 
 __all__ = ["run", "shared", "tracker"]
 
@@ -131,37 +129,6 @@ def test_a_message_of_ten_megabytes_is_read_among_small_ones(sc: Any, broker: Ka
         )
         program.run(1)
     assert found == [(b"1", 1), (b"x", 10 << 20), (b"2", 1)]
-
-
-def test_tls_and_sasl_are_handed_to_the_client_and_a_wrong_password_is_told_without_it(
-    sc: Any, mortal: Broker, caplog: pytest.LogCaptureFixture
-) -> None:
-    topic = mortal.create_topic()
-    mortal.send(topic, 0, numbers(0, 10))
-    caplog.set_level(logging.DEBUG)
-    secure = {
-        "bootstrap.servers": mortal.secure_address,
-        "security.protocol": "SASL_SSL",
-        "ssl.ca.location": str(mortal.certificate),
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": USER,
-    }
-    with batches(sc) as program:
-        strategy = subscribe(mortal, topic, **secure, **{"sasl.password": PASSWORD})
-        direct = Direct(program, strategy)
-        program.run(1)
-    assert direct.values() == list(range(10))
-    timeout = {"spark.penstock.kafka.brokerTimeout": "3s"}
-    with settings(sc, timeout), batches(sc) as program:
-        wrong = {"sasl.password": "another-of-mine"}
-        Direct(program, subscribe(mortal, topic, **secure, **wrong))
-        with pytest.raises(KafkaUnavailableError, match="security settings") as raised:
-            program.start()
-    told = f"{caplog.text} {raised.value!r} {raised.value.__cause__!r}"
-    assert "of-mine" not in told
-    if mortal.engine == "confluent-kafka":
-        # The other one does not say more than that there is no answer.
-        assert "Authentication failed" in str(raised.value)
 
 
 def test_a_record_whose_function_raises_is_dropped_and_told(

@@ -159,9 +159,30 @@ def test_a_broker_that_is_away_at_the_start_is_told_and_tried_again(
     running = run(away)
     tracker.wait_for_count(DeregisterReceiver, 2)
     told = tracker.of(DeregisterReceiver)[0].message
-    assert told.endswith("Error connecting to Kafka at 127.0.0.1:1")
+    assert "Error connecting to Kafka at 127.0.0.1:1: " in told
     tracker.send(StopReceiver())
     assert running.join() is None
+
+
+def test_records_that_are_gone_before_a_receiver_is_back_are_told(
+    run: Run, tracker: Tracker, broker: Kafka
+) -> None:
+    topic = broker.create_topic()
+    broker.send(topic, 0, numbers(0, 10))
+    one = receiver(broker, topic)
+    running = run(one)
+    tracker.wait_for_records(10)
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    broker.send(topic, 0, numbers(10, 20))
+    with broker.admin() as admin:
+        admin.delete_records({TopicPartition(topic, 0): 15})
+    run(one)
+    found = tracker.wait_for_records(15)
+    assert [int(value) for value in found] == [*range(10), *range(15, 20)]
+    (report,) = tracker.of(ReportError)
+    assert f"Records of {topic} 0 from offset 10 on are lost" in report.message
+    assert "the first that is there is 15" in report.message
 
 
 def test_a_receiver_that_is_killed_stores_each_record_once(

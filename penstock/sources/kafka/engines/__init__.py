@@ -13,8 +13,9 @@ Layout
 ------
 
 ===============  =================================================================================
-`seam`           what a client must be able to do, and the two errors that it tells by
-`kafka_python`   kafka-python: needs nothing but Python
+`seam`           what a client must be able to do, and the errors that it tells by
+`kafka_python`   kafka-python: needs nothing but Python; how it is set up is in
+                 `_kafka_python_client`
 `confluent`      confluent-kafka: librdkafka, some four times as fast; its parts are in
                  `_confluent_client`, `_confluent_chunk`, `_confluent_driver`, `_confluent_member`
 ===============  =================================================================================

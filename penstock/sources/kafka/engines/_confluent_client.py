@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock.sources.kafka.engines.seam import AskAgainError, ClientError, OffsetsGoneError
+from penstock.sources.kafka.engines.seam import (
+    AskAgainError,
+    ClientError,
+    OffsetsGoneError,
+    RefusedError,
+    StrangerError,
+)
 from penstock.sources.kafka.records import TopicPartition
 
 if TYPE_CHECKING:
     from penstock.sources.kafka.params import KafkaParams
 
 __all__ = [
+    "Failures",
+    "Refusals",
     "as_ours",
+    "bounds_of",
     "client_log",
     "consumer",
+    "masked",
     "ours",
     "plain",
     "settings",
@@ -53,10 +63,16 @@ _LATER = {
     KafkaError._NO_OFFSET,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.REBALANCE_IN_PROGRESS,
-    KafkaError.ILLEGAL_GENERATION,
-    KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.FENCED_INSTANCE_ID,
 }
+_REFUSED = {
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
+_STRANGER = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION}
 _GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 client_log = logging.getLogger("penstock.sources.kafka.librdkafka")
@@ -67,6 +83,10 @@ def as_ours(error: Any) -> ClientError:
     told = f"{error.name()}: {error.str()}"
     if error.code() in _GONE:
         return OffsetsGoneError(told)
+    if error.code() in _REFUSED:
+        return RefusedError(told)
+    if error.code() in _STRANGER:
+        return StrangerError(told)
     if error.code() in _LATER or error.retriable():
         return AskAgainError(told)
     return ClientError(told)
@@ -80,6 +100,73 @@ def told_by_ours() -> Iterator[None]:
         raise as_ours(error.args[0]) from error
 
 
+class Failures:
+    """Errors that came among records: they are raised when the records are dealt with.
+
+    A client tells of each once, and may never read the partition again.
+    """
+
+    def __init__(self) -> None:
+        self._worst: ClientError | None = None
+
+    def take(self, told: Iterable[Any]) -> None:
+        """Keep the first that is final, or else the first."""
+        for each in map(as_ours, told):
+            is_worse = isinstance(self._worst, AskAgainError) and not isinstance(
+                each, AskAgainError
+            )
+            if self._worst is None or is_worse:
+                self._worst = each
+
+    def check(self) -> None:
+        """Raise what was kept, once.
+
+        Raises:
+            ClientError: There was one.
+        """
+        error, self._worst = self._worst, None
+        if error is not None:
+            raise error
+
+
+class Refusals:
+    """What brokers refused of a client's log-in or TLS: it tries for ever, and only its log tells.
+
+    Args:
+        params: The client's settings.
+
+    Attributes:
+        told: What the client told last of any error, or "".
+    """
+
+    def __init__(self, params: KafkaParams) -> None:
+        self.told = ""
+        self._params = params
+        self._last: Any = None
+
+    def __call__(self, error: Any) -> None:
+        """Take an error that the client tells of."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.told:
+            self.told = error.str()
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+            self._last = error
+
+    def check(self) -> None:
+        """Raise the last one, once.
+
+        Raises:
+            RefusedError: TLS or the log-in failed.
+        """
+        error, self._last = self._last, None
+        if error is None:
+            return
+        if error.code() == KafkaError._SSL:
+            raise RefusedError.of_tls(error.str())
+        values = self._params.values
+        mechanism = values.get("sasl.mechanism") or values.get("sasl.mechanisms") or "GSSAPI"
+        raise RefusedError.of_log_in(mechanism, error.str())
+
+
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings as the client takes them: secrets as plain text."""
     return {
@@ -88,15 +175,45 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def masked(error: KafkaException, values: Mapping[str, Any]) -> str:
+    """Return what the client tells of a setting that it refuses, without secrets."""
+    told = str(error.args[0].str())
+    for name, value in values.items():
+        if name.startswith(("sasl.", "ssl.")) and isinstance(value, str) and value:
+            told = told.replace(str.__str__(value), "***")
+    return f"confluent-kafka refuses a setting: {told}"
+
+
 def settings(params: KafkaParams, own: Mapping[str, Any]) -> dict[str, Any]:
     return {"bootstrap.servers": params.servers, **plain(params.values), **own}
 
 
 def consumer(params: KafkaParams, own: Mapping[str, Any]) -> Any:
-    """Return a consumer that commits nothing by itself."""
+    """Return a consumer that commits nothing by itself.
+
+    Raises:
+        RefusedError: A setting is refused here, such as a file that only the driver's host has.
+    """
     fixed = {"enable.auto.commit": False, "enable.auto.offset.store": False, **own}
     given = {**_DEFAULTS, **settings(params, fixed)}
-    return confluent_kafka.Consumer(given, logger=client_log)
+    try:
+        return confluent_kafka.Consumer(given, logger=client_log)
+    except KafkaException as error:
+        raise RefusedError(masked(error, params.values)) from None
+
+
+def bounds_of(client: Any, partition: TopicPartition, timeout_s: float) -> tuple[int, int]:
+    """Return the first offset of a partition and the one after its last.
+
+    Raises:
+        AskAgainError: There is no answer in time.
+    """
+    mine = confluent_kafka.TopicPartition(*partition)
+    with told_by_ours():
+        found = client.get_watermark_offsets(mine, timeout=timeout_s)
+    if found is None or found[0] < 0 or found[1] < 0:
+        raise AskAgainError("no answer in time")
+    return int(found[0]), int(found[1])
 
 
 def ours(partition: Any) -> TopicPartition:

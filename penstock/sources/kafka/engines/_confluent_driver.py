@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import confluent_kafka
 from confluent_kafka import (
@@ -18,6 +18,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from penstock.sources.kafka.engines._confluent_client import (
+    Refusals,
     as_ours,
     client_log,
     ours,
@@ -59,8 +60,8 @@ class ConfluentDriver(DriverConnection):
             for name, value in settings(params, {}).items()
             if name.startswith(_FOR_ADMIN)
         }
-        self._refusal: Any = None
-        self._admin = AdminClient({**given, "error_cb": self._on_error}, logger=client_log)
+        self._refusals = Refusals(params)
+        self._admin = AdminClient({**given, "error_cb": self._refusals}, logger=client_log)
         level = params.values.get("isolation.level", "read_uncommitted")
         self._isolation = (
             IsolationLevel.READ_COMMITTED
@@ -75,20 +76,20 @@ class ConfluentDriver(DriverConnection):
                 self._topics(min(left_s, _SLICE_S))
                 return
             except AskAgainError as error:
-                if self._refusal is not None:
-                    raise as_ours(self._refusal) from error
                 if is_closed() or time.monotonic() >= end_s:
-                    raise
-
-    def _on_error(self, error: Any) -> None:
-        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
-            self._refusal = error
+                    told = [str(error), self._refusals.told]
+                    raise AskAgainError("; ".join(filter(None, told))) from error
 
     def _topics(self, timeout_s: float) -> list[str]:
         """Ask for all that the cluster has; the client then knows who leads and who controls."""
-        self._admin.poll(0)
-        with told_by_ours():
-            return list(self._admin.list_topics(timeout=timeout_s).topics)
+        try:
+            with told_by_ours():
+                return list(self._admin.list_topics(timeout=timeout_s).topics)
+        except AskAgainError:
+            # Its callback is called now.
+            self._admin.poll(0)
+            self._refusals.check()
+            raise
 
     @contextmanager
     def _asking(self, timeout_s: float) -> Iterator[float]:

@@ -18,7 +18,10 @@ from penstock.sources.kafka.engines._confluent_chunk import (
     topic_of,
 )
 from penstock.sources.kafka.engines._confluent_client import (
+    Failures,
+    Refusals,
     as_ours,
+    bounds_of,
     consumer,
     ours,
     told_by_ours,
@@ -49,12 +52,15 @@ class ConfluentMember(GroupMember):
         offsets: OffsetsOfMember,
     ) -> None:
         start = "error" if params.start == "none" else params.start
+        self._refusals = Refusals(params)
+        self._failures = Failures()
         self._client = consumer(
             params,
             {
                 "group.id": params.group_id,
                 "group.instance.id": instance,
                 "auto.offset.reset": start,
+                "error_cb": self._refusals,
             },
         )
         self._topics = tuple(topics)
@@ -73,17 +79,18 @@ class ConfluentMember(GroupMember):
 
     def poll(self, wait_s: float) -> Iterable[tuple[TopicPartition, Chunk]]:
         self._moved.clear()
+        self._refusals.check()
+        self._failures.check()
         with told_by_ours():
             # Two steps: many at once would wait until there are many.
             found = self._client.consume(1, wait_s)
             if found:
                 found += self._client.consume(_MOST, 0)
         if any(map(error_of, found)):
-            failures = [each.error() for each in found if each.error() is not None]
+            self._failures.take(each.error() for each in found if each.error() is not None)
             found = [each for each in found if each.error() is None]
             if not found:
-                raise as_ours(failures[0])
-            _log.info("Kafka's client told: %s", failures[0].str())
+                self._failures.check()
         chunks = []
         for _, run in groupby(found, partition_of):
             same = list(run)
@@ -106,6 +113,9 @@ class ConfluentMember(GroupMember):
             first = offset_of(found[0]) if stored is None else stored
             with told_by_ours():
                 self._client.seek(confluent_kafka.TopicPartition(*partition, first))
+
+    def first_offset(self, partition: TopicPartition, timeout_s: float) -> int:
+        return bounds_of(self._client, partition, timeout_s)[0]
 
     def assignment(self) -> set[TopicPartition]:
         return set(self._owned)

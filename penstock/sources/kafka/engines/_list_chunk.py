@@ -35,6 +35,10 @@ class ListChunk(Chunk):
         return len(self._found)
 
     @property
+    def start(self) -> int:
+        return self._offset(self._found[0])
+
+    @property
     def end(self) -> int:
         return self._offset(self._found[-1]) + 1
 

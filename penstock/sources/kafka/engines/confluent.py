@@ -10,15 +10,16 @@ from confluent_kafka import KafkaError, KafkaException
 
 from penstock.sources.kafka.engines._confluent_chunk import MessageChunk, error_of
 from penstock.sources.kafka.engines._confluent_client import (
-    as_ours,
+    Failures,
+    bounds_of,
     consumer,
+    masked,
     plain,
     told_by_ours,
 )
 from penstock.sources.kafka.engines._confluent_driver import ConfluentDriver
 from penstock.sources.kafka.engines._confluent_member import ConfluentMember
 from penstock.sources.kafka.engines.seam import (
-    AskAgainError,
     Chunk,
     DriverConnection,
     Engine,
@@ -63,37 +64,36 @@ class _RangeConsumer(RangeConsumer):
             },
         )
         self._partition = partition
+        self._failures = Failures()
 
     def seek(self, offset: int) -> None:
+        self._failures = Failures()
         with told_by_ours():
             self._client.assign([confluent_kafka.TopicPartition(*self._partition, offset)])
 
     def poll(self, wait_s: float, most: int) -> tuple[Chunk | None, int | None]:
+        self._failures.check()
         with told_by_ours():
             found = self._client.consume(most, wait_s)
         position: int | None = None
         if any(map(error_of, found)):
-            failures = [each for each in found if each.error() is not None]
+            others = [each for each in found if each.error() is not None]
             found = [each for each in found if each.error() is None]
-            for each in failures:
-                error = each.error()
-                if error.code() == KafkaError._PARTITION_EOF:
+            for each in others:
+                if each.error().code() == KafkaError._PARTITION_EOF:
                     # It comes once for each end, also when markers are all that was there.
                     position = each.offset()
-                elif not found:
-                    raise as_ours(error)
+                else:
+                    self._failures.take([each.error()])
+            if not found:
+                self._failures.check()
         if found:
             chunk = MessageChunk(found)
             return chunk, max(chunk.end, position or 0)
         return None, position
 
     def bounds(self, timeout_s: float) -> tuple[int, int]:
-        mine = confluent_kafka.TopicPartition(*self._partition)
-        with told_by_ours():
-            found = self._client.get_watermark_offsets(mine, timeout=timeout_s)
-        if found is None or found[0] < 0 or found[1] < 0:
-            raise AskAgainError("no answer in time")
-        return found[0], found[1]
+        return bounds_of(self._client, self._partition, timeout_s)
 
     def close(self) -> None:
         self._client.close()
@@ -118,11 +118,7 @@ class Confluent(Engine):
             # Without an address it connects to nothing.
             confluent_kafka.Consumer({**plain(values), "group.id": "penstock"}).close()
         except KafkaException as error:
-            told = error.args[0].str()
-            for name, value in values.items():
-                if name.startswith(("sasl.", "ssl.")) and isinstance(value, str) and value:
-                    told = told.replace(str.__str__(value), "***")
-            raise ValueError(f"confluent-kafka refuses a setting: {told}") from None
+            raise ValueError(masked(error, values)) from None
         except (TypeError, ValueError) as error:
             raise ValueError("confluent-kafka refuses the type of a setting") from error
 

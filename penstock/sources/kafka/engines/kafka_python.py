@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
@@ -16,15 +15,13 @@ from kafka import errors
 from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
 
 from penstock.sources.kafka.columns import arrays
+from penstock.sources.kafka.engines._kafka_python_client import admin, consumer, told_by_ours
 from penstock.sources.kafka.engines._list_chunk import ListChunk
 from penstock.sources.kafka.engines.seam import (
-    AskAgainError,
     Chunk,
-    ClientError,
     DriverConnection,
     Engine,
     GroupMember,
-    OffsetsGoneError,
     OffsetsOfMember,
     PartitionState,
     RangeConsumer,
@@ -38,18 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ENGINE"]
 
-_ADMIN_REQUEST_MS = 5000
 _POSITION_MS = 50
 _ASK_MS = 5000
-_DEFAULTS = {
-    # Its default lets a client stay away for half a minute after a broker is back.
-    "reconnect_backoff_max_ms": 1000,
-}
-_FETCH_DEFAULTS = {
-    # The client's own defaults, 500 records and 1 MiB, read at a third of this speed.
-    "max_poll_records": 20_000,
-    "max_partition_fetch_bytes": 4 << 20,
-}
 # What librdkafka and Kafka itself call the same things.
 _OTHER_NAMES = {
     "sasl_username": "sasl_plain_username",
@@ -59,7 +46,6 @@ _OTHER_NAMES = {
     "ssl_certificate_location": "ssl_certfile",
     "ssl_key_location": "ssl_keyfile",
     "ssl_key_password": "ssl_password",
-    "group_instance_id": "group_instance_id",
 }
 
 _log = logging.getLogger("penstock.sources.kafka")
@@ -68,35 +54,6 @@ _log = logging.getLogger("penstock.sources.kafka")
 _our_fields = itemgetter(0, 1, 3, 4, 5, 6, 7, 8)
 _make = partial(tuple.__new__, KafkaRecord)
 _value = attrgetter("value")
-
-
-class _NoPasswords(logging.Filter):
-    """Drops what the client logs of its log-in: at the level DEBUG it writes out what it sends."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        told = record.getMessage()
-        return "auth_bytes" not in told and not (record.name.endswith("parser") and "Send" in told)
-
-
-for _name in ("kafka.protocol.parser", "kafka.net.connection"):
-    logging.getLogger(_name).addFilter(_NoPasswords())
-
-
-@contextmanager
-def _told_by_ours() -> Iterator[None]:
-    try:
-        yield
-    except (errors.OffsetOutOfRangeError, errors.LogTruncationError) as error:
-        raise OffsetsGoneError(str(error)) from error
-    except (
-        errors.RetriableError,
-        errors.KafkaTimeoutError,
-        errors.CommitFailedError,
-        errors.RebalanceInProgressError,
-    ) as error:
-        raise AskAgainError(str(error) or type(error).__name__) from error
-    except errors.KafkaError as error:
-        raise ClientError(f"{type(error).__name__}: {error}") from error
 
 
 class _Chunk(ListChunk):
@@ -133,7 +90,7 @@ class _RangeConsumer(RangeConsumer):
         self._client.seek(self._partition, offset)
 
     def poll(self, wait_s: float, most: int) -> tuple[Chunk | None, int | None]:
-        with _told_by_ours():
+        with told_by_ours():
             polled = self._client.poll(round(wait_s * 1000), max_records=most)
             found = polled.get(self._partition)
             position = self._client.position(self._partition, timeout_ms=_POSITION_MS)
@@ -141,7 +98,7 @@ class _RangeConsumer(RangeConsumer):
 
     def bounds(self, timeout_s: float) -> tuple[int, int]:
         mine, timeout_ms = self._partition, timeout_s * 1000
-        with _told_by_ours():
+        with told_by_ours():
             first = self._client.beginning_offsets([mine], timeout_ms)[mine]
             return first, self._client.end_offsets([mine], timeout_ms)[mine]
 
@@ -152,10 +109,10 @@ class _RangeConsumer(RangeConsumer):
 class _DriverConnection(DriverConnection):
     def __init__(self, params: KafkaParams, timeout_s: float) -> None:
         bootstrap_ms = max(1, round(timeout_s * 1000))
-        with _told_by_ours():
-            self._admin = _admin(params, bootstrap_timeout_ms=bootstrap_ms)
+        with told_by_ours():
+            self._admin = admin(params, bootstrap_timeout_ms=bootstrap_ms)
             try:
-                self._consumer = _consumer(
+                self._consumer = consumer(
                     params, group_id=params.group_id, bootstrap_timeout_ms=bootstrap_ms
                 )
             except BaseException:
@@ -165,7 +122,7 @@ class _DriverConnection(DriverConnection):
     def partitions(
         self, topics: Sequence[str] | None, timeout_s: float, with_leaders: bool
     ) -> dict[TopicPartition, PartitionState]:
-        with _told_by_ours():
+        with told_by_ours():
             described = self._admin.describe_topics(None if topics is None else list(topics))
             cluster = self._admin.describe_cluster() if with_leaders else {"brokers": ()}
             brokers = {each["broker_id"]: each["host"] for each in cluster["brokers"]}
@@ -185,7 +142,7 @@ class _DriverConnection(DriverConnection):
         self, partitions: Sequence[TopicPartition], timeout_s: float, latest: bool
     ) -> dict[TopicPartition, int]:
         ask = self._consumer.end_offsets if latest else self._consumer.beginning_offsets
-        with _told_by_ours():
+        with told_by_ours():
             wanted = [kafka.TopicPartition(*each) for each in partitions]
             found = ask(wanted, timeout_ms=timeout_s * 1000)
         return {TopicPartition(*each): offset for each, offset in found.items()}
@@ -194,7 +151,7 @@ class _DriverConnection(DriverConnection):
         self, partitions: Sequence[TopicPartition], timeout_s: float
     ) -> dict[TopicPartition, int]:
         found = {}
-        with _told_by_ours():
+        with told_by_ours():
             for each in partitions:
                 mine = kafka.TopicPartition(*each)
                 offset = self._consumer.committed(mine, timeout_ms=timeout_s * 1000)
@@ -205,7 +162,7 @@ class _DriverConnection(DriverConnection):
     def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
         # The client's own asynchronous commit would tell of its outcome at a poll of the
         # consumer, which never comes here.
-        with _told_by_ours():
+        with told_by_ours():
             self._consumer.commit(_as_commit(offsets), timeout_ms=timeout_s * 1000)
 
     def close(self) -> None:
@@ -221,21 +178,26 @@ class _Member(GroupMember):
         client.subscribe(list(topics), listener=_Listener(client, offsets, self._unchecked))
 
     def poll(self, wait_s: float) -> Iterable[tuple[TopicPartition, Chunk]]:
-        with _told_by_ours():
+        with told_by_ours():
             self._check_offsets()
             self._end_half_joined()
             polled = self._client.poll(round(wait_s * 1000))
         return [(TopicPartition(*each), _Chunk(found)) for each, found in polled.items()]
 
+    def first_offset(self, partition: TopicPartition, timeout_s: float) -> int:
+        mine = kafka.TopicPartition(*partition)
+        with told_by_ours():
+            return int(self._client.beginning_offsets([mine], timeout_s * 1000)[mine])
+
     def assignment(self) -> set[TopicPartition]:
         return {TopicPartition(*each) for each in self._client.assignment()}
 
     def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
-        with _told_by_ours():
+        with told_by_ours():
             self._client.commit(_as_commit(offsets), timeout_ms=timeout_s * 1000)
 
     def close(self) -> None:
-        with _told_by_ours():
+        with told_by_ours():
             self._client.close(autocommit=False, timeout_ms=1000)
 
     def _end_half_joined(self) -> None:
@@ -326,8 +288,8 @@ class KafkaPython(Engine):
     def range_consumer(
         self, params: KafkaParams, partition: TopicPartition, timeout_s: float
     ) -> RangeConsumer:
-        with _told_by_ours():
-            client = _consumer(params, bootstrap_timeout_ms=max(1, round(timeout_s * 1000)))
+        with told_by_ours():
+            client = consumer(params, bootstrap_timeout_ms=max(1, round(timeout_s * 1000)))
         client.assign([kafka.TopicPartition(*partition)])
         return _RangeConsumer(client, partition)
 
@@ -344,8 +306,8 @@ class KafkaPython(Engine):
         offsets: OffsetsOfMember,
         timeout_s: float,
     ) -> GroupMember:
-        with _told_by_ours():
-            client = _consumer(
+        with told_by_ours():
+            client = consumer(
                 params,
                 group_id=params.group_id,
                 auto_offset_reset=params.start,
@@ -356,22 +318,6 @@ class KafkaPython(Engine):
 
 
 ENGINE = KafkaPython()
-
-
-def _consumer(params: KafkaParams, **settings: Any) -> Any:
-    """Return a consumer that commits nothing and resets nothing by itself."""
-    fixed = {"enable_auto_commit": False, "auto_offset_reset": "none", "group_id": None}
-    defaults = {**_DEFAULTS, **_FETCH_DEFAULTS, "metrics_enabled": False}
-    given = {"bootstrap_servers": params.servers, **params.values}
-    return kafka.KafkaConsumer(**{**defaults, **given, **fixed, **settings})
-
-
-def _admin(params: KafkaParams, **settings: Any) -> Any:
-    """Return a client for metadata, with those of the settings that it has."""
-    client = kafka.KafkaAdminClient
-    given = {"bootstrap_servers": params.servers, **params.values}
-    shared = {name: value for name, value in given.items() if name in client.DEFAULT_CONFIG}
-    return client(**{**_DEFAULTS, "request_timeout_ms": _ADMIN_REQUEST_MS, **shared, **settings})
 
 
 def _as_commit(offsets: Mapping[TopicPartition, int]) -> dict[Any, Any]:

@@ -25,6 +25,8 @@ __all__ = [
     "OffsetsOfMember",
     "PartitionState",
     "RangeConsumer",
+    "RefusedError",
+    "StrangerError",
 ]
 
 
@@ -38,6 +40,43 @@ class AskAgainError(ClientError):
 
 class OffsetsGoneError(ClientError):
     """The partition does not have the offset that should come next."""
+
+
+class RefusedError(ClientError):
+    """TLS or the log-in fails, or the user may not do what is asked.
+
+    At the first connection the text names the broker, and the settings to look at.
+    """
+
+    @classmethod
+    def of_log_in(cls, mechanism: str, told: str) -> RefusedError:
+        """Return the error of a log-in.
+
+        Args:
+            mechanism: That of SASL.
+            told: What was told of it, with the broker's address.
+        """
+        return cls(
+            f"the log-in by {mechanism} failed: {told}; check sasl.mechanism, sasl.username and "
+            "sasl.password (of kafka-python: sasl_mechanism, sasl_plain_username, "
+            "sasl_plain_password)"
+        )
+
+    @classmethod
+    def of_tls(cls, told: str) -> RefusedError:
+        """Return the error of a connection whose TLS fails.
+
+        Args:
+            told: What was told of it, with the broker's address.
+        """
+        return cls(
+            f"TLS failed: {told}; check ssl.ca.location (of kafka-python: ssl_cafile) and the "
+            "settings of the client's own certificate"
+        )
+
+
+class StrangerError(AskAgainError):
+    """The group has members, and who commits is not, or not any more, one of them."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +96,11 @@ class Chunk(Protocol):
     """Records of one partition in their order, in the form that the client has them in."""
 
     def __len__(self) -> int: ...
+
+    @property
+    def start(self) -> int:
+        """The offset of the first record."""
+        ...
 
     @property
     def end(self) -> int:
@@ -142,7 +186,11 @@ class DriverConnection(ABC):
 
     @abstractmethod
     def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
-        """Commit offsets to the group and wait for the answer."""
+        """Commit offsets to the group, as nobody's member, and wait for the answer.
+
+        Raises:
+            StrangerError: The group has members; the broker takes commits of these only.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -191,7 +239,16 @@ class GroupMember(ABC):
 
         Raises:
             AskAgainError: A broker does not answer as it should, for now.
+            RefusedError: A broker refuses; the member goes on trying.
             ClientError: It never will.
+        """
+
+    @abstractmethod
+    def first_offset(self, partition: TopicPartition, timeout_s: float) -> int:
+        """Return the first offset that a partition still has.
+
+        Raises:
+            AskAgainError: There is no answer in time.
         """
 
     @abstractmethod
@@ -248,6 +305,7 @@ class Engine(ABC):
 
         Raises:
             AskAgainError: No broker answered in time.
+            RefusedError: TLS or the log-in fails.
         """
 
     @abstractmethod
@@ -258,6 +316,7 @@ class Engine(ABC):
 
         Raises:
             AskAgainError: No broker answered in time.
+            RefusedError: TLS or the log-in fails; told without waiting for the time to pass.
         """
 
     @abstractmethod
@@ -280,4 +339,5 @@ class Engine(ABC):
 
         Raises:
             AskAgainError: No broker answered in time.
+            RefusedError: TLS or the log-in fails; told without waiting for the time to pass.
         """
