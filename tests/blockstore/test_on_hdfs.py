@@ -6,6 +6,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,21 +43,29 @@ def store(hdfs: Hdfs, tmp_path: Path) -> Iterator[BlockStore]:
     made.close()
 
 
-def test_an_encrypted_block_is_read_from_hdfs_and_lies_there_in_no_other_form(hdfs: Hdfs) -> None:
-    key, attempt = EncryptionKey.generate(), uuid.uuid4().hex
-    mark = b"what nobody may find on a disk"
+@contextmanager
+def store_in_memory(
+    hdfs: Hdfs, key: EncryptionKey | None, compression: str | None = None
+) -> Iterator[BlockStore]:
+    attempt = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
-        store = BlockStore(
+        yield BlockStore(
             stream_id=3,
             attempt=attempt,
             host="here",
             log_folder=f"{hdfs.new_folder()}/3-{attempt}",
             host_folder=f"{memory}/3-{attempt}",
             memory_name=f"memory-{attempt}",
-            options=replace(OPTIONS, memory_dir=memory),
+            options=replace(OPTIONS, memory_dir=memory, compression=compression),
             encryption=key,
         )
-        info = put(store, BlockKind.BINARY, [mark] * 100)
+
+
+def test_an_encrypted_block_is_read_from_hdfs_and_lies_there_in_no_other_form(hdfs: Hdfs) -> None:
+    key = EncryptionKey.generate()
+    mark = b"what nobody may find on a disk"
+    with store_in_memory(hdfs, key) as store:
+        info: Any = put(store, BlockKind.BINARY, [mark] * 100)
         store.close()
         with read_block(without_memory(info), BlockAccess(encryption=key)) as block:
             assert list(block.records()) == [mark] * 100
@@ -68,23 +77,13 @@ def test_an_encrypted_block_is_read_from_hdfs_and_lies_there_in_no_other_form(hd
 
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_a_compressed_block_is_read_from_hdfs_and_from_memory(hdfs: Hdfs, encrypted: bool) -> None:
-    key, attempt = EncryptionKey.generate() if encrypted else None, uuid.uuid4().hex
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
-        store = BlockStore(
-            stream_id=3,
-            attempt=attempt,
-            host="here",
-            log_folder=f"{hdfs.new_folder()}/3-{attempt}",
-            host_folder=f"{memory}/3-{attempt}",
-            memory_name=f"memory-{attempt}",
-            options=replace(OPTIONS, memory_dir=memory, compression="lz4"),
-            encryption=key,
-        )
-        blocks = [[b"the same"] * 1000, [os.urandom(8000)], [b"another"] * 1000]
+    key = EncryptionKey.generate() if encrypted else None
+    access = BlockAccess(encryption=key)
+    blocks = [[b"the same"] * 1000, [os.urandom(8000)], [b"another"] * 1000]
+    with store_in_memory(hdfs, key, compression="lz4") as store:
         infos: list[Any] = [
             put(store, BlockKind.BINARY, block, number) for number, block in enumerate(blocks)
         ]
-        access = BlockAccess(encryption=key)
         for info, block in zip(infos, blocks, strict=True):
             with read_block(info, access) as found:
                 assert list(found.records()) == block
