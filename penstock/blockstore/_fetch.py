@@ -26,6 +26,7 @@ from crc32c import crc32c
 
 from penstock.wal import RECORD_HEADER_SIZE, TAG_SIZE, LogCipher, parse_record
 from penstock.wire import ClientHandshake, ConnectionLostError, ProtocolError, WireError
+from penstock.wire.addresses import address_text
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
 
 __all__ = [
@@ -127,7 +128,7 @@ def fetch(
         ProtocolError: What answered is no block server.
         CorruptRecordError: What came is not the block.
     """
-    peer = f"{address[0]}:{address[1]}"
+    peer = address_text(*address)
     try:
         with BlockConnection(address, peer, timeout_s, ssl_context, connect_s) as connection:
             connection.authenticate(secret)

@@ -79,8 +79,8 @@ class BlockServerLaunch:
         tls: Its certificate and key; None for connections without TLS.
         tracker_address: Host and port of the tracker's server.
         host: The name under which the tracker and tasks know this host.
-        scratch_folder: Holds the lock file and the server's log; one per application, or shared.
-            The server ends when its lock file there is gone.
+        scratch_folder: Holds the lock file and the server's log; one per application, or shared,
+            also by several hosts. The server ends when its lock file there is gone.
         block_log_root: The folder of the attempts' log folders.
         memory_folder: The folder of the memory files.
         listen_host: The address to listen at; None for the one that leads to the tracker.
@@ -114,16 +114,27 @@ class BlockServerLaunch:
     block_max_bytes: int = 32 << 20
 
     def address_to_listen_at(self) -> str:
-        """Return the address of this host that others reach it by."""
+        """Return the address of this host that others reach it by.
+
+        Raises:
+            OSError: The tracker's host is not known, or there is no way to it.
+        """
         if self.listen_host is not None:
             return self.listen_host
-        family, kind, protocol, _, address = socket.getaddrinfo(
+        unreachable: OSError | None = None
+        for family, kind, protocol, _, address in socket.getaddrinfo(
             *self.tracker_address, type=socket.SOCK_DGRAM
-        )[0]
-        # Connecting a datagram socket sends nothing; it only asks for the route.
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(address)
-            return str(probe.getsockname()[0])
+        ):
+            # Connecting a datagram socket sends nothing; it only asks for the route.
+            try:
+                with socket.socket(family, kind, protocol) as probe:
+                    probe.connect(address)
+                    return str(probe.getsockname()[0])
+            except OSError as error:
+                # A name may stand for addresses of IPv4 and of IPv6, and this host have one kind.
+                unreachable = error
+        assert unreachable is not None
+        raise unreachable
 
 
 class BlockServerReady(msgspec.Struct, frozen=True):
@@ -135,29 +146,38 @@ class BlockServerReady(msgspec.Struct, frozen=True):
 
 def lock_path(launch: BlockServerLaunch) -> str:
     """Return the file whose lock the application's block server of this host holds."""
-    return _path(launch.scratch_folder, launch.application_id, "lock")
+    return _path(launch, "lock")
 
 
 def log_path(launch: BlockServerLaunch) -> str:
     """Return the file that gets the server's warnings and errors."""
-    return _path(launch.scratch_folder, launch.application_id, "log")
+    return _path(launch, "log")
 
 
-def _path(scratch_folder: str, application_id: str, ending: str) -> str:
-    return os.path.join(scratch_folder, f"block-server-{application_id}.{ending}")
+def _path(launch: BlockServerLaunch, ending: str) -> str:
+    # The folder may be one that several hosts share.
+    name = f"{_prefix(launch.application_id)}{launch.host}.{ending}"
+    return os.path.join(launch.scratch_folder, name)
 
 
-def remove_own_files(application_id: str, scratch_folder: str) -> None:
-    """Remove the lock file, and the log if it says nothing. A server that runs sees that and ends.
+def _prefix(application_id: str) -> str:
+    return f"block-server-{application_id}-"
+
+
+def remove_own_files(launch: BlockServerLaunch) -> None:
+    """Remove the lock file, and the log if it says nothing.
 
     What cannot be removed stays: it is empty, or worth reading.
     """
-    log = _path(scratch_folder, application_id, "log")
+    _remove(lock_path(launch), log_path(launch))
+
+
+def _remove(lock: str, log: str) -> None:
     with contextlib.suppress(OSError):
         if os.path.getsize(log) == 0:
             os.unlink(log)
     with contextlib.suppress(OSError):
-        os.unlink(_path(scratch_folder, application_id, "lock"))
+        os.unlink(lock)
 
 
 def end_on_this_host(application_id: str, *, block_log_root: str, memory_folder: str) -> None:
@@ -167,7 +187,13 @@ def end_on_this_host(application_id: str, *, block_log_root: str, memory_folder:
     was never told, and would try to reach the tracker for as long as its lease.
     """
     ApplicationFiles(application_id, memory_folder, block_log_root).remove_memory()
-    remove_own_files(application_id, os.path.dirname(block_log_root))
+    folder, prefix = os.path.dirname(block_log_root), _prefix(application_id)
+    # A server that runs sees that its lock file is gone, and ends.
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if name.startswith(prefix) and name.endswith(".lock"):
+                lock = os.path.join(folder, name)
+                _remove(lock, f"{lock.removesuffix('.lock')}.log")
 
 
 def ensure_block_server(
@@ -237,12 +263,14 @@ def _start(launch: BlockServerLaunch, lock: int, timeout_s: float) -> BlockServe
     # It has no use for the key of the logs, which is there with a local master.
     environment.pop(KEY_VARIABLE, None)
     environment.pop(KEY_COMMAND_VARIABLE, None)
-    # The package may have come with the Spark job and be found by this process only.
-    environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    # The package may have come with the Spark job and be found by this process only. Below an
+    # executor's folder there may be links to where it really lies (YARN has such), and these go
+    # with the executor.
+    environment["PYTHONPATH"] = os.pathsep.join(os.path.realpath(entry) for entry in sys.path)
     log = os.open(log_path(launch), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _DETACH, "penstock.blockstore.server", str(lock)],
+            [_python(), "-I", "-S", "-c", _DETACH, "penstock.blockstore.server", str(lock)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -275,6 +303,16 @@ def _start(launch: BlockServerLaunch, lock: int, timeout_s: float) -> BlockServe
         raise BlockServerError(f"{reason} (see {log_path(launch)})") from None
     _logger.info("started the block server %d of %s", ready.pid, launch.application_id)
     return ready
+
+
+def _python() -> str:
+    """Return the path of this Python, without links to the folder that it lies in.
+
+    Python's own name stays as it is: in a virtual environment it is a link that must not be
+    followed, since what is beside it says which environment that is.
+    """
+    folder, name = os.path.split(os.path.abspath(sys.executable))
+    return os.path.join(os.path.realpath(folder), name)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

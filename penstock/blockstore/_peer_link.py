@@ -9,6 +9,7 @@ import msgspec
 from penstock.blockstore._fetch import REQUEST, BlockConnection, FetchStatus
 from penstock.blockstore._keeping import KeepRequest, Kept
 from penstock.wire import ConnectionLostError, ProtocolError, WireError
+from penstock.wire.addresses import address_text
 from penstock.wire.messages import ReplicaPlace
 
 __all__ = ["BlockNotKeptError", "PeerLink"]
@@ -64,7 +65,7 @@ class PeerLink:
     ) -> None:
         self.host = host
         self.is_fresh = True
-        self._peer = f"{address[0]}:{address[1]}"
+        self._peer = address_text(*address)
         try:
             self._connection = BlockConnection(
                 address, self._peer, _COPY_S, ssl_context, connect_s=_CONNECT_S

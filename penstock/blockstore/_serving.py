@@ -39,7 +39,7 @@ from penstock.blockstore.memory import lock_shared
 from penstock.wal import RECORD_HEADER_SIZE, WalError, parse_record
 from penstock.wire import HandshakeState, ServerHandshake
 from penstock.wire.messages import MemoryPlace, SegmentPlace
-from penstock.wire.ports import bind_in_range
+from penstock.wire.ports import listen_in_range
 
 __all__ = ["BlockService", "ServingLimits"]
 
@@ -103,7 +103,7 @@ class BlockService:
         self._uploads: dict[asyncio.StreamWriter, Upload] = {}
         self._step_bytes = _STEP_BYTES if ssl_context is None else _TLS_STEP_BYTES
         self._transfers = asyncio.Semaphore(self._limits.max_transfers)
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         self._connections: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Future[None]] = set()
         self._unauthenticated: OrderedDict[asyncio.StreamWriter, None] = OrderedDict()
@@ -119,28 +119,27 @@ class BlockService:
         Raises:
             OSError: The address cannot be bound.
         """
-
-        async def bind(candidate: int) -> asyncio.Server:
-            return await asyncio.start_server(
-                self._serve,
-                host,
-                candidate,
-                limit=MAX_REQUEST_BYTES,
-                ssl=self._ssl_context,
-                backlog=1024,
-                ssl_handshake_timeout=self._limits.authentication_timeout_s
-                if self._ssl_context
-                else None,
+        sockets = listen_in_range(host, port, port_retries)
+        for listening in sockets:
+            self._listeners.append(
+                await asyncio.start_server(
+                    self._serve,
+                    sock=listening,
+                    limit=MAX_REQUEST_BYTES,
+                    ssl=self._ssl_context,
+                    backlog=1024,
+                    ssl_handshake_timeout=self._limits.authentication_timeout_s
+                    if self._ssl_context
+                    else None,
+                )
             )
-
-        self._listener = await bind_in_range(port, port_retries, bind)
-        address = self._listener.sockets[0].getsockname()
+        address = sockets[0].getsockname()
         return str(address[0]), int(address[1])
 
     async def stop(self) -> None:
         """Stop listening and end every connection."""
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         while self._connections:
             # Again and again: before Python 3.12 `wait_for` may swallow it when what it waits for
             # is done at the same moment.

@@ -271,7 +271,7 @@ class BlockServer:
         self._keeper.close()
         if ending in (Ending.STOPPED, Ending.STOPPED_AND_REMOVED, Ending.LEASE_OVER):
             self._files.remove_memory()
-            remove_own_files(self._launch.application_id, self._launch.scratch_folder)
+            remove_own_files(self._launch)
         if ending is Ending.STOPPED_AND_REMOVED or (
             ending is Ending.LEASE_OVER and self._launch.remove_at_lease_end
         ):

@@ -11,6 +11,7 @@ from pyspark import StorageLevel
 
 from penstock.errors import PenstockError
 from penstock.receiver import Framing, Receiver
+from penstock.wire.addresses import address_text, bare_host
 
 __all__ = ["ConvertingSocketReceiver", "RawSocketReceiver", "SocketReceiver"]
 
@@ -34,7 +35,7 @@ class SocketReceiver(Receiver):
     after ``spark.streaming.receiverRestartDelay``, for ever, and the driver is told each time.
 
     Args:
-        host: Name or address of the server.
+        host: Name or address of the server; one of IPv6 with brackets or without.
         port: Its port.
         storageLevel: Which copies of a block must exist.
     """
@@ -69,11 +70,12 @@ class SocketReceiver(Receiver):
             self._thread.join(END_BOUND_S)
 
     def _receive(self) -> None:
+        place = (bare_host(self.host), self.port)
         try:
-            connection = socket.create_connection((self.host, self.port), CONNECT_TIMEOUT_S)
+            connection = socket.create_connection(place, CONNECT_TIMEOUT_S)
         except OSError as error:
             # Refused, not reachable, or a name that is not known: all are tried again later.
-            self.restart(f"Error connecting to {self.host}:{self.port}", error)
+            self.restart(f"Error connecting to {address_text(*place)}", error)
             return
         with connection:
             connection.settimeout(None)

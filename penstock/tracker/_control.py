@@ -13,6 +13,7 @@ from penstock.tracker.errors import LedgerError
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import is_on_hdfs
 from penstock.wire import Peer
+from penstock.wire.addresses import address_text
 from penstock.wire.messages import (
     BlockServerAt,
     BlockServerRegistered,
@@ -41,6 +42,9 @@ _SERVER_GRACE_S = 1.0
 """How long a block server may be away before another is started."""
 _RECEIVER_GRACE_S = 1.0
 """How long a receiver may be away before that is told: mostly its job ends with its connection."""
+
+_LOST_HOST_S = 5.0
+"""How often it is looked whether a host that was lost has executors again."""
 
 _BATCHES_NAMED = 8
 """So many of the batches that miss blocks are named: the last, for the others may be complete."""
@@ -107,7 +111,7 @@ class Control:
             return Ok()
         if isinstance(message, RegisterBlockServer):
             self._block_servers.register(peer, message)
-            _log.info("block server of %s: %s:%d", message.host, *message.address)
+            _log.info("block server of %s: %s", message.host, address_text(*message.address))
             return BlockServerRegistered(self._lease_s)
         if isinstance(message, FindBlockServer):
             address = self._block_servers.address(message.host)
@@ -191,11 +195,22 @@ class Control:
                 host,
                 what_is_there(self._ledger.blocks_on(host), self._block_servers.served()),
             )
-            # Where copies are made, a task can: it is the host of copies, or was a receiver's.
-            self._replica_hosts.look(host)
+            self._serve_again(host)
             return
         _log.warning("the block server of %s is gone; a receiver there starts another", host)
         peer.send(EnsureBlockServer())
+
+    def _serve_again(self, host: str) -> None:
+        """Have a task start a block server on a host that has none and no receiver, once it can.
+
+        Of a host that was cut off the logs are still there when it is back. So it is looked for
+        executors there again and again, until nothing lies there that a batch may need.
+        """
+        if self._block_servers.is_served(host) or not self._is_started():
+            return
+        self._replica_hosts.look(host)
+        if self._ledger.blocks_on(host):
+            self._later(_LOST_HOST_S, lambda: self._serve_again(host))
 
     def _tell_of_silence(self, attempt: str) -> None:
         info = self._receivers.unreachable(attempt)

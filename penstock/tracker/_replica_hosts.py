@@ -4,6 +4,9 @@ A receiver's host has a block server, because the receiver starts it. Where seco
 wanted, other hosts need one, too: a small Spark job starts it on hosts without receivers, until
 there is one more host with a server than there are such receivers. Its tasks are placed by a wish,
 which Spark may not grant; so it is looked again afterwards, a few times.
+
+The same job starts a block server on a host that lost its own and has no receiver that would start
+another, so that other hosts can read what lies there.
 """
 
 from __future__ import annotations
@@ -69,7 +72,8 @@ class ReplicaHosts:
     Args:
         cluster: Where executors are.
         block_servers: The block servers.
-        receivers: How many receivers want copies of their blocks; with 0 nothing is ever started.
+        receivers: How many receivers want copies of their blocks; with 0 a server is started only
+            on a host that is asked for.
         launch: Makes what a block server needs to know, but for its host.
         receiver_hosts: Returns the hosts of the receivers, which start block servers themselves.
         clock: Time.
@@ -161,7 +165,7 @@ class ReplicaHosts:
             host: One that should have a server, whatever the others have.
         """
         with self._lock:
-            if self._stopped or not self._receivers:
+            if self._stopped or not (self._receivers or host) or self._cluster.is_local:
                 return
             now_s = self._clock.monotonic_s()
             if host is not None:
@@ -201,14 +205,14 @@ class ReplicaHosts:
                     self._wanted = frozenset(wanted)
                 if not wanted or self._stopped:
                     return
-                _log.info("block servers for copies are started on %s", ", ".join(wanted))
+                _log.info("block servers are started on %s", ", ".join(wanted))
                 start = BlockServerStart(
                     self._launch(), {found.executor_id: found.host for found in executors}
                 )
                 self._cluster.run_on_hosts(self._tag, start, wanted)
         except Exception as error:  # noqa: BLE001 - whatever a job dies of; it is looked again later
             if not self._stopped:
-                _log.warning("block servers for copies were not started: %s", _first_line(error))
+                _log.warning("block servers were not started: %s", _first_line(error))
         finally:
             with self._lock:
                 self._is_looking = False
@@ -234,6 +238,8 @@ class ReplicaHosts:
             asked_for = set(self._asked_for)
         hosts = sorted({executor.host for executor in executors})
         must = [host for host in hosts if host in asked_for and host not in served]
+        if not self._receivers:
+            return must
         may = [host for host in hosts if host not in there and host not in asked_for]
         return must + may[: max(0, self._receivers + 1 - len(there) - len(must))]
 

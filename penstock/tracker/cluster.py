@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.serializers import CPickleSerializer
 
 from penstock.tracker.task_location import ExecutorLocation, HostLocation, TaskLocation
+from penstock.wire.addresses import bare_host
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -22,6 +23,9 @@ __all__ = ["Cluster", "SparkCluster", "TaskEnd"]
 
 DRIVER_ID = "driver"
 """Spark's name for the driver's own block manager, and for the one executor of a local master."""
+
+_WILDCARDS = ("0.0.0.0", "::")
+"""What a server listens at for all addresses of its host; the second for those of IPv4, too."""
 
 _WAKE_TASKS = 50
 _WAKE_REDUCERS = 20
@@ -106,17 +110,18 @@ class SparkCluster:
         return re.match(r"local(\[|$)", str(self._sc.master)) is not None
 
     def addresses(self, wanted: str | None) -> tuple[str, str | None]:
-        wildcards = ("0.0.0.0", "::")
-        conf = self._sc.getConf()
+        wanted = None if wanted is None else bare_host(wanted)
         if self.is_local:
-            return wanted or "127.0.0.1", "127.0.0.1" if wanted in wildcards else None
-        host = conf.get("spark.driver.host")
+            return wanted or "127.0.0.1", "127.0.0.1" if wanted in _WILDCARDS else None
+        conf = self._sc.getConf()
+        # Spark writes IPv6 addresses in brackets.
+        host = bare_host(conf.get("spark.driver.host") or "")
         if wanted is not None:
-            return wanted, host if wanted in wildcards else None
-        bind = conf.get("spark.driver.bindAddress") or host
+            return wanted, host if wanted in _WILDCARDS else None
+        bind = bare_host(conf.get("spark.driver.bindAddress") or "") or host
         # Where nothing is set, reachable from everywhere is what executors need; a stranger
         # there still has to know the secret (I9).
-        return bind or wildcards[0], host
+        return bind or _WILDCARDS[0], host or None
 
     def wait_for_executors(self) -> None:
         """Run a short job on all executors, unless local (as ``ReceiverTracker.scala`` does)."""

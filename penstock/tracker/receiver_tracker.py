@@ -43,6 +43,7 @@ from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
 from penstock.tracker.receiver_tracking_info import ReceiverInfo, ReceiverState
 from penstock.wal import EncryptionKey, LogOptions, SyncPolicy, is_on_hdfs, locate
 from penstock.wire import TlsIdentity, WireOptions
+from penstock.wire.addresses import address_text
 from penstock.wire.messages import (
     CleanupOldBlocks,
     ReceivedBlockInfo,
@@ -172,7 +173,7 @@ class ReceiverTracker:
             cluster,
             self._block_servers,
             receivers=len(self._with_copies),
-            launch=lambda: self._launch(min(self._with_copies), "", {}).block_server(""),
+            launch=lambda: self._launch(min(self._receiver_objects), "", {}).block_server(""),
             receiver_hosts=self._receivers.hosts,
             clock=self._clock,
         )
@@ -378,7 +379,7 @@ class ReceiverTracker:
         bound = endpoint.start()
         self._endpoint = endpoint
         self._address = (advertised or bound[0], bound[1])
-        _log.info("the tracker listens at %s:%d", *bound)
+        _log.info("the tracker listens at %s", address_text(*bound))
 
     # -- receivers -----------------------------------------------------------------------------
 

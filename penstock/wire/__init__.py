@@ -17,7 +17,8 @@ What must hold:
 
 On the wire: the handshake (`_authentication`: three messages of fixed size), then frames
 (`_frames`: length, id, kind, MessagePack of a `messages.Message`). ``docs/protocol.md`` has it
-byte by byte. `ports` has the rule of which ports a server tries.
+byte by byte. `ports` has the rule of which ports a server tries, and listens; `addresses` writes
+addresses of IPv6 as Spark and as sockets want them.
 
 The life of a connection: NEW, AUTHENTICATING (bounded in number and time), OPEN (a heartbeat when
 nothing else is sent; silence ends it), CLOSING (what was queued goes out, bounded), CLOSED. A

@@ -18,6 +18,7 @@ import msgspec
 
 from penstock.wire._authentication import ClientHandshake, HandshakeState, ServerHandshake
 from penstock.wire._frames import HEARTBEAT_FRAME, FrameBuffer, Kind
+from penstock.wire.addresses import address_text
 from penstock.wire.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -39,7 +40,7 @@ _message_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(
 def peer_text(address: object) -> str:
     """Return ``host:port`` of a socket address, for messages to people."""
     if isinstance(address, tuple) and len(address) >= 2:
-        return f"{address[0]}:{address[1]}"
+        return address_text(str(address[0]), int(address[1]))
     return str(address) or "an unnamed peer"
 
 

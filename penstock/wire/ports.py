@@ -1,16 +1,24 @@
-"""Which ports a server tries, by the rule that Spark has for its own."""
+"""Where a server listens: which ports it tries, by the rule that Spark has for its own, and how."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+import socket
+from collections.abc import Iterator
+from typing import Any
 
-__all__ = ["bind_in_range", "ports_to_try"]
+__all__ = ["listen_in_range", "ports_to_try"]
 
 _FIRST, _COUNT = 1024, 65536 - 1024
+_FREE_PORT_TRIES = 16
+_BACKLOG = 1024
 
-_T = TypeVar("_T")
+_Place = tuple[socket.AddressFamily, tuple[Any, ...]]
+"""What `getaddrinfo` says of an address: its family, and what to bind a socket to."""
+
+_NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""What there is to say of one of a name's addresses that is none of this host's."""
 
 
 def ports_to_try(port: int, max_retries: int) -> Iterator[int]:
@@ -26,8 +34,17 @@ def ports_to_try(port: int, max_retries: int) -> Iterator[int]:
             yield (port + offset - _FIRST) % _COUNT + _FIRST
 
 
-async def bind_in_range(port: int, max_retries: int, bind: Callable[[int], Awaitable[_T]]) -> _T:
-    """Return what `bind` returns for the first port that is not taken.
+def listen_in_range(host: str, port: int, max_retries: int) -> tuple[socket.socket, ...]:
+    """Return listening sockets for the first port that is not taken; the caller closes them.
+
+    A name may stand for several addresses, of IPv4 and of IPv6. There is a socket for each of
+    them, and all have the same port: others are told only one. ``::`` stands for all addresses
+    of the host, those of IPv4 too, as it does for Spark's own servers.
+
+    Args:
+        host: The address or name to listen at.
+        port: The first port; 0 for any free one.
+        max_retries: How many ports after it are tried while one is taken.
 
     Raises:
         OSError: All are taken (the last one's error), or something else is wrong with the address.
@@ -35,7 +52,7 @@ async def bind_in_range(port: int, max_retries: int, bind: Callable[[int], Await
     taken: OSError | None = None
     for candidate in ports_to_try(port, max_retries):
         try:
-            return await bind(candidate)
+            return _bind_all(host, candidate)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
@@ -45,3 +62,54 @@ async def bind_in_range(port: int, max_retries: int, bind: Callable[[int], Await
         raise OSError(errno.EADDRINUSE, f"{taken.strerror}, {more}") from taken
     assert taken is not None
     raise taken
+
+
+def _bind_all(host: str, port: int) -> tuple[socket.socket, ...]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    places: list[_Place] = list(dict.fromkeys((family, place) for family, _, _, _, place in found))
+    tries = 1 if port else _FREE_PORT_TRIES
+    while True:
+        tries -= 1
+        try:
+            return _bind(places)
+        except OSError as error:
+            # The port that was free at the first address was taken at another one.
+            if error.errno != errno.EADDRINUSE or not tries:
+                raise
+
+
+def _bind(places: list[_Place]) -> tuple[socket.socket, ...]:
+    with contextlib.ExitStack() as opened:
+        sockets: list[socket.socket] = []
+        missing: OSError | None = None
+        for family, (address, port, *scope) in places:
+            if sockets:
+                port = sockets[0].getsockname()[1]
+            try:
+                made = opened.enter_context(_bound(family, (address, port, *scope)))
+            except OSError as error:
+                if error.errno not in _NO_SUCH_ADDRESS:
+                    raise
+                missing = error
+            else:
+                sockets.append(made)
+        if not sockets and missing is not None:
+            raise missing
+        opened.pop_all()
+    return tuple(sockets)
+
+
+def _bound(family: socket.AddressFamily, place: tuple[Any, ...]) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        # A server that is started again need not wait until old connections are forgotten.
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, place[0] != "::")
+        made.bind(place)
+        # Until it listens, others that do not listen yet could have the same place.
+        made.listen(_BACKLOG)
+    except BaseException:
+        made.close()
+        raise
+    return made

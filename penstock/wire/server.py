@@ -26,6 +26,7 @@ from penstock.wire._connection import Connection
 from penstock.wire._frames import Kind, encode_frame
 from penstock.wire._handler import Handler, Peer, PendingReply
 from penstock.wire._handover import Handover
+from penstock.wire.addresses import address_text
 from penstock.wire.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -34,7 +35,7 @@ from penstock.wire.errors import (
 )
 from penstock.wire.messages import Failure, Message
 from penstock.wire.options import WireOptions
-from penstock.wire.ports import bind_in_range
+from penstock.wire.ports import listen_in_range
 
 __all__ = ["Server", "ServerStatistics"]
 
@@ -86,7 +87,7 @@ class Server:
         Args:
             secret: The application's secret, 16 bytes or more.
             handler: Acts on messages.
-            host: The address to listen at.
+            host: The address to listen at; a name for all addresses that it stands for.
             port: The port, or 0 for any free one.
             port_retries: How many ports after it are tried while one is taken.
             name: The thread is called ``penstock-<name>``.
@@ -160,7 +161,7 @@ class Server:
         thread.join(timeout_s)
         if thread.is_alive():
             raise WireError(
-                f"{self._host}:{self._port}",
+                address_text(self._host, self._port),
                 f"the thread {thread.name} did not end within {timeout_s:g} s: its handler blocks",
             )
 
@@ -209,33 +210,35 @@ class Server:
             handshake = ServerHandshake(self._secret, self._service)
             return Connection(loop, handshake, self, self.options, self.options.write_limit_bytes)
 
-        async def bind(port: int) -> asyncio.Server:
-            return await loop.create_server(
+        try:
+            sockets = listen_in_range(self._host, self._port, self._port_retries)
+        except OSError as error:
+            place = address_text(self._host, self._port)
+            raise ServerStartError(
+                place,
+                f"cannot listen at {place} ({error}); choose another address or port (0 takes any "
+                "free port)",
+            ) from error
+        host, port = sockets[0].getsockname()[:2]
+        self._port = port
+        listeners = [
+            await loop.create_server(
                 connection,
-                self._host,
-                port,
+                sock=listening,
                 ssl=self._ssl_context,
                 backlog=1024,
                 ssl_handshake_timeout=self.options.authentication_timeout_s
                 if self._ssl_context
                 else None,
             )
-
-        try:
-            listener = await bind_in_range(self._port, self._port_retries, bind)
-        except OSError as error:
-            raise ServerStartError(
-                f"{self._host}:{self._port}",
-                f"cannot listen at {self._host}:{self._port} ({error}); choose another address or "
-                "port (0 takes any free port)",
-            ) from error
-        host, port = listener.sockets[0].getsockname()[:2]
-        self._port = port
+            for listening in sockets
+        ]
         self._calls.open(loop, self._run_calls)
         started.set_result((host, port))
         try:
             await self._stop_requested.wait()
-            listener.close()
+            for listener in listeners:
+                listener.close()
         finally:
             # While the loop can still be woken.
             self._run_calls(self._calls.close())

@@ -72,6 +72,7 @@ class OtherHost:
 
         def make() -> BlockService:
             keeper = BlockKeeper(self.logs, BLOCK_BYTES, limits.step_timeout_s)
+            self._stack.callback(keeper.close)
             context = tls.server_context() if tls else None
             return BlockService(secret, self.files, limits, context, keeper)
 

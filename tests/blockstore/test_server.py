@@ -20,6 +20,7 @@ import msgspec
 import pytest
 from crc32c import crc32c
 
+import penstock
 from penstock.blockstore._fetch import BlockNotServedError, FetchStatus, fetch
 from penstock.blockstore._launch import (
     BlockServerError,
@@ -53,6 +54,7 @@ from penstock.wire.messages import (
     SegmentPlace,
     StopBlockServer,
 )
+from tests.services.ipv6 import needs_ipv6
 
 WAIT_S = 30.0
 APPLICATION = "local-1700000000000"
@@ -99,7 +101,9 @@ class Tracker:
 class Host:
     """One host's files, and the tracker of the application whose block server runs here."""
 
-    def __init__(self, folder: Path, tls: TlsIdentity | None = None) -> None:
+    def __init__(
+        self, folder: Path, tls: TlsIdentity | None = None, address: str = "127.0.0.1"
+    ) -> None:
         self.root = folder / "blocks"
         self.memory = folder / "shm"
         self.scratch = folder / "scratch"
@@ -108,7 +112,10 @@ class Host:
         self.secret = os.urandom(32)
         self.tracker = Tracker()
         self.server = Server(
-            self.secret, self.tracker, ssl_context=tls.server_context() if tls else None
+            self.secret,
+            self.tracker,
+            host=address,
+            ssl_context=tls.server_context() if tls else None,
         )
         self.launch = BlockServerLaunch(
             application_id=APPLICATION,
@@ -424,6 +431,14 @@ def test_there_is_one_server_however_many_receivers_start_it_at_once(host: Host)
     assert len(host.tracker.registered) == 1
 
 
+def test_hosts_that_share_a_folder_have_a_server_each(host: Host) -> None:
+    block = host.segment_block(b"in the log")
+    for name in ("here", "there"):
+        assert host.fetch(host.start(host=name), block) == b"in the log"
+        assert host.ensure(host=name) is None
+    assert {message.host for _, message in host.tracker.registered} == {"here", "there"}
+
+
 def test_blocks_are_fetched_inside_tls(tmp_path: Path) -> None:
     host = Host(tmp_path, TlsIdentity.make())
     try:
@@ -436,6 +451,36 @@ def test_blocks_are_fetched_inside_tls(tmp_path: Path) -> None:
             fetch(server.address, host.secret, block, 2.0)
     finally:
         host.close()
+
+
+@needs_ipv6
+def test_it_listens_at_an_ipv6_address_where_the_tracker_has_one(tmp_path: Path) -> None:
+    host = Host(tmp_path, TlsIdentity.make(), address="::1")
+    try:
+        server = host.start()
+        assert server.address[0] == "::1"
+        assert host.fetch(server, host.segment_block(b"in the log")) == b"in the log"
+    finally:
+        host.close()
+
+
+def test_it_finds_the_package_when_a_link_to_it_is_gone(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """YARN puts such links into an executor's folder, which it removes with the executor."""
+    package = tmp_path / "container"
+    package.symlink_to(Path(penstock.__file__).parents[1])
+    monkeypatch.setattr(sys, "path", [str(package), *sys.path])
+    environment = tmp_path / "environment"
+    environment.symlink_to(Path(sys.executable).parents[1])
+    python = environment / "bin" / Path(sys.executable).name
+    monkeypatch.setattr(sys, "executable", str(python))
+    server = host.start()
+    process = Path(f"/proc/{server.pid}")
+    for place in ("environ", "cmdline", "maps"):
+        found = (process / place).read_bytes()
+        assert bytes(package) not in found
+        assert bytes(environment) not in found
 
 
 def test_the_secret_is_in_no_argument_no_environment_and_no_file(host: Host) -> None:

@@ -62,7 +62,7 @@ _IMPATIENT = {
     "dfs.client.failover.sleep.base.millis": "100",
     "dfs.client.failover.sleep.max.millis": "100",
 }
-_LOG4J = """\
+LOG4J = """\
 log4j.rootLogger=INFO,console
 log4j.appender.console=org.apache.log4j.ConsoleAppender
 log4j.appender.console.layout=org.apache.log4j.PatternLayout
@@ -86,7 +86,7 @@ class _Node:
         for name in _WEB_APPS:
             (self._conf / "webapps" / name / "WEB-INF").mkdir(parents=True)
             (self._conf / "webapps" / name / "WEB-INF" / "web.xml").write_text("<web-app/>")
-        (self._conf / "log4j.properties").write_text(_LOG4J)
+        (self._conf / "log4j.properties").write_text(LOG4J)
         write_configuration(self._conf / "core-site.xml", settings)
         write_configuration(self._conf / "hdfs-site.xml", settings)
         self._process: subprocess.Popen[bytes] | None = None

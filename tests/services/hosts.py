@@ -26,6 +26,8 @@ from typing import Any
 
 import pyspark
 
+from penstock.wire.addresses import bare_host
+
 START_S = 60.0
 WAIT_S = 30.0
 HOST_VARIABLE = "PENSTOCK_TEST_HOST"
@@ -37,8 +39,8 @@ _MASTER = 2
 """The Master is the second address of the network; the hosts follow, the first is the driver."""
 
 
-def hosts_are_impossible() -> str | None:
-    """Return why there can be no hosts on this machine, or None."""
+def hosts_are_impossible(*, ipv6: bool = False) -> str | None:
+    """Return why there can be no hosts on this machine, or none with addresses of IPv6; or None."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if shutil.which("ip") is None:
@@ -58,6 +60,12 @@ def hosts_are_impossible() -> str | None:
             "netns",
             name,
         )
+        if ipv6 and tried.returncode == 0:
+            # It may be turned off here, or in new namespaces.
+            address = ("addr", "add", "fd50::1/64", "dev")
+            tried = _ip(*address, f"{_PREFIX}t{os.getpid()}")
+            if tried.returncode == 0:
+                tried = _ip("-n", name, *address, "eth0")
         _ip("netns", "del", name)
     return tried.stderr.strip() or "no network namespaces" if tried.returncode else None
 
@@ -66,11 +74,14 @@ class Host:
     """One host of the cluster.
 
     Attributes:
-        address: Its address, which is also the name that Spark has for it.
+        address: Its address as Spark writes it, with brackets if it is one of IPv6: that is also
+            the name that Spark has for it.
+        folder: The name of its folder.
     """
 
     def __init__(self, number: int, address: str) -> None:
         self.address = address
+        self.folder = f"host-{number}"
         self._name = f"{_PREFIX}-{os.getpid()}-{number}"
         # Names of interfaces have 15 characters at most.
         self._link = f"{_PREFIX}{number}-{os.getpid()}"
@@ -83,7 +94,7 @@ class Host:
         _must("link", "set", self._link, "master", bridge, "up")
         for words in (
             ("link", "set", "lo", "up"),
-            ("addr", "add", f"{self.address}/24", "dev", "eth0"),
+            ("addr", "add", *_with_mask(self.address), "dev", "eth0"),
             ("link", "set", "eth0", "up"),
         ):
             _must("-n", self._name, *words)
@@ -117,6 +128,8 @@ class HostCluster:
 
     Args:
         folder: An empty folder for logs and the Workers' files.
+        hosts: How many hosts.
+        ipv6: Whether they have addresses of IPv6 only, instead of IPv4 only.
 
     Attributes:
         data: A path at which each host has a folder of its own.
@@ -125,15 +138,18 @@ class HostCluster:
         master: Spark's address of the Master.
     """
 
-    def __init__(self, folder: Path, hosts: int) -> None:
+    def __init__(self, folder: Path, hosts: int, *, ipv6: bool = False) -> None:
         remove_leftovers()
         self._folder = folder
         self._bridge = f"{_PREFIX}br{os.getpid()}"
         pid = os.getpid()
-        network = f"10.{200 + pid // 250 % 50}.{pid % 250}"
-        self.driver_address = f"{network}.1"
-        self._master = Host(0, f"{network}.{_MASTER}")
-        self.hosts = [Host(n, f"{network}.{_MASTER + n}") for n in range(1, hosts + 1)]
+        # Of addresses for private use (RFC 1918, RFC 4193).
+        form = f"10.{200 + pid // 250 % 50}.{pid % 250}.{{}}"
+        if ipv6:
+            form = f"[fd50:{pid >> 16:x}:{pid & 0xFFFF:x}::{{}}]"
+        self.driver_address = form.format(1)
+        self._master = Host(0, form.format(_MASTER))
+        self.hosts = [Host(n, form.format(_MASTER + n)) for n in range(1, hosts + 1)]
         self.data = folder / "data"
         self.data.mkdir()
         self.master = f"spark://{self._master.address}:{_MASTER_PORT}"
@@ -143,7 +159,7 @@ class HostCluster:
     def start(self, cores: int, memory: str = "1g", python: str = sys.executable) -> None:
         """Make all of it, and wait until the Workers are registered."""
         _must("link", "add", self._bridge, "type", "bridge")
-        _must("addr", "add", f"{self.driver_address}/24", "dev", self._bridge)
+        _must("addr", "add", *_with_mask(self.driver_address), "dev", self._bridge)
         _must("link", "set", self._bridge, "up")
         for host in (self._master, *self.hosts):
             host.make(self._bridge)
@@ -168,7 +184,7 @@ class HostCluster:
 
     def data_of(self, host: Host) -> Path:
         """Return what the host has at `data`."""
-        return self._folder / host.address / "data"
+        return self._folder / host.folder / "data"
 
     def state(self) -> dict[str, Any]:
         """Return what the Master knows, as its page for programs has it."""
@@ -186,7 +202,7 @@ class HostCluster:
         _ip("link", "del", self._bridge)
 
     def _run(self, host: Host, main: str, options: list[Any], python: str) -> None:
-        own = self._folder / host.address
+        own = self._folder / host.folder
         for name in ("work", "data", "tmp"):
             (own / name).mkdir(parents=True, exist_ok=True)
         home = os.path.dirname(pyspark.__file__)
@@ -211,7 +227,7 @@ class HostCluster:
             "PYSPARK_PYTHON": python,
             HOST_VARIABLE: host.address,
         }
-        with open(self._folder / f"{main}-{host.address}.log", "wb") as log:
+        with open(self._folder / f"{main}-{host.folder}.log", "wb") as log:
             self._processes.append(
                 subprocess.Popen(
                     command, stdout=log, stderr=log, env=environment, start_new_session=True
@@ -231,6 +247,12 @@ class HostCluster:
                 told = [log.read_text()[-1500:] for log in self._folder.glob("*.log")]
                 raise AssertionError(f"the cluster does not come up: {told}")
             pause.wait(0.1)
+
+
+def _with_mask(address: str) -> tuple[str, ...]:
+    bare = bare_host(address)
+    # Nobody else can have it, so it need not be tried for a while whether somebody has.
+    return (f"{bare}/64", "nodad") if ":" in bare else (f"{bare}/24",)
 
 
 def remove_leftovers() -> None:

@@ -13,6 +13,7 @@ from penstock.sources import ConvertingSocketReceiver, RawSocketReceiver, Socket
 from penstock.wire.messages import DeregisterReceiver, RegisterReceiver, ReportError, StopReceiver
 from tests.receiver.conftest import run, shared, tracker
 from tests.receiver.running import WAIT_S, Running, Tracker
+from tests.services.ipv6 import needs_ipv6
 
 __all__ = ["run", "shared", "tracker"]
 
@@ -22,8 +23,9 @@ Run = Callable[..., Running]
 class LineServer:
     """Accepts connections one after the other; the test sends."""
 
-    def __init__(self) -> None:
-        self.listening = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, address: str = "127.0.0.1") -> None:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.listening = socket.create_server((address, 0), family=family)
         self.listening.settimeout(WAIT_S)
         self.port: int = self.listening.getsockname()[1]
         self.connection: socket.socket | None = None
@@ -53,6 +55,20 @@ def test_lines_are_cut_as_javas_readline_cuts_them(
     connection.sendall("one\ntwo\r\nthree\rvier \xfc\n\nno end".encode())
     connection.shutdown(socket.SHUT_WR)
     assert tracker.wait_for_records(6) == ["one", "two", "three", "vier \xfc", "", "no end"]
+
+
+@needs_ipv6
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_the_server_may_have_an_ipv6_address_in_brackets_or_without(
+    run: Run, tracker: Tracker, host: str
+) -> None:
+    server = LineServer("::1")
+    try:
+        run(SocketReceiver(host, server.port))
+        server.accept().sendall(b"one\ntwo\n")
+        assert tracker.wait_for_records(2) == ["one", "two"]
+    finally:
+        server.close()
 
 
 def test_bytes_that_are_not_utf_8_are_replaced(

@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from penstock.wire.addresses import bare_host
+
 WAIT_S = 60.0
 
 
@@ -47,8 +49,10 @@ class Feeder:
         self._total: int | None = None
         self._closed = False
         self._connection: socket.socket | None = None
-        self._server = socket.create_server((host, port))
-        self.address: tuple[str, int] = self._server.getsockname()
+        bare = bare_host(host)
+        family = socket.AF_INET6 if ":" in bare else socket.AF_INET
+        self._server = socket.create_server((bare, port), family=family)
+        self.address: tuple[str, int] = self._server.getsockname()[:2]
         self._threads = [threading.Thread(target=self._accept, name="feeder", daemon=True)]
         self._threads[0].start()
 

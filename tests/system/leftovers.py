@@ -111,7 +111,7 @@ def threads() -> list[str]:
 
 def assert_nothing_left(application_id: str, *, timeout_s: float = 20.0) -> None:
     """Check what a stopped context must not leave; processes get a moment to end."""
-    assert threads() == []
+    assert threads() == [], threads()
     await_that(
         f"no block server ({block_servers(application_id)})",
         lambda: not block_servers(application_id),

@@ -57,7 +57,9 @@ def program(
 ) -> Iterator[tuple[DriverProcess, list[Feeder]]]:
     """Run a program with a receiver for each of the levels on the hosts."""
     racks = folder / "racks"
-    racks.write_text("".join(f"{host}={rack}\n" for host, rack in racks_of(cluster).items()))
+    # A colon would end the name.
+    lines = {host.replace(":", r"\:"): rack for host, rack in racks_of(cluster).items()}
+    racks.write_text("".join(f"{host}={rack}\n" for host, rack in lines.items()))
     with ExitStack() as stack:
         feeders = [stack.enter_context(Feeder(host=cluster.driver_address)) for _ in levels]
         config = {

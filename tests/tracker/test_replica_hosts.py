@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from pyspark import StorageLevel
 
 from penstock.receiver import Receiver
 from penstock.tracker import ExecutorLocation, ReceivedBlockTracker, ReceiverTracker, _control
@@ -263,8 +264,6 @@ def test_on_one_host_nothing_is_started_and_the_receiver_knows_at_once(tmp_path:
 
 @pytest.mark.parametrize("level", ["MEMORY_ONLY", "MEMORY_AND_DISK", "DISK_ONLY"])
 def test_nothing_is_started_when_nobody_asks_for_a_second_copy(tmp_path: Path, level: str) -> None:
-    from pyspark import StorageLevel
-
     source = Source()
     source.storageLevel = getattr(StorageLevel, level)
     cluster = HostsCluster(A, B)
@@ -322,6 +321,37 @@ def test_a_host_of_copies_whose_block_server_died_gets_another(tmp_path: Path) -
         assert cluster.started.get(timeout=WAIT_S)[1] == [B]
         server_of(attempt, B, 4712)
         assert attempt.ask(FindBlockServer(B)) == BlockServerAt((B, 4712), False)
+
+
+@pytest.mark.usefixtures("no_grace")
+def test_a_host_that_was_cut_off_gets_a_block_server_when_it_has_executors_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log is still there, and no receiver: also where nobody asked for second copies."""
+    monkeypatch.setattr(_control, "_LOST_HOST_S", 0.02)
+    source = Source()
+    source.storageLevel = StorageLevel.MEMORY_AND_DISK
+    cluster = HostsCluster(A, B)
+    with with_copies(tmp_path, cluster, source) as (tracker, attempt, _):
+        attempt.register()
+        server = server_of(attempt, A)
+        info = block(0, attempt.launch.attempt, attempt.first)
+        attempt.add(msgspec.structs.replace(info, host=A))
+        back, cluster.up = cluster.up, cluster.up[1:]
+        attempt.close()
+        until("the receiver is gone", lambda: tracker._receivers.peer_on(A) is None)
+        server.close()
+        until("it was looked for executors", lambda: tracker._replica_hosts._began_s > 0)
+        until_nothing_is_started(tracker)
+        assert cluster.started.empty()
+        cluster.up = back
+        task, hosts = cluster.started.get(timeout=WAIT_S)
+        assert hosts == [A]
+        assert isinstance(task, BlockServerStart)
+        again = server_of(Attempt(attempt.launch, ()), A, 4712)
+        assert again.ask(FindBlockServer(A)) == BlockServerAt((A, 4712), False)
+        # Nobody looks any more.
+        until_nothing_is_started(tracker)
 
 
 # -- clean-up ----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 
 from penstock.blockstore import BlockRDD
 from penstock.receiver import Receiver
@@ -185,6 +185,20 @@ def test_a_local_spark_is_one_executor_on_loopback(sc: SparkContext) -> None:
     assert cluster.addresses("0.0.0.0") == ("0.0.0.0", "127.0.0.1")
     assert NotLocal(sc).addresses(None) == ("127.0.0.1", "127.0.0.1")
     assert NotLocal(sc).addresses("10.0.0.9") == ("10.0.0.9", None)
+
+
+def test_ipv6_addresses_come_without_the_brackets_that_spark_puts_around_them(
+    sc: SparkContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = SparkConf(loadDefaults=False).set("spark.driver.host", "[fd00::1]")
+    monkeypatch.setattr(sc, "getConf", lambda: conf)
+    cluster = NotLocal(sc)
+    assert cluster.addresses(None) == ("fd00::1", "fd00::1")
+    assert cluster.addresses("[::]") == ("::", "fd00::1")
+    assert cluster.addresses("[fd00::2]") == ("fd00::2", None)
+    conf.set("spark.driver.bindAddress", "[::]")
+    assert cluster.addresses(None) == ("::", "fd00::1")
+    assert SparkCluster(sc).addresses("::1") == ("::1", None)
 
 
 def test_a_job_can_be_cancelled_by_its_tag_while_others_run(sc: SparkContext) -> None:

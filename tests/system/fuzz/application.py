@@ -18,7 +18,12 @@ from typing import Any
 
 from penstock.blockstore import BlockAccess
 from penstock.blockstore._fetch import fetch
-from penstock.blockstore._launch import BlockServerLaunch, ensure_block_server, log_path
+from penstock.blockstore._launch import (
+    BlockServerLaunch,
+    ensure_block_server,
+    lock_path,
+    log_path,
+)
 from penstock.wal import LogOptions, LogWriter, SyncPolicy, stamp_record
 from penstock.wire import Client, TlsIdentity
 from penstock.wire.messages import (
@@ -234,7 +239,7 @@ class Application:
             assert ready is not None
             strange = Watched("block server that is recorded", ready.pid)
             # It ends when its lock file is gone.
-            os.unlink(os.path.join(scratch, f"block-server-{APPLICATION}.lock"))
+            os.unlink(lock_path(launch))
             ended = strange.wait_for_end()
             strange.close()
             assert ended

@@ -1,0 +1,134 @@
+"""A real YARN, one ResourceManager and one NodeManager, in a temporary folder on loopback.
+
+Applications keep their files in that folder, not on an HDFS. The NodeManager neither looks at the
+disk's free space nor at the memory of its containers: those are the machine's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import pyspark
+
+from tests.services.hdfs import LOG4J, write_configuration
+from tests.services.jars import jars
+from tests.services.ports import free_ports
+
+POM = Path(__file__).with_name("yarn.pom.xml")
+START_S = 60.0
+STOP_S = 30.0
+
+_PACKAGE = "org.apache.hadoop.yarn.server"
+_OPENED = ("java.lang", "java.io", "java.util", "java.lang.reflect", "java.net")
+"""What its web pages reach into; Java 17 asks to be told."""
+
+_SCHEDULER = {
+    "yarn.scheduler.capacity.root.queues": "default",
+    "yarn.scheduler.capacity.root.default.capacity": "100",
+    "yarn.scheduler.capacity.maximum-am-resource-percent": "1.0",
+}
+
+
+class Yarn:
+    """One YARN.
+
+    Args:
+        folder: An empty folder.
+
+    Attributes:
+        conf_dir: What ``HADOOP_CONF_DIR`` is to name.
+        settings: Spark's settings that keep an application on it small.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.conf_dir = folder / "conf"
+        self.conf_dir.mkdir()
+        places = [f"127.0.0.1:{port}" for port in free_ports(8)]
+        self._web = places[0]
+        manager, node = "yarn.resourcemanager", "yarn.nodemanager"
+        settings = {
+            f"{manager}.webapp.address": self._web,
+            f"{manager}.address": places[1],
+            f"{manager}.scheduler.address": places[2],
+            f"{manager}.resource-tracker.address": places[3],
+            f"{manager}.admin.address": places[4],
+            f"{manager}.nodemanagers.heartbeat-interval-ms": "100",
+            f"{node}.address": places[5],
+            f"{node}.localizer.address": places[6],
+            f"{node}.webapp.address": places[7],
+            f"{node}.local-dirs": str(folder / "local"),
+            f"{node}.log-dirs": str(folder / "logs"),
+            f"{node}.resource.memory-mb": "4096",
+            f"{node}.disk-health-checker.enable": "false",
+            f"{node}.pmem-check-enabled": "false",
+            f"{node}.vmem-check-enabled": "false",
+            "yarn.scheduler.minimum-allocation-mb": "128",
+        }
+        core = {"fs.defaultFS": "file:///", "hadoop.tmp.dir": str(folder / "tmp")}
+        write_configuration(self.conf_dir / "core-site.xml", core)
+        write_configuration(self.conf_dir / "yarn-site.xml", settings)
+        write_configuration(self.conf_dir / "capacity-scheduler.xml", _SCHEDULER)
+        (self.conf_dir / "log4j.properties").write_text(LOG4J)
+        self.settings = {
+            "spark.yarn.jars": f"local:{os.path.dirname(pyspark.__file__)}/jars/*",
+            "spark.yarn.stagingDir": str(folder / "staging"),
+            "spark.yarn.scheduler.heartbeat.interval-ms": "300",
+            "spark.driver.memory": "512m",
+            "spark.executor.memory": "512m",
+        }
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        """Start both, and wait until containers can be had."""
+        self._run("resourcemanager.ResourceManager")
+        self._run("nodemanager.NodeManager")
+        end_s = time.monotonic() + START_S
+        while self._active_nodes() != 1:
+            dead = any(process.poll() is not None for process in self._processes)
+            if dead or time.monotonic() > end_s:
+                told = [log.read_text()[-2000:] for log in self._folder.glob("*.log")]
+                raise AssertionError(f"YARN does not come up: {told}")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Kill both, and what is left of containers: nobody needs anything of it any more."""
+        for process in self._processes:
+            process.kill()
+            process.wait(STOP_S)
+        for process_folder in Path("/proc").glob("[0-9]*"):
+            # It is gone already, or another user's.
+            with contextlib.suppress(OSError):
+                if (process_folder / "cwd").readlink().is_relative_to(self._folder / "local"):
+                    os.kill(int(process_folder.name), signal.SIGKILL)
+
+    def _active_nodes(self) -> int:
+        page = f"http://{self._web}/ws/v1/cluster/metrics"
+        try:
+            with urllib.request.urlopen(page, timeout=5) as answer:
+                return int(json.load(answer)["clusterMetrics"]["activeNodes"])
+        except (OSError, ValueError):
+            return 0  # It does not listen yet.
+
+    def _run(self, main: str) -> None:
+        home = os.environ.get("JAVA_HOME")
+        java = os.path.join(home, "bin", "java") if home else "java"
+        classes = os.pathsep.join([str(self.conf_dir), os.path.join(str(jars(POM)), "*")])
+        opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
+        small = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        with open(self._folder / f"{main}.log", "wb") as log:
+            self._processes.append(
+                subprocess.Popen(
+                    [java, *small, *opened, "-cp", classes, f"{_PACKAGE}.{main}"],
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            )
