@@ -342,6 +342,14 @@ class Settings:
         "The size of a log's segment files; they are allocated in advance. At least twice "
         "`spark.penstock.block.maxSize`.",
     )
+    lost_blocks: str = _setting(
+        "spark.penstock.lostBlocks",
+        Choice(("fail", "skip")),
+        "fail",
+        "What becomes of a batch when no host that can be reached has one of its blocks, after "
+        "`spark.task.maxFailures` tries: it fails, or it goes on without the block, which is "
+        "logged, counted in `ssc.statistics()`, and told to listeners as an error of the receiver.",
+    )
     wal_compression_codec: str = _setting(
         "spark.penstock.wal.compression.codec",
         Choice(("none", "lz4", "zstd")),

@@ -82,7 +82,7 @@ the next application's block server removes it.
 Modules: `memory` (arena and locks), `builder`, `store`, `reader`, `rdd`, `dataframe`, `server`
 (the block server), `_fetch` and `_remote` (reading from another host), `replicator`, `_peer_link`,
 `_keeping` and `_replica_logs` (copies on another host: choosing, sending, receiving, writing),
-`_compression`, `_leftovers`.
+`_compression`, `_skipping` (going on without a lost block), `_leftovers`.
 """
 
 from penstock.blockstore._encryption import check_in_memory

@@ -27,12 +27,12 @@ from penstock.wire import (
     ProtocolError,
     WireError,
 )
-from penstock.wire.messages import BlockServerAt, FindBlockServer, ReceivedBlockInfo
+from penstock.wire.messages import BlockServerAt, FindBlockServer, Message, ReceivedBlockInfo
 
 if TYPE_CHECKING:
     from penstock.blockstore.reader import BlockAccess
 
-__all__ = ["copies_of", "fetch_from_host"]
+__all__ = ["ask_tracker", "copies_of", "fetch_from_host"]
 
 _log = logging.getLogger("penstock.blockstore")
 
@@ -82,7 +82,8 @@ def fetch_from_host(
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise _failed(sources)
-            is_news |= source.look(_ask_tracker(source.info, access, context, left_s))
+            found = ask_tracker(FindBlockServer(source.info.host), access, left_s)
+            is_news |= source.look(found if isinstance(found, BlockServerAt) else None)
         if is_news:
             pause_s = _FIRST_PAUSE_S
             continue
@@ -198,13 +199,8 @@ def _failed(sources: list[_Source]) -> PenstockError:
     return ConnectionLostError(sources[0].info.host, "; ".join(map(str, errors)))
 
 
-def _ask_tracker(
-    info: ReceivedBlockInfo,
-    access: BlockAccess,
-    context: ssl.SSLContext | None,
-    timeout_s: float,
-) -> BlockServerAt | None:
-    """Return what the tracker says, or None when it cannot be asked."""
+def ask_tracker(message: Message, access: BlockAccess, timeout_s: float) -> Message | None:
+    """Return the tracker's answer, or None when it cannot be asked."""
     if access.tracker is None:
         return None
     client = Client(
@@ -212,16 +208,15 @@ def _ask_tracker(
         access.secret,
         ask_timeout_s=timeout_s,
         name="block-reader",
-        ssl_context=context,
+        ssl_context=access.tls.client_context() if access.tls else None,
     )
     try:
         with closing(client):
             client.connect(timeout_s)
-            answer = client.ask(FindBlockServer(info.host), timeout_s)
+            return client.ask(message, timeout_s)
     except WireError as error:
-        _log.info("the tracker cannot say where the blocks of %s are: %s", info.host, error)
+        _log.info("the tracker cannot be asked about a block: %s", error)
         return None
-    return answer if isinstance(answer, BlockServerAt) else None
 
 
 def _is_hopeless(last: PenstockError | None, found: BlockServerAt | None) -> bool:

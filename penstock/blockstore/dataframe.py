@@ -10,9 +10,10 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from penstock.blockstore._skipping import read_block_if_any
 from penstock.blockstore.builder import BlockKind
 from penstock.blockstore.rdd import block_infos
-from penstock.blockstore.reader import BlockAccess, read_block
+from penstock.blockstore.reader import BlockAccess
 from penstock.errors import PenstockError
 from penstock.wire.messages import ReceivedBlockInfo
 from penstock.worker import begin_task
@@ -117,7 +118,7 @@ def _schema_of(kind: str, serialized: bytes | None) -> pa.Schema | None:
 
 def _read(data: bytes, access: BlockAccess) -> Iterator[pa.RecordBatch]:
     info = msgspec.msgpack.decode(data, type=ReceivedBlockInfo)
-    with read_block(info, access) as block:
-        for batch in block.batches():
+    with read_block_if_any(info, access) as block:
+        for batch in block.batches() if block is not None else ():
             for start in range(0, batch.num_rows, _ROWS_PER_BATCH):
                 yield batch.slice(start, _ROWS_PER_BATCH)

@@ -18,7 +18,8 @@ from pyspark import RDD
 from pyspark.core.rdd import PipelinedRDD
 from pyspark.serializers import CPickleSerializer
 
-from penstock.blockstore.reader import Block, BlockAccess, read_block
+from penstock.blockstore._skipping import read_block_if_any
+from penstock.blockstore.reader import Block, BlockAccess
 from penstock.wire.messages import ReceivedBlockInfo
 from penstock.worker import begin_task
 
@@ -111,5 +112,6 @@ def _opened(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[Block]:
     """Yield each block; it is valid until the next one is asked for."""
     begin_task()
     for data in encoded:
-        with read_block(_decoder.decode(data), access) as block:
-            yield block
+        with read_block_if_any(_decoder.decode(data), access) as block:
+            if block is not None:
+                yield block

@@ -91,6 +91,8 @@ class BlockAccess:
         fetch_timeout_s: Bound of one fetch from another host, all its tries together.
         tracker: The tracker's address: it knows where a block server is by now.
         encryption: The key that the blocks' logs are encrypted with; None: they are in clear.
+        skip_after: After so many tries of its task a block that is nowhere is left out of the
+            batch; None: never, the batch fails.
     """
 
     servers: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -99,6 +101,7 @@ class BlockAccess:
     tls: TlsIdentity | None = None
     tracker: tuple[str, int] | None = None
     encryption: EncryptionKey | None = None
+    skip_after: int | None = None
 
 
 @dataclass(frozen=True)

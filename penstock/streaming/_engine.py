@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
@@ -158,7 +159,7 @@ class StreamingEngine:
 
     def statistics(self) -> SchedulerStatistics:
         """Return how many batches wait, run and are done."""
-        return self._scheduler.statistics()
+        return replace(self._scheduler.statistics(), skipped_blocks=self._receivers.skipped_blocks)
 
     def stop(self, graceful: bool) -> None:
         """Stop everything. May be called again after it was interrupted.

@@ -134,6 +134,11 @@ class ReceiverSide:
         """How many receivers there are."""
         return 0 if self._tracker is None else len(self._tracker.get_all_receiver_info())
 
+    @property
+    def skipped_blocks(self) -> int:
+        """How many blocks batches left out because no host has them."""
+        return 0 if self._tracker is None else self._tracker.skipped_blocks
+
     def executors(self) -> frozenset[str] | None:
         """Return the executors that hold receivers; None while one is being placed."""
         return frozenset() if self._tracker is None else self._tracker.allocated_executors()

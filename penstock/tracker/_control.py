@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from penstock.tracker._block_servers import BlockServers
@@ -31,6 +32,7 @@ from penstock.wire.messages import (
     RegisterReceiver,
     ReportError,
     ReportGate,
+    SkippedBlock,
     StopReceiver,
 )
 
@@ -46,12 +48,19 @@ _RECEIVER_GRACE_S = 1.0
 _LOST_HOST_S = 5.0
 """How often it is looked whether a host that was lost has executors again."""
 
+_SKIPPED_REMEMBERED = 10_000
+"""So many of the blocks that batches left out are known by name, so that each counts once."""
+
 _BATCHES_NAMED = 8
 """So many of the batches that miss blocks are named: the last, for the others may be complete."""
 
 
 class Control:
-    """Deals with everything but `AddBlock`; all calls come on the endpoint's control thread."""
+    """Deals with everything but `AddBlock`; all calls come on the endpoint's control thread.
+
+    Attributes:
+        skipped_blocks: Blocks that batches left out because no host has them.
+    """
 
     def __init__(
         self,
@@ -90,6 +99,8 @@ class Control:
         self._on_gate = on_gate
         # Attempts of which it was told that they are out of reach.
         self._out_of_reach: set[str] = set()
+        self._skipped: deque[str] = deque(maxlen=_SKIPPED_REMEMBERED)
+        self.skipped_blocks = 0
 
     def on_control(self, peer: Peer, message: Message) -> Message:
         """Deal with a message and return the answer (`ControlHandler`)."""
@@ -121,6 +132,8 @@ class Control:
             )
         if isinstance(message, FindReplicaHost):
             return self._replica_hosts.find(message)
+        if isinstance(message, SkippedBlock):
+            return self._skip(message)
         return Refused(f"{type(message).__name__} is not for the tracker")
 
     def _register(self, peer: Peer, message: RegisterReceiver) -> Message:
@@ -169,6 +182,20 @@ class Control:
         self._listeners.error(info)
         if message.permanent:
             self._listeners.gave_up(message.stream_id, message.message, message.error)
+
+    def _skip(self, message: SkippedBlock) -> Message:
+        if not self._receivers.is_known(message.stream_id):
+            return Refused(f"stream {message.stream_id} has no receiver")
+        # A batch may read its blocks several times.
+        if message.block_id not in self._skipped:
+            self._skipped.append(message.block_id)
+            self.skipped_blocks += 1
+            text = f"A batch goes on without block {message.block_id}, which is lost"
+            _log.warning("%s: %s", text, message.reason)
+            self._listeners.error(
+                self._receivers.keep_error(message.stream_id, text, message.reason)
+            )
+        return Ok()
 
     def on_peer_gone(self, peer: Peer) -> None:
         """Deal with the end of a connection (`ControlHandler`)."""

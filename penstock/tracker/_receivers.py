@@ -111,6 +111,10 @@ class Receivers:
         with self._lock:
             return {stream_id: entry.info for stream_id, entry in self._entries.items()}
 
+    def is_known(self, stream_id: int) -> bool:
+        """Whether the stream has a receiver."""
+        return stream_id in self._entries
+
     def preferred(self, stream_id: int) -> str | None:
         """Return the receiver's preferred location."""
         return self._entries[stream_id].preferred

@@ -64,6 +64,10 @@ class Cluster(Protocol):
         """Return how many tasks the executors that are up run at a time."""
         ...
 
+    def most_tries(self) -> int:
+        """Return how often a task is tried before its job fails."""
+        ...
+
     def run_task(
         self,
         stream_id: int,
@@ -147,6 +151,13 @@ class SparkCluster:
     def slots(self) -> int:
         # Spark's own count of the tasks that an executor runs at a time.
         return sum(int(summary.maxTasks()) for summary in self._summaries())
+
+    def most_tries(self) -> int:
+        if not self.is_local:
+            return int(self._sc.getConf().get("spark.task.maxFailures", "4"))
+        # A local master has its own number: local[2,4] tries four times, local[2] once.
+        told = re.fullmatch(r"local\[[^,]*,\s*([0-9]+)\s*\]", str(self._sc.master))
+        return int(told[1]) if told else 1
 
     def _summaries(self) -> list[Any]:
         # The store behind Spark's own UI and REST pages; it is there also when those are off.

@@ -183,6 +183,8 @@ class ReceiverTracker:
         self._jobs: list[ReceiverJob] = []
         self._ledger: ReceivedBlockTracker | None = None
         self._endpoint: TrackerEndpoint | None = None
+        self._control: Control | None = None
+        self._skip_after = cluster.most_tries() if settings.lost_blocks == "skip" else None
         self._address = ("", 0)
 
     # -- life ----------------------------------------------------------------------------------
@@ -365,7 +367,7 @@ class ReceiverTracker:
             options=WireOptions(max_frame_bytes=self._settings.max_frame_bytes),
             ssl_context=self._tls.server_context() if self._tls else None,
         )
-        endpoint.handler = Control(
+        endpoint.handler = self._control = Control(
             ledger,
             self._receivers,
             self._block_servers,
@@ -524,7 +526,13 @@ class ReceiverTracker:
             fetch_timeout_s=self._settings.ask_timeout_s,
             tracker=self._address,
             encryption=self._encryption,
+            skip_after=self._skip_after,
         )
+
+    @property
+    def skipped_blocks(self) -> int:
+        """How many blocks batches left out because no host has them."""
+        return self._control.skipped_blocks if self._control is not None else 0
 
     def allocate_blocks_to_batch(self, time_ms: int, /) -> None:
         """Give all waiting blocks to the batch; see `ReceivedBlockTracker`."""

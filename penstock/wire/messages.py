@@ -258,6 +258,17 @@ class BlockServerAt(msgspec.Struct, frozen=True, tag=True):
     """Whether one is about to come: a receiver of the host lives and starts it."""
 
 
+class SkippedBlock(msgspec.Struct, frozen=True, tag=True):
+    """A batch goes on without a block that no host has (batch task). Answered by `Ok`.
+
+    `Refused` when the stream has no receiver.
+    """
+
+    stream_id: int
+    block_id: str
+    reason: str
+
+
 class ReleaseBlocks(msgspec.Struct, frozen=True, tag=True):
     """Delete what ended receiver attempts left on this host (send to a block server).
 
@@ -329,6 +340,7 @@ Message = (
     | BlockServerRegistered
     | FindBlockServer
     | BlockServerAt
+    | SkippedBlock
     | ReleaseBlocks
     | StopBlockServer
     | Ok

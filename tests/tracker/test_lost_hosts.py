@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 
 from penstock.tracker import ReceiverTracker
 from penstock.tracker._control import what_is_there
+from penstock.tracker.cluster import SparkCluster
 from penstock.wire.messages import (
     BlockServerAt,
     FindBlockServer,
@@ -118,6 +121,16 @@ def test_executors_that_are_left_without_room_for_batches_are_told_of(
         attempt.fail()
         cluster.next_attempt()
         wait_for_text(caplog, "run 1 tasks at a time, and each of 1 receivers holds one for good")
+
+
+@pytest.mark.parametrize(
+    ("master", "tries"),
+    [("local", 1), ("local[2]", 1), ("local[*, 3]", 3), ("spark://host:7077", 6)],
+)
+def test_the_tries_of_a_task_are_those_of_the_master(master: str, tries: int) -> None:
+    conf = {"spark.task.maxFailures": "6"}
+    context: Any = SimpleNamespace(master=master, getConf=lambda: conf)
+    assert SparkCluster(context).most_tries() == tries
 
 
 def test_of_many_batches_the_last_are_named() -> None:

@@ -186,6 +186,9 @@ class ThreadCluster:
     def executors(self) -> list[ExecutorLocation]:
         return list(self.up)
 
+    def most_tries(self) -> int:
+        return 4
+
     def slots(self) -> int:
         return self.task_slots
 

@@ -56,6 +56,8 @@ class SchedulerStatistics:
         completed_batches: All jobs ended, since the start.
         failed_batches: Those of them with a failed job.
         last_total_delay_ms: From submission to the end of the last completed batch, or None.
+        skipped_blocks: Blocks that batches left out because no host has them, with
+            ``spark.penstock.lostBlocks=skip``.
     """
 
     waiting_batches: int
@@ -63,6 +65,7 @@ class SchedulerStatistics:
     completed_batches: int
     failed_batches: int
     last_total_delay_ms: int | None
+    skipped_blocks: int = 0
 
 
 class JobScheduler:
