@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.errors import SettingError
 from penstock.streaming.errors import NotEnoughCoresError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["check_cores", "check_slots"]
+__all__ = ["check_cores", "check_slots", "check_speculation"]
+
+_SPECULATION = "spark.speculation"
+_THRESHOLD = "spark.speculation.task.duration.threshold"
 
 _LOCAL = re.compile(r"local(?:\[\s*([0-9]+|\*)\s*(?:,\s*[0-9]+\s*)?\])?$")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*([0-9]+)\s*\]$")
@@ -32,6 +37,29 @@ def check_cores(spark_context: SparkContext, receivers: int) -> None:
         int(jvm.java.lang.Runtime.getRuntime().availableProcessors()),
         receivers,
     )
+
+
+def check_speculation(settings: Callable[[str, str], str | None], receivers: int) -> None:
+    """Check that Spark does not take a receiver for a task that is slow.
+
+    It runs no second copy of a job's only task, unless there is a threshold; then the copy would
+    end first, as receivers have no end, and Spark would kill the receiver.
+
+    Args:
+        settings: Returns Spark's setting of a name, or what is given for it.
+        receivers: How many receivers the program has.
+
+    Raises:
+        SettingError: It does.
+    """
+    threshold = settings(_THRESHOLD, "")
+    if receivers and threshold and settings(_SPECULATION, "false") == "true":
+        raise SettingError(
+            _THRESHOLD,
+            threshold,
+            f"with {_SPECULATION}=true Spark would start every receiver a second time after that, "
+            "and kill the first; leave it unset, then only tasks of batches are speculated",
+        )
 
 
 def check_slots(master: str, task_cpus: int, processors: int, receivers: int) -> None:

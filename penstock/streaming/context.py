@@ -20,7 +20,7 @@ from penstock.streaming._durability import choose_durability, scratch_parent
 from penstock.streaming._encryption import choose_encryption
 from penstock.streaming._engine import StreamingEngine
 from penstock.streaming._interrupts import exit_on_termination, plain_interrupts
-from penstock.streaming._startup_checks import check_cores
+from penstock.streaming._startup_checks import check_cores, check_speculation
 from penstock.streaming.checkpoint._recovery import make_checkpointing, recover_context
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress
 from penstock.streaming.dstream.derived_streams import TransformedDStream, UnionDStream
@@ -343,6 +343,7 @@ class StreamingContext(InputOperations, RateOperations):
         checkpointing = self._make_checkpointing(encryption)
         receivers = [node for node in self._graph.inputs if isinstance(node, ReceiverInputDStream)]
         check_cores(self._sc, len(receivers))
+        check_speculation(self._sc.getConf().get, len(receivers))
         # A name of this context's own: what a context of the same application left behind a
         # moment ago, such as a block server that has not ended yet, must not touch its files.
         run_id = f"{self._sc.applicationId}-{uuid.uuid4().hex[:8]}"

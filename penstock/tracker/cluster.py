@@ -57,7 +57,7 @@ class Cluster(Protocol):
         ...
 
     def executors(self) -> list[ExecutorLocation]:
-        """Return the executors that are up now."""
+        """Return the executors that are up now, without those that Spark excludes."""
         ...
 
     def slots(self) -> int:
@@ -143,9 +143,12 @@ class SparkCluster:
             self._sc.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
 
     def executors(self) -> list[ExecutorLocation]:
+        summaries = self._summaries()
+        # Spark starts no task on those that it excludes (`spark.excludeOnFailure.enabled`).
+        allowed = [summary for summary in summaries if not summary.isExcluded()]
         return sorted(
             ExecutorLocation(str(summary.hostPort()).rpartition(":")[0], str(summary.id()))
-            for summary in self._summaries()
+            for summary in allowed or summaries
         )
 
     def slots(self) -> int:

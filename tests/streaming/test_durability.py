@@ -12,7 +12,7 @@ from penstock.errors import SettingError
 from penstock.settings import Settings
 from penstock.streaming import NotEnoughCoresError
 from penstock.streaming._durability import Durability, choose_durability, scratch_parent
-from penstock.streaming._startup_checks import check_slots
+from penstock.streaming._startup_checks import check_slots, check_speculation
 
 
 def choose(checkpoint: str | None = None, **settings: Any) -> Durability:
@@ -125,3 +125,14 @@ class TestCores:
         check_slots("local[4]", 2, 8, 1)
         with pytest.raises(NotEnoughCoresError, match=r"local\[6\]"):
             check_slots("local[4]", 2, 8, 2)
+
+
+def test_spark_must_not_take_a_receiver_for_a_slow_task() -> None:
+    settings = {"spark.speculation": "true"}
+    check_speculation(settings.get, 1)
+    settings["spark.speculation.task.duration.threshold"] = "1min"
+    check_speculation(settings.get, 0)
+    with pytest.raises(SettingError, match="leave it unset"):
+        check_speculation(settings.get, 1)
+    settings["spark.speculation"] = "false"
+    check_speculation(settings.get, 1)

@@ -58,6 +58,8 @@ def main(folder: str) -> None:
     conf.set("spark.ui.enabled", "false").set("spark.executor.memory", "512m")
     conf.set("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
     conf.set("spark.driver.memory", "512m")
+    # Receivers never end, which must not look like a slow task.
+    conf.set("spark.speculation", "true").set("spark.speculation.interval", "50ms")
     sc = SparkContext(conf=conf)
     sc.setLogLevel("OFF")
     events = Events()
