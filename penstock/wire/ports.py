@@ -100,7 +100,8 @@ def _bind(places: list[_Place]) -> tuple[socket.socket, ...]:
 
 
 def _bound(family: socket.AddressFamily, place: tuple[Any, ...]) -> socket.socket:
-    made = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named, because asyncio turns Nagle's algorithm off only where it is.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         # A server that is started again need not wait until old connections are forgotten.
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

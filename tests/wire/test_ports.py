@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 import pytest
 
 from penstock.wire import ServerStartError
-from penstock.wire.ports import ports_to_try
+from penstock.wire.ports import listen_in_range, ports_to_try
 
 
 def test_the_rule_is_sparks() -> None:
@@ -36,3 +36,12 @@ def test_when_all_are_taken_the_error_names_the_setting(make_server) -> None:
             next_one.listen()
         with pytest.raises(ServerStartError, match=r"1 ports after .*spark.port.maxRetries"):
             make_server(port=port, port_retries=1).start()
+
+
+def test_the_sockets_are_those_for_which_asyncio_turns_nagles_algorithm_off() -> None:
+    (listening,) = listen_in_range("127.0.0.1", 0, 0)
+    with listening, socket.create_connection(listening.getsockname(), 30):
+        accepted, _ = listening.accept()
+        with accepted:
+            # asyncio looks at this; with 0 each answer could wait for 40 ms.
+            assert accepted.proto == socket.IPPROTO_TCP
