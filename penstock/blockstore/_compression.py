@@ -2,7 +2,8 @@
 
 A log on HDFS goes through the network, and through a DataNode for each copy, which costs more for a
 byte than to compress it. Only the log's copy is compressed: the slot in memory is what tasks map.
-A block is compressed in pieces, by a few threads at a time.
+A block is compressed in pieces, by a few threads at a time, from the moment it is sealed: so while
+those before it are written.
 
 A compressed payload, little-endian::
 
@@ -19,7 +20,9 @@ from __future__ import annotations
 
 import os
 import struct
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -29,7 +32,7 @@ from penstock.wal import CorruptRecordError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["BlockCompression", "expanded"]
+__all__ = ["BlockCompression", "Compressing", "expanded"]
 
 _HEAD = struct.Struct("<4sHHQI")
 _MAGIC = b"PCB1"
@@ -46,8 +49,38 @@ def _codec(name: str) -> pa.Codec:
     return pa.Codec("lz4_raw") if name == "lz4" else pa.Codec("zstd", _ZSTD_LEVEL)
 
 
+@dataclass(frozen=True)
+class Compressing:
+    """A block that is being compressed.
+
+    Attributes:
+        codec: As in `BlockCompression`.
+        size: Bytes of the block.
+        pieces: What becomes of its pieces, in order.
+    """
+
+    codec: str
+    size: int
+    pieces: Sequence[Future[pa.Buffer]]
+
+    def result(self) -> list[Buffer] | None:
+        """Wait until it is done.
+
+        Returns:
+            What is to be written, in pieces; None when that is hardly less than the block.
+
+        Raises:
+            CancelledError: The `BlockCompression` was closed.
+        """
+        pieces = [piece.result() for piece in self.pieces]
+        lengths = [piece.size for piece in pieces]
+        head = _HEAD.pack(_MAGIC, _CODES[self.codec], 0, self.size, _PIECE)
+        head += struct.pack(f"<{len(lengths)}I", *lengths)
+        return [head, *pieces] if len(head) + sum(lengths) < _WORTH * self.size else None
+
+
 class BlockCompression:
-    """Compresses the blocks of one log; for one thread at a time. `close` ends its threads.
+    """Compresses the blocks of one log. Safe to use from any thread; `close` ends its own.
 
     Args:
         codec: ``lz4`` or ``zstd``.
@@ -59,30 +92,20 @@ class BlockCompression:
             min(_MOST_THREADS, len(os.sched_getaffinity(0))), thread_name_prefix="penstock-compress"
         )
 
-    def compressed(self, payload: memoryview) -> list[Buffer] | None:
-        """Compress a block.
-
-        Args:
-            payload: The block.
-
-        Returns:
-            What is to be written, in pieces; None when that is hardly less.
-        """
-        size = len(payload)
-        starts = range(0, size, _PIECE)
-        pieces = list(self._threads.map(self._piece, (payload[at : at + _PIECE] for at in starts)))
-        lengths = [piece.size for piece in pieces]
-        head = _HEAD.pack(_MAGIC, _CODES[self._name], 0, size, _PIECE)
-        head += struct.pack(f"<{len(lengths)}I", *lengths)
-        return [head, *pieces] if len(head) + sum(lengths) < _WORTH * size else None
+    def begin(self, payload: memoryview) -> Compressing:
+        """Begin to compress a block, which must not change until that is done or `close`."""
+        pieces = (payload[at : at + _PIECE] for at in range(0, len(payload), _PIECE))
+        return Compressing(
+            self._name, len(payload), [self._threads.submit(self._piece, each) for each in pieces]
+        )
 
     def _piece(self, piece: memoryview) -> pa.Buffer:
         # A codec of its own: the library does not say that threads can share one.
         return _codec(self._name).compress(pa.py_buffer(piece))
 
     def close(self) -> None:
-        """End the threads."""
-        self._threads.shutdown()
+        """End the threads; what they have not begun is left."""
+        self._threads.shutdown(cancel_futures=True)
 
 
 def expanded(payload: memoryview) -> memoryview:

@@ -26,12 +26,13 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 
 import pyarrow as pa
 from crc32c import crc32c
 
-from penstock.blockstore._compression import BlockCompression
+from penstock.blockstore._compression import BlockCompression, Compressing
 from penstock.blockstore._encryption import block_cipher, check_in_memory, sealed_copy
 from penstock.blockstore._replica_logs import BLOCK_RECORD
 from penstock.blockstore.builder import HEADER_ROOM, BlockBuilder, BlockKind, SealedBlock
@@ -139,6 +140,7 @@ class BlockStore:
         self._is_shared = is_on_hdfs(log_folder)
         codec = self.options.compression if self._is_shared else None
         self._compression = BlockCompression(codec) if codec is not None else None
+        self._compressing: dict[str, Compressing] = {}
         # By segment: slots whose blocks can be read nowhere else before it is closed.
         self._unclosed: dict[int, list[Slot]] = {}
         fs, path = locate(log_folder)
@@ -229,6 +231,12 @@ class BlockStore:
         """Give back the slot of a block that is not wanted."""
         self._arena.free(builder.slot)
 
+    def begin(self, block: SealedBlock) -> None:
+        """Begin what can be done before it is the block's turn to be `put`; returns at once."""
+        if self._compression is not None and not self._closed:
+            payload = block.slot.view[HEADER_ROOM : HEADER_ROOM + block.payload_length]
+            self._compressing[block.block_id] = self._compression.begin(payload)
+
     def put(self, block: SealedBlock) -> ReceivedBlockInfo:
         """Store a sealed block to the storage level and the log's sync policy.
 
@@ -257,7 +265,7 @@ class BlockStore:
                 crc = crc32c(payload)
                 copying = self._replicator.begin(block.block_id, payload, crc)
         if keep_on_disk:
-            place = self._append(slot, block.payload_length, crc)
+            place = self._append(block, crc)
             sequence = place.sequence
             segment = SegmentPlace(self._folder, place.segment, place.offset, place.length)
         else:
@@ -296,16 +304,23 @@ class BlockStore:
             replicas=() if replica is None else (replica,),
         )
 
-    def _append(self, slot: Slot, payload_length: int, crc: int | None) -> RecordPlace:
+    def _append(self, block: SealedBlock, crc: int | None) -> RecordPlace:
         """Append a block to the log; its slot gets the record's header, too."""
+        slot, length = block.slot, block.payload_length
         if self._compression is not None:
-            payload = slot.view[HEADER_ROOM : HEADER_ROOM + payload_length]
-            compressed = self._compression.compressed(payload)
+            if block.block_id not in self._compressing:
+                self.begin(block)
+            try:
+                compressed = self._compressing[block.block_id].result()
+            except (KeyError, CancelledError) as error:
+                raise BlockStoreClosedError(f"{block.block_id} was not stored") from error
             if compressed is not None:
                 place = self._writer.append(BLOCK_RECORD, compressed)
-                stamp_record(slot.view, BLOCK_RECORD, payload_length, place.sequence)
+                stamp_record(slot.view, BLOCK_RECORD, length, place.sequence)
+                del self._compressing[block.block_id]
                 return place
-        return self._writer.append_slot(BLOCK_RECORD, slot.view, payload_length, crc)
+            del self._compressing[block.block_id]
+        return self._writer.append_slot(BLOCK_RECORD, slot.view, length, crc)
 
     def _close_segment(self) -> None:
         """Close the open segment on HDFS, so that its blocks can be read there."""
@@ -358,4 +373,5 @@ class BlockStore:
         self._writer.close()
         if self._compression is not None:
             self._compression.close()
+            self._compressing.clear()
         self._arena.close()

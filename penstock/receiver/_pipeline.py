@@ -96,6 +96,7 @@ class BlockPipeline:
         with self._moving:
             while len(self._sealed) >= self._queue_size and not self.is_abandoned():
                 self._moving.wait(_STEP_S)
+            self._block_store.begin(block)
             self._sealed.append(block)
             self.blocks_sealed += 1
             self.waited_s += time.monotonic() - began

@@ -18,7 +18,7 @@ CODECS = ("lz4", "zstd")
 def written(codec: str, block: bytes) -> bytes | None:
     compression = BlockCompression(codec)
     try:
-        pieces = compression.compressed(memoryview(block))
+        pieces = compression.begin(memoryview(block)).result()
     finally:
         compression.close()
     return None if pieces is None else b"".join(map(bytes, map(memoryview, pieces)))
