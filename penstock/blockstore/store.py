@@ -138,7 +138,9 @@ class BlockStore:
         # For a level without a disk copy the log stays empty: it holds the folder's lock.
         self._sequences = itertools.count(1)
         self._is_shared = is_on_hdfs(log_folder)
-        codec = self.options.compression if self._is_shared else None
+        # A durable sync policy needs the log whatever the level says.
+        self._has_log = self.options.use_disk or self.options.sync is not SyncPolicy.NONE
+        codec = self.options.compression if self._is_shared and self._has_log else None
         self._compression = BlockCompression(codec) if codec is not None else None
         self._compressing: dict[str, Compressing] = {}
         # By segment: slots whose blocks can be read nowhere else before it is closed.
@@ -254,7 +256,6 @@ class BlockStore:
         options = self.options
         slot = block.slot
         length = HEADER_ROOM + block.payload_length
-        keep_on_disk = options.use_disk or options.sync is not SyncPolicy.NONE
         crc = copying = None
         if self._replicator is not None:
             payload = slot.view[HEADER_ROOM:length]
@@ -264,7 +265,7 @@ class BlockStore:
             else:
                 crc = crc32c(payload)
                 copying = self._replicator.begin(block.block_id, payload, crc)
-        if keep_on_disk:
+        if self._has_log:
             place = self._append(block, crc)
             sequence = place.sequence
             segment = SegmentPlace(self._folder, place.segment, place.offset, place.length)

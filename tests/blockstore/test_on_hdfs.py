@@ -20,7 +20,7 @@ from penstock.blockstore import (
     BlockStore,
     read_block,
 )
-from penstock.wal import EncryptionKey, WalError, locate, segment_path
+from penstock.wal import EncryptionKey, SyncPolicy, WalError, locate, segment_path
 from tests.blockstore.test_blocks import OPTIONS, put, records_of, without_memory
 from tests.services.hdfs import Hdfs
 
@@ -44,9 +44,7 @@ def store(hdfs: Hdfs, tmp_path: Path) -> Iterator[BlockStore]:
 
 
 @contextmanager
-def store_in_memory(
-    hdfs: Hdfs, key: EncryptionKey | None, compression: str | None = None
-) -> Iterator[BlockStore]:
+def store_in_memory(hdfs: Hdfs, key: EncryptionKey | None, **options: Any) -> Iterator[BlockStore]:
     attempt = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
         yield BlockStore(
@@ -56,7 +54,7 @@ def store_in_memory(
             log_folder=f"{hdfs.new_folder()}/3-{attempt}",
             host_folder=f"{memory}/3-{attempt}",
             memory_name=f"memory-{attempt}",
-            options=replace(OPTIONS, memory_dir=memory, compression=compression),
+            options=replace(OPTIONS, memory_dir=memory, **options),
             encryption=key,
         )
 
@@ -93,6 +91,20 @@ def test_a_compressed_block_is_read_from_hdfs_and_from_memory(hdfs: Hdfs, encryp
                 assert list(found.records()) == block
         shares = [info.segment.length / info.num_bytes for info in infos]
         assert [share < 0.5 for share in shares] == [True, False, True]
+
+
+def test_a_level_without_a_log_keeps_no_compressed_block(hdfs: Hdfs) -> None:
+    level = {"use_disk": False, "sync": SyncPolicy.NONE, "compression": "lz4"}
+    with store_in_memory(hdfs, None, **level) as store:
+        builder = store.open_block(BlockKind.BINARY)
+        builder.append(b"the same" * 1000, [8] * 1000)
+        sealed = builder.seal("input-3-1", 0.0)
+        store.begin(sealed)
+        info = store.put(sealed)
+        assert info.segment is None
+        assert records_of(info) == [b"the same"] * 1000
+        assert not store._compressing
+        store.close()
 
 
 def evicted(store: BlockStore) -> int:
