@@ -16,7 +16,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 SHELL  := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup java services test test-fast soak fuzz lint demo bench wheel package-check docs clean
+.PHONY: help setup java redis services test test-fast test-versions conformance soak soak-restarts fuzz lint demo bench wheel package-check docs clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,7 +68,21 @@ java:
 	echo "Spark 4 needs Java 17 or later. Install it and put it on the PATH or set JAVA_HOME," >&2; \
 	echo "on Debian and Ubuntu: sudo apt-get install openjdk-17-jre-headless" >&2; exit 1
 
-services: $(STAMP)
+redis:
+	@for server in redis-server valkey-server; do \
+	    if command -v "$$server" >/dev/null; then exit 0; fi; \
+	done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "Installing a Redis server"; \
+	    apt-get -qq update; \
+	    for package in redis-server valkey-server; do \
+	        if apt-get -qq install -y --no-install-recommends "$$package" >/dev/null 2>&1; then exit 0; fi; \
+	    done; \
+	fi; \
+	echo "No redis-server or valkey-server on the PATH: the tests of shared rates are skipped." >&2; \
+	echo "On Debian and Ubuntu: sudo apt-get install redis-server" >&2
+
+services: $(STAMP) redis
 	@$(BIN)/python tests/services/jars.py
 
 test: setup services ## run the whole test suite
@@ -77,11 +91,27 @@ test: setup services ## run the whole test suite
 test-fast: setup ## run the part of the suite that takes less than two minutes
 	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
+test-versions: java ## run a part of the suite with each PySpark and Python (ARGS=--help)
+	@python3 .ci/test_versions.py $(ARGS)
+
+conformance: setup ## run PySpark's own tests of streams (ARGS=python/pyspark/streaming/tests)
+	@$(BIN)/python -m tests.streaming.pyspark_suites $(ARGS)
+
 soak: setup ## kill a driver at 200 random moments and check its results (ARGS=--help)
 	@$(BIN)/python -m tests.system.soak $(ARGS)
 
+soak-restarts: setup ## run 10,000 random programs with crashes, stops and failures (ARGS=--help)
+	@$(BIN)/python -m tests.streaming.restarts.random_runs $(or $(ARGS),10000)
+
+chaos: setup ## hurt a program a hundred times in every known way and check its results (ARGS=--help)
+	@$(BIN)/python -m tests.system.chaos $(ARGS)
+
 fuzz: setup ## attack both ports for ten minutes (ARGS=--help)
 	@$(BIN)/python -m tests.system.fuzz $(ARGS)
+
+.PHONY: mutants
+mutants: setup ## look for changes of the code that no test notices (ARGS="--room wal --sample 30")
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 lint: $(STAMP) ## check style, format and types
 	@$(BIN)/ruff check .

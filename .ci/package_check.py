@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = 20_000
@@ -82,16 +83,18 @@ def run(
 
 
 def receive() -> None:
-    """Receive numbers in a local Spark, and see that each arrives once."""
+    """Receive numbers in a local Spark, as RDDs and DataFrames, and see that each arrives once."""
     import penstock
 
     home = Path(penstock.__file__).resolve()
     if not home.is_relative_to(Path(sys.prefix).resolve()):
         sys.exit(f"penstock was imported from {home}, not from the environment {sys.prefix}")
 
+    import pyarrow as pa
     from pyspark import SparkConf, SparkContext, StorageLevel
 
-    from penstock.receiver import Receiver
+    from penstock.receiver import Receiver, receiver
+    from penstock.sources.kafka import JsonFormat
     from penstock.streaming import StreamingContext
 
     class Numbers(Receiver):
@@ -107,30 +110,50 @@ def receive() -> None:
             for number in range(RECORDS):
                 self.store(str(number))
 
-    conf = SparkConf().setMaster("local[2]").setAppName("penstock package check")
+    @receiver(schema=pa.schema([("number", pa.int64()), ("text", pa.string())]))
+    def rows(ctx):  # type: ignore[no-untyped-def]  # as a user writes it
+        for number in range(RECORDS):
+            yield {"number": number, "text": str(number)}
+        ctx.stopped.wait()
+
+    conf = SparkConf().setMaster("local[4]").setAppName("penstock package check")
     conf.set("spark.ui.enabled", "false").set("spark.driver.host", "127.0.0.1")
     conf.set("spark.penstock.memory.size", "64m").set("spark.penstock.block.maxSize", "8m")
     spark = SparkContext(conf=conf)
     spark.setLogLevel("ERROR")
-    stream = StreamingContext(spark, 0.5)
+    stream = StreamingContext(spark, 1)
+    # In bytes, as they come from Kafka; reading them is all that needs no broker.
+    read = JsonFormat("number bigint").read(pa.array([b'{"number": 7}', b"no JSON"], pa.binary()))
+    if read.values.to_pylist() != [{"number": 7}, None] or read.corrupt[1].as_py() != b"no JSON":
+        sys.exit(f"values in JSON were read as {read}")
     seen: list[int] = []
+    in_frames: list[int] = []
     complete = threading.Event()
 
     def collect(rdd: object) -> None:
         seen.extend(rdd.map(int).collect())  # type: ignore[attr-defined]  # an RDD of str
-        if len(seen) >= RECORDS:
+        end_if_complete()
+
+    def collect_frame(frame: Any, time: object) -> None:
+        in_frames.extend(row.number for row in frame.where("text = number").collect())
+        end_if_complete()
+
+    def end_if_complete() -> None:
+        if len(seen) >= RECORDS and len(in_frames) >= RECORDS:
             complete.set()
 
     stream.receiverStream(Numbers(StorageLevel.MEMORY_AND_DISK)).foreachRDD(collect)
+    stream.receiverStream(rows).foreachBatch(collect_frame)
     stream.start()
     in_time = complete.wait(RECEIVE_TIMEOUT_S)
     stream.stop(stopSparkContext=True, stopGraceFully=True)
-    if seen != list(range(RECORDS)):
-        sys.exit(
-            f"{len(seen)} records arrived, {len(set(seen))} of them different, of {RECORDS}"
-            + ("" if in_time else f" in {RECEIVE_TIMEOUT_S} s")
-        )
-    print(f"{RECORDS} records arrived, each once and in order, from {home.parent}")
+    for form, found in (("RDDs", seen), ("DataFrames", in_frames)):
+        if found != list(range(RECORDS)):
+            sys.exit(
+                f"{len(found)} records arrived in {form}, {len(set(found))} of them different, of "
+                f"{RECORDS}" + ("" if in_time else f" in {RECEIVE_TIMEOUT_S} s")
+            )
+    print(f"{RECORDS} records arrived twice, each once and in order, from {home.parent}")
 
 
 if __name__ == "__main__":

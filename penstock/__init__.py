@@ -24,7 +24,7 @@ The rooms, in the order in which they may import each other (never back):
 * `penstock.sources`: receivers and streams that come with the project.
 
 Beside them stand `penstock.settings` (every configuration key), `penstock.clock`,
-`penstock.errors` and `penstock.progress`.
+`penstock.errors`, `penstock.processes` and `penstock.progress`.
 
 Importing this package is cheap: it starts nothing and does not import PySpark. It raises
 `ImportError` when Python or PySpark does not fit, naming both versions. Logging goes to the

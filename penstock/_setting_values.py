@@ -19,6 +19,7 @@ __all__ = [
     "LimitAbove0",
     "LocalPath",
     "LogFolder",
+    "Names",
     "Rate",
     "Seconds",
     "Size",
@@ -307,6 +308,22 @@ class Text:
         if not text.strip():
             raise ValueError(text)
         return text.strip()
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names with commas between them."""
+
+    @property
+    def type_name(self) -> str:
+        return "names"
+
+    @property
+    def accepted(self) -> str:
+        return "names, with commas between them"
+
+    def read(self, text: str) -> tuple[str, ...]:
+        return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 @dataclass(frozen=True)

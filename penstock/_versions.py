@@ -19,6 +19,7 @@ MINIMUM_PYTHON = (3, 10)
 MINIMUM_PYSPARK = (4, 0)
 FIRST_UNFIT_PYSPARK = (5, 0)
 PYSPARK_REQUIREMENT = "pyspark>=4.0,<5"
+FIRST_PYSPARK_WITHOUT_PYTHON_3_10 = (4, 3)
 
 _VERSION_LINE = re.compile(r"^__version__\b[^=\n]*=\s*[\"']([^\"']+)[\"']", re.MULTILINE)
 
@@ -76,3 +77,9 @@ def check_versions(
         MINIMUM_PYSPARK <= (int(numbers[1]), int(numbers[2])) < FIRST_UNFIT_PYSPARK
     ):
         raise ImportError(f"{needs}; {found}. Run: pip install '{PYSPARK_REQUIREMENT}'")
+    # pip does not install the two together, but a cluster's Spark may meet an older Python.
+    if python < (3, 11) and (int(numbers[1]), int(numbers[2])) >= FIRST_PYSPARK_WITHOUT_PYTHON_3_10:
+        raise ImportError(
+            f"PySpark 4.3 and later need Python 3.11 or later; {found}. Install Python 3.11 or "
+            "later, or run: pip install 'pyspark>=4.0,<4.3'"
+        )

@@ -26,6 +26,7 @@ from penstock._setting_values import (
     LimitAbove0,
     LocalPath,
     LogFolder,
+    Names,
     Rate,
     Seconds,
     Size,
@@ -194,10 +195,10 @@ class Settings:
     graceful_stop_timeout_ms: int = _setting(
         "spark.streaming.gracefulStopTimeout",
         Time(minimum_ms=1),
-        "10s",
-        "How long a graceful stop may take to process what was received. It bounds the whole "
-        "stop; in Spark it bounds only two of its waits.",
-        unset="ten batch intervals",
+        "1h",
+        "How long a graceful stop may take to process what was received; what is left then is "
+        "given up and told. It bounds all of it; in Spark it bounds only two of the waits, ten "
+        "batch intervals when it is not set, and the batches have an hour.",
     )
     concurrent_jobs: int = _setting(
         "spark.streaming.concurrentJobs",
@@ -350,6 +351,22 @@ class Settings:
         "`spark.task.maxFailures` tries: it fails, or it goes on without the block, which is "
         "logged, counted in `ssc.statistics()`, and told to listeners as an error of the receiver.",
     )
+    removed_streams: tuple[str, ...] | None = _setting(
+        "spark.penstock.removedStreams",
+        Names(),
+        None,
+        "Names of streams that earlier versions of the program had and this one has not: their "
+        "positions, and records that wait, are given up. Without it such a stream is an error.",
+        unset="none",
+    )
+    removed_states: tuple[str, ...] | None = _setting(
+        "spark.penstock.removedStates",
+        Names(),
+        None,
+        "Names of states that the version of the program before had and this one has not. Without "
+        "it such a state is an error of an upgrade.",
+        unset="none",
+    )
     wal_compression_codec: str = _setting(
         "spark.penstock.wal.compression.codec",
         Choice(("none", "lz4", "zstd")),
@@ -461,6 +478,14 @@ class Settings:
         "The longest time from one start of a receiver to the next when it dies again and again. "
         "The first restart is immediate, then that time grows.",
     )
+    receiver_max_failures: int = _setting(
+        "spark.penstock.receiver.maxFailures",
+        Whole(minimum=1, unit="failures"),
+        "10",
+        "How often in a row a receiver may fail with an error of its program (a `ValueError`, "
+        "`KeyError` and the like), with no record stored in between; then the program ends with "
+        "that error. The pauses between grow up to `spark.penstock.receiver.maxRestartDelay`.",
+    )
     restart_reset_s: float = _setting(
         "spark.penstock.receiver.restartReset",
         Seconds(),
@@ -529,13 +554,21 @@ class Settings:
         "spark.penstock.blockServer.lease",
         Seconds(minimum_ms=1000),
         "60s",
-        "How long a host's block server lives on without a word from the driver.",
+        "How long a host's receivers and its block server live on without a word from the driver; "
+        "the block server only when the driver is known to be dead: its process was on the same "
+        "host and is gone.",
+    )
+    driver_timeout_s: float = _setting(
+        "spark.penstock.blockServer.driverTimeout",
+        Seconds(minimum_ms=1000),
+        "2h",
+        "How long a driver may be silent that is not known to be dead (paused, cut off, on another "
+        "host) until block servers end without it, and remove what no other driver could recover: "
+        "all blocks, where no folder is set.",
     )
 
     @classmethod
-    def from_pairs(
-        cls, pairs: Iterable[tuple[str, str]], batch_interval_ms: int | None = None
-    ) -> Settings:
+    def from_pairs(cls, pairs: Iterable[tuple[str, str]]) -> Settings:
         """Read the settings out of a configuration, such as ``SparkConf().getAll()``.
 
         Keys that are neither ``spark.streaming.*`` nor ``spark.penstock.*`` are passed over. Keys
@@ -543,7 +576,6 @@ class Settings:
 
         Args:
             pairs: Keys and values; of a key that stands there twice, the last counts.
-            batch_interval_ms: The batch interval, from which some defaults follow.
 
         Raises:
             SettingError: A key of ours is unknown, a value is not accepted, or two values do not
@@ -575,8 +607,6 @@ class Settings:
         _warn_of_settings_without_effect(without_effect)
         if any(texts.get(key, "").strip().lower() == "true" for key in _SPARK_ENCRYPTS):
             values.setdefault("tls_enabled", True)
-        if batch_interval_ms is not None:
-            values.setdefault("graceful_stop_timeout_ms", 10 * batch_interval_ms)
         settings = cls(**values)
         settings._check_together(texts)
         return settings

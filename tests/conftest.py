@@ -10,12 +10,18 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from pyspark import SparkConf, SparkContext
 
 from tests.services.hdfs import POM as HDFS_POM
 from tests.services.hdfs import Hdfs
 from tests.services.jars import JarsMissingError, jars
+
+# The gate runs the same examples each time; CONTRIBUTING tells how to try others.
+hypothesis.settings.register_profile("same", derandomize=True)
+hypothesis.settings.register_profile("other")
+hypothesis.settings.load_profile("same")
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 

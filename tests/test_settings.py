@@ -227,10 +227,10 @@ def test_an_older_name_counts_when_the_newer_is_not_set() -> None:
         Settings.from_pairs([(older[0], "long")])
 
 
-def test_a_graceful_stop_has_ten_batch_intervals_unless_the_user_says_otherwise() -> None:
-    assert Settings.from_pairs([], 500).graceful_stop_timeout_ms == 5000
+def test_a_graceful_stop_has_an_hour_unless_the_user_says_otherwise() -> None:
+    assert Settings.from_pairs([]).graceful_stop_timeout_ms == 3_600_000
     told = [("spark.streaming.gracefulStopTimeout", "1m")]
-    assert Settings.from_pairs(told, 500).graceful_stop_timeout_ms == 60_000
+    assert Settings.from_pairs(told).graceful_stop_timeout_ms == 60_000
 
 
 def test_settings_without_effect_are_named_in_one_warning_with_the_reason(
@@ -329,7 +329,7 @@ def test_settings_are_frozen_and_travel_by_pickle() -> None:
 
 def test_every_default_is_accepted_by_its_own_kind() -> None:
     for line in settings_table():
-        if line.default is not None and line.attribute != "graceful_stop_timeout_ms":
+        if line.default is not None:
             assert read(line.key, line.default) == getattr(Settings(), line.attribute)
 
 

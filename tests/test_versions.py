@@ -26,10 +26,21 @@ def run_python(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("pyspark", ["4.0.0", "4.3.0", "4.10.1", "4.1.0.dev1", "4.2.0-SNAPSHOT"])
+@pytest.mark.parametrize("pyspark", ["4.0.0", "4.1.0.dev1", "4.2.0-SNAPSHOT"])
 @pytest.mark.parametrize("python", [(3, 10, 0), (3, 14, 2)])
 def test_versions_that_fit_pass(python: tuple[int, ...], pyspark: str) -> None:
     check_versions(python, pyspark)
+
+
+@pytest.mark.parametrize("pyspark", ["4.3.0", "4.10.1"])
+def test_a_pyspark_that_needs_a_later_python_says_so(pyspark: str) -> None:
+    check_versions((3, 11, 0), pyspark)
+    with pytest.raises(ImportError) as caught:
+        check_versions((3, 10, 13), pyspark)
+    message = str(caught.value)
+    assert "PySpark 4.3 and later need Python 3.11 or later" in message
+    assert f"this is Python 3.10.13 with PySpark {pyspark}" in message
+    assert "pip install 'pyspark>=4.0,<4.3'" in message
 
 
 @pytest.mark.parametrize("pyspark", ["3.5.4", "5.0.0", "2.4.8", "next"])

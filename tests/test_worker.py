@@ -23,8 +23,11 @@ def _acknowledges_at_once(_: Iterable[Any]) -> Iterator[tuple[int, bool]]:
 @pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="platform: no TCP_QUICKACK")
 def test_each_task_of_a_worker_acknowledges_its_input_at_once(sc: Any) -> None:
     seen: dict[int, list[bool]] = {}
-    # Enough for one of at most four workers to get more tasks than it freezes modules in.
-    for _ in range(4 * worker._TASKS):
+    # Until a worker got more tasks than it freezes modules in. Spark takes the one that was idle
+    # for longest, and tests before this one may have left many.
+    for _ in range(100 * worker._TASKS):
+        if seen and max(map(len, seen.values())) > worker._TASKS:
+            break
         for port, quick in (
             sc.parallelize(range(2), 2).mapPartitions(_acknowledges_at_once).collect()
         ):

@@ -52,7 +52,9 @@ class _Peer:
         handshake = ClientHandshake(secret, "tracker", "the tracker")
         while handshake.expects:
             self.writer.write(handshake.receive(await reader.readexactly(handshake.expects)))
-        self._task = asyncio.create_task(self._read(reader))
+        seals = handshake.seals()
+        self._seal = seals.outgoing
+        self._task = asyncio.create_task(self._read(reader, seals.incoming))
         answer = await self._ask(
             RegisterReceiver(self.stream_id, self.attempt, "Source", self.host, self.executor_id, 1)
         )
@@ -69,7 +71,7 @@ class _Peer:
         self.latencies.append(time.perf_counter() - begun_s)
 
     def beat(self):
-        self.writer.write(encode_frame(Heartbeat(), Kind.SEND, limit_bytes=FRAME_BYTES))
+        self._write(encode_frame(Heartbeat(), Kind.SEND, limit_bytes=FRAME_BYTES))
 
     def close(self):
         self.over = True
@@ -80,11 +82,15 @@ class _Peer:
         self._asks += 1
         answer = asyncio.get_running_loop().create_future()
         self._answers[self._asks] = answer
-        self.writer.write(encode_frame(message, Kind.ASK, self._asks, limit_bytes=FRAME_BYTES))
+        self._write(encode_frame(message, Kind.ASK, self._asks, limit_bytes=FRAME_BYTES))
         return await answer
 
-    async def _read(self, reader):
+    def _write(self, frame):
+        self.writer.write(frame + self._seal.tag(frame))
+
+    async def _read(self, reader, seal):
         frames = FrameBuffer(_decoder, FRAME_BYTES, "the tracker")
+        frames.opened_by(seal)
         while data := await reader.read(READ_BYTES):
             while data:
                 room = frames.room()

@@ -3,7 +3,8 @@
 A real block server serves blocks that lie in a memory file; this process fetches them one after the
 other as a batch's task does: connection, authentication, request, the record, its checksum. The
 plain copy is `sendall` of the same mapped bytes by another process and `recv_into` one buffer, over
-one connection. Both go through loopback, and take turns; the median of each counts.
+one connection. Both go through loopback, and take turns; the median of each counts. Blocks that
+leave their host are sealed, too: their reading is measured once more as if these did.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from statistics import median
 
 from benchmarks.programs._program import tell
+from penstock.blockstore import _fetch
 from penstock.blockstore._fetch import fetch
 from penstock.blockstore._launch import BlockServerLaunch, ensure_block_server
 from penstock.wal import RECORD_HEADER_SIZE, stamp_record
@@ -89,8 +91,9 @@ def copied(port, size, buffer):
         return TOTAL / (time.perf_counter() - begun)
 
 
-def fetched(address, secret, block):
+def fetched(address, secret, block, within_host=True):
     """Return the bytes per second of fetching it again and again."""
+    _fetch.is_within_host = lambda connected: within_host
     begun = time.perf_counter()
     for _ in range(TOTAL // block.num_bytes):
         fetch(address, secret, block)
@@ -124,14 +127,17 @@ def main():
     figures, notes = {}, {}
     for size in SIZES:
         block = make_block(path, size)
-        plain, ours = [], []
+        plain, ours, sealed = [], [], []
         for _ in range(ROUNDS):
             plain.append(copied(port, size, buffer))
             ours.append(fetched(ready.address, secret, block))
+            sealed.append(fetched(ready.address, secret, block, within_host=False))
         mib = size >> 20
         figures[f"share_{mib}_mib"] = median(ours) / median(plain)
+        figures[f"sealed_share_{mib}_mib"] = median(sealed) / median(plain)
         notes[f"{mib} MiB"] = (
-            f"{median(ours) / 1e6:,.0f} MB/s, plain copy {median(plain) / 1e6:,.0f} MB/s"
+            f"{median(ours) / 1e6:,.0f} MB/s, sealed {median(sealed) / 1e6:,.0f} MB/s, "
+            f"plain copy {median(plain) / 1e6:,.0f} MB/s"
         )
         tell({"progress": f"{mib} MiB: {notes[f'{mib} MiB']}"})
     tracker.peer.send(StopBlockServer(remove_files=True))

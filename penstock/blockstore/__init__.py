@@ -31,6 +31,7 @@ The payload of the log record, offsets from its start, little-endian::
     64  data
     ..  padding to a multiple of 64
     ..  Arrow offsets, (records + 1) times int32; absent for lines and for the kind ``arrow``
+    ..  of pickles: the definitions of classes that the records name
 
 ==========  ====================================================================================
 kind        what lies there
@@ -39,7 +40,8 @@ binary      the data and offsets buffers of an Arrow binary column; records are 
 string      the same with UTF-8 text; records are ``str`` (bytes that are not UTF-8 come out as
             U+FFFD, as the JVM's socket receiver reads them)
 pickled     a binary column of pickles, written by the receiver and read by the batch task, as
-            Spark itself does between the same two processes
+            Spark itself does between the same two processes; classes of the user's own script are
+            defined once a block
 arrow       an Arrow IPC stream of record batches; records are ``dict``
 lines       lines of text as they came, each with its LF; the task that reads them cuts them, by the
             same rules as for ``string``. The receiver only counts them: it is one process, and the
@@ -79,10 +81,12 @@ The memory file of an attempt is locked as a whole by its receiver and by the bl
 somebody's. One that nobody has locked for a while was left by an application that was killed, and
 the next application's block server removes it.
 
-Modules: `memory` (arena and locks), `builder`, `store`, `reader`, `rdd`, `dataframe`, `server`
-(the block server), `_fetch` and `_remote` (reading from another host), `replicator`, `_peer_link`,
+Modules: `memory` (arena and locks), `builder`, `_arrow_sizes`, `_record_pickles`, `store`,
+`reader`, `rdd`, `dataframe`, `server` (the block server), `_fetch` and `_remote` (reading from
+another host), `replicator`, `_peer_link`,
 `_keeping` and `_replica_logs` (copies on another host: choosing, sending, receiving, writing),
-`_compression`, `_skipping` (going on without a lost block), `_leftovers`.
+`_compression`, `_skipping` (going on without a lost block), `_leftovers`, `arrow_frames` (PySpark's
+functions for Arrow data).
 """
 
 from penstock.blockstore._encryption import check_in_memory

@@ -4,7 +4,8 @@ Segments are written past the page cache, so a first read through it would alloc
 later drop a page for each 4 KiB: that costs several times the read itself. A worker process keeps
 a buffer or two between its tasks.
 
-Where the file system has no direct I/O the segment is mapped instead.
+Where the file system has no direct I/O the page cache is read. A segment is never mapped: when it
+is released and used again its file may be cut, and a mapping beyond the end would end the process.
 """
 
 from __future__ import annotations
@@ -68,14 +69,8 @@ def read_range(path: str, offset: int, length: int) -> Iterator[memoryview]:
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        size = os.fstat(fd).st_size
-        if offset + length > size:
-            raise ValueError(f"the segment ends at {size}, before the block's end")
         begin = offset // _PAGE * _PAGE
-        buffer = _read_direct(fd, begin, offset + length)
-        if buffer is None:
-            yield _map(fd, begin, offset, length)
-            return
+        buffer = _read(fd, begin, offset + length)
         try:
             yield memoryview(buffer)[offset - begin : offset - begin + length]
         finally:
@@ -84,32 +79,36 @@ def read_range(path: str, offset: int, length: int) -> Iterator[memoryview]:
         os.close(fd)
 
 
-def _read_direct(fd: int, begin: int, end: int) -> mmap.mmap | None:
-    """Read from a page on; None when the file system cannot do it past the page cache."""
-    wanted = -(-(end - begin) // _PAGE) * _PAGE
-    buffer = _buffers.take(wanted)
-    have = 0
+def _read(fd: int, begin: int, end: int) -> mmap.mmap:
+    """Read from the beginning of a page on, past the page cache if the file system can."""
+    size = end - begin
+    buffer = _buffers.take(-(-size // _PAGE) * _PAGE)
     try:
-        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
         with memoryview(buffer) as view:
-            # A read may be cut short anywhere, and ends at the end of a file of any length.
-            while have < end - begin and have % _PAGE == 0:
-                with view[have:wanted] as rest:
-                    read = os.preadv(fd, [rest], begin + have)
-                if not read:
-                    break
-                have += read
-    except OSError as error:
-        if error.errno not in _NO_DIRECT_IO:
-            raise
-    if have < end - begin:
+            have = _fill(fd, view, begin, 0, direct=True)
+            # A read may be cut short anywhere, and direct ones go on at pages only.
+            if have < size:
+                have = _fill(fd, view[:size], begin, have, direct=False)
+        if have < size:
+            raise ValueError(f"the segment ends at {begin + have}, before the block's end")
+    except BaseException:
         _buffers.give_back(buffer)
-        return None
+        raise
     return buffer
 
 
-def _map(fd: int, begin: int, offset: int, length: int) -> memoryview:
-    mapped = mmap.mmap(fd, offset - begin + length, prot=mmap.PROT_READ, offset=begin)
-    mapped.madvise(mmap.MADV_SEQUENTIAL)
-    mapped.madvise(mmap.MADV_WILLNEED)
-    return memoryview(mapped)[offset - begin :]
+def _fill(fd: int, view: memoryview, begin: int, have: int, *, direct: bool) -> int:
+    """Read until a buffer is full, or no more comes; return how much of it is filled."""
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT if direct else flags & ~os.O_DIRECT)
+        while have < len(view) and not (direct and have % _PAGE):
+            with view[have:] as rest:
+                read = os.preadv(fd, [rest], begin + have)
+            if not read:
+                break
+            have += read
+    except OSError as error:
+        if not direct or error.errno not in _NO_DIRECT_IO:
+            raise
+    return have

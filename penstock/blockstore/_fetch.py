@@ -2,10 +2,14 @@
 
 After the handshake of `penstock.wire` (service ``blocks``), all little-endian:
 
-- request: u32 length, then MessagePack of a `FetchRequest`;
-- answer: u8 status, u64 length, then that many bytes: the log record (header and payload) as it
-  lies in the slot or the segment, or for any other status a reason in UTF-8. From a segment that is
-  encrypted it comes encrypted.
+- request: u32 length, then MessagePack of a `FetchRequest`, and its tag (`penstock.wire.Seal`);
+- answer: u8 status, u64 length, and their tag; then that many bytes: the log record (header and
+  payload) as it lies in the slot or the segment, or for any other status a reason in UTF-8; and the
+  tag of these. From a segment that is encrypted the record comes encrypted.
+
+The tag of a record is that of its SHA-256, which the server computes while it sends. It is left out
+where `FetchRequest.sealed` says so: with TLS, and between processes of one host, where it would
+cost more than the copy (`BlockConnection.seals_blocks`).
 
 A connection may carry several requests, one after the other.
 """
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import hashlib
 import socket
 import ssl
 import struct
@@ -25,8 +30,15 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from penstock.wal import RECORD_HEADER_SIZE, TAG_SIZE, LogCipher, parse_record
-from penstock.wire import ClientHandshake, ConnectionLostError, ProtocolError, WireError
-from penstock.wire.addresses import address_text
+from penstock.wire import (
+    TAG_BYTES,
+    ClientHandshake,
+    ConnectionLostError,
+    ProtocolError,
+    Seals,
+    WireError,
+)
+from penstock.wire.addresses import address_text, is_within_host
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
 
 __all__ = [
@@ -45,7 +57,7 @@ SERVICE = "blocks"
 REQUEST = struct.Struct("<I")
 ANSWER = struct.Struct("<BQ")
 MAX_REQUEST_BYTES = 64 << 10
-_MAX_REASON_BYTES = 4 << 10
+_MAX_ANSWER_BYTES = 64 << 10
 _STEP_BYTES = 1 << 20
 _CONNECT_TRY_S = 3.0
 _SILENCE_S = 10.0
@@ -75,6 +87,8 @@ class FetchRequest(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
     sequence: int
     memory: MemoryPlace | None
     segment: SegmentPlace | None
+    sealed: bool
+    """Whether a tag is to follow the record."""
 
 
 class BlockNotServedError(WireError):
@@ -126,6 +140,7 @@ def fetch(
         ConnectionLostError: The server cannot be reached, broke off, took too long, or was silent
             for ten seconds.
         ProtocolError: What answered is no block server.
+        TamperedError: What came is not what the block server sent.
         CorruptRecordError: What came is not the block.
     """
     peer = address_text(*address)
@@ -160,9 +175,15 @@ class BlockConnection:
         ssl_context: Makes it a TLS connection.
         connect_s: Bound of connecting; None for `timeout_s`.
 
+    Attributes:
+        seals_blocks: The bytes of blocks get tags, too, as all else does: nothing else proves them,
+            and they leave this host.
+
     Raises:
         OSError: It cannot be made.
     """
+
+    _seals: Seals
 
     def __init__(
         self,
@@ -177,6 +198,7 @@ class BlockConnection:
         self._socket = self._connect(address, timeout_s if connect_s is None else connect_s)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.seals_blocks = ssl_context is None and not is_within_host(self._socket)
             if ssl_context is not None:
                 self._bound()
                 self._socket = ssl_context.wrap_socket(self._socket)
@@ -220,17 +242,19 @@ class BlockConnection:
         handshake = ClientHandshake(secret, SERVICE, self._peer)
         while handshake.expects:
             self.send(handshake.receive(self.receive(handshake.expects)))
+        self._seals = handshake.seals()
 
     def request(self, info: ReceivedBlockInfo, overhead: int) -> tuple[memoryview, int]:
         """Return the record and the checksum of its payload.
 
         Its length is as `info` has it, or longer by `overhead`.
         """
-        text = msgspec.msgpack.encode(FetchRequest(info.sequence, info.memory, info.segment))
-        self.send(REQUEST.pack(len(text)) + text)
+        sealed = self.seals_blocks
+        self.ask(FetchRequest(info.sequence, info.memory, info.segment, sealed))
         status, length = self.answer()
         if status is not FetchStatus.RECORD:
-            raise BlockNotServedError(self._peer, info.block_id, status, self.reason(length))
+            reason = self.text(length).decode(errors="replace")
+            raise BlockNotServedError(self._peer, info.block_id, status, reason)
         expected = RECORD_HEADER_SIZE + info.num_bytes
         if length not in (expected, expected + overhead):
             raise ProtocolError(
@@ -238,29 +262,60 @@ class BlockConnection:
             )
         # From Arrow's pool: it keeps memory, and new memory costs more than what is done with it.
         record = memoryview(pa.allocate_buffer(length)).cast("B")
-        checksum, place = 0, 0
+        checksum, place, digest = 0, 0, hashlib.sha256()
         for piece in self._pieces(record):
             # While it is in the processor's cache.
             checksum = crc32c(piece[max(0, RECORD_HEADER_SIZE - place) :], checksum)
+            if sealed:
+                digest.update(piece)
             place += len(piece)
+        if sealed:
+            self._seals.incoming.check(self._peer, self.receive(TAG_BYTES), digest.digest())
         return record, checksum
+
+    def ask(self, request: msgspec.Struct) -> None:
+        """Send a request."""
+        text = msgspec.msgpack.encode(request)
+        self.send_sealed(REQUEST.pack(len(text)) + text)
 
     def answer(self) -> tuple[FetchStatus, int]:
         """Receive the head of an answer: its status and the length of what follows.
 
         Raises:
             ProtocolError: It is none.
+            TamperedError: The block server did not send it.
             OSError, EOFError: The connection broke.
         """
-        code, length = ANSWER.unpack(self.receive(ANSWER.size))
+        code, length = ANSWER.unpack(self._receive_sealed(ANSWER.size))
         try:
             return FetchStatus(code), length
         except ValueError:
             raise ProtocolError(self._peer, f"an answer of unknown status {code}") from None
 
-    def reason(self, length: int) -> str:
-        """Receive the reason that an answer gives."""
-        return self.receive(min(length, _MAX_REASON_BYTES)).decode(errors="replace")
+    def text(self, length: int) -> bytes:
+        """Receive what follows the head of an answer that is no record.
+
+        Raises:
+            ProtocolError: It is too long.
+            TamperedError: The block server did not send it.
+            OSError, EOFError: The connection broke.
+        """
+        if length > _MAX_ANSWER_BYTES:
+            raise ProtocolError(self._peer, f"an answer of {length} bytes")
+        return self._receive_sealed(length)
+
+    def send_sealed(self, data: bytes) -> None:
+        """Send it with its tag."""
+        self.send(data + self._seals.outgoing.tag(data))
+
+    def send_seal(self, digest: bytes) -> None:
+        """Send the tag of what was sent by `send`, by its SHA-256."""
+        self.send(self._seals.outgoing.tag(digest))
+
+    def _receive_sealed(self, count: int) -> bytes:
+        data = self.receive(count + TAG_BYTES)
+        self._seals.incoming.check(self._peer, data[count:], data[:count])
+        return data[:count]
 
     def send(self, data: bytes | memoryview) -> None:
         """Send a piece of at most some megabytes: all of it has to go out within ten seconds."""

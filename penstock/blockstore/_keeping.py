@@ -2,8 +2,10 @@
 
 On a connection that has proved the secret, beside requests for blocks (`_fetch`), little-endian:
 
-- request: u32 length, MessagePack of a `KeepRequest`, then the block's bytes;
-- answer: u8 status, u64 length, then for `FetchStatus.KEPT` MessagePack of a `Kept`, else a reason.
+- request: u32 length, MessagePack of a `KeepRequest`, and their tag; then the block's bytes, and
+  the tag of their SHA-256 where `KeepRequest.sealed` says so;
+- answer: u8 status, u64 length, and their tag; then for `FetchStatus.KEPT` MessagePack of a `Kept`,
+  else a reason, and the tag of that.
 
 A request that is refused ends the connection, since its bytes follow unasked.
 """
@@ -11,8 +13,10 @@ A request that is refused ends the connection, since its bytes follow unasked.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import mmap
 import re
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -20,6 +24,7 @@ import msgspec
 from penstock.blockstore._files import PathRefusedError
 from penstock.blockstore._replica_logs import CopyDamagedError, ReplicaLogs
 from penstock.wal import RECORD_HEADER_SIZE, WalError
+from penstock.wire import TAG_BYTES
 from penstock.wire.messages import SegmentPlace
 
 __all__ = ["BlockKeeper", "CopyNotKeptError", "KeepRequest", "Kept", "Upload"]
@@ -39,6 +44,8 @@ class KeepRequest(msgspec.Struct, frozen=True, array_like=True, tag="keep"):
     """Bytes of the payload of its log record."""
     crc: int
     """Their CRC-32C."""
+    sealed: bool
+    """Whether a tag follows them."""
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -50,6 +57,10 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
 
 class CopyNotKeptError(Exception):
     """The copy was received whole and could not be written; the connection can go on."""
+
+
+def _sha256(data: memoryview) -> bytes:
+    return hashlib.sha256(data).digest()
 
 
 class Upload:
@@ -91,12 +102,23 @@ class BlockKeeper:
         return None
 
     async def keep(
-        self, reader: asyncio.StreamReader, request: KeepRequest, upload: Upload
+        self,
+        reader: asyncio.StreamReader,
+        request: KeepRequest,
+        upload: Upload,
+        check: Callable[[bytes, bytes], None],
     ) -> bytes:
         """Receive a copy and return the encoded `Kept` when it is written.
 
+        Args:
+            reader: Where its bytes come from.
+            request: What it is.
+            upload: The connection's memory.
+            check: Is given a tag and what it is of; raises `TamperedError` if they do not fit.
+
         Raises:
             CopyNotKeptError: It could not be written; says why.
+            TamperedError: The sender did not send it.
             OSError, EOFError, asyncio.TimeoutError: The sender went away, or is too slow.
         """
         slot = upload.room(request.length)
@@ -111,6 +133,10 @@ class BlockKeeper:
             slot[at : at + len(data)] = data
             at += len(data)
         loop = asyncio.get_running_loop()
+        if request.sealed:
+            tag = await asyncio.wait_for(reader.readexactly(TAG_BYTES), self._step_timeout_s)
+            arrived = slot[RECORD_HEADER_SIZE:end]
+            check(tag, await loop.run_in_executor(self._threads, _sha256, arrived))
         try:
             place, sequence = await loop.run_in_executor(
                 self._threads,

@@ -12,9 +12,11 @@ import contextlib
 import fcntl
 import logging
 import os
+import re
 import select
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -25,6 +27,7 @@ import msgspec
 
 from penstock.blockstore._files import ApplicationFiles
 from penstock.errors import PenstockError
+from penstock.processes import ProcessIdentity
 from penstock.wal import KEY_COMMAND_VARIABLE, KEY_VARIABLE, LogOptions, SyncPolicy
 from penstock.wire import TlsIdentity
 
@@ -37,12 +40,14 @@ __all__ = [
     "holds_lock",
     "lock_path",
     "log_path",
+    "remove_leftovers",
     "remove_own_files",
 ]
 
 _logger = logging.getLogger("penstock.blockstore")
 
 _LOCK_TRIES = 10
+_LOCK_NAME = re.compile(r"block-server-.+\.lock")
 
 _DETACH = """
 import os, sys
@@ -86,10 +91,13 @@ class BlockServerLaunch:
         listen_host: The address to listen at; None for the one that leads to the tracker.
         listen_port: The port to listen at; 0 for any free one.
         port_retries: How many ports after it are tried while one is taken.
-        lease_s: How long it lives on without the tracker, until the tracker says otherwise.
-        remove_at_lease_end: Whether the log folders are removed when the tracker is gone for
-            good: True when nothing could be recovered from them, False when a restarted driver
-            can. Memory files are removed in either case.
+        lease_s: How long it lives on without the tracker once the driver is known to be dead,
+            until the tracker says otherwise.
+        driver: The driver's process; None when it is not known, and then never known to be dead.
+        driver_timeout_s: After this long without the tracker the driver counts as dead.
+        remove_at_lease_end: Whether the log folders are removed when the driver is dead: True
+            when nothing could be recovered from them, False when a restarted driver can. Memory
+            files are removed in either case.
         left_after_s: How long another application's memory file must have been in nobody's use
             until it is removed.
         replica_log: How copies of other hosts' blocks are written.
@@ -107,11 +115,18 @@ class BlockServerLaunch:
     listen_port: int = 0
     port_retries: int = 0
     lease_s: float = 60.0
+    driver: ProcessIdentity | None = None
+    driver_timeout_s: float = 7200.0
     remove_at_lease_end: bool = False
     left_after_s: float = 60.0
     tls: TlsIdentity | None = None
     replica_log: LogOptions = field(default_factory=partial(LogOptions, sync=SyncPolicy.NONE))
     block_max_bytes: int = 32 << 20
+
+    @property
+    def driver_is_known_dead(self) -> bool:
+        """Whether the driver is known to be dead; one that is only silent is not."""
+        return self.driver is not None and self.driver.is_known_dead
 
     def address_to_listen_at(self) -> str:
         """Return the address of this host that others reach it by.
@@ -180,6 +195,36 @@ def _remove(lock: str, log: str) -> None:
         os.unlink(lock)
 
 
+def remove_leftovers(launch: BlockServerLaunch) -> None:
+    """Remove lock files, and logs that say nothing, of killed servers of this host.
+
+    Only what a server of this host wrote, which is in the file, that nobody has locked, and that is
+    not new: its server might just be starting.
+    """
+    with contextlib.suppress(OSError):
+        for name in os.listdir(launch.scratch_folder):
+            path = os.path.join(launch.scratch_folder, name)
+            if _LOCK_NAME.fullmatch(name) and path != lock_path(launch):
+                with contextlib.suppress(OSError):
+                    _remove_leftover(path, launch)
+
+
+def _remove_leftover(path: str, launch: BlockServerLaunch) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        found = os.fstat(fd)
+        is_old = time.time() - found.st_mtime >= launch.left_after_s
+        if not is_old or not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            return
+        if os.pread(fd, 1024, 0).decode(errors="replace") != launch.host:
+            return
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if holds_lock(fd, path):
+            _remove(path, f"{path.removesuffix('.lock')}.log")
+    finally:
+        os.close(fd)
+
+
 def end_on_this_host(application_id: str, *, block_log_root: str, memory_folder: str) -> None:
     """Remove an application's memory files from this host, and end a block server that is left.
 
@@ -215,7 +260,7 @@ def ensure_block_server(
     """
     try:
         os.makedirs(launch.scratch_folder, 0o700, exist_ok=True)
-        lock = _take_lock(lock_path(launch))
+        lock = _take_lock(lock_path(launch), launch.host)
         if lock is None:
             return None
         try:
@@ -230,13 +275,16 @@ def ensure_block_server(
         raise BlockServerError(str(error)) from error
 
 
-def _take_lock(path: str) -> int | None:
+def _take_lock(path: str, host: str) -> int | None:
     """Lock the file at `path`, made if need be; None when another process has it."""
     for _ in range(_LOCK_TRIES):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if holds_lock(fd, path):
+                # Whose it is, for `remove_leftovers`.
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, host.encode(), 0)
                 return fd
         except BlockingIOError:
             os.close(fd)

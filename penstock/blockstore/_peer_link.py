@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import ssl
 
 import msgspec
 
-from penstock.blockstore._fetch import REQUEST, BlockConnection, FetchStatus
+from penstock.blockstore._fetch import BlockConnection, FetchStatus
 from penstock.blockstore._keeping import KeepRequest, Kept
 from penstock.wire import ConnectionLostError, ProtocolError, WireError
 from penstock.wire.addresses import address_text
@@ -18,7 +19,6 @@ _CONNECT_S = 3.0
 _COPY_S = 60.0
 """Bound of one copy as a whole; ten seconds of silence end it earlier."""
 _STEP_BYTES = 1 << 20
-_MAX_ANSWER_BYTES = 64 << 10
 
 
 class BlockNotKeptError(WireError):
@@ -98,21 +98,26 @@ class PeerLink:
             ConnectionLostError: The connection broke, or ten seconds passed without a sign; the
                 block may be there all the same, and nobody knows of it.
             ProtocolError: The answer is none.
+            TamperedError: The answer is not that server's.
         """
         connection = self._connection
-        text = msgspec.msgpack.encode(KeepRequest(stream_id, attempt, len(payload), crc))
+        sealed = connection.seals_blocks
+        digest = hashlib.sha256()
         try:
             connection.extend(_COPY_S)
-            connection.send(REQUEST.pack(len(text)) + text)
+            connection.ask(KeepRequest(stream_id, attempt, len(payload), crc, sealed))
             for start in range(0, len(payload), _STEP_BYTES):
                 with payload[start : start + _STEP_BYTES] as piece:
                     connection.send(piece)
+                    if sealed:
+                        digest.update(piece)
+            if sealed:
+                connection.send_seal(digest.digest())
             status, length = connection.answer()
+            text = connection.text(length)
             if status is not FetchStatus.KEPT:
-                raise BlockNotKeptError(self._peer, status, connection.reason(length))
-            if length > _MAX_ANSWER_BYTES:
-                raise ProtocolError(self._peer, f"an answer of {length} bytes")
-            kept = msgspec.msgpack.decode(connection.receive(length), type=Kept)
+                raise BlockNotKeptError(self._peer, status, text.decode(errors="replace"))
+            kept = msgspec.msgpack.decode(text, type=Kept)
         except (OSError, EOFError) as error:
             raise self._lost(error) from error
         except msgspec.MsgspecError as error:

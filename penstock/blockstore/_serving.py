@@ -1,9 +1,11 @@
 """Serving blocks over TCP: what a block server does for readers on other hosts.
 
-One event loop serves all connections. Bytes go from the mapped segment or memory file to the
-socket (faster than ``sendfile``, which goes page by page), a few megabytes at a time, so that a
-reader that stops reading is noticed and a large block does not hold up the others. While a slot is
-sent its range is locked against reuse, as by any reader. The number of connections, of those that
+One event loop serves all connections. Bytes go from the mapped memory file, or from a segment by
+way of a buffer, to the socket (faster than ``sendfile``, which goes page by page), a few megabytes
+at a time, so that a reader that stops reading is noticed and a large block does not hold up the
+others. While a slot is sent its range is locked against reuse, as by any reader. A segment is
+never mapped: it may be released meanwhile, and its file cut when it is used again; to look at a
+mapping beyond the end of its file ends a process (SIGBUS). The number of connections, of those that
 have proved nothing, and of records on their way at one time are bounded. Copies of other hosts'
 blocks come on the same connections (`_keeping`).
 """
@@ -13,15 +15,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import hashlib
 import logging
 import mmap
 import os
 import socket
 import ssl
 import traceback
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
@@ -36,8 +40,18 @@ from penstock.blockstore._fetch import (
 from penstock.blockstore._files import ApplicationFiles, PathRefusedError
 from penstock.blockstore._keeping import BlockKeeper, CopyNotKeptError, KeepRequest, Upload
 from penstock.blockstore.memory import lock_shared
-from penstock.wal import RECORD_HEADER_SIZE, WalError, parse_record
-from penstock.wire import HandshakeState, ServerHandshake
+from penstock.clock import SystemClock
+from penstock.wal import RECORD_HEADER_SIZE, WalError, record_length
+from penstock.wire import (
+    TAG_BYTES,
+    Arrival,
+    Arrivals,
+    Complaints,
+    HandshakeState,
+    Seals,
+    ServerHandshake,
+    TamperedError,
+)
 from penstock.wire.messages import MemoryPlace, SegmentPlace
 from penstock.wire.ports import listen_in_range
 
@@ -47,6 +61,8 @@ _logger = logging.getLogger("penstock.blockstore")
 
 _STEP_BYTES = 4 << 20
 _TLS_STEP_BYTES = 256 << 10
+_MAX_REASON_BYTES = 2000
+_HASHERS = 2
 _LINGER_S = 1.0
 _CANCEL_STEP_S = 0.1
 _Request = FetchRequest | KeepRequest
@@ -59,10 +75,11 @@ class ServingLimits:
 
     Attributes:
         max_connections: Connections at one time; more are answered `BUSY`.
-        max_unauthenticated: Of which have proved nothing yet; then the oldest is dropped.
+        max_unauthenticated: Connections beside these that have proved nothing yet, those in the
+            handshake of TLS included; then the oldest is dropped.
         max_transfers: Records on their way at one time; others wait.
         max_senders: Connections at one time that may send copies; more are answered `BUSY`.
-        authentication_timeout_s: Bound of the handshake.
+        authentication_timeout_s: Bound of the handshake, that of TLS included.
         idle_timeout_s: A connection without a request is closed after this.
         step_timeout_s: A reader must take four megabytes within this.
     """
@@ -74,6 +91,20 @@ class ServingLimits:
     authentication_timeout_s: float = 5.0
     idle_timeout_s: float = 30.0
     step_timeout_s: float = 20.0
+
+
+@dataclass(frozen=True)
+class _Peer:
+    """A connection that has proved itself."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    seals: Seals
+    name: str
+
+    def sealed(self, data: bytes) -> bytes:
+        """Return it with its tag, to be sent next."""
+        return data + self.seals.outgoing.tag(data)
 
 
 class BlockService:
@@ -103,10 +134,11 @@ class BlockService:
         self._uploads: dict[asyncio.StreamWriter, Upload] = {}
         self._step_bytes = _STEP_BYTES if ssl_context is None else _TLS_STEP_BYTES
         self._transfers = asyncio.Semaphore(self._limits.max_transfers)
-        self._listeners: list[asyncio.Server] = []
+        self._arrivals: Arrivals | None = None
+        self._hashers = ThreadPoolExecutor(_HASHERS, "penstock-block-hashes")
+        self._complaints = Complaints(_logger, SystemClock())
         self._connections: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Future[None]] = set()
-        self._unauthenticated: OrderedDict[asyncio.StreamWriter, None] = OrderedDict()
 
     async def start(self, host: str, port: int = 0, port_retries: int = 0) -> tuple[str, int]:
         """Listen at `host` and return the address.
@@ -120,45 +152,59 @@ class BlockService:
             OSError: The address cannot be bound.
         """
         sockets = listen_in_range(host, port, port_retries)
-        for listening in sockets:
-            self._listeners.append(
-                await asyncio.start_server(
-                    self._serve,
-                    sock=listening,
-                    limit=MAX_REQUEST_BYTES,
-                    ssl=self._ssl_context,
-                    backlog=1024,
-                    ssl_handshake_timeout=self._limits.authentication_timeout_s
-                    if self._ssl_context
-                    else None,
-                )
-            )
+        self._arrivals = Arrivals(
+            self._protocol,
+            most=self._limits.max_unauthenticated,
+            timeout_s=self._limits.authentication_timeout_s,
+            refused=self._refused,
+            ssl_context=self._ssl_context,
+        )
+        self._arrivals.listen(sockets)
         address = sockets[0].getsockname()
         return str(address[0]), int(address[1])
 
     async def stop(self) -> None:
         """Stop listening and end every connection."""
-        for listener in self._listeners:
-            listener.close()
+        if self._arrivals is not None:
+            await self._arrivals.stop()
         while self._connections:
             # Again and again: before Python 3.12 `wait_for` may swallow it when what it waits for
             # is done at the same moment.
             for task in self._connections:
                 task.cancel()
             await asyncio.wait(set(self._connections), timeout=_CANCEL_STEP_S)
+        self._hashers.shutdown()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _protocol(self, arrival: Arrival) -> asyncio.BaseProtocol:
+        loop = asyncio.get_running_loop()
+        return asyncio.StreamReaderProtocol(
+            asyncio.StreamReader(limit=MAX_REQUEST_BYTES, loop=loop),
+            lambda reader, writer: self._serve(reader, writer, arrival),
+            loop=loop,
+        )
+
+    def _refused(self, peer: str, reason: str) -> None:
+        self._complaints.log(f"refused a connection from {peer}: {reason}")
+
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, arrival: Arrival
+    ) -> None:
         """One connection, from its beginning to its end."""
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         try:
-            if await self._authenticate(reader, writer):
+            seals = await self._authenticate(reader, writer, arrival)
+            if seals is not None:
+                peer = _Peer(reader, writer, seals, arrival.peer)
                 if len(self._connections) > self._limits.max_connections:
-                    await self._say(writer, FetchStatus.BUSY, "too many connections")
+                    await self._say(peer, FetchStatus.BUSY, "too many connections")
                     return
-                while await self._answer_next(reader, writer):
+                while await self._answer_next(peer):
                     pass
+        except TamperedError as error:
+            self._complaints.log(str(error))
+            _forget_frames(error)
         except (OSError, EOFError, asyncio.TimeoutError) as error:
             # Also IncompleteReadError, which is an EOFError: the reader went away.
             _logger.debug("a reader's connection ended: %r", error)
@@ -168,7 +214,7 @@ class BlockService:
             _forget_frames(error)
         finally:
             self._connections.discard(task)
-            self._unauthenticated.pop(writer, None)
+            self._proved_or_over(arrival)
             self._uploads.pop(writer, None)
             transport = writer.transport
             if not transport.is_closing() and transport.get_write_buffer_size():
@@ -190,70 +236,83 @@ class BlockService:
         if error is not None:
             error.with_traceback(None)
 
+    def _proved_or_over(self, arrival: Arrival) -> None:
+        if self._arrivals is not None:
+            self._arrivals.remove(arrival)
+
     async def _authenticate(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> bool:
-        self._unauthenticated[writer] = None
-        if len(self._unauthenticated) > self._limits.max_unauthenticated:
-            oldest, _ = self._unauthenticated.popitem(last=False)
-            oldest.transport.abort()
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, arrival: Arrival
+    ) -> Seals | None:
+        """Return what proves all that follows, or None for a stranger."""
+
+        def turn_away(reason: str) -> None:
+            self._refused(arrival.peer, reason)
+            writer.transport.abort()
+
+        if arrival.is_over:  # It was turned away before this task began.
+            writer.transport.abort()
+            return None
+        arrival.turn_away = turn_away
         handshake = ServerHandshake(self._secret, SERVICE)
         writer.write(handshake.opening())
-        hello = await asyncio.wait_for(
-            reader.readexactly(handshake.expects), self._limits.authentication_timeout_s
-        )
+        hello = await reader.readexactly(handshake.expects)
         writer.write(handshake.receive(hello))
-        self._unauthenticated.pop(writer, None)
-        return handshake.state is HandshakeState.ACCEPTED
+        self._proved_or_over(arrival)
+        if handshake.state is not HandshakeState.ACCEPTED:
+            self._refused(arrival.peer, handshake.reason)
+            return None
+        return handshake.seals()
 
-    async def _answer_next(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> bool:
+    async def _answer_next(self, peer: _Peer) -> bool:
         """Answer one request; False when the connection is to end."""
         timeout_s = self._limits.idle_timeout_s
+        reader = peer.reader
         head = await asyncio.wait_for(reader.readexactly(REQUEST.size), timeout_s)
         (length,) = REQUEST.unpack(head)
         if length > MAX_REQUEST_BYTES:
-            await self._say(writer, FetchStatus.REFUSED, f"a request of {length} bytes")
+            await self._say(peer, FetchStatus.REFUSED, f"a request of {length} bytes")
             return False
-        text = await asyncio.wait_for(reader.readexactly(length), timeout_s)
+        data = await asyncio.wait_for(reader.readexactly(length + TAG_BYTES), timeout_s)
+        text, tag = data[:length], data[length:]
+        peer.seals.incoming.check(peer.name, tag, head, text)
         try:
             request = _decoder.decode(text)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            await self._say(writer, FetchStatus.REFUSED, f"a request that cannot be read: {error}")
+            await self._say(peer, FetchStatus.REFUSED, f"a request that cannot be read: {error}")
             return False
         if isinstance(request, KeepRequest):
-            return await self._keep(reader, writer, request)
+            return await self._keep(peer, request)
         async with self._transfers:
-            await self._answer(writer, request)
+            await self._answer(peer, request)
         return True
 
-    async def _keep(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: KeepRequest
-    ) -> bool:
+    async def _keep(self, peer: _Peer, request: KeepRequest) -> bool:
         """Take a copy; False when the connection is to end."""
         refusal = "no copies are taken here"
         if self._keeper is not None:
             refusal = self._keeper.refusal(request) or ""
         if self._keeper is None or refusal:
             _logger.warning("refused a copy: %s", refusal)
-            await self._say(writer, FetchStatus.REFUSED, refusal)
+            await self._say(peer, FetchStatus.REFUSED, refusal)
             return False
-        if writer not in self._uploads and len(self._uploads) >= self._limits.max_senders:
-            await self._say(writer, FetchStatus.BUSY, "too many send copies here")
+        if peer.writer not in self._uploads and len(self._uploads) >= self._limits.max_senders:
+            await self._say(peer, FetchStatus.BUSY, "too many send copies here")
             return False
-        upload = self._uploads.setdefault(writer, Upload())
+        upload = self._uploads.setdefault(peer.writer, Upload())
+
+        def check(tag: bytes, digest: bytes) -> None:
+            peer.seals.incoming.check(peer.name, tag, digest)
+
         try:
-            kept = await self._keeper.keep(reader, request, upload)
+            kept = await self._keeper.keep(peer.reader, request, upload, check)
         except CopyNotKeptError as error:
             _logger.warning("a copy of stream %d was not kept: %s", request.stream_id, error)
-            await self._say(writer, FetchStatus.NOT_KEPT, str(error))
+            await self._say(peer, FetchStatus.NOT_KEPT, str(error))
             return True
-        writer.write(ANSWER.pack(FetchStatus.KEPT, len(kept)) + kept)
-        await asyncio.wait_for(writer.drain(), self._limits.step_timeout_s)
+        await self._reply(peer, FetchStatus.KEPT, kept)
         return True
 
-    async def _answer(self, writer: asyncio.StreamWriter, request: FetchRequest) -> None:
+    async def _answer(self, peer: _Peer, request: FetchRequest) -> None:
         status = FetchStatus.NOT_FOUND
         tried = []
         for place in (request.memory, request.segment):
@@ -261,7 +320,7 @@ class BlockService:
                 continue
             try:
                 with self._open_record(place, request.sequence) as record:
-                    await self._send(writer, record)
+                    await self._send(peer, record, request.sealed)
                     return
             except _NotThereError as error:
                 tried.append(str(error))
@@ -269,13 +328,11 @@ class BlockService:
                 _logger.warning("refused a request: %s", error)
                 status = FetchStatus.REFUSED
                 tried.append(str(error))
-        await self._say(writer, status, "; ".join(tried) or "the request names no place")
+        await self._say(peer, status, "; ".join(tried) or "the request names no place")
 
     @contextlib.contextmanager
-    def _open_record(
-        self, place: MemoryPlace | SegmentPlace, sequence: int
-    ) -> Iterator[memoryview]:
-        """Map a record, make sure that it is the one, and keep it so.
+    def _open_record(self, place: MemoryPlace | SegmentPlace, sequence: int) -> Iterator[_Record]:
+        """Open a record, make sure that it is the one, and keep a slot so.
 
         Raises:
             PathRefusedError: The path is none of the application's.
@@ -292,35 +349,55 @@ class BlockService:
                     fd, place.offset, place.length
                 ):
                     raise _NotThereError("the slot was given to another block")
-                record = _mapped(fd, place, sequence)
+                record = _opened(fd, place, sequence)
             except (OSError, WalError, ValueError, OverflowError) as error:
                 raise _NotThereError(_describe(place, error)) from error
             yield record
 
-    async def _send(self, writer: asyncio.StreamWriter, record: memoryview) -> None:
-        head = memoryview(ANSWER.pack(FetchStatus.RECORD, len(record)))
-        pieces = [head] + [
-            record[place : place + self._step_bytes]
-            for place in range(0, len(record), self._step_bytes)
-        ]
+    async def _send(self, peer: _Peer, record: _Record, sealed: bool) -> None:
+        loop = asyncio.get_running_loop()
+        step_s = self._limits.step_timeout_s
+        digest = hashlib.sha256()
+        with self._sending(peer.writer) as send:
+            await asyncio.wait_for(
+                send(peer.sealed(ANSWER.pack(FetchStatus.RECORD, record.length))), step_s
+            )
+            for piece in record.pieces(self._step_bytes):
+                if not sealed:
+                    await asyncio.wait_for(send(piece), step_s)
+                    continue
+                hashing = loop.run_in_executor(self._hashers, digest.update, piece)
+                await asyncio.wait_for(send(piece), step_s)
+                await hashing
+            if sealed:
+                await asyncio.wait_for(send(peer.seals.outgoing.tag(digest.digest())), step_s)
+
+    @contextlib.contextmanager
+    def _sending(
+        self, writer: asyncio.StreamWriter
+    ) -> Iterator[Callable[[bytes | memoryview], Awaitable[None]]]:
+        """Yield what sends a piece, with one copy of it less where that can be."""
         if self._ssl_context is not None:
-            for piece in pieces:
+
+            async def send(piece: bytes | memoryview) -> None:
                 writer.write(bytes(piece))
-                await asyncio.wait_for(writer.drain(), self._limits.step_timeout_s)
+                await writer.drain()
+
+            yield send
             return
         loop = asyncio.get_running_loop()
         # The writer would copy what the socket does not take at once. All that went through it
         # before was answered, so nothing is left in it.
         with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as direct:
             direct.setblocking(False)
-            for piece in pieces:
-                sending = loop.sock_sendall(direct, piece)
-                await asyncio.wait_for(sending, self._limits.step_timeout_s)
+            yield lambda piece: loop.sock_sendall(direct, piece)
 
-    async def _say(self, writer: asyncio.StreamWriter, status: FetchStatus, reason: str) -> None:
-        text = reason.encode(errors="replace")[:2000]
-        writer.write(ANSWER.pack(status, len(text)) + text)
-        await asyncio.wait_for(writer.drain(), self._limits.step_timeout_s)
+    async def _say(self, peer: _Peer, status: FetchStatus, reason: str) -> None:
+        await self._reply(peer, status, reason.encode(errors="replace")[:_MAX_REASON_BYTES])
+
+    async def _reply(self, peer: _Peer, status: FetchStatus, text: bytes) -> None:
+        peer.writer.write(peer.sealed(ANSWER.pack(status, len(text))) + peer.sealed(text))
+        await asyncio.wait_for(peer.writer.drain(), self._limits.step_timeout_s)
 
 
 def _forget_frames(error: BaseException | None) -> None:
@@ -345,8 +422,50 @@ def _describe(place: MemoryPlace | SegmentPlace, error: Exception) -> str:
     return f"segment {place.segment} of {place.folder}: {text}"
 
 
-def _mapped(fd: int, place: MemoryPlace | SegmentPlace, sequence: int) -> memoryview:
-    """Map the record with `sequence` at `place`; its payload is not touched.
+class _Record(Protocol):
+    """A record that can be sent."""
+
+    @property
+    def length(self) -> int:
+        """Its bytes, with its header."""
+        ...
+
+    def pieces(self, size: int) -> Iterator[memoryview]:
+        """Yield its bytes, at most `size` at a time.
+
+        Raises:
+            OSError: They are not there any more.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class _MappedRecord:
+    view: memoryview
+
+    @property
+    def length(self) -> int:
+        return len(self.view)
+
+    def pieces(self, size: int) -> Iterator[memoryview]:
+        for begin in range(0, self.length, size):
+            yield self.view[begin : begin + size]
+
+
+@dataclass(frozen=True)
+class _RecordInFile:
+    fd: int
+    offset: int
+    length: int
+
+    def pieces(self, size: int) -> Iterator[memoryview]:
+        end = self.offset + self.length
+        for begin in range(self.offset, end, size):
+            yield memoryview(_read(self.fd, begin, min(size, end - begin)))
+
+
+def _opened(fd: int, place: MemoryPlace | SegmentPlace, sequence: int) -> _Record:
+    """Return the record with `sequence` at `place`; its payload is not touched.
 
     Raises:
         CorruptRecordError: Something else lies there.
@@ -355,11 +474,28 @@ def _mapped(fd: int, place: MemoryPlace | SegmentPlace, sequence: int) -> memory
     size = os.fstat(fd).st_size
     if place.offset < 0 or place.length < RECORD_HEADER_SIZE or place.offset + place.length > size:
         raise OSError(errno.ENXIO, f"the file has {size} bytes and ends before the record")
+    if isinstance(place, SegmentPlace):
+        header = memoryview(_read(fd, place.offset, RECORD_HEADER_SIZE))
+        _check(record_length(header, expected_sequence=sequence), place)
+        return _RecordInFile(fd, place.offset, place.length)
     shift = place.offset % mmap.ALLOCATIONGRANULARITY
     # Not closed by hand: the last view of it does that.
     mapped = mmap.mmap(fd, place.length + shift, prot=mmap.PROT_READ, offset=place.offset - shift)
     record = memoryview(mapped)[shift : shift + place.length]
-    payload = parse_record(record, expected_sequence=sequence, verify=False)
-    if len(payload) != place.length - RECORD_HEADER_SIZE:
-        raise OSError(errno.ENXIO, f"the record there has {len(payload)} bytes of payload")
-    return record
+    _check(record_length(record, expected_sequence=sequence), place)
+    return _MappedRecord(record)
+
+
+def _check(length: int, place: MemoryPlace | SegmentPlace) -> None:
+    if length != place.length:
+        raise OSError(errno.ENXIO, f"the record there has {length} bytes")
+
+
+def _read(fd: int, offset: int, length: int) -> bytes:
+    data = os.pread(fd, length, offset)
+    while len(data) < length:
+        more = os.pread(fd, length - len(data), offset + len(data))
+        if not more:
+            raise OSError(errno.ENXIO, "the segment was cut while it was sent")
+        data += more
+    return data

@@ -5,6 +5,11 @@ the offsets are kept as lengths until `seal`, which writes them behind the data.
 with their ends and have no offsets: who reads them cuts them. An ``arrow`` block is an IPC stream
 written straight into the slot. No record is touched by a Python loop.
 
+An append happens as a whole or not at all (I11): what counts as the block's contents changes after
+everything that can fail. How much an Arrow batch takes is known to Arrow's writer alone (schema,
+dictionaries that changed, padding), so a batch is written, and if it met the end of the slot, what
+was written of it is no part of the block.
+
 Not thread-safe: the block generator's lock guards the builder.
 """
 
@@ -12,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import pickle
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.blockstore._record_pickles import definitions
 from penstock.blockstore.memory import Slot
 
 __all__ = ["DESCRIPTOR", "BlockBuilder", "BlockKind", "SealedBlock"]
@@ -29,11 +34,14 @@ __all__ = ["DESCRIPTOR", "BlockBuilder", "BlockKind", "SealedBlock"]
 HEADER_ROOM = 64
 """Bytes that the log's record header takes before the payload."""
 DESCRIPTOR = struct.Struct("<4sHHIIQQQQ16x")
-"""magic, kind, flags, reserved, reserved, records, data offset, data length, offsets' offset."""
+"""magic, kind, flags, reserved, length of the definitions, records, data offset, data length,
+offsets' offset."""
 MAGIC = b"PBK1"
 DATA_START = 64
 MAX_DATA = (1 << 31) - 1
 """Arrow's int32 offsets reach no further."""
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+"""Ends an Arrow IPC stream."""
 
 
 class BlockKind(enum.Enum):
@@ -99,18 +107,30 @@ class BlockBuilder:
         self._payload = slot.view[HEADER_ROOM:]
         self._end = DATA_START
         self._lengths: list[npt.NDArray[np.int32]] = []
+        self._definitions = b""
+        self._counted: bytes | None = None
         self._sink: pa.FixedSizeBufferWriter | None = None
         self._writer: pa.RecordBatchStreamWriter | None = None
+        self._takes_batches = True
 
-    def room_for(self, size_bytes: int, records: int) -> bool:
-        """Tell whether so many more bytes in so many records fit."""
-        if self.kind is BlockKind.ARROW:
-            # An IPC message pads its buffers; the margin covers the end-of-stream mark.
-            return self._end + size_bytes + 1024 <= len(self._payload)
+    @property
+    def size(self) -> int:
+        """Bytes of the records so far."""
+        return self._end - DATA_START
+
+    def room(self, records: int) -> int:
+        """Return the bytes that so many more records may have; not for `BlockKind.ARROW`.
+
+        Of pickles it is asked when the records have been pickled: what defines their classes is
+        counted here, and what other threads define from then on is not theirs.
+        """
         if self.kind in WITHOUT_OFFSETS:
-            return self._end + size_bytes <= len(self._payload)
-        offsets = 4 * (self.num_records + records + 1) + 64
-        return self._end + size_bytes + offsets <= min(len(self._payload), MAX_DATA)
+            return len(self._payload) - self._end
+        end = min(len(self._payload), MAX_DATA)
+        if self.kind is BlockKind.PICKLED:
+            self._counted = definitions()
+            end -= len(self._counted)
+        return end - self._end - 4 * (self.num_records + records + 1) - 64
 
     def append(self, data: bytes | memoryview, lengths: npt.NDArray[np.int32]) -> None:
         """Append records that lie one behind the other.
@@ -123,10 +143,16 @@ class BlockBuilder:
             ArenaError: The memory file system is full; the block is as before.
         """
         end = self._end + len(data)
-        # Room for the offsets too, so that sealing never needs memory.
-        self.slot.grow_to(HEADER_ROOM + end + 4 * (self.num_records + len(lengths) + 1) + 64)
+        defined = b""
+        if self.kind is BlockKind.PICKLED:
+            defined = definitions() if self._counted is None else self._counted
+            self._counted = None
+        # Room for what comes behind the data too, so that sealing never needs memory.
+        behind = 4 * (self.num_records + len(lengths) + 1) + 64 + len(defined)
+        self.slot.grow_to(HEADER_ROOM + end + behind)
         self._payload[self._end : end] = data
         self._end = end
+        self._definitions = defined
         self._lengths.append(lengths)
         self.num_records += len(lengths)
 
@@ -146,44 +172,66 @@ class BlockBuilder:
         self._end = end
         self.num_records += count
 
-    def append_batch(self, batch: pa.RecordBatch) -> None:
+    def append_batch(self, batch: pa.RecordBatch) -> bool:
         """Append a record batch of the block's schema.
+
+        Returns:
+            False when it does not fit. An empty block can then be tried with another batch; one
+            that has records takes no more and is to be sealed.
 
         Raises:
             ArenaError: The memory file system is full; the block is as before.
+            pa.ArrowException: Arrow cannot write the batch; it left nothing, as if it did not fit.
         """
-        if self._writer is None:
-            self.slot.grow_to(len(self._payload) + HEADER_ROOM)
-            self._sink = pa.FixedSizeBufferWriter(pa.py_buffer(self._payload[DATA_START:]))
-            self._writer = pa.ipc.new_stream(self._sink, batch.schema)
+        if not self._takes_batches:
+            return False
+        if not self.num_records:
+            self.slot.grow_to(HEADER_ROOM + len(self._payload))
+            room = self._payload[DATA_START : len(self._payload) - len(_END_OF_STREAM)]
+            self._sink, self._writer = pa.FixedSizeBufferWriter(pa.py_buffer(room)), None
         assert self._sink is not None
-        self._writer.write_batch(batch)
+        fits = False
+        try:
+            if self._writer is None:
+                self._writer = pa.ipc.new_stream(self._sink, batch.schema)
+            self._writer.write_batch(batch)
+            fits = True
+        except OSError:
+            # The end of the slot: nothing else is in the way of writing to memory.
+            return False
+        finally:
+            # A writer keeps in mind which dictionaries it has written: one that failed is not used
+            # again.
+            self._takes_batches = fits or not self.num_records
         self._end = DATA_START + self._sink.tell()
         self.num_records += batch.num_rows
+        return True
 
     def seal(self, block_id: str, now_s: float) -> SealedBlock:
-        """Write offsets and descriptor; the builder is not used again.
+        """Write offsets and descriptor; the builder takes no more records.
 
         Raises:
-            ArenaError: The memory file system is full.
+            ArenaError: The memory file system is full; the builder can be sealed later.
         """
+        if not self.num_records:
+            # Whatever kind was tried: it carries a position or an acknowledgement only.
+            self.kind, self.schema = BlockKind.BINARY, None
+            self._end = DATA_START
+        data_length = self._end - DATA_START
+        offsets_at = 0
+        definitions_length = 0
         if self.kind is BlockKind.ARROW:
-            assert self._writer is not None
-            assert self._sink is not None
-            self._writer.close()
-            data_length = self._sink.tell()
-            self._sink.close()
-            offsets_at = 0
-            payload_length = DATA_START + data_length
+            payload_length = self._end + len(_END_OF_STREAM)
+            self._payload[self._end : payload_length] = _END_OF_STREAM
+            data_length += len(_END_OF_STREAM)
         elif self.kind in WITHOUT_OFFSETS:
-            data_length = self._end - DATA_START
-            offsets_at = 0
             payload_length = self._end
-            self.slot.grow_to(HEADER_ROOM + payload_length)  # an empty block has no pages yet
         else:
-            data_length = self._end - DATA_START
             offsets_at = -(-self._end // 64) * 64
-            payload_length = offsets_at + 4 * (self.num_records + 1)
+            offsets_end = offsets_at + 4 * (self.num_records + 1)
+            if self.kind is BlockKind.PICKLED:
+                definitions_length = len(self._definitions)
+            payload_length = offsets_end + definitions_length
             self.slot.grow_to(HEADER_ROOM + payload_length)  # an empty block has no pages yet
             offsets = np.frombuffer(
                 self._payload, dtype=np.int32, count=self.num_records + 1, offset=offsets_at
@@ -191,6 +239,7 @@ class BlockBuilder:
             offsets[0] = 0
             if self._lengths:
                 np.cumsum(np.concatenate(self._lengths), out=offsets[1:])
+            self._payload[offsets_end:payload_length] = self._definitions[:definitions_length]
         DESCRIPTOR.pack_into(
             self._payload,
             0,
@@ -198,7 +247,7 @@ class BlockBuilder:
             KIND_CODES[self.kind],
             0,
             0,
-            0,
+            definitions_length,
             self.num_records,
             DATA_START,
             data_length,
@@ -242,11 +291,6 @@ def join_text(records: Sequence[str]) -> tuple[bytes, npt.NDArray[np.int32]]:
     if joined.isascii():
         return joined.encode("ascii"), lengths_of(records)
     return join_binary(list(map(str.encode, records)))
-
-
-def pickle_record(record: object) -> bytes:
-    """Pickle one record as a ``pickled`` block holds it."""
-    return pickle.dumps(record, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def rows_to_batch(records: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock.blockstore._skipping import read_block_if_any
+from penstock.blockstore.arrow_frames import map_in_arrow, to_spark_schema
 from penstock.blockstore.builder import BlockKind
 from penstock.blockstore.rdd import block_infos
 from penstock.blockstore.reader import BlockAccess
@@ -70,16 +70,16 @@ def blocks_to_dataframe(
         NoSchemaError: The blocks hold pickled objects, or differ in schema.
     """
     schema = _common_schema(blocks, schema)
-    sql_schema = from_arrow_schema(schema)
+    sql_schema = to_spark_schema(schema)
     if not blocks:
         return spark.createDataFrame([], sql_schema)
     if len({host for info in blocks for host in info.hosts}) == 1:
         encoded = [msgspec.msgpack.encode(info) for info in blocks]
         numbers = spark.range(0, len(blocks), 1, len(blocks))
-        return numbers.mapInArrow(partial(_read_numbered, access, encoded), sql_schema)
+        return map_in_arrow(numbers, partial(_read_numbered, access, encoded), sql_schema)
     placed = block_infos(spark.sparkContext, blocks).map(lambda data: (data,))
     frame = spark.createDataFrame(placed, "block binary")
-    return frame.mapInArrow(partial(_read_encoded, access), sql_schema)
+    return map_in_arrow(frame, partial(_read_encoded, access), sql_schema)
 
 
 def _read_numbered(

@@ -5,6 +5,10 @@ reached (`posix_fallocate`, so that a full memory file system is an error here a
 SIGBUS later). A slot is reserved at the lowest gap that is large enough, so that memory that was
 touched before is used again before fresh memory is; fresh pages are what costs.
 
+The memory file system may be full, for others use it too. From then on slots are reserved in the
+memory that the file has already, and beyond it only when the pages of all of the slot can be had;
+whoever finds neither waits. Once there is room, the file grows as before.
+
 Life of a slot: *reserved* (its range locked exclusively, one builder fills it), *published*
 (trimmed to its length, lock dropped, readers may lock it shared), then *freed*, by release or by
 eviction. Both take the exclusive lock first and leave the slot alone while a reader holds it.
@@ -21,6 +25,7 @@ import mmap
 import os
 import struct
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -179,12 +184,17 @@ class MemoryArena:
         self._allocated = 0
         self._reserved = 0
         self._evicted = 0
-        self._full_at: int | None = None  # offset beyond which the file system gave no pages
+        self._is_full = False  # the file system gave no pages when asked last
         self._closed = False
 
     def view(self, offset: int, length: int) -> memoryview:
         """Return the bytes of a range of the file."""
         return self._view[offset : offset + length]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the memory file system had no room when it was asked last."""
+        return self._is_full
 
     def allocate_pages(self, end: int) -> None:
         """Allocate the file's pages up to `end`, in steps.
@@ -195,20 +205,35 @@ class MemoryArena:
         if end <= self._allocated:
             return
         with self._changed:
-            if end <= self._allocated:
-                return
-            goal = min(self._capacity, -(-end // _GROW_STEP) * _GROW_STEP)
-            try:
-                os.posix_fallocate(self._fd, self._allocated, goal - self._allocated)
-            except OSError as error:
-                self._full_at = self._allocated
-                raise ArenaError(
-                    self.path, f"no memory beyond {self._allocated} bytes: {error.strerror}"
-                ) from error
-            self._allocated = goal
+            if end > self._allocated:
+                self._allocate(end)
+
+    def _allocate(self, end: int) -> None:
+        # One that is nearly full is asked for what is needed only.
+        step = PAGE if self._is_full else _GROW_STEP
+        goal = min(self._capacity, -(-end // step) * step)
+        try:
+            if self._is_full:
+                # What it cannot give it would look for page by page, and give back.
+                found = os.fstatvfs(self._fd)
+                if found.f_bavail * found.f_frsize < goal - self._allocated:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.posix_fallocate(self._fd, self._allocated, goal - self._allocated)
+        except OSError as error:
+            self._is_full = True
+            raise ArenaError(
+                self.path, f"no memory beyond {self._allocated} bytes: {error.strerror}"
+            ) from error
+        self._is_full = False
+        self._allocated = goal
 
     def reserve(
-        self, length: int, *, timeout_s: float, give_up: Callable[[], bool] = lambda: False
+        self,
+        length: int,
+        *,
+        timeout_s: float,
+        give_up: Callable[[], bool] = lambda: False,
+        on_full: Callable[[ArenaError], None] = lambda error: None,
     ) -> Slot | None:
         """Reserve a slot, evicting published slots whose block the log has if need be.
 
@@ -218,36 +243,80 @@ class MemoryArena:
             length: Bytes; rounded up to pages.
             timeout_s: How long to wait for a slot.
             give_up: Asked between the steps of the wait; True ends it.
+            on_full: Told once if it waits because the memory file system is full; must not wait.
 
         Returns:
-            The slot, locked exclusively, or None when the wait ended without one.
+            The slot, locked exclusively, its first page allocated, or None when the wait ended
+            without one.
 
         Raises:
             ArenaError: `length` can never fit.
         """
         length = -(-length // PAGE) * PAGE
-        steps = max(1, int(timeout_s / _WAIT_STEP_S))
+        if length > self._capacity:
+            raise ArenaError(
+                self.path,
+                f"a slot of {length} bytes does not fit into {self._capacity}; lower "
+                "spark.penstock.block.maxSize or give the arena more memory",
+            )
+        deadline_s = time.monotonic() + timeout_s
+        told = False
         with self._changed:
-            for _ in range(steps):
-                if self._closed:
-                    return None
-                limit = self._capacity if self._full_at is None else self._full_at
-                if length > limit:
-                    raise ArenaError(
-                        self.path,
-                        f"a slot of {length} bytes does not fit into {limit}; lower "
-                        "spark.penstock.block.maxSize or give the arena more memory",
-                    )
-                slot = self._take_gap(length, limit)
-                while slot is None and self._evict_newest():
-                    slot = self._take_gap(length, limit)
+            while not self._closed:
+                try:
+                    slot = self._reserve_now(length)
+                except ArenaError as error:
+                    slot = None
+                    if not told:
+                        told = True
+                        on_full(error)
                 if slot is not None:
                     return slot
-                if give_up():
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0 or give_up():
                     return None
-                # A reader of another process may drop its lock unseen: look again after a step.
-                self._changed.wait(_WAIT_STEP_S)
+                # A reader of another process may drop its lock unseen, and another program give
+                # memory back: look again after a step.
+                self._changed.wait(min(left_s, _WAIT_STEP_S))
         return None
+
+    def _reserve_now(self, length: int) -> Slot | None:
+        """Reserve a slot if there is one, evicting others if need be.
+
+        Raises:
+            ArenaError: There is none, and the memory file system is full.
+        """
+        while True:
+            was_full, full = self._is_full, None
+            try:
+                slot = self._take_with_pages(length)
+            except ArenaError as error:
+                if not was_full:
+                    continue  # now in the memory that the file has already
+                slot, full = None, error
+            if slot is not None:
+                return slot
+            if not self._evict_newest():
+                if full is not None:
+                    raise full
+                return None
+
+    def _take_with_pages(self, length: int) -> Slot | None:
+        """Take a gap whose first page is there; all of its pages when the file system is full."""
+        slot = self._take_gap(length, self._allocated) if self._is_full else None
+        if slot is None:
+            slot = self._take_gap(length, self._capacity)
+        if slot is None:
+            return None
+        end = slot.offset + (length if self._is_full else PAGE)
+        try:
+            if end > self._allocated:
+                self._allocate(end)
+        except ArenaError:
+            self._slots.remove(slot)
+            unlock(self._fd, slot.offset, slot.length)
+            raise
+        return slot
 
     def _take_gap(self, length: int, limit: int) -> Slot | None:
         start = 0

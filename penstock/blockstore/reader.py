@@ -29,6 +29,7 @@ from penstock.blockstore._compression import expanded
 from penstock.blockstore._direct_reads import read_range
 from penstock.blockstore._encryption import block_cipher, opened_copy
 from penstock.blockstore._lines import line_chunks, line_column, line_pieces
+from penstock.blockstore._record_pickles import learn
 from penstock.blockstore.builder import (
     DESCRIPTOR,
     KIND_CODES,
@@ -113,12 +114,14 @@ class Block:
         num_records: How many.
         data: The data buffer.
         offsets: The Arrow offsets, int32, ``num_records + 1``; empty for lines and ``arrow``.
+        definitions: Classes that the records of a block of pickles name; see `_record_pickles`.
     """
 
     kind: BlockKind
     num_records: int
     data: memoryview
     offsets: memoryview
+    definitions: memoryview = field(default_factory=lambda: memoryview(b""))
 
     def column(self) -> pa.Array:
         """Return a block of bytes or text as one Arrow column; a copy is made of lines only.
@@ -137,7 +140,7 @@ class Block:
 
     def release(self) -> None:
         """Let go of the memory, as far as no Arrow buffer looks into it."""
-        for view in (self.data, self.offsets):
+        for view in (self.data, self.offsets, self.definitions):
             with contextlib.suppress(BufferError):
                 view.release()
 
@@ -173,6 +176,8 @@ class Block:
                 for start in range(0, batch.num_rows, _CHUNK):
                     yield batch.slice(start, _CHUNK).to_pylist()
             return
+        if self.definitions:
+            learn(self.definitions)
         binary = self._binary()
         column = binary.view(pa.string()) if self._is_text else binary
         for start in range(0, self.num_records, _CHUNK):
@@ -204,16 +209,18 @@ def parse_block(payload: memoryview) -> Block:
     Raises:
         ValueError: It is none.
     """
-    magic, code, _, _, _, records, start, length, offsets_at = DESCRIPTOR.unpack_from(payload, 0)
+    found = DESCRIPTOR.unpack_from(payload, 0)
+    magic, code, _, _, definitions_length, records, start, length, offsets_at = found
     if magic != MAGIC or code not in _KINDS:
         raise ValueError(f"not a block: it begins with {bytes(payload[:8])!r}")
     kind = _KINDS[code]
-    offsets_length = 0 if kind in WITHOUT_OFFSETS else 4 * (records + 1)
+    offsets_end = offsets_at + (0 if kind in WITHOUT_OFFSETS else 4 * (records + 1))
     return Block(
         kind=kind,
         num_records=records,
         data=payload[start : start + length],
-        offsets=payload[offsets_at : offsets_at + offsets_length],
+        offsets=payload[offsets_at:offsets_end],
+        definitions=payload[offsets_end : offsets_end + definitions_length],
     )
 
 

@@ -6,17 +6,23 @@ What must hold:
 - It outlives receivers and their workers, so that their blocks stay readable; its own death harms
   nothing but reads from other hosts, until another is started.
 - It keeps copies of other hosts' blocks, in logs of its own, as durable as the receivers' logs.
-- It deletes a block's bytes only when the tracker says so (I4), or when the application is over.
+- It deletes a block's bytes only when the tracker says so (I4), or when the application is over: a
+  driver that is silent, paused or cut off, may come back and ask for what was acknowledged.
 - It keeps its application's memory files from those that remove what killed applications left,
   and removes such files itself (`_leftovers`).
-- It ends by itself: when the tracker tells it to, when the tracker has been gone for the lease,
-  when the tracker refuses it, or when its lock file is gone. No process is left behind.
+- It ends by itself: when the tracker tells it to, when the tracker has been gone for the lease and
+  the driver is known to be dead, when it has been gone for hours, when the tracker refuses it, or
+  when its lock file is gone. No process is left behind.
 
 Its life: `ensure_block_server` starts it with the lock and hands it a `BlockServerLaunch` by a
 pipe. It listens, connects to the tracker, registers, says ``ready`` in one line, and
-then serves until it ends. When the application is over, however that came to be known, its memory
-files go: they are caches, and would hold the host's memory for ever. Its log folders go if the
-tracker says so, or, when the tracker is gone, if the launch says so.
+then serves until it ends. When the application is over, its memory files go: they would hold the
+host's memory for ever. Its log folders go if the tracker says so, or, when the driver is dead, if
+the launch says so.
+
+*Is the driver dead?* It is when its process was on this host and is gone. Of one on another host
+nothing is known: refused connections, too, may come from what stands between. So the server waits
+for it, serving and keeping all, for ``spark.penstock.blockServer.driverTimeout``.
 """
 
 from __future__ import annotations
@@ -43,6 +49,7 @@ from penstock.blockstore._launch import (
     holds_lock,
     lock_path,
     log_path,
+    remove_leftovers,
     remove_own_files,
 )
 from penstock.blockstore._leftovers import MemoryKeeper
@@ -50,7 +57,13 @@ from penstock.blockstore._replica_logs import ReplicaLogs
 from penstock.blockstore._serving import BlockService, ServingLimits
 from penstock.clock import SystemClock
 from penstock.errors import PenstockError
-from penstock.wire import Client, ClientClosedError, ConnectionLostError, WireError
+from penstock.wire import (
+    AuthenticationError,
+    Client,
+    ClientClosedError,
+    ConnectionLostError,
+    WireError,
+)
 from penstock.wire.messages import (
     BlockServerRegistered,
     Message,
@@ -75,7 +88,8 @@ class Ending(enum.Enum):
 
     STOPPED = "the application ended and keeps its files"
     STOPPED_AND_REMOVED = "the application ended"
-    LEASE_OVER = "the tracker has been gone for the lease"
+    DRIVER_DEAD = "the driver's process is gone, and the lease is over"
+    DRIVER_SILENT = "the driver has been silent for so long that it counts as dead"
     REFUSED = "the tracker refused it"
     FOLDER_GONE = "its lock file is gone"
     SIGNAL = "it was told so by a signal"
@@ -113,6 +127,7 @@ class BlockServer:
         self._loop: asyncio.AbstractEventLoop
         self._worker = ThreadPoolExecutor(1, "penstock-block-server-worker")
         self._client: Client | None = None
+        self._lease_s = launch.lease_s
 
     async def run(self, ready: Callable[[BlockServerReady], None]) -> Ending:
         """Serve until the end.
@@ -148,6 +163,7 @@ class BlockServer:
             try:
                 await self._register(client, hello)
                 ready(BlockServerReady(os.getpid(), address))
+                self._worker.submit(remove_leftovers, self._launch)
                 ending = await self._await_end()
             finally:
                 await self._work(client.close)
@@ -170,9 +186,10 @@ class BlockServer:
         except (ConnectionLostError, ClientClosedError) as error:
             if not self._holds_lock():
                 raise _StartError(Ending.FOLDER_GONE.value) from error
-            # The driver was killed while this server was starting, and has been gone for the
-            # lease. The receivers may be gone, too: nobody else would remove what they left.
-            await self._work(functools.partial(self._clean_up, Ending.LEASE_OVER))
+            if self._launch.driver_is_known_dead:
+                # It was killed while this server was starting. The receivers may be gone, too:
+                # nobody else would remove what they left.
+                await self._work(functools.partial(self._clean_up, Ending.DRIVER_DEAD))
             raise
 
     async def _connect(self, client: Client, hello: RegisterBlockServer) -> None:
@@ -197,7 +214,7 @@ class BlockServer:
             on_hello_answer=lambda _, answer: self._call(self._on_hello_answer, answer),
             on_closed=lambda error: self._call(self._on_tracker_gone, error),
             ask_timeout_s=max(1.0, min(30.0, self._launch.lease_s)),
-            give_up_after_s=self._launch.lease_s,
+            give_up_after_s=max(self._launch.lease_s, self._launch.driver_timeout_s),
             name="block-server",
             ssl_context=self._launch.tls.client_context() if self._launch.tls else None,
         )
@@ -225,27 +242,42 @@ class BlockServer:
 
     def _on_tracker_gone(self, error: WireError) -> None:
         _logger.info("%s", error)
-        self._end(Ending.LEASE_OVER)
+        if self._launch.driver_is_known_dead:
+            self._end(Ending.DRIVER_DEAD)
+        elif isinstance(error, AuthenticationError):
+            # Somebody else answers there, which does not say what became of the driver.
+            _logger.warning("it ends and removes nothing: %s", error)
+            self._end(Ending.REFUSED)
+        else:
+            _logger.warning("it takes the driver for dead: %s", error)
+            self._end(Ending.DRIVER_SILENT)
 
     # -- on the loop ---------------------------------------------------------------------------
 
     def _registered(self, answer: Message) -> None:
         if not isinstance(answer, BlockServerRegistered):
             raise _StartError(f"the tracker did not register it: {answer}")
-        if self._client is not None:
-            self._client.give_up_after(answer.lease_s)
+        self._lease_s = answer.lease_s
 
     def _end(self, ending: Ending) -> None:
         if not self._ending.done():
             self._ending.set_result(ending)
 
     async def _await_end(self) -> Ending:
+        last_word_s = self._loop.time()
         while True:
             self._worker.submit(self._keep_memory)
             with contextlib.suppress(asyncio.TimeoutError):
                 return await asyncio.wait_for(asyncio.shield(self._ending), _LOOK_S)
             if not self._holds_lock():
                 return Ending.FOLDER_GONE
+            if self._client is not None and self._client.is_connected:
+                last_word_s = self._loop.time()
+            elif (
+                self._loop.time() - last_word_s >= self._lease_s
+                and self._launch.driver_is_known_dead
+            ):
+                return Ending.DRIVER_DEAD
 
     # -- files ---------------------------------------------------------------------------------
 
@@ -269,12 +301,11 @@ class BlockServer:
     def _clean_up(self, ending: Ending) -> None:
         """Remove what the ending asks for, after all that was released before."""
         self._keeper.close()
-        if ending in (Ending.STOPPED, Ending.STOPPED_AND_REMOVED, Ending.LEASE_OVER):
+        is_dead = ending in (Ending.DRIVER_DEAD, Ending.DRIVER_SILENT)
+        if is_dead or ending in (Ending.STOPPED, Ending.STOPPED_AND_REMOVED):
             self._files.remove_memory()
             remove_own_files(self._launch)
-        if ending is Ending.STOPPED_AND_REMOVED or (
-            ending is Ending.LEASE_OVER and self._launch.remove_at_lease_end
-        ):
+        if ending is Ending.STOPPED_AND_REMOVED or (is_dead and self._launch.remove_at_lease_end):
             # Before the folder: it may be the root, which goes when it is empty.
             with contextlib.suppress(OSError):
                 os.unlink(log_path(self._launch))

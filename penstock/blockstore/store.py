@@ -207,9 +207,12 @@ class BlockStore:
         schema: pa.Schema | None = None,
         *,
         give_up: Callable[[], bool] = lambda: False,
+        on_full: Callable[[ArenaError], None] = lambda error: None,
         timeout_s: float = 3600.0,
     ) -> BlockBuilder:
         """Reserve a slot and return an empty block in it; waits while memory is short (I7).
+
+        `on_full` is told when it waits because others have filled the memory file system.
 
         Raises:
             BlockStoreClosedError: `give_up` or the timeout ended the wait.
@@ -222,7 +225,7 @@ class BlockStore:
             if slot is None:
                 self._close_segment()
         if slot is None:
-            slot = self._arena.reserve(size, timeout_s=timeout_s, give_up=give_up)
+            slot = self._arena.reserve(size, timeout_s=timeout_s, give_up=give_up, on_full=on_full)
         if slot is None:
             raise BlockStoreClosedError(
                 f"stream {self.stream_id} got no memory for a block: {self._arena.statistics()}"
@@ -360,6 +363,11 @@ class BlockStore:
     def wake(self) -> None:
         """Make whoever waits for a slot look again whether to give up."""
         self._arena.wake()
+
+    @property
+    def memory_is_full(self) -> bool:
+        """Whether the memory file system had no room when it was asked last."""
+        return self._arena.is_full
 
     @property
     def memory_path(self) -> str:

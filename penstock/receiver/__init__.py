@@ -10,13 +10,14 @@ What must hold
   queue of blocks is full (I7). Nothing here buffers without a bound.
 * A failure is never silent and never half: what the author's code raises, in `onStart`, `onStop`
   or a thread, reaches the driver with its traceback; then the receiver is restarted, or this
-  attempt ends and the driver starts another. A failure to push a block ends nothing: it is
-  reported, and tried again.
+  attempt ends and the driver starts another. A failure to push a block that may pass ends
+  nothing: it is reported, and tried again. One that cannot pass, and whatever else ends a thread
+  of this room, ends the attempt.
 * A receiver that can never work (it cannot be unpickled, its constructor raises, a setting is
   wrong) is told to the driver once, as permanent.
 * No wait is without a bound, the author's code included; what is left behind is named.
 * No process stays behind: an attempt ends when its driver cannot be reached for long, or its
-  executor is gone.
+  executor is gone; and a process that was to end ends, whatever hangs in it.
 
 An attempt's life
 -----------------
@@ -30,22 +31,28 @@ makes the parts, and lets a `ReceiverSupervisor` run it::
                                                                                 │
     close log, connection ◀── deregister ◀── last blocks stored ◀── onStop ◀── stop
 
-A restart keeps the process, the block store and the generator; the receiver object is started
-again, after everything it stored is durable, with `lastPosition` set to the stream's last durable
-position. When an attempt ends, nothing of it is used again: the next one has another id, another
-log folder and other block numbers.
+A restart keeps the process, the block store and the generator; the receiver object, or a copy if
+threads were left with it, is started after everything that was stored is durable, with
+`lastPosition` set to the stream's last durable position. Each start has a door of its own into the
+generator (`_door`), which is closed before the next start: its threads can store nothing any more.
+Before either `onStop`, what was stored with an acknowledgement is made durable and acknowledged.
+
+When an attempt ends, nothing of it is used again: the next one has another id, another log folder
+and other block numbers.
 
 Modules: `_receiver` (what an author sees), `short_forms`, `_threaded`, `_generator_forms`,
 `_async_storing`, `_yielded`, `_run_form` and `_context` (generators and classes with ``run``),
-`supervisor`, `_attempt_state`, `_author`, `_calls`, `_driver`, `_ending`, `_parts` and `_uncaught`
-(running one attempt),
-`launch` and `_placement` (the Spark task), `block_generator`, `_assembler`, `_pieces`, `_pipeline`
-and `framing` (records to blocks),
+`_start` and `_door` (what belongs to one start),
+`supervisor`, `_attempt_state`, `_author`, `_calls`, `_driver`, `_ending`, `_failures`, `_parts`,
+`_uncaught` and `_watchdog` (running one attempt),
+`launch` and `_placement` (the Spark task), `block_generator`, `_assembler`, `_discards`, `_pieces`,
+`_pipeline` and `framing` (records to blocks),
 `rate_limiter` and `token_bucket` (the gate), `_gate` (its rates, and reports of its use),
 `shared_rate`, `shared_rate_limiter` and `redis_token_buckets` (a rate that applications share).
 """
 
 from penstock.receiver._context import ReceiverContext
+from penstock.receiver._door import ReceiverStoppedError
 from penstock.receiver._ending import EndingKind, ReceiverFailedError
 from penstock.receiver._receiver import Receiver, ReceiverNotAttachedError
 from penstock.receiver.block_generator import (
@@ -78,6 +85,7 @@ __all__ = [
     "ReceiverFailedError",
     "ReceiverLaunch",
     "ReceiverNotAttachedError",
+    "ReceiverStoppedError",
     "ReceiverSupervisor",
     "RecordTooLargeError",
     "SharedRateError",

@@ -2,14 +2,20 @@
 
 The assembler owns the open block and the list of pending records. Its `lock` guards both, but for
 the pending list, to which storing threads append without it: ``list.append``, ``list[:]`` and
-``del list[:n]`` are atomic in CPython, and a record is deleted only after it entered a block.
+``del list[:n]`` are atomic in CPython. A record is deleted there at the moment when it entered a
+block, or was discarded: whatever fails in the middle of a flush, the next one begins behind it.
+
+A record that fits nowhere, since it is larger than a block or no row of the declared schema, is
+discarded and told. That is no error of the call that stores it: the source must not read it again.
 """
 
 from __future__ import annotations
 
+import logging
+import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
@@ -19,41 +25,71 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.blockstore import BlockBuilder, BlockKind, BlockStore, SealedBlock
+from penstock.blockstore._arrow_sizes import compacted, stream_size
 from penstock.blockstore._lines import line_ends
-from penstock.blockstore.builder import join_binary, join_text, pickle_record, rows_to_batch
+from penstock.blockstore._record_pickles import pickle_record
+from penstock.blockstore.builder import (
+    DATA_START,
+    HEADER_ROOM,
+    join_binary,
+    join_text,
+    rows_to_batch,
+)
 from penstock.blockstore.memory import ArenaError
 from penstock.errors import PenstockError
+from penstock.receiver._discards import start_of
 
 __all__ = ["MAX_LEASE", "BlockAssembler", "RecordTooLargeError"]
+
+_log = logging.getLogger("penstock.receiver")
 
 MAX_LEASE = 4096
 """Records that may wait in the pending list: with `LARGE_RECORD` this bounds its bytes (I7)."""
 LARGE_RECORD = 8192
-"""Larger records skip the pending list, which is counted in records."""
+"""Larger records skip the pending list, which is counted in records. (Of objects, their pickle.)"""
 _CHUNK_BYTES = 128 << 10
 """The pending list is joined at about this size: it stays in the processor's cache."""
 _pickle_of = itemgetter(0)
 
 
 class RecordTooLargeError(PenstockError, ValueError):
-    """A record is larger than a block can be.
+    """A record is larger than a block can be, or records that must be in one block together are.
 
     Attributes:
-        size: Bytes of the record.
+        size: Bytes of the records.
         limit: The largest size that fits.
+        records: How many they are.
     """
 
-    def __init__(self, size: int, limit: int) -> None:
+    def __init__(self, size: int, limit: int, records: int = 1) -> None:
+        what = "a record of" if records == 1 else f"{records} records with one position, of"
         super().__init__(
-            f"a record of {size} bytes does not fit into a block of {limit} bytes: split it, or "
-            "raise spark.penstock.block.maxSize (and spark.penstock.memory.size with it)"
+            f"{what} {size} bytes {'does' if records == 1 else 'do'} not fit into a block of "
+            f"{limit} bytes: split {'it' if records == 1 else 'them'}, or raise "
+            "spark.penstock.block.maxSize (and spark.penstock.memory.size with it)"
         )
         self.size = size
         self.limit = limit
+        self.records = records
+
+    def __reduce__(self) -> tuple[type[RecordTooLargeError], tuple[int, int, int]]:
+        return type(self), (self.size, self.limit, self.records)
 
 
 class _Unexpected:
     """No record has this type: as the expected one it keeps all off the fast path."""
+
+
+def _texts_of_flat(schema: pa.Schema) -> tuple[str, ...] | None:
+    """Return the columns of text of a schema without values that can change; None of another."""
+    texts = []
+    for column in schema:
+        kind = column.type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            texts.append(column.name)
+        elif not pa.types.is_primitive(kind):
+            return None
+    return tuple(texts)
 
 
 class BlockAssembler:
@@ -65,7 +101,8 @@ class BlockAssembler:
         block_id: Makes the next block's id.
         now_s: Monotonic time.
         sealed: Takes a sealed block; may wait, and then the lock is held for as long.
-        discard: Told of records that fit nowhere: how many, their bytes, why.
+        discard: Told of a record that fits nowhere: why, and what shows how it begins.
+        tell: Told of trouble that passes.
         give_up: True ends a wait for memory.
 
     Attributes:
@@ -85,7 +122,8 @@ class BlockAssembler:
         block_id: Callable[[], str],
         now_s: Callable[[], float],
         sealed: Callable[[SealedBlock], None],
-        discard: Callable[[int, int, BaseException], None],
+        discard: Callable[[BaseException, Callable[[], str]], None],
+        tell: Callable[[str, BaseException], None],
         give_up: Callable[[], bool],
     ) -> None:
         self.lock = threading.RLock()
@@ -96,13 +134,17 @@ class BlockAssembler:
         self.waited_for_memory_s = 0.0
         self._block_store = block_store
         self._schema = schema
+        self._texts = None if schema is None else _texts_of_flat(schema)
         self._block_id = block_id
         self._now_s = now_s
         self._sealed = sealed
         self._discard = discard
+        self._tell = tell
         self._give_up = give_up
         self._open: BlockBuilder | None = None
         self._undivided = False
+        self._is_flushing = False
+        self._is_short_of_memory = False
         self._uncharged = 0
 
     @property
@@ -128,11 +170,43 @@ class BlockAssembler:
         kind = type(record)
         if kind is bytes or kind is str:
             return kind, record, len(record) < LARGE_RECORD
-        if self._schema is not None:
-            return kind if isinstance(record, Sized) else _Unexpected, record, True
-        # A tuple is not bytes-like: it cannot be mistaken for a bytes record when joined.
-        pickled = pickle_record(record)
-        return _Unexpected, (pickled,), len(pickled) < LARGE_RECORD
+        if kind is dict and self._texts is not None:
+            # A copy: its author may change it before it is converted.
+            size = 0
+            for name in self._texts:
+                value = record.get(name)
+                if value is not None:
+                    size += len(value) if type(value) is str else LARGE_RECORD
+            return _Unexpected, record.copy(), size < LARGE_RECORD
+        try:
+            # A tuple is not bytes-like: it cannot be mistaken for a bytes record when joined.
+            kept = (pickle_record(record),)
+        except Exception:
+            if self._schema is None:
+                raise
+            return _Unexpected, record, False
+        return _Unexpected, kept, len(kept[0]) < LARGE_RECORD
+
+    @property
+    def has_schema(self) -> bool:
+        """Whether the records are rows of a declared schema."""
+        return self._schema is not None
+
+    @property
+    def is_undivided(self) -> bool:
+        """Whether what is added now enters one block or none."""
+        return self._undivided
+
+    @staticmethod
+    def copy_of_row(row: Any) -> tuple[Any, int]:
+        """Return a copy of a row, which its author may change, and about its size in bytes."""
+        if type(row) is bytes or type(row) is str:
+            return row, len(row)
+        try:
+            pickled = pickle_record(row)
+        except Exception:  # noqa: BLE001 - then it is converted as it is, if it can be
+            return row, 0
+        return pickle.loads(pickled), len(pickled)
 
     @contextmanager
     def undivided(self, whole: bool) -> Iterator[None]:
@@ -144,23 +218,41 @@ class BlockAssembler:
             self._undivided = False
 
     def flush_pending(self) -> None:
-        pending = self.pending
-        chunk = pending[:]
+        """Put what is pending into blocks. Needs the lock."""
+        chunk = self.pending[:]
         if not chunk:
             return
-        size = self.add_chunk(chunk)
-        # Only now: a chunk that could not be added is tried again. Others may have appended.
-        del pending[: len(chunk)]
-        if size:
+        before = self.bytes
+        self._is_flushing = True
+        try:
+            if self._schema is None:
+                self.add_chunk(chunk)
+            else:
+                self.add_rows(chunk)
+        finally:
+            self._is_flushing = False
+        if size := self.bytes - before:
             self.lease_size = max(16, min(MAX_LEASE, _CHUNK_BYTES * len(chunk) // size))
 
-    def add_chunk(self, chunk: list[Any]) -> int:
-        """Append records, prepared by `prepare`, to the open block; returns their bytes."""
-        if self._schema is not None:
-            return self._add_rows(chunk)
-        kind, joined, lengths = self._joined(chunk)
-        self.append(kind, joined, lengths)
-        return len(joined)
+    def add_record(self, record: Any, kept: Any) -> None:
+        """Append one record, and what `prepare` made of it. Needs the lock."""
+        if self._schema is None:
+            self.add_chunk([kept])
+        else:
+            self.add_rows([record])
+
+    def add_chunk(self, chunk: list[Any]) -> None:
+        """Append records, prepared by `prepare`, to the open block. Needs the lock."""
+        self.append(*self._joined(chunk))
+
+    def _leave(self, records: int) -> None:
+        """These are in a block now, or nowhere: they are not pending any more."""
+        if self._is_flushing:
+            del self.pending[:records]
+
+    def _discard_one(self, reason: BaseException, start: Callable[[], str]) -> None:
+        self._discard(reason, start)
+        self._leave(1)
 
     def _joined(self, chunk: list[Any]) -> tuple[BlockKind, bytes, npt.NDArray[np.int32]]:
         first = type(chunk[0])
@@ -181,32 +273,46 @@ class BlockAssembler:
     def _is_open_as(self, kind: BlockKind) -> bool:
         return self._open is not None and self._open.kind is kind and self._open.num_records > 0
 
-    def _add_rows(self, chunk: list[Any]) -> int:
-        batches = list(self._rows_to_batches(chunk))
-        if not batches:
-            return 0
-        batch = batches[0]
-        if len(batches) > 1:
-            batch = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-        self.append_batch(batch)
-        return int(batch.nbytes)
+    def add_rows(self, rows: list[Any]) -> None:
+        """Append rows of the declared schema; what fits it not is discarded. Needs the lock."""
+        batches = self._converted(rows)
+        if self._undivided:
+            self.append_together(list(batches))
+            return
+        for batch in batches:
+            self.append_batch(batch)
 
-    def _rows_to_batches(self, rows: list[Any]) -> Iterator[pa.RecordBatch]:
+    def _converted(self, rows: list[Any]) -> Iterator[pa.RecordBatch]:
         """Convert rows of the declared schema; those that do not fit are discarded one by one."""
         try:
-            yield rows_to_batch(rows, self._schema)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            batch = rows_to_batch(self._unpickled(rows), self._schema)
+        except Exception as error:  # noqa: BLE001 - a row may raise what it likes, at any time
             if len(rows) == 1:
-                self._discard(1, len(repr(rows[0])), error)
+                self._discard_one(error, lambda: start_of(self._unpickled(rows)[0]))
                 return
             half = len(rows) // 2
-            yield from self._rows_to_batches(rows[:half])
-            yield from self._rows_to_batches(rows[half:])
+            yield from self._converted(rows[:half])
+            yield from self._converted(rows[half:])
+        else:
+            yield batch
+
+    def _unpickled(self, rows: list[Any]) -> list[Any]:
+        """Return rows as their author stored them; those that were pending are pickled."""
+        if not self._is_flushing:
+            return rows
+        return [pickle.loads(row[0]) if type(row) is tuple else row for row in rows]
 
     def append(self, kind: BlockKind, joined: bytes | memoryview, lengths: Any) -> None:
         """Append records that lie one behind the other. Needs the lock."""
         count = len(lengths)
         if self._put(kind, len(joined), count, lambda block: block.append(joined, lengths)):
+            return
+        if count == 1:
+            self._discard_large(kind, joined)
+            return
+        if self._undivided:
+            joined, lengths = self._without_large(kind, memoryview(joined), lengths)
+            self.append(kind, joined, lengths)
             return
         half = count // 2
         cut = int(lengths[:half].sum())
@@ -217,71 +323,205 @@ class BlockAssembler:
         """Append whole lines, each with its LF, to the open block. Needs the lock."""
         if self._put(kind, len(data), count, lambda block: block.append_lines(data, count)):
             return
+        if count == 1:
+            self._discard_large(kind, data)
+            return
+        if self._undivided:
+            lengths = np.diff(line_ends(data), prepend=-1)
+            data, lengths = self._without_large(kind, data, lengths)
+            self.append_lines(kind, data, len(lengths))
+            return
         half = count // 2
         cut = int(line_ends(data)[half - 1]) + 1
         self.append_lines(kind, data[:cut], half)
         self.append_lines(kind, data[cut:], count - half)
 
+    def _without_large(
+        self, kind: BlockKind, joined: memoryview, lengths: npt.NDArray[Any]
+    ) -> tuple[memoryview, npt.NDArray[Any]]:
+        """Discard, of records that must be in one block, those that fit into none.
+
+        Raises:
+            RecordTooLargeError: There is none such, or the others do not fit together either.
+        """
+        block = self._block_for(kind)
+        fits = lengths <= block.room(1)
+        left = lengths[fits]
+        if fits.all() or int(left.sum()) > block.room(len(left)):
+            raise RecordTooLargeError(len(joined), self.max_record_bytes, len(lengths))
+        ends = np.cumsum(lengths, dtype=np.int64)
+        parts = [joined[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+        for part, fitting in zip(parts, fits, strict=True):
+            if not fitting:
+                self._discard_large(kind, part)
+        return memoryview(
+            b"".join(part for part, fit in zip(parts, fits, strict=True) if fit)
+        ), left
+
+    def _discard_large(self, kind: BlockKind, record: bytes | memoryview) -> None:
+        def start() -> str:
+            if kind is BlockKind.PICKLED:
+                return start_of(pickle.loads(record))
+            if kind in (BlockKind.STRING, BlockKind.LINES):
+                return start_of(bytes(record[:1024]).decode(errors="replace"))
+            return start_of(record)
+
+        self._discard_one(RecordTooLargeError(len(record), self.max_record_bytes), start)
+
     def _put(
         self, kind: BlockKind, size: int, records: int, put: Callable[[BlockBuilder], None]
     ) -> bool:
-        """Put records into the open block, or a new one; False if they must be put in parts."""
-        builder = self._builder_for(kind, None, size, records)
-        if builder is None:
-            if records == 1 or self._undivided:
-                raise RecordTooLargeError(size, self.max_record_bytes)
-            return False
+        """Put records into the open block, or a new one; False if they do not fit into any."""
+        if not records:
+            return True
+        builder = self._block_for(kind)
+        if size > builder.room(records):
+            if not builder.num_records:
+                return False
+            self.seal()
+            return self._put(kind, size, records, put)
         try:
             put(builder)
-        except ArenaError:
-            if builder.num_records == 0:
-                raise
-            # The memory file system is full: go on in memory that the arena has already.
-            self.seal()
+        except ArenaError as error:
+            self._wait_for_memory(error)
             return self._put(kind, size, records, put)
         self._count(records, size)
         return True
 
     def append_batch(self, batch: pa.RecordBatch) -> None:
-        size = pa.ipc.get_record_batch_size(batch)
-        builder = self._builder_for(BlockKind.ARROW, batch.schema, size, batch.num_rows)
-        if builder is None:
-            if batch.num_rows == 1 or self._undivided:
-                raise RecordTooLargeError(size, self.max_record_bytes)
-            half = batch.num_rows // 2
-            self.append_batch(batch.slice(0, half))
-            self.append_batch(batch.slice(half))
+        """Append the rows of a batch, to several blocks if need be. Needs the lock."""
+        if self._put_batch(batch):
             return
-        builder.append_batch(batch)
-        self._count(batch.num_rows, size)
+        if batch.num_rows == 1:
+            if not self._put_batch(compacted(batch)):
+                self._discard_row(batch)
+            return
+        # One that is much larger than a block is not tried as a whole.
+        most = 2 * self.max_record_bytes
+        parts = [batch]
+        while parts:
+            part = parts.pop()
+            half = part.num_rows // 2
+            parts += [compacted(part.slice(half)), compacted(part.slice(0, half))]
+            while parts and (parts[-1].num_rows == 1 or parts[-1].nbytes <= most):
+                self.append_batch(parts.pop())
+
+    def append_together(self, batches: list[pa.RecordBatch]) -> None:
+        """Append the rows of batches to one block. Needs the lock.
+
+        Raises:
+            RecordTooLargeError: They do not fit, though each row would.
+        """
+        batches = [batch for batch in batches if batch.num_rows]
+        if self._put_together(batches):
+            return
+        runs = [run for batch in batches for run in self._runs(batch)]
+        fitting = [batch for batch, fits in runs if fits]
+        if stream_size(fitting) > self._room_for_batches():
+            rows = sum(batch.num_rows for batch in batches)
+            raise RecordTooLargeError(stream_size(batches), self.max_record_bytes, rows)
+        for batch, fits in runs:
+            if not fits:
+                self._discard_row(batch)
+        self._put_together(fitting)
+
+    def _runs(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """Cut a batch into parts that fit into a block, and rows that do not."""
+        if stream_size([batch]) <= self._room_for_batches():
+            yield batch, True
+        elif batch.num_rows == 1:
+            small = compacted(batch)
+            yield small, stream_size([small]) <= self._room_for_batches()
+        else:
+            half = batch.num_rows // 2
+            yield from self._runs(compacted(batch.slice(0, half)))
+            yield from self._runs(compacted(batch.slice(half)))
+
+    def _room_for_batches(self) -> int:
+        return self._block_store.options.block_max_bytes - HEADER_ROOM - DATA_START
+
+    def _discard_row(self, batch: pa.RecordBatch) -> None:
+        error = RecordTooLargeError(stream_size([batch]), self.max_record_bytes)
+        self._discard_one(error, lambda: start_of(batch.to_pylist()[0]))
+
+    def _put_batch(self, batch: pa.RecordBatch) -> bool:
+        """Put a batch into the open block, or a new one; False if it does not fit into any."""
+        while True:
+            builder = self._block_for(BlockKind.ARROW, batch.schema)
+            before = builder.size
+            try:
+                fits = builder.append_batch(batch)
+            except ArenaError as error:
+                self._wait_for_memory(error)
+                continue
+            if fits:
+                self._count(batch.num_rows, builder.size - before)
+                return True
+            if not builder.num_records:
+                return False
+            self.seal()
+
+    def _put_together(self, batches: list[pa.RecordBatch]) -> bool:
+        """Put batches of one schema into one block; False if they do not fit into any."""
+        if not batches:
+            return True
+        # As the beginning of a stream they take the most: they bring schema and dictionaries.
+        size = stream_size(batches)
+        if size > self._room_for_batches():
+            return False
+        builder = self._block_for(BlockKind.ARROW, batches[0].schema)
+        if builder.num_records and builder.size + size > self._room_for_batches():
+            self.seal()
+        for batch in batches:
+            self._put_batch(batch)
+        return True
 
     def _count(self, records: int, size: int) -> None:
         self.records += records
         self.bytes += size
         self._uncharged += size
+        self._leave(records)
 
-    def _builder_for(
-        self, kind: BlockKind, schema: pa.Schema | None, size: int, records: int
-    ) -> BlockBuilder | None:
-        """Return an open block with room, sealing one that does not fit; None if none can."""
+    def _block_for(self, kind: BlockKind, schema: pa.Schema | None = None) -> BlockBuilder:
+        """Return an open block of a kind, sealing one of another."""
         builder = self._open
-        if builder is not None:
-            if builder.num_records == 0 and builder.kind is not kind:
-                builder.kind, builder.schema = kind, schema
-            fits = builder.kind is kind and builder.schema == schema
-            if fits and builder.room_for(size, records):
-                return builder
-            if builder.num_records or not fits:
+        if builder is not None and (builder.kind is not kind or builder.schema != schema):
+            if builder.num_records:
                 self.seal()
-        builder = self._open_block(kind, schema)
-        return builder if builder.room_for(size, records) else None
+            else:
+                builder.kind, builder.schema = kind, schema
+        return self._open_block(kind, schema)
 
     def _open_block(self, kind: BlockKind, schema: pa.Schema | None = None) -> BlockBuilder:
         if self._open is None:
             began = time.monotonic()
-            self._open = self._block_store.open_block(kind, schema, give_up=self._give_up)
+            self._open = self._block_store.open_block(
+                kind, schema, give_up=self._give_up, on_full=self._tell_full
+            )
             self.waited_for_memory_s += time.monotonic() - began
+            if self._is_short_of_memory and not self._block_store.memory_is_full:
+                self._is_short_of_memory = False
+                _log.info("there is memory for blocks again")
         return self._open
+
+    def _wait_for_memory(self, error: ArenaError) -> None:
+        """Make way for another block: the open one cannot grow, the memory file system is full."""
+        self._tell_full(error)
+        builder = self._open
+        assert builder is not None
+        if builder.num_records:
+            self.seal()
+            return
+        # Its slot has no pages; the next one has, or is waited for.
+        self._open = None
+        self._block_store.discard(builder)
+        opened = self._open_block(builder.kind, builder.schema)
+        opened.position, opened.acknowledge = builder.position, builder.acknowledge
+
+    def _tell_full(self, error: ArenaError) -> None:
+        if not self._is_short_of_memory:
+            self._is_short_of_memory = True
+            self._tell("There is no memory for more blocks, so storing waits until there is", error)
 
     def mark(self, position: bytes | None, ack: Callable[[], None] | None) -> None:
         """Attach a position and an acknowledgement to the open block. Needs the lock."""
@@ -302,5 +542,6 @@ class BlockAssembler:
             return
         if builder.num_records == 0 and not builder.acknowledge and builder.position is None:
             return
+        sealed = builder.seal(self._block_id(), self._now_s())
         self._open = None
-        self._sealed(builder.seal(self._block_id(), self._now_s()))
+        self._sealed(sealed)

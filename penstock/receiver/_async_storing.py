@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
+
+import pyarrow as pa
 
 from penstock.receiver._context import ReceiverContext
 from penstock.receiver._yielded import store_yielded
@@ -18,6 +21,16 @@ __all__ = ["AsyncStoring"]
 IN_HAND = 256
 """Records that may have been taken from the generator and not stored yet (I7)."""
 CLOSE_BOUND_S = 2.0
+
+
+_UNCHANGING = (bytes, str, int, float, type(None), pa.RecordBatch, pa.Table)
+
+
+def _as_it_is(item: Any) -> Any:
+    """Return what a generator yielded so that it stays: it goes on before this is stored."""
+    if isinstance(item, _UNCHANGING):
+        return item
+    return tuple(map(_as_it_is, item)) if type(item) is tuple else copy.deepcopy(item)
 
 
 class AsyncStoring:
@@ -84,7 +97,7 @@ class AsyncStoring:
     async def _take(self, arrived: asyncio.Event, room: asyncio.Event) -> None:
         try:
             async for record in self._records:
-                self._in_hand.append(record)
+                self._in_hand.append(_as_it_is(record))
                 arrived.set()
                 while len(self._in_hand) >= IN_HAND:
                     room.clear()

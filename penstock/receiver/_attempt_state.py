@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass
 
@@ -29,6 +30,8 @@ class RestartRequest:
     message: str
     error: BaseException | None
     delay_ms: int
+    may_grow: bool = False
+    """Whether the delay is longer when the same happens again and again."""
 
 
 class AttemptState:
@@ -47,6 +50,7 @@ class AttemptState:
         self._lock = threading.Lock()
         self._state = SupervisorState.INITIALIZED
         self._stop: Ending | None = None
+        self._stop_by_s: float | None = None
         self._restart: RestartRequest | None = None
         self._work: deque[Message] = deque()
         self._ending: Ending | None = None
@@ -64,6 +68,12 @@ class AttemptState:
             return self._stop
 
     @property
+    def stop_by_s(self) -> float | None:
+        """When the stop that was asked for is to be over, on the monotonic clock."""
+        with self._lock:
+            return self._stop_by_s
+
+    @property
     def restart(self) -> RestartRequest | None:
         """The restart that was asked for and is not done."""
         with self._lock:
@@ -77,11 +87,17 @@ class AttemptState:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def ask_stop(self, ending: Ending) -> None:
-        """Leave a request to end; the first one tells why."""
+    def ask_stop(self, ending: Ending, timeout_s: float) -> None:
+        """Leave a request to end within `timeout_s` seconds; the first one tells why.
+
+        A later one may only shorten the time.
+        """
+        stop_by_s = time.monotonic() + timeout_s
         with self._lock:
-            if self._stop is None:
+            if self._stop is None or self._stop_by_s is None:
                 self._stop = ending
+                self._stop_by_s = stop_by_s
+            self._stop_by_s = min(self._stop_by_s, stop_by_s)
         self.stopping.set()
         self.wake.set()
 

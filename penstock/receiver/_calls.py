@@ -10,13 +10,20 @@ from collections.abc import Callable
 __all__ = ["UserCall", "blocked_at"]
 
 
-def blocked_at(thread: threading.Thread) -> str:
-    """Return where `thread` stands now, as ``file:line in function``; for messages to people."""
+def blocked_at(thread: threading.Thread, frames: int = 1) -> str:
+    """Return where `thread` stands now, as ``file:line in function``; for messages to people.
+
+    Args:
+        thread: The thread.
+        frames: How many of its calls to name, the innermost first.
+    """
     frame = sys._current_frames().get(thread.ident) if thread.ident is not None else None
     if frame is None:
         return "(ended)"
-    place = traceback.extract_stack(frame)[-1]
-    return f"{place.filename}:{place.lineno} in {place.name}"
+    places = traceback.extract_stack(frame)[-frames:]
+    return ", called from ".join(
+        f"{place.filename}:{place.lineno} in {place.name}" for place in reversed(places)
+    )
 
 
 class UserCall:

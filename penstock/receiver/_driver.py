@@ -160,6 +160,7 @@ class Driver:
             is_waiting=reading.is_waiting,
             queue_fill=reading.queue_fill,
             at_s=at_s,
+            bytes=reading.bytes,
         )
         try:
             self.connection.send(report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 import traceback
 from dataclasses import dataclass
 
@@ -12,12 +13,17 @@ __all__ = [
     "Ending",
     "EndingKind",
     "ReceiverFailedError",
+    "described",
     "error_text",
 ]
 
 TEXT_LIMIT = 32_000
 """Characters of a traceback that travel to the driver: far more than is read, far less than a
 frame."""
+
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+"""Where the files of this package lie."""
 
 
 class EndingKind(enum.Enum):
@@ -68,6 +74,17 @@ class ReceiverFailedError(PenstockError):
 
     def __reduce__(self) -> tuple[type[ReceiverFailedError], tuple[int, EndingKind, str]]:
         return type(self), (self.stream_id, self.kind, self.detail)
+
+
+def described(error: BaseException) -> str:
+    """Return the type of `error`, what it says, and where in the author's code it came from."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    places = traceback.extract_tb(error.__traceback__)
+    theirs = [place for place in places if not place.filename.startswith(_OURS)] or places
+    if not theirs:
+        return text
+    place = theirs[-1]
+    return f"{text} ({place.filename}:{place.lineno} in {place.name})"
 
 
 def error_text(error: BaseException | None) -> str:

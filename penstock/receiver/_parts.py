@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.blockstore.replicator import FindReplicaHost
-from penstock.receiver.block_generator import GateReading
+from penstock.receiver._door import StoreDoor
+from penstock.receiver.block_generator import BlockGeneratorStatistics, GateReading
 from penstock.wire import WireError
 from penstock.wire.messages import Message, ReceivedBlockInfo
 
@@ -55,15 +56,19 @@ class Connect(Protocol):
 class BlockPipe(Protocol):
     """What is used of `BlockGenerator`."""
 
-    @property
-    def store(self) -> Callable[..., Any]: ...
-
-    @property
-    def store_from(self) -> Callable[..., Any]: ...
-
     def start(self) -> None: ...
 
+    def open_door(self) -> StoreDoor: ...
+
+    def flush(self, stored: Callable[[], None]) -> None: ...
+
+    def is_over(self) -> bool: ...
+
+    def statistics(self) -> BlockGeneratorStatistics: ...
+
     def stop(self, timeout_s: float) -> bool: ...
+
+    def give_up_within(self, timeout_s: float) -> None: ...
 
     def update_rate(self, records_per_second: float | None) -> None: ...
 
@@ -105,13 +110,23 @@ class Bounds:
     """How long the supervisor waits for what it does not control, in seconds.
 
     Attributes:
-        user_call_s: For `onStop` to return, and then for an `onStart` that still runs.
-        drain_s: For the last blocks to be stored and reported at a stop.
+        user_call_s: For `onStop`, with an `onStart` that still runs, at a restart; and what they
+            have at a stop at least.
+        drain_s: For a stop, if the driver does not say: `onStop`, and the last blocks to be stored
+            and reported.
         ask_s: For the driver to answer a registration or a deregistration.
-        abandon_s: For the generator to end when nobody takes the last blocks.
+        abandon_s: For each thing that ends by itself, and for the last blocks when nobody takes
+            them or the time for the stop is over.
+        close_s: For the block store to close.
     """
 
     user_call_s: float = 5.0
     drain_s: float = 30.0
     ask_s: float = 30.0
     abandon_s: float = 2.0
+    close_s: float = 15.0
+
+    @property
+    def overrun_s(self) -> float:
+        """How long after the time for a stop an attempt has ended, unless something hangs."""
+        return 2 * self.user_call_s + self.ask_s + self.close_s + 5 * self.abandon_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,11 +16,12 @@ from penstock.receiver._assembler import MAX_LEASE, BlockAssembler
 
 __all__ = [
     "BULK",
-    "BatchPiece",
+    "BatchesPiece",
     "FramesPiece",
     "LinesPiece",
     "Piece",
     "RecordsPiece",
+    "RowsPiece",
     "one_piece",
     "pieces_of",
     "reader_of",
@@ -39,6 +40,8 @@ class Piece(Protocol):
 
 
 class RecordsPiece:
+    """Records as `BlockAssembler.prepare` keeps them."""
+
     def __init__(self, records: list[Any]) -> None:
         self.records = records
 
@@ -50,16 +53,30 @@ class RecordsPiece:
             assembler.add_chunk(self.records[start:end])
 
 
-class BatchPiece:
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self.batch = batch
-
-    def __len__(self) -> int:
-        return int(self.batch.num_rows)
+class RowsPiece(RecordsPiece):
+    """Rows of the declared schema."""
 
     def add(self, assembler: BlockAssembler, start: int, end: int) -> None:
         if start < end:
-            assembler.append_batch(self.batch.slice(start, end - start))
+            assembler.add_rows(self.records[start:end])
+
+
+class BatchesPiece:
+    """Arrow batches; more than one only if all of them are added at once."""
+
+    def __init__(self, batches: list[pa.RecordBatch]) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
+
+    def add(self, assembler: BlockAssembler, start: int, end: int) -> None:
+        if assembler.is_undivided:
+            assembler.append_together(self.batches)
+        elif start < end:
+            (batch,) = self.batches
+            whole = end - start == batch.num_rows
+            assembler.append_batch(batch if whole else batch.slice(start, end - start))
 
 
 class FramesPiece:
@@ -115,12 +132,12 @@ def one_piece(pieces: list[Piece]) -> Piece:
         lines = [piece for piece in pieces if isinstance(piece, LinesPiece)]
         data = b"".join(piece.data for piece in lines)
         return LinesPiece(lines[0].kind, memoryview(data), sum(map(len, lines)))
-    if all(isinstance(piece, BatchPiece) for piece in pieces) and pieces:
-        batches = [piece.batch for piece in pieces if isinstance(piece, BatchPiece)]
-        return BatchPiece(pa.Table.from_batches(batches).combine_chunks().to_batches()[0])
-    return RecordsPiece(
-        [r for piece in pieces if isinstance(piece, RecordsPiece) for r in piece.records]
-    )
+    if all(isinstance(piece, BatchesPiece) for piece in pieces) and pieces:
+        found = [piece for piece in pieces if isinstance(piece, BatchesPiece)]
+        return BatchesPiece([batch for piece in found for batch in piece.batches])
+    kept = [piece for piece in pieces if isinstance(piece, RecordsPiece)]
+    make = RowsPiece if any(isinstance(piece, RowsPiece) for piece in kept) else RecordsPiece
+    return make([record for piece in kept for record in piece.records])
 
 
 def reader_of(data: memoryview) -> Callable[[memoryview], int]:
@@ -140,16 +157,56 @@ _KEPT_AS_THEY_ARE: frozenset[type] = frozenset((bytes, str))
 """What `BlockAssembler.prepare` does nothing with."""
 
 
+_PIECE_BYTES = 1 << 20
+"""Bytes that are taken from an iterator before they enter blocks (I7)."""
+
+
 def pieces_of(data: Any, assembler: BlockAssembler) -> Iterator[Piece]:
-    """Cut what `store` was given, a batch, a table, a list or an iterator of records."""
+    """Cut what `store` was given, a batch, a table, a list or an iterator of records.
+
+    Raises:
+        Exception: A record of a list cannot be pickled; before the first piece.
+    """
     if isinstance(data, pa.RecordBatch):
-        yield BatchPiece(data)
+        yield BatchesPiece([data])
     elif isinstance(data, pa.Table):
-        yield from map(BatchPiece, data.to_batches())
+        for batch in data.to_batches():
+            yield BatchesPiece([batch])
+    elif isinstance(data, list):
+        make = RowsPiece if assembler.has_schema else RecordsPiece
+        records = data
+        if not assembler.has_schema and not set(map(type, data)) <= _KEPT_AS_THEY_ARE:
+            records = [assembler.prepare(record)[1] for record in data]
+        for start in range(0, len(records), MAX_LEASE):
+            yield make(records[start : start + MAX_LEASE])
     else:
-        records: Iterable[Any] = iter(data)
-        while chunk := list(itertools.islice(records, MAX_LEASE)):
-            if set(map(type, chunk)) <= _KEPT_AS_THEY_ARE:
-                yield RecordsPiece(chunk)
-            else:
-                yield RecordsPiece([assembler.prepare(record)[1] for record in chunk])
+        while kept := _taken(data, assembler):
+            yield (RowsPiece if assembler.has_schema else RecordsPiece)(kept)
+
+
+def _taken(records: Iterator[Any], assembler: BlockAssembler) -> list[Any]:
+    """Take records from an iterator, as many as make a piece.
+
+    Each is prepared before the next is taken: what gives them may use one object again and again.
+    """
+    kept: list[Any] = []
+    size = 0
+    count = 4
+    while len(kept) < MAX_LEASE and size < _PIECE_BYTES:
+        if assembler.has_schema:
+            copies = [assembler.copy_of_row(record) for record in itertools.islice(records, count)]
+            step = [row for row, _ in copies]
+            step_size = sum(length for _, length in copies)
+        else:
+            step = [
+                record if type(record) in _KEPT_AS_THEY_ARE else assembler.prepare(record)[1]
+                for record in itertools.islice(records, count)
+            ]
+            step_size = sum(len(item[0] if type(item) is tuple else item) for item in step)
+        if not step:
+            break
+        kept += step
+        size += step_size
+        # Few at a time of large records, for their sizes are known only afterwards.
+        count = max(1, min(256, _PIECE_BYTES // 4 * len(step) // max(1, step_size)))
+    return kept

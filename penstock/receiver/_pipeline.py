@@ -1,8 +1,12 @@
 """The way of sealed blocks: to the log, to the tracker, to the acknowledgement, in order.
 
 One thread appends to the log, one reports, one report at a time: so the ledger has the blocks in
-the order in which they were sealed (I5). Both queues are bounded (I7). A failure is told once and
-tried again with back-off; nothing is acknowledged meanwhile, and only `abandon` ends the way.
+the order in which they were sealed (I5). Both queues are bounded (I7). A failure that may pass is
+told once and tried again with back-off; nothing is acknowledged meanwhile. One that can never pass
+ends the way: `refused` or `failed` says why, and who waits is told.
+
+No wait outlives `give_up_at`: from then on a full queue holds nobody up, for an ending that nobody
+can be told of must end all the same.
 
 One condition, ``_moving``, guards the queues and counters; no I/O happens under it.
 """
@@ -15,20 +19,51 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from penstock.blockstore import BlockStore, SealedBlock
-from penstock.errors import PenstockError
+from penstock.blockstore.store import BlockStoreClosedError
+from penstock.errors import IllegalStateError, PenstockError, SettingError
+from penstock.wal import LogClosedError
+from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import ReceivedBlockInfo
 
-__all__ = ["BlockPipeline", "RefusedError"]
+__all__ = ["BlockNotStoredError", "BlockPipeline", "RefusedError"]
 
 _log = logging.getLogger("penstock.receiver")
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 5.0
 _STEP_S = 1.0
+
+_MAY_PASS = (PenstockError, OSError, TimeoutError, FutureTimeoutError, MemoryError)
+"""What trying again may mend: a full disk or memory, a driver or another host out of reach."""
+_NEVER_PASSES = (
+    IllegalStateError,
+    SettingError,
+    FrameTooLargeError,
+    LogClosedError,
+    BlockStoreClosedError,
+)
+"""Among these, what is the same the next time. All else is a defect, and it is, too."""
+
+
+class BlockNotStoredError(PenstockError):
+    """Records were not stored durably and will not be: their source must send them again.
+
+    Attributes:
+        stream_id: The stream.
+        reason: Why.
+    """
+
+    def __init__(self, stream_id: int, reason: str) -> None:
+        super().__init__(f"a block of stream {stream_id} was not stored: {reason}")
+        self.stream_id = stream_id
+        self.reason = reason
 
 
 class RefusedError(PenstockError):
@@ -45,6 +80,7 @@ class BlockPipeline:
             It fails with `RefusedError` when asking again cannot help.
         queue_size: Blocks that may wait for the log, and again for the tracker.
         on_error: Told of each failure once per episode.
+        report_bytes: How large the blocks' metadata of one report may be.
 
     Attributes:
         blocks_sealed: Blocks that came in.
@@ -53,6 +89,7 @@ class BlockPipeline:
         records_reported: Their records.
         waited_s: Seconds that `put` waited.
         refused: Why the tracker takes no more blocks of this attempt, or None.
+        failed: What a thread of this object died of, or None. No block moves any more.
     """
 
     def __init__(
@@ -62,6 +99,7 @@ class BlockPipeline:
         report: Callable[[tuple[ReceivedBlockInfo, ...]], Future[None]],
         queue_size: int,
         on_error: Callable[[str, BaseException], None],
+        report_bytes: int = 1 << 20,
     ) -> None:
         self.stream_id = stream_id
         self.blocks_sealed = 0
@@ -70,37 +108,49 @@ class BlockPipeline:
         self.records_reported = 0
         self.waited_s = 0.0
         self.refused: RefusedError | None = None
+        self.failed: BaseException | None = None
         self._block_store = block_store
         self._report = report
         self._queue_size = queue_size
         self._on_error = on_error
+        self._report_bytes = report_bytes
         self._moving = threading.Condition(threading.RLock())
         self._sealed: deque[SealedBlock] = deque()
         self._stored: deque[tuple[SealedBlock, ReceivedBlockInfo]] = deque()
         self._in_hand = 0  # blocks that a thread has taken from a queue and not yet passed on
         self._abandoned = threading.Event()
+        self._give_up_s: float | None = None
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start both threads; `abandon` ends and joins them."""
         for name, loop in (("push", self._push_loop), ("report", self._report_loop)):
             thread = threading.Thread(
-                target=loop, name=f"penstock-{name}-{self.stream_id}", daemon=True
+                target=partial(self._run, loop),
+                name=f"penstock-{name}-{self.stream_id}",
+                daemon=True,
             )
             self._threads.append(thread)
             thread.start()
 
     def put(self, block: SealedBlock) -> None:
-        """Queue a block; waits while the queue is full."""
+        """Queue a block; waits while the queue is full and there is hope that it moves.
+
+        Raises:
+            BlockNotStoredError: The thread that would store it died.
+        """
         began = time.monotonic()
         with self._moving:
-            while len(self._sealed) >= self._queue_size and not self.is_abandoned():
-                self._moving.wait(_STEP_S)
-            self._block_store.begin(block)
+            while len(self._sealed) >= self._queue_size and not self.is_given_up():
+                self._moving.wait(self._step_s())
+            if self.failed is not None:
+                raise BlockNotStoredError(self.stream_id, self.why_over())
+            # First of all: whatever fails from here on, its records are in nobody else's hands.
             self._sealed.append(block)
             self.blocks_sealed += 1
             self.waited_s += time.monotonic() - began
             self._moving.notify_all()
+            self._block_store.begin(block)
 
     def is_full(self) -> bool:
         """Tell whether `put` would wait."""
@@ -112,11 +162,46 @@ class BlockPipeline:
         with self._moving:
             return len(self._sealed) + len(self._stored) + self._in_hand
 
-    def drain(self, timeout_s: float) -> bool:
-        """Wait until every block is reported; False when time ended or the tracker refused."""
+    def drain(self) -> bool:
+        """Wait until every block is reported; False when it is given up."""
         with self._moving:
-            self._moving.wait_for(lambda: self.refused is not None or not self.waiting(), timeout_s)
-            return self.refused is None and not self.waiting()
+            while self.waiting() and not self.is_given_up():
+                self._moving.wait(self._step_s())
+            return not self.is_over() and not self.waiting()
+
+    def is_over(self) -> bool:
+        """Tell whether no block will be reported any more."""
+        return self.refused is not None or self.failed is not None or self.is_abandoned()
+
+    def why_over(self) -> str:
+        """Say why."""
+        error = self.refused or self.failed
+        return str(error) if error else "the receiver stopped before the block was reported"
+
+    def give_up_at(self, monotonic_s: float) -> None:
+        """From this moment on wait for nothing: not for room here, nor for memory.
+
+        Said again it can only be sooner.
+        """
+        with self._moving:
+            if self._give_up_s is None or monotonic_s < self._give_up_s:
+                self._give_up_s = monotonic_s
+            self._moving.notify_all()
+
+    def is_given_up(self) -> bool:
+        """Tell whether there is nothing to wait for any more."""
+        if self._give_up_s is not None and time.monotonic() >= self._give_up_s:
+            return True
+        return self.is_over()
+
+    def _step_s(self) -> float:
+        if self._give_up_s is None:
+            return _STEP_S
+        return max(0.0, min(_STEP_S, self._give_up_s - time.monotonic()))
+
+    def is_own_thread(self) -> bool:
+        """Tell whether the caller is one of the threads that make blocks durable."""
+        return threading.current_thread() in self._threads
 
     def is_abandoned(self) -> bool:
         """Tell whether `abandon` was called."""
@@ -129,6 +214,16 @@ class BlockPipeline:
             self._moving.notify_all()
         for thread in self._threads:
             thread.join(timeout_s)
+
+    def _run(self, loop: Callable[[], None]) -> None:
+        try:
+            loop()
+        except BaseException as error:
+            # Whoever waits learns of it here, and the attempt's owner by the thread's end.
+            with self._moving:
+                self.failed = error
+                self._moving.notify_all()
+            raise
 
     def _push_loop(self) -> None:
         while (block := self._take(self._sealed)) is not None:
@@ -147,7 +242,11 @@ class BlockPipeline:
         while (first := self._take(self._stored)) is not None:
             batch = [first]
             with self._moving:
+                size = _size_of(first[1])
                 while self._stored:
+                    size += _size_of(self._stored[0][1])
+                    if size > self._report_bytes:
+                        break
                     batch.append(self._stored.popleft())
                     self._in_hand += 1
                 self._moving.notify_all()
@@ -181,17 +280,27 @@ class BlockPipeline:
             return item
 
     def _retry(self, message: str, action: Callable[[], Any]) -> Any:
-        """Repeat an action until it works, the tracker refuses, or the generator is abandoned."""
+        """Repeat an action until it works, the tracker refuses, or the generator is abandoned.
+
+        Raises:
+            BaseException: What trying again cannot mend.
+        """
         delay = _RETRY_FIRST_S
         told = False
         while not self._abandoned.is_set():
             try:
                 result = action()
             except RefusedError as error:
-                self.refused = error
+                with self._moving:
+                    self.refused = error
+                    self._moving.notify_all()
                 self._on_error(message, error)
                 return None
-            except (PenstockError, OSError, TimeoutError) as error:
+            except _MAY_PASS as error:
+                if isinstance(error, _NEVER_PASSES):
+                    if self._abandoned.is_set():
+                        return None  # what it needs was closed
+                    raise
                 if not told:
                     told = True
                     self._on_error(message, error)
@@ -210,5 +319,9 @@ class BlockPipeline:
             for acknowledge in block.acknowledge:
                 try:
                     acknowledge()
-                except Exception as error:  # noqa: BLE001 - the author's callback
+                except BaseException as error:  # noqa: BLE001 - the author's callback
                     self._on_error("Error in an acknowledgement callback", error)
+
+
+def _size_of(info: ReceivedBlockInfo) -> int:
+    return len(msgspec.msgpack.encode(info))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -58,6 +59,8 @@ class SupervisorDoor(Protocol):
 
     def is_stopped(self) -> bool: ...
 
+    def on_stop_left_s(self) -> float: ...
+
 
 class Receiver:
     """Takes records from outside and stores them; runs in an executor for as long as the stream.
@@ -87,12 +90,28 @@ class Receiver:
     `onStart` and `onStop` of one object never run at the same time, except that an `onStart`
     which has not returned by then does not keep `onStop` from being called.
 
+    **A start and the next.** A restart starts the same object again if `onStop` ended all threads
+    that were begun since `onStart`. Else these keep the object, and a copy (`copy.copy`) of it is
+    started: what it counted goes on. For the old one `isStopped` is true for good, `store` raises
+    `ReceiverStoppedError`, and `restart` and `stop` do nothing. So a thread that `onStop` did not
+    end doubles nothing. But what the copy has from the old one still refers to that, a callback
+    that was made in `__init__` for example: when a new thread uses it, this is reported, the
+    attempt ends, and the driver starts another.
+
+    **A stop.** In this order: a `store` with an ``ack`` waits from now on; all that was taken is
+    made durable, and its ``ack`` called; `isStopped` turns true, and each `store` with an ``ack``
+    raises `ReceiverStoppedError`, so that the source gives that record again; `onStop` is called,
+    and a `store` without an ``ack`` is still taken; after `onStop` nothing is, and the last blocks
+    are made durable. So a source that takes acknowledgements has all of them before its connection
+    is closed, wherever the author closes it. A restart does the same.
+
     **What is durable when.** `store` of one record returns when the record is in the open block
     of this process: it is lost if the process is killed within about a block interval. To
     acknowledge a record to its source, pass ``ack``: it is called after the record's block is
     stored to the log's durability policy *and* known to the driver's log (invariant I1), so the
     record will be in exactly one batch. `store` of many records at once, without ``ack``, returns
-    only then. At a graceful stop everything that `store` accepted becomes durable (I10).
+    only then. At a graceful stop everything that `store` accepted becomes durable (I10): a call
+    that returned has its record in, and one that came too late raises.
 
     **Backpressure.** Every record passes the rate limiter, and a full queue of blocks makes
     `store` wait. So a source is slowed down to what the batches take; memory stays bounded. A
@@ -112,7 +131,7 @@ class Receiver:
     """Which copies of a block must exist."""
 
     schema: pa.Schema | None = None
-    """If set, every record must fit it; one that does not is dropped, counted and reported to the
+    """If set, every record must fit it; one that does not is discarded, counted and reported to the
     driver with its reason, and the stream goes on."""
 
     streamId: int = -1
@@ -145,9 +164,12 @@ class Receiver:
     def onStop(self) -> None:
         """Close the source and wait, for a bounded time, for the threads to end.
 
-        `isStopped` is already true, and `store` still takes what the threads have in hand. After
+        `isStopped` is already true, and `store` still takes what the threads have in hand, but for
+        what comes with an ``ack`` (see "A stop" above). After
         this method returned, the last block is sealed and stored. It runs in a thread of its own
-        and is given up after a few seconds; what it raises is reported and stops nothing.
+        and may take what is left of ``spark.streaming.gracefulStopTimeout``, at least 5 s (5 s at a
+        restart); then it is given up, which is reported. What it raises is reported and stops
+        nothing.
         """
         raise TypeError(f"{type(self).__name__} must define onStop()")
 
@@ -177,8 +199,9 @@ class Receiver:
             position: The source's place after the last of these records: any value that
                 MessagePack can carry (numbers, str, bytes, lists, dicts).
             ack: Called without arguments, from another thread, once all of `data` is durable
-                (I1). It must be quick and must not raise. It is never called for data that was
-                lost; the source then sends it again.
+                (I1). It must be quick, must not raise, and must not store: a `store` there that
+                would have to wait raises. It is never called for data that was lost; the source
+                then sends it again.
             framing: How `data` (bytes) is cut into records: ``"newline"``, or a length prefix
                 (see `penstock.receiver.block_generator`).
 
@@ -188,9 +211,16 @@ class Receiver:
 
         Raises:
             ReceiverNotAttachedError: Before `onStart`.
-            PenstockError: The receiver has stopped, or this record cannot be stored (it cannot be
-                pickled, or is larger than ``spark.penstock.block.maxSize`` allows). Only this
-                call fails; the stream goes on.
+            ReceiverStoppedError: The receiver has stopped, or was started again since; or it stops,
+                and this has an `ack`. Nothing of it counts as stored.
+            PenstockError: The position is larger than 64 KB; or many records with a position, which
+                must be in one block, do not fit into one together.
+            Exception: A record cannot be pickled. Only this call fails; the stream goes on.
+
+        A record that is larger than ``spark.penstock.block.maxSize`` allows, or that does not fit
+        `schema`, is no error of the call: it is discarded, counted and reported to the driver with
+        its reason and its start. Its position and its ``ack`` hold, for to read it again would not
+        help.
         """
         self._attached().store(data, position, ack, framing)
 
@@ -213,7 +243,7 @@ class Receiver:
     def restart(
         self, msg: str, error: BaseException | None = None, delay_ms: int | None = None
     ) -> None:
-        """Stop and start this object again after a delay; returns at once.
+        """Stop this object and start it, or a copy, again after a delay; returns at once.
 
         `onStop` is called, then after `delay_ms` (default
         ``spark.streaming.receiverRestartDelay``) `onStart`. Blocks go on being stored meanwhile.
@@ -263,6 +293,10 @@ class Receiver:
     def _attach(self, supervisor: SupervisorDoor) -> None:
         """Bind this object to the supervisor that runs it."""
         self._supervisor = supervisor
+
+    def _for_another_start(self) -> Receiver:
+        """Return the object of the next start: like this one, which stays with its threads."""
+        return copy.copy(self)
 
     def _bind_store(self, store: Callable[..., Any], store_from: Callable[..., Any]) -> None:
         """Put the generator's own functions in the place of the methods (no extra call per record).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import threading
 from collections.abc import Callable
@@ -11,9 +12,17 @@ from typing import Any
 from penstock.receiver._async_storing import AsyncStoring
 from penstock.receiver._context import ReceiverContext
 from penstock.receiver._generator_forms import store_from_generator
+from penstock.receiver._receiver import Receiver
 from penstock.receiver._threaded import ThreadedReceiver
 
 __all__ = ["RunReceiver"]
+
+_RUN_BOUND_S = 30.0
+"""How long `run` may take to end, if the stop has the time. One that blocks without an end holds a
+stop up for as long, so it is not more."""
+
+_MARGIN_S = 1.5
+"""What is kept of the stop's time, so that who does not end is told before it is given up."""
 
 
 class RunReceiver(ThreadedReceiver):
@@ -24,6 +33,13 @@ class RunReceiver(ThreadedReceiver):
         self._with_positions = with_positions
         self._lock = threading.Lock()
         self._interrupting: Callable[[], object] | None = None
+
+    def _for_another_start(self) -> Receiver:
+        another = super()._for_another_start()
+        if isinstance(another, RunReceiver):
+            # What the last start gave it stays with the threads of that start.
+            another._source = copy.copy(self._source)
+        return another
 
     def _construct(self) -> None:
         if isinstance(self._source, type):
@@ -46,6 +62,10 @@ class RunReceiver(ThreadedReceiver):
         else:
             run(*arguments)
         return not context.stopped.is_set()
+
+    def _may_take_longer(self, took_s: float) -> bool:
+        # It stores by itself, so it may be about to.
+        return took_s < _RUN_BOUND_S and self._attached().on_stop_left_s() > _MARGIN_S
 
     async def _run_coroutine(self, coroutine: Any) -> None:
         task = asyncio.ensure_future(coroutine)

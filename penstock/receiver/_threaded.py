@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.receiver._calls import UserCall
 from penstock.receiver._context import ReceiverContext
+from penstock.receiver._ending import described
 from penstock.receiver._receiver import Receiver
 
 __all__ = ["ThreadedReceiver"]
 
 STOP_BOUND_S = 3.0
-"""How long a source may take to end. Less than the supervisor allows `onStop`."""
+"""How long a source may take to end: less than the supervisor allows `onStop` at least."""
+
+_STEP_S = 1.0
 
 
 class ThreadedReceiver(Receiver):
@@ -55,12 +59,22 @@ class ThreadedReceiver(Receiver):
         self._stopped.set()
         self._interrupt()
         call = self._call
-        if call is not None and not call.join(STOP_BOUND_S):
-            self.reportError(
-                f"{self._describe()} did not end within {STOP_BOUND_S:g} s after it was stopped "
-                f"and was left behind; it stands at {call.blocked_at()}. A source that waits "
-                "should wait with a time-out, or for ctx.stopped"
-            )
+        if call is None:
+            return
+        began_s = time.monotonic()
+        while not call.join(min(_STEP_S, STOP_BOUND_S)):
+            took_s = time.monotonic() - began_s
+            if took_s >= STOP_BOUND_S and not self._may_take_longer(took_s):
+                self.reportError(
+                    f"{self._describe()} did not end within {took_s:.1f} s after it was stopped "
+                    f"and was left behind; it stands at {call.blocked_at()}. A source that waits "
+                    "should wait with a time-out, or for ctx.stopped"
+                )
+                return
+
+    def _may_take_longer(self, took_s: float) -> bool:
+        """Tell whether the source may have something in hand that is worth waiting for."""
+        return False
 
     def preferredLocation(self) -> str | None:
         """Return what was declared."""
@@ -87,7 +101,7 @@ class ThreadedReceiver(Receiver):
             if not isinstance(error, PenstockError):
                 self.reportError(f"Error in {self._describe()} while it ended: {error}", error)
             return
-        self.restart(f"Error in {self._describe()}: {error}", error)
+        self.restart(f"Error in {self._describe()}: {described(error)}", error)
 
     def _receiver_type(self) -> str:
         source = self._source

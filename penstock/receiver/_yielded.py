@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.receiver._door import acknowledge_nothing
+
 __all__ = ["BULK", "store_yielded"]
 
 BULK = (list, pa.RecordBatch, pa.Table)
@@ -32,10 +34,6 @@ def store_yielded(store: Callable[..., None], item: Any, *, with_position: bool)
             )
         item, position = item
     if isinstance(item, BULK):
-        store(item, position, _acknowledge_nothing)
+        store(item, position, acknowledge_nothing)
     else:
         store(item, position)
-
-
-def _acknowledge_nothing() -> None:
-    """Make `store` of many records return without waiting until they are durable."""

@@ -9,9 +9,11 @@ What must hold
   they were sealed (I5): one thread writes the log, one thread reports, one report at a time.
 * What waits is bounded (I7): the pending chunk, the open block, the queue of sealed blocks. When
   the queue or the arena is full, `store` waits.
-* A failure to store or to report never ends the push path. It is told to the driver, tried again
-  with back-off, and nothing is acknowledged meanwhile. (In the original the push thread dies of
-  its first failure and the buffer grows without end.)
+* A failure to store or to report that may pass never ends the push path. It is told to the driver,
+  tried again with back-off, and nothing is acknowledged meanwhile. (In the original the push thread
+  dies of its first failure and the buffer grows without end.) One that cannot pass ends the
+  attempt.
+* A stop ends in time: at its deadline nothing waits any more, neither for room nor for memory.
 
 The path
 --------
@@ -32,7 +34,7 @@ Threads and locks
 
 ``_gate`` is held by the one storing thread that waits for a lease. The assembler's lock guards the
 open block. The pipeline's condition guards its queues. They nest in this order. ``_state_lock``
-guards the changes of the state and is held for nothing else.
+guards the changes of the state, and the table of doors, and is held for nothing else.
 
 States, as in Spark's `BlockGenerator`: ``Initialized → Active → StoppedAddingData →
 StoppedGeneratingBlocks → StoppedAll``.
@@ -48,7 +50,9 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -58,6 +62,14 @@ from penstock.blockstore import BlockKind, BlockStore
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.receiver._assembler import LARGE_RECORD, BlockAssembler, RecordTooLargeError
+from penstock.receiver._discards import Discards, start_of
+from penstock.receiver._door import (
+    DoorState,
+    ReceiverStoppedError,
+    StoreDoor,
+    acknowledge_nothing,
+    withdraw,
+)
 from penstock.receiver._pieces import (
     BULK,
     FramesPiece,
@@ -67,8 +79,8 @@ from penstock.receiver._pieces import (
     pieces_of,
     reader_of,
 )
-from penstock.receiver._pipeline import BlockPipeline, RefusedError
-from penstock.receiver.framing import FrameReader, Framing, Lines, frame_reader
+from penstock.receiver._pipeline import BlockNotStoredError, BlockPipeline, RefusedError
+from penstock.receiver.framing import CutRecordError, FrameReader, Framing, Lines, frame_reader
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.wire.messages import ReceivedBlockInfo
 
@@ -79,14 +91,13 @@ __all__ = [
     "BlockGeneratorStatistics",
     "BlockNotStoredError",
     "GateReading",
+    "PositionTooLargeError",
     "RecordTooLargeError",
     "RefusedError",
 ]
 
 _log = logging.getLogger("penstock.receiver")
 
-_RETRY_FIRST_S = 0.1
-_RETRY_MAX_S = 5.0
 _LEASE_STEP_S = 1.0
 _KINDS = {
     Framing.LINES: BlockKind.LINES,
@@ -103,18 +114,22 @@ _HELD_UP_S = 0.01
 """Shorter waits for the queue or for memory, between two readings, are no sign of a full queue."""
 
 
-class BlockNotStoredError(PenstockError):
-    """Records were not stored durably and will not be: their source must send them again.
+class PositionTooLargeError(PenstockError, ValueError):
+    """A position is too large to travel with each block, and to be kept with each in the ledger.
 
     Attributes:
-        stream_id: The stream.
-        reason: Why.
+        size: Bytes of the position as MessagePack.
+        limit: What is accepted.
     """
 
-    def __init__(self, stream_id: int, reason: str) -> None:
-        super().__init__(f"a block of stream {stream_id} was not stored: {reason}")
-        self.stream_id = stream_id
-        self.reason = reason
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            f"a position of {size} bytes is larger than the {limit} bytes that are accepted: it "
+            "goes into the driver's log with every block, so keep to what finds the place again "
+            "(an offset, a token), and leave the rest with the source"
+        )
+        self.size = size
+        self.limit = limit
 
 
 class BlockGeneratorState(enum.Enum):
@@ -155,12 +170,14 @@ class GateReading:
         is_waiting: Whether one waits now.
         queue_fill: How full the queue of sealed blocks is, 0 to 1; 1 also when a thread had to
             wait for the queue or for memory since the last reading.
+        bytes: Bytes that passed.
     """
 
     records: int
     waited_s: float
     is_waiting: bool
     queue_fill: float
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -171,11 +188,25 @@ class BlockGeneratorOptions:
         block_interval_s: Seconds after which the open block is sealed.
         queue_size: Sealed blocks that may wait for the log, and again for the tracker.
         schema: Arrow schema of the records, or None.
+        position_bytes: How large a position may be.
+        report_bytes: How large the blocks' metadata of one report to the tracker may be.
     """
 
     block_interval_s: float = 0.2
     queue_size: int = 10
     schema: pa.Schema | None = None
+    position_bytes: int = 64 << 10
+    report_bytes: int = 1 << 20
+
+
+_NO_ACKNOWLEDGEMENT: AbstractContextManager[None] = nullcontext()
+
+
+def _inside(door: StoreDoor, ack: Callable[[], None] | None) -> AbstractContextManager[None]:
+    """Enter the door with data; only what has an acknowledgement may have to wait."""
+    if ack is None or ack is acknowledge_nothing:
+        return _NO_ACKNOWLEDGEMENT
+    return door.acknowledged
 
 
 class BlockGenerator:
@@ -210,16 +241,20 @@ class BlockGenerator:
         self._options = options
         self._on_error = on_error
         self._clock = clock or SystemClock()
+        self._discards = Discards(on_error, self._clock.monotonic_s)
         numbers = itertools.count(first_block_number)
-        self._pipeline = BlockPipeline(stream_id, block_store, report, options.queue_size, on_error)
+        self._pipeline = BlockPipeline(
+            stream_id, block_store, report, options.queue_size, on_error, options.report_bytes
+        )
         self._assembler = BlockAssembler(
             block_store,
             options.schema,
             block_id=lambda: f"input-{stream_id}-{next(numbers)}",
             now_s=self._clock.monotonic_s,
             sealed=self._pipeline.put,
-            discard=self._discard,
-            give_up=self._pipeline.is_abandoned,
+            discard=self._discards.add,
+            tell=on_error,
+            give_up=self._pipeline.is_given_up,
         )
         self._gate = threading.Lock()
         self._state_lock = threading.Lock()
@@ -228,15 +263,13 @@ class BlockGenerator:
         self._ticker = threading.Thread(
             target=self._tick_loop, name=f"penstock-tick-{stream_id}", daemon=True
         )
-        self._records_discarded = 0
         self._waited_for_rate_s = 0.0
         self._held_up_s = 0.0
         self._wake_store = block_store.wake
 
-        self._drop_lease: Callable[[], int]
-        self.store: Callable[..., None]
-        """See `penstock.receiver.Receiver.store`; an attribute, so that a receiver can bind it."""
-        self.store, self._drop_lease = self._make_store()
+        self._doors: list[StoreDoor] = []
+        own = self.open_door()
+        self.store, self.store_from = own.store, own.store_from
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -284,13 +317,16 @@ class BlockGenerator:
                 self._state.value,
             )
             return self._state is BlockGeneratorState.STOPPED_ALL
-        self._drop_lease()
+        with self._state_lock:
+            doors = tuple(self._doors)
+        for door in doors:
+            door.close()
         self._limiter.stop()
         self._stopping.set()
-        self._wake_store()
+        self.give_up_within(timeout_s)
         sealed = self._seal_last(deadline)
         self._state = BlockGeneratorState.STOPPED_GENERATING_BLOCKS
-        drained = self._pipeline.drain(max(0.0, deadline - time.monotonic())) and sealed
+        drained = self._pipeline.drain() and sealed
         if not drained:
             _log.error(
                 "stream %d stopped with %d blocks not reported; they were not acknowledged",
@@ -303,6 +339,11 @@ class BlockGenerator:
         self._state = BlockGeneratorState.STOPPED_ALL
         return drained
 
+    def give_up_within(self, timeout_s: float) -> None:
+        """Wait no longer than this for room, for memory or for the tracker; from any thread."""
+        self._pipeline.give_up_at(time.monotonic() + timeout_s)
+        self._wake_store()
+
     def _seal_last(self, deadline: float) -> bool:
         # A storing thread may hold the lock while it waits for memory or for the queue.
         lock = self._assembler.lock
@@ -311,32 +352,65 @@ class BlockGenerator:
         try:
             self._assembler.flush_pending()
             self._assembler.seal()
-        except (PenstockError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - the stop goes on, and says what is lost
             self._on_error("Error in sealing the last block", error)
             return False
         finally:
             lock.release()
+            self._discards.tell_rest(at_once=True)
         return True
+
+    def flush(self, stored: Callable[[], None]) -> None:
+        """Seal what was taken; `stored` is called when it is durable and acknowledged, in order.
+
+        It may wait for room, as `store` does.
+        """
+        with self._assembler.lock:
+            self._assembler.flush_pending()
+            self._assembler.mark(None, stored)
+            self._assembler.seal()
+
+    def is_over(self) -> bool:
+        """Tell whether nothing that waits will become durable any more."""
+        return self._pipeline.is_over()
 
     # -- storing -------------------------------------------------------------------------------
 
-    def _make_store(self) -> tuple[Callable[..., None], Callable[[], int]]:
-        """Build `store` as a closure: its fast path reads no attribute and takes no lock."""
+    def open_door(self) -> StoreDoor:
+        """Return a new way in, for one start of the receiver."""
+        door = StoreDoor(self.stream_id)
+        door.store_from = partial(self._store_from, door)
+        self._make_store(door)
+        with self._state_lock:
+            self._doors = [known for known in self._doors if known.state is not DoorState.CLOSED]
+            self._doors.append(door)
+        return door
+
+    def _make_store(self, door: StoreDoor) -> None:
+        """Build `store` as a closure: its fast path reads no attribute and takes no lock.
+
+        A thread may be anywhere in it when the door is shut. So it looks after it appended: what
+        came too late for the last flush of the pending list is taken back, and that is an error.
+        """
+        closed = False
         append = self._assembler.pending.append
         permits: Iterator[bool] = iter(())
         expected: type[Any] = bytes
+        single: type[Any] = bytes  # a type that is no bulk: to find out takes longer than the rest
         refill = self._refill
-        store_bulk = self._store_bulk
+        store_bulk = partial(self._store_bulk, door)
         prepare = self._assembler.prepare
-        add_record = self._add_record
+        add_record = partial(self._add_record, door)
+        settle = partial(self._settle, door)
 
         def take_permit() -> None:
             nonlocal permits
             while next(permits, None) is None:
+                self._check_thread()
                 with self._gate:
                     if next(permits, None) is not None:
                         return
-                    granted = refill()
+                    granted = refill(door)
                     permits = itertools.repeat(True, granted - 1)
                     return
 
@@ -346,7 +420,7 @@ class BlockGenerator:
             ack: Callable[[], None] | None = None,
             framing: str | None = None,
         ) -> None:
-            nonlocal expected
+            nonlocal expected, single
             if (
                 type(data) is expected
                 and position is None
@@ -357,15 +431,20 @@ class BlockGenerator:
                 if next(permits, None) is None:
                     take_permit()
                 append(data)
-            elif framing is not None or isinstance(data, BULK):
+                if closed:
+                    settle(data)
+            elif framing is not None or (type(data) is not single and isinstance(data, BULK)):
                 store_bulk(data, position, ack, framing)
             else:
-                expected, data, small = prepare(data)
+                single = type(data)
+                expected, kept, small = prepare(data)
                 take_permit()
                 if small and position is None and ack is None:
-                    append(data)
+                    append(kept)
+                    if closed:
+                        settle(kept)
                 else:
-                    add_record(data, position, ack)
+                    add_record(data, kept, position, ack)
 
         def drop_lease() -> int:
             nonlocal permits
@@ -373,28 +452,45 @@ class BlockGenerator:
             # Counted by using them up: a thread that is about to take one takes it or finds none.
             return sum(1 for _ in dropped)
 
-        return store, drop_lease
+        def shut() -> None:
+            nonlocal closed
+            closed = True
+            self._give_lease_back(door)
 
-    def _refill(self) -> int:
-        """Join the pending chunk and lease permits; returns how many. The gate is held."""
+        door.store, door.drop_lease, door.shut = store, drop_lease, shut
+
+    def _settle(self, door: StoreDoor, record: Any) -> None:
+        """The door was shut while `record` was put to the pending ones: is it in, or not?"""
+        with self._assembler.lock:
+            if not withdraw(self._assembler.pending, record):
+                return
+        self._check_open(door)
+
+    def _check_open(self, door: StoreDoor) -> None:
         self._check_active()
+        door.check()
+
+    def _refill(self, door: StoreDoor) -> int:
+        """Join the pending chunk and lease permits; returns how many. The gate is held."""
+        self._check_open(door)
         if self._assembler.pending:
             with self._assembler.lock:
                 self._assembler.flush_pending()
             self._charge()
-        return self._lease(self._assembler.lease_size, in_hand=False)
+        return self._lease(door, self._assembler.lease_size, in_hand=False)
 
-    def _lease(self, wanted: int, *, in_hand: bool = True) -> int:
+    def _lease(self, door: StoreDoor, wanted: int, *, in_hand: bool = True) -> int:
         """Take 1 to `wanted` permits; waits in bounded steps.
 
         Args:
+            door: Ends the wait when it is closed.
             wanted: Permits of use.
             in_hand: True when the records are there and pass at once; False for a lease in
                 advance, of records that may come later.
         """
         began = time.monotonic()
         while True:
-            self._check_active()
+            self._check_open(door)
             granted = self._limiter.lease(
                 wanted,
                 _LEASE_STEP_S,
@@ -416,28 +512,57 @@ class BlockGenerator:
 
     def _check_active(self) -> None:
         if self._state is not BlockGeneratorState.ACTIVE:
-            raise IllegalStateError(
+            is_new = self._state is BlockGeneratorState.INITIALIZED
+            raise (IllegalStateError if is_new else ReceiverStoppedError)(
                 "Cannot add data as BlockGenerator has not been started or has been stopped"
             )
+        self._check_thread()
 
-    def _add_record(self, record: Any, position: Any, ack: Callable[[], None] | None) -> None:
-        encoded = None if position is None else msgspec.msgpack.encode(position)
-        with self._assembler.lock:
+    def _check_thread(self) -> None:
+        # It would wait for room, a lock or its own report, and nobody but it could bring them.
+        if self._pipeline.is_own_thread():
+            raise IllegalStateError(
+                "store was called by an acknowledgement callback, on the thread that makes blocks "
+                "durable, and would wait for itself; hand the records to a thread of the receiver"
+            )
+
+    def _encoded(self, position: Any) -> bytes | None:
+        if position is None:
+            return None
+        encoded = msgspec.msgpack.encode(position)
+        if len(encoded) > self._options.position_bytes:
+            raise PositionTooLargeError(len(encoded), self._options.position_bytes)
+        return encoded
+
+    def _add_record(
+        self,
+        door: StoreDoor,
+        record: Any,
+        kept: Any,
+        position: Any,
+        ack: Callable[[], None] | None,
+    ) -> None:
+        encoded = self._encoded(position)
+        self._check_thread()
+        with _inside(door, ack), self._assembler.lock:
+            self._check_open(door)
             self._assembler.flush_pending()
-            self._assembler.add_chunk([record])
+            with self._discards.stored_with(position):
+                self._assembler.add_record(record, kept)
             self._assembler.mark(encoded, ack)
         self._charge()
 
     def _store_bulk(
         self,
+        door: StoreDoor,
         data: Any,
         position: Any,
         ack: Callable[[], None] | None,
         framing: str | None,
     ) -> None:
         """Store many records; without `ack` return only after they are durable (I1)."""
-        self._check_active()
-        encoded = None if position is None else msgspec.msgpack.encode(position)
+        self._check_open(door)
+        encoded = self._encoded(position)
         pieces = (
             pieces_of(data, self._assembler) if framing is None else self._framed(data, framing)
         )
@@ -446,9 +571,10 @@ class BlockGenerator:
             # they without it.
             pieces = iter([one_piece(list(pieces))])
         if ack is not None:
-            self._pass_pieces(
-                pieces, lambda: self._assembler.mark(encoded, ack), whole=encoded is not None
-            )
+            with _inside(door, ack):
+                self._pass_pieces(
+                    door, pieces, lambda: self._assembler.mark(encoded, ack), position
+                )
             return
         done: Future[None] = Future()
 
@@ -459,7 +585,7 @@ class BlockGenerator:
         with self._assembler.lock:
             self._assembler.flush_pending()
             self._assembler.seal()
-        self._pass_pieces(pieces, finish, whole=encoded is not None)
+        self._pass_pieces(door, pieces, finish, position)
         self._wait_for_storing(done)
 
     def _framed(self, data: Any, framing: str) -> Iterator[Piece]:
@@ -470,15 +596,17 @@ class BlockGenerator:
                 yield LinesPiece(kind, memoryview(bytes(found.data)), found.number)
             else:
                 yield FramesPiece(kind, *found)
-            self._account_discarded(reader)
+            self._account_dropped(reader)
 
     def _pass_pieces(
-        self, pieces: Iterator[Piece], finish: Callable[[], None], *, whole: bool = False
+        self, door: StoreDoor, pieces: Iterator[Piece], finish: Callable[[], None], position: Any
     ) -> None:
         """Lead pieces through the gate into blocks; `finish` runs with the last of them."""
+        whole = position is not None
         piece = next(pieces, None)
         if piece is None:
             with self._assembler.lock:
+                self._check_open(door)
                 self._assembler.flush_pending()
                 finish()
             return
@@ -487,10 +615,16 @@ class BlockGenerator:
             start = 0
             while True:
                 count = len(piece) - start
-                granted = self._lease_all(count) if whole else self._lease(count) if count else 0
+                lease = self._lease_all if whole else self._lease
+                granted = lease(door, count) if count else 0
                 with self._assembler.lock:
+                    self._check_open(door)
                     self._assembler.flush_pending()
-                    with self._assembler.undivided(whole):
+                    with (
+                        self._assembler.undivided(whole),
+                        self._discards.stored_with(position),
+                        self._used(granted),
+                    ):
                         piece.add(self._assembler, start, start + granted)
                     if following is None and granted == count:
                         finish()
@@ -500,10 +634,24 @@ class BlockGenerator:
                     break
             piece = following
 
-    def _lease_all(self, count: int) -> int:
+    @contextmanager
+    def _used(self, permits: int) -> Iterator[None]:
+        """Give back, of permits for records that are being added, those of what entered no block.
+
+        The assembler's lock is held.
+        """
+        before = self._assembler.records + self._discards.count
+        try:
+            yield
+        except BaseException:
+            passed = self._assembler.records + self._discards.count - before
+            self._limiter.give_back(max(0, permits - passed), lessee="bulk")
+            raise
+
+    def _lease_all(self, door: StoreDoor, count: int) -> int:
         left = count
         while left:
-            left -= self._lease(left)
+            left -= self._lease(door, left)
         return count
 
     def _wait_for_storing(self, done: Future[None]) -> None:
@@ -511,57 +659,57 @@ class BlockGenerator:
             try:
                 return done.result(timeout=_LEASE_STEP_S)
             except FutureTimeoutError:
-                if self._pipeline.refused is not None:
-                    raise BlockNotStoredError(self.stream_id, str(self._pipeline.refused)) from None
-                if self._pipeline.is_abandoned():
-                    raise BlockNotStoredError(
-                        self.stream_id, "the receiver stopped before the block was reported"
-                    ) from None
+                if self._pipeline.is_over():
+                    raise BlockNotStoredError(self.stream_id, self._pipeline.why_over()) from None
 
-    def store_from(self, readinto: Callable[[memoryview], int], framing: str) -> None:
+    def _store_from(
+        self, door: StoreDoor, readinto: Callable[[memoryview], int], framing: str
+    ) -> None:
         """See `penstock.receiver.Receiver.storeFrom`."""
         kind, reader = self._reader(framing)
         for found in reader.frames(readinto):
             piece = (LinesPiece if isinstance(found, Lines) else FramesPiece)(kind, *found)
             start = 0
             while start < len(piece):
-                granted = self._lease(len(piece) - start)
+                granted = self._lease(door, len(piece) - start)
                 with self._assembler.lock:
+                    self._check_open(door)
                     self._assembler.flush_pending()
-                    piece.add(self._assembler, start, start + granted)
+                    with self._used(granted):
+                        piece.add(self._assembler, start, start + granted)
                 self._charge()
                 start += granted
-            self._account_discarded(reader)
+            self._account_dropped(reader)
 
     def _reader(self, framing: str) -> tuple[BlockKind, FrameReader]:
         how = Framing(framing)
         return _KINDS[how], frame_reader(how, self._assembler.max_record_bytes)
 
-    def _account_discarded(self, reader: FrameReader) -> None:
-        if reader.discarded:
-            count, size = reader.take_discarded()
-            self._discard(count, size, RecordTooLargeError(size, self._assembler.max_record_bytes))
-
-    def _discard(self, count: int, size: int, error: BaseException) -> None:
-        with self._state_lock:
-            self._records_discarded += count
-        self._on_error(
-            f"{count} record(s) of {size} bytes or more were discarded",
-            error,
-        )
+    def _account_dropped(self, reader: FrameReader) -> None:
+        for found in reader.take_dropped():
+            reason: PenstockError = RecordTooLargeError(
+                found.size, self._assembler.max_record_bytes
+            )
+            if found.is_cut:
+                reason = CutRecordError(found.size)
+            self._discards.add(reason, partial(start_of, found.start))
 
     def update_rate(self, records_per_second: float | None) -> None:
         """Use a new rate, also for the open block: the lease at the old one is dropped (I8).
 
         What is left of it goes back, or a rate that changes often would lose a lease each time.
         """
-        self._give_lease_back()
+        with self._state_lock:
+            doors = tuple(self._doors)
+        for door in doors:
+            self._give_lease_back(door)
         self._limiter.set_rate(records_per_second)
-        # A thread may just have leased at the old rate.
-        self._give_lease_back()
+        for door in doors:
+            # A thread may just have leased at the old rate.
+            self._give_lease_back(door)
 
-    def _give_lease_back(self) -> None:
-        left = self._drop_lease()
+    def _give_lease_back(self, door: StoreDoor) -> None:
+        left = door.drop_lease()
         if left:
             self._limiter.give_back(left, lessee="single")
 
@@ -576,23 +724,30 @@ class BlockGenerator:
         was_held_up = held_up_s > self._held_up_s + _HELD_UP_S
         self._held_up_s = held_up_s
         fill = 1.0 if was_held_up else min(1.0, found.queue_length / self._options.queue_size)
+        gate = self._limiter.statistics()
         return GateReading(
             found.records,
             found.waited_for_rate_s,
-            self._limiter.statistics().waiting > 0,
+            gate.waiting > 0,
             fill,
+            gate.bytes_charged,
         )
 
     def _tick_loop(self) -> None:
+        fails = False
         while not self._clock.wait(self._stopping, self._until_seal_s()):
+            self._discards.tell_rest()
             if self._pipeline.is_full():
                 continue  # the open block goes on filling up to its cap, then `store` waits
             try:
                 with self._assembler.lock:
                     self._assembler.flush_pending()
                     self._assembler.seal()
+                fails = False
             except (PenstockError, OSError, pa.ArrowException, ValueError) as error:
-                self._on_error("Error in sealing a block", error)
+                if not fails:
+                    self._on_error("Error in sealing a block", error)
+                fails = True
 
     def _until_seal_s(self) -> float:
         """Return how long to wait: about a block interval, not less than half of one."""
@@ -617,5 +772,5 @@ class BlockGenerator:
             waited_for_rate_s=self._waited_for_rate_s,
             waited_for_queue_s=pipeline.waited_s,
             waited_for_memory_s=assembler.waited_for_memory_s,
-            records_discarded=self._records_discarded,
+            records_discarded=self._discards.count,
         )

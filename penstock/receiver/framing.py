@@ -15,11 +15,52 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FrameReader", "Frames", "Framing", "Lines", "frame_reader"]
+from penstock.errors import PenstockError
+
+__all__ = [
+    "CutRecordError",
+    "Dropped",
+    "FrameReader",
+    "Frames",
+    "Framing",
+    "Lines",
+    "frame_reader",
+]
 
 _STAGING_BYTES = 256 << 10
+_START = 65
+"""Bytes that are kept of a record that is dropped, to show how it begins."""
 _LF = 10
 _CR = 13
+
+
+class CutRecordError(PenstockError, ValueError):
+    """The bytes ended in the middle of a record.
+
+    Attributes:
+        size: Bytes of it that had come.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"its source ended in the middle of it, after {size} bytes")
+        self.size = size
+
+    def __reduce__(self) -> tuple[type[CutRecordError], tuple[int]]:
+        return type(self), (self.size,)
+
+
+class Dropped(NamedTuple):
+    """A record that became none.
+
+    Attributes:
+        size: Its bytes; of a line, those that had come when it was known to be too large.
+        start: The first of them.
+        is_cut: It is not too large: the bytes ended in the middle of it.
+    """
+
+    size: int
+    start: bytes
+    is_cut: bool = False
 
 
 class Frames(NamedTuple):
@@ -54,9 +95,6 @@ class Framing(enum.Enum):
 class FrameReader(Protocol):
     """Cuts one stream; not thread-safe."""
 
-    discarded: int
-    """Records dropped and not yet taken account of."""
-
     def frames(self, readinto: Callable[[memoryview], int]) -> Iterator[Frames | Lines]:
         """Read until `readinto` returns 0 and yield the records as they come.
 
@@ -65,8 +103,8 @@ class FrameReader(Protocol):
         """
         ...
 
-    def take_discarded(self) -> tuple[int, int]:
-        """Return how many records of how many bytes were dropped since the last call."""
+    def take_dropped(self) -> list[Dropped]:
+        """Return what was dropped since the last call."""
         ...
 
 
@@ -90,8 +128,7 @@ class _Staging:
         self._size = min(_STAGING_BYTES, max_record_bytes + 8)
         self._allocate(self._size)
         self._have = 0
-        self.discarded = 0
-        self._discarded_bytes = 0
+        self._dropped: list[Dropped] = []
 
     def _allocate(self, size: int) -> None:
         self._bytes = bytearray(size)
@@ -117,9 +154,13 @@ class _Staging:
         self._view[: len(old)] = old
         return True
 
-    def take_discarded(self) -> tuple[int, int]:
-        taken = self.discarded, self._discarded_bytes
-        self.discarded = self._discarded_bytes = 0
+    def _note_dropped(self, size: int, start: int, end: int, *, is_cut: bool = False) -> None:
+        """Note a record; what has come of it lies from `start` of the buffer on, before `end`."""
+        end = min(start + min(size, _START), end)
+        self._dropped.append(Dropped(size, bytes(self._view[start:end]), is_cut))
+
+    def take_dropped(self) -> list[Dropped]:
+        taken, self._dropped = self._dropped, []
         return taken
 
 
@@ -155,14 +196,17 @@ class _LineReader(_Staging):
                 self._have = end
             if not self._grow():
                 self._dropping = True
-                self.discarded += 1
-                self._discarded_bytes += self._have
+                self._note_dropped(self._have, 0, self._have)
                 self._have = 0
                 yield _NO_LINES
-        if self._text and self._have:
+        if self._have and self._text:
             rest = bytes(self._view[: self._have]) + b"\n"
             self._have = 0
             yield Lines(memoryview(rest), 1)
+        elif self._have:
+            self._note_dropped(self._have, 0, self._have, is_cut=True)
+            self._have = 0
+            yield _NO_LINES
 
     def _normalise(self, end: int) -> int:
         """Make every line end an LF; returns the new end of the bytes."""
@@ -177,9 +221,6 @@ class _LineReader(_Staging):
         ends = np.flatnonzero(self._array[:end] == _LF)
         start = int(ends[0]) + 1 if len(ends) else end
         self._dropping = not len(ends)
-        if self.discarded:
-            # Else it was taken account of already, while it was still coming.
-            self._discarded_bytes += start
         self._keep(start, end)
         return end - start
 
@@ -201,8 +242,7 @@ class _LengthPrefixReader(_Staging):
                 size = int.from_bytes(self._view[at : at + self._PREFIX], "big")
                 start = at + self._PREFIX
                 if size > self._max:
-                    self.discarded += 1
-                    self._discarded_bytes += size
+                    self._note_dropped(size, start, end)
                     self._skip = size - (min(end, start + size) - start)
                     at = min(end, start + size)
                     continue
@@ -215,11 +255,12 @@ class _LengthPrefixReader(_Staging):
             records.clear()
             self._keep(at, end)
             self._grow()
-            if len(lengths) or self.discarded:
+            if len(lengths) or self._dropped:
                 yield Frames(joined, lengths)
         if self._have or self._skip:
             # The source closed in the middle of a record.
-            self.discarded += 1
-            self._discarded_bytes += self._have
+            if self._have:
+                prefix = min(self._PREFIX, self._have)
+                self._note_dropped(self._have - prefix, prefix, self._have, is_cut=True)
             self._have = self._skip = 0
             yield Frames(b"", np.empty(0, np.int32))

@@ -15,12 +15,15 @@ from penstock.blockstore import BlockStore
 from penstock.blockstore import _launch as block_server
 from penstock.blockstore.replicator import FindReplicaHost, Replicator
 from penstock.blockstore.store import BlockStoreOptions
+from penstock.processes import ProcessIdentity
 from penstock.receiver._driver import Driver
 from penstock.receiver._ending import Ending, EndingKind, ReceiverFailedError
+from penstock.receiver._failures import Failures
 from penstock.receiver._parts import BlockPipe, Bounds, OnError, Parts, ReportBlocks
 from penstock.receiver._placement import executor_id, host_name
 from penstock.receiver._receiver import Receiver
 from penstock.receiver._uncaught import UncaughtErrors
+from penstock.receiver._watchdog import Watchdog
 from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRate, SharedRatePlace
@@ -35,8 +38,13 @@ __all__ = ["ReceiverLaunch", "arena_name", "log_folder", "run_receiver"]
 
 logger = logging.getLogger("penstock.receiver")
 
+_POSITION_BYTES = 64 << 10
+
 LOOK_S = 1.0
 """How often it is looked whether the executor still exists."""
+
+_LAST_RESORT_S = 10.0
+"""How much later than an attempt is given up the process ends, whatever hangs in it."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,8 @@ class ReceiverLaunch:
         executor_hosts: Executor id to host, as the driver knows them.
         shared_rate: What is shared with other applications, or None.
         remove_at_lease_end: Whether the block server removes the log folders when the driver is
-            gone for good: True if no restarted driver could recover from them.
+            dead: True if no restarted driver could recover from them.
+        driver: The driver's process.
         host_root: Folder on each host for what only that host keeps; None for `block_log_root`.
         encryption: The key that the log is encrypted with; None: it is in clear.
         has_copies: Whether another host is to have a copy of each block.
@@ -79,6 +88,7 @@ class ReceiverLaunch:
     executor_hosts: Mapping[str, str] = field(default_factory=dict)
     shared_rate: SharedRatePlace | None = None
     remove_at_lease_end: bool = False
+    driver: ProcessIdentity | None = None
     tls: TlsIdentity | None = None
     host_root: str | None = None
     encryption: EncryptionKey | None = None
@@ -105,6 +115,8 @@ class ReceiverLaunch:
             listen_port=settings.block_server_port,
             port_retries=settings.port_max_retries,
             lease_s=settings.block_server_lease_s,
+            driver=self.driver,
+            driver_timeout_s=settings.driver_timeout_s,
             remove_at_lease_end=self.remove_at_lease_end,
             replica_log=LogOptions(
                 segment_size=settings.wal_segment_bytes,
@@ -178,6 +190,9 @@ def run_receiver(
         _registration(launch, receiver._receiver_type(), host, executor),
         _parts(launch, receiver, host, ensure_block_server),
         restart_delay_ms=launch.settings.receiver_restart_delay_ms,
+        failures=Failures(
+            launch.settings.receiver_max_failures, int(launch.settings.restart_max_delay_s * 1000)
+        ),
         bounds=Bounds(
             drain_s=launch.settings.graceful_stop_timeout_ms / 1000,
             ask_s=launch.settings.ask_timeout_s,
@@ -192,12 +207,23 @@ def run_receiver(
 
 
 def _await_end(supervisor: ReceiverSupervisor) -> Ending:
-    """Wait for the end, and see to it that this process does not outlive its executor."""
+    """Wait for the end, and see to it that there is one: whatever hangs, the process is to end.
+
+    It does not outlive its executor either.
+    """
     parent = os.getppid()
+    watchdog = Watchdog()
     while (ending := supervisor.await_termination(LOOK_S)) is None:
         if os.getppid() != parent:
             text = f"The executor of receiver {supervisor.stream_id} is gone"
             supervisor.end(Ending(EndingKind.FAILED, text))
+        left_s = supervisor.seconds_to_end()
+        if left_s is None:
+            continue
+        watchdog.arm(max(0.0, left_s) + _LAST_RESORT_S)
+        if left_s <= 0:
+            return supervisor.give_up()
+    watchdog.disarm()
     return ending
 
 
@@ -293,6 +319,8 @@ def _parts(
                 block_interval_s=settings.block_interval_ms / 1000,
                 queue_size=settings.block_queue_size,
                 schema=receiver.schema,
+                position_bytes=min(_POSITION_BYTES, settings.max_frame_bytes // 2),
+                report_bytes=settings.max_frame_bytes // 2,
             ),
             on_error=on_error,
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain, repeat
-from typing import Any
 
 import msgspec
 
@@ -14,12 +15,16 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, PenstockError, SettingError
 from penstock.receiver._attempt_state import AttemptState, RestartRequest, SupervisorState
 from penstock.receiver._author import Author
-from penstock.receiver._calls import UserCall
+from penstock.receiver._calls import UserCall, blocked_at
+from penstock.receiver._door import ReceiverStoppedError, StoreDoor
 from penstock.receiver._driver import Driver
-from penstock.receiver._ending import Ending, EndingKind, ReceiverFailedError
+from penstock.receiver._ending import Ending, EndingKind, ReceiverFailedError, described
+from penstock.receiver._failures import Failures
 from penstock.receiver._gate import Gate
 from penstock.receiver._parts import BlockPipe, BlockStorage, Bounds, Parts
 from penstock.receiver._receiver import Receiver, ReceiverNotAttachedError
+from penstock.receiver._start import Start
+from penstock.receiver._uncaught import is_ours
 from penstock.receiver.block_generator import BlockNotStoredError, RefusedError
 from penstock.wire.messages import (
     CleanupOldBlocks,
@@ -42,6 +47,10 @@ IDLE_S = 60.0
 _BLOCK_SERVER_DELAYS_S = (0.5, 2.0, 10.0, 60.0)
 """Pauses between the tries to start the host's block server; each failure is reported."""
 
+_STEP_S = 1.0
+_MAX_FAILURES = 10
+_MAX_DELAY_MS = 60_000
+
 _OUT_OF_REACH = (EndingKind.LOST, EndingKind.REFUSED)
 """After these nobody takes the last blocks; their source was not acknowledged."""
 
@@ -54,9 +63,11 @@ class ReceiverSupervisor:
     be called from any thread, the receiver's own among them. `onStart` and `onStop` run in
     threads of their own and are waited for with a bound.
 
-    The order of a stop is what I10 needs: the state changes, `onStop` runs while `store` still
-    takes, the generator seals, stores and reports the last block, the driver is told, and only
-    then are log and connection closed. (Spark closes its log first and loses that block.)
+    The order of a stop is what I10 needs: what was stored with an acknowledgement is made durable
+    and acknowledged while its source is open, the state changes, `onStop` runs while `store` still
+    takes what has no acknowledgement, the generator seals, stores and reports the last block, the
+    driver is told, and only then are log and connection closed. (Spark closes its log first and
+    loses that block.)
 
     What is shared with other threads is in an `AttemptState`, with its lock; each change of state
     is one method of it.
@@ -69,6 +80,7 @@ class ReceiverSupervisor:
         parts: Parts,
         *,
         restart_delay_ms: int = 2000,
+        failures: Failures | None = None,
         bounds: Bounds | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -79,6 +91,7 @@ class ReceiverSupervisor:
             registration: What is told to the tracker at each start.
             parts: How to get a connection, a block store and a generator.
             restart_delay_ms: ``spark.streaming.receiverRestartDelay``.
+            failures: Says when the same failure came often enough.
             bounds: How long to wait for what.
             clock: Measures the restart delay.
         """
@@ -86,6 +99,7 @@ class ReceiverSupervisor:
         self._receiver = receiver
         self._parts = parts
         self._restart_delay_ms = restart_delay_ms
+        self._failures = failures or Failures(_MAX_FAILURES, _MAX_DELAY_MS)
         self._bounds = bounds or Bounds()
         self._clock = clock or SystemClock()
         self._driver = Driver(registration)
@@ -96,21 +110,18 @@ class ReceiverSupervisor:
                 reading, version, self._clock.monotonic_s()
             ),
         )
-        self._author = Author(
-            receiver,
-            self._bounds.user_call_s,
-            on_start_failed=self._on_start_failed,
-            on_stop_failed=self._on_stop_failed,
-            report=self.report_error,
-        )
+        self._author: Author | None = None
+        self._door: StoreDoor | None = None
+        self._threads_before_start: frozenset[threading.Thread] = frozenset()
+        self._older_threads: frozenset[threading.Thread] = frozenset()
         self._storage: BlockStorage | None = None
         self._generator: BlockPipe | None = None
         self._helpers: list[UserCall] = []
+        self._on_stop_by_s = 0.0
         self._thread = threading.Thread(
             target=self._run, name=f"penstock-supervisor-{self.stream_id}", daemon=True
         )
         receiver.streamId = self.stream_id
-        receiver._attach(self)
 
     # -- from any thread -------------------------------------------------------------------------
 
@@ -143,26 +154,21 @@ class ReceiverSupervisor:
         """Whether a stop or restart has begun; False before the first start."""
         return self.state is SupervisorState.STOPPED
 
-    def store(
-        self,
-        data: Any,
-        position: Any = None,
-        ack: Callable[[], None] | None = None,
-        framing: Any = None,
-    ) -> None:
-        """Store through the generator; see `Receiver.store`."""
-        self._running_generator().store(data, position, ack, framing)
-
-    def store_from(self, readinto: Callable[[memoryview], int], framing: Any) -> None:
-        """Store what `readinto` reads; see `Receiver.storeFrom`."""
-        self._running_generator().store_from(readinto, framing)
+    def on_stop_left_s(self) -> float:
+        """Return how long `onStop` may still take."""
+        left_s = self._on_stop_by_s - time.monotonic()
+        if self._attempt.stop_by_s is None:
+            return left_s
+        # The last blocks get some of the stop's time.
+        return max(left_s, self._stop_left_s() - self._bounds.abandon_s)
 
     def restart(
         self, message: str, error: BaseException | None = None, delay_ms: int | None = None
     ) -> None:
         """Ask for a restart; see `Receiver.restart`. Merged with one that is under way."""
         delay = self._restart_delay_ms if delay_ms is None else max(0, delay_ms)
-        if not self._attempt.ask_restart(RestartRequest(message, error, delay)):
+        request = RestartRequest(message, error, delay, may_grow=delay_ms is None)
+        if not self._attempt.ask_restart(request):
             logger.info(
                 "receiver %d: a stop or restart is under way already, so this is no second one: %s",
                 self.stream_id,
@@ -177,29 +183,63 @@ class ReceiverSupervisor:
         """Ask for the end of this attempt because the source has ended: for good."""
         self.end(Ending(EndingKind.FINISHED, message))
 
-    def end(self, ending: Ending) -> None:
-        """Ask for the end of this attempt; the first such request tells why."""
-        self._attempt.ask_stop(ending)
+    def end(self, ending: Ending, timeout_s: float | None = None) -> None:
+        """Ask for the end of this attempt; the first such request tells why.
+
+        Args:
+            ending: Why.
+            timeout_s: How long the stop may take; None: as the bounds say.
+        """
+        if timeout_s is None:
+            out_of_reach = ending.kind in _OUT_OF_REACH
+            timeout_s = self._bounds.abandon_s if out_of_reach else self._bounds.drain_s
+        self._attempt.ask_stop(ending, timeout_s)
+        generator = self._generator
+        if ending.kind in _OUT_OF_REACH and generator is not None:
+            # Also in the middle of a stop that has more time: nobody takes what waits.
+            generator.give_up_within(timeout_s)
+
+    def seconds_to_end(self) -> float | None:
+        """Return how long the attempt may still take to end; None while it is not to end."""
+        stop_by_s = self._attempt.stop_by_s
+        if stop_by_s is None:
+            return None
+        return stop_by_s + self._bounds.overrun_s - time.monotonic()
+
+    def give_up(self) -> Ending:
+        """Say what hangs in an attempt that was to end; it is left behind."""
+        stop = self._attempt.stop
+        asked = stop.message if stop is not None else "nobody asked it to end"
+        text = (
+            f"Receiver {self.stream_id} was to end ({asked}) and hangs at "
+            f"{blocked_at(self._thread, frames=5)}"
+        )
+        logger.error("%s", text)
+        self._driver.report_error(text, None)
+        return Ending(EndingKind.FAILED, text, stop.error if stop is not None else None)
 
     def report_error(self, message: str, error: BaseException | None = None) -> None:
         """Tell the driver of an error, and go on."""
         logger.warning("receiver %d: %s", self.stream_id, message, exc_info=error)
         self._driver.report_error(message, error)
 
-    def thread_died(self, thread_name: str, error: BaseException) -> None:
+    def thread_died(self, thread: threading.Thread | None, error: BaseException) -> None:
         """A thread of this process ended with an exception: report it, and restart the receiver.
 
-        Once a stop has begun, a thread that ends because it can no longer store is expected.
+        Without a thread of ours nothing can go on, so then the attempt ends. Once a stop has begun,
+        a thread of the author's that ends because it can no longer store is expected; and so is the
+        end of one from before the last restart.
         """
-        message = f"Thread {thread_name} of receiver {self.stream_id} died: {error}"
-        if not self.is_started():
-            logger.info("%s (after the receiver was stopped)", message, exc_info=error)
-            return
-        self.report_error(message, error)
-        if thread_name.startswith("penstock-"):
+        name = thread.name if thread is not None else "(unknown)"
+        message = f"Thread {name} of receiver {self.stream_id} died: {described(error)}"
+        is_older = thread in self._older_threads or isinstance(error, ReceiverStoppedError)
+        if is_ours(name):
+            self.report_error(message, error)
             self.end(Ending(EndingKind.FAILED, message, error))
-        else:
+        elif self.is_started() and not is_older:
             self.restart(message, error)
+        else:
+            logger.info("%s (after the receiver was stopped)", message, exc_info=error)
 
     # -- the supervisor's thread -----------------------------------------------------------------
 
@@ -299,19 +339,82 @@ class ReceiverSupervisor:
         generator.start()
         self._generator = generator
         self._gate.start(generator)
-        self._receiver._bind_store(generator.store, generator.store_from)
 
     def _start_receiver(self) -> None:
+        """Start the object, with a door of its own into the generator."""
+        door = self._running_generator().open_door()
+        door.late = lambda: self._used_late(door)
+        # A copy that is made by a `__reduce__` of the author's has what that one names only.
+        self._receiver.streamId = self.stream_id
+        self._receiver._attach(Start(self, door))
+        self._receiver._bind_store(door.store, door.store_from)
+        self._door = door
+        self._author = Author(
+            self._receiver,
+            on_start_failed=self._on_start_failed,
+            on_stop_failed=self._on_stop_failed,
+            report=self.report_error,
+        )
+        self._threads_before_start = frozenset(threading.enumerate())
         self._attempt.become_started()
         self._author.start()
+
+    def _stop_receiver(self) -> bool:
+        """Drain what is to be acknowledged, then stop the object.
+
+        Returns:
+            Whether its `onStart` has returned, so that it can be called again.
+        """
+        self._on_stop_by_s = time.monotonic() + self._bounds.user_call_s
+        door, author = self._door, self._author
+        if door is None or author is None:
+            raise IllegalStateError(f"receiver {self.stream_id} was not started")
+        stop = self._attempt.stop
+        if stop is None or stop.kind not in _OUT_OF_REACH:
+            self._drain_acknowledged(door)
+        self._attempt.become_stopped()
+        door.refuse_acknowledged()
+        self._on_stop_by_s = time.monotonic() + self._bounds.user_call_s
+        return author.stop(self.on_stop_left_s)
+
+    def _drain_acknowledged(self, door: StoreDoor) -> None:
+        """Make durable and acknowledge what was taken, while its source is still open.
+
+        Meanwhile no more is taken that is to be acknowledged, or there would be no end to it.
+        """
+        # At least half of the time is for the author's own way to stop.
+        by_s = time.monotonic() + max(0.0, self.on_stop_left_s() / 2)
+
+        def left_s() -> float:
+            return min(by_s - time.monotonic(), self.on_stop_left_s())
+
+        durable = threading.Event()
+        generator = self._running_generator()
+        if door.hold(left_s):
+            if not door.was_acknowledged:
+                return
+            self._help("drain", lambda: generator.flush(durable.set), self._on_flush_failed)
+            while left_s() > 0 and not generator.is_over():
+                if durable.wait(min(_STEP_S, max(0.0, left_s()))):
+                    return
+        if not durable.is_set():
+            self.report_error(
+                f"Not all that receiver {self.stream_id} took was acknowledged before it is "
+                "stopped: it is not durable yet. The source may give it again"
+            )
+
+    def _on_flush_failed(self, error: BaseException) -> None:
+        logger.info("receiver %d was not flushed", self.stream_id, exc_info=error)
 
     def _restart_receiver(self) -> bool:
         """Do the restart that was asked for. False: the attempt is to end."""
         request = self._attempt.restart
         if request is None:
             raise IllegalStateError(f"no restart of receiver {self.stream_id} was asked for")
-        self._attempt.become_stopped()
-        may_start_again = self._author.stop()
+        request = self._after_failures(request)
+        if request is None:
+            return False
+        may_start_again = self._stop_receiver()
         self._driver.deregister(
             f"Restarting receiver with delay {request.delay_ms} ms: {request.message}",
             request.error,
@@ -323,10 +426,42 @@ class ReceiverSupervisor:
                 "it cannot be restarted in this process, because its onStart still runs",
             ) from request.error
         self._wait_for(lambda: False, request.delay_ms / 1000)
-        if self._attempt.stop is not None or not self._flush() or not self._register():
+        if self._attempt.stop is not None:
+            return False
+        # What the old start still has to store is too late from here on.
+        if self._door is not None:
+            self._door.close()
+        self._older_threads = frozenset(threading.enumerate())
+        if not self._flush():
+            return False
+        if self._older_threads - self._threads_before_start:
+            # The object stays with the threads that the last start has left behind.
+            self._receiver = self._receiver._for_another_start()
+        if not self._register():
             return False
         self._start_receiver()
         return True
+
+    def _after_failures(self, request: RestartRequest) -> RestartRequest | None:
+        """Report the error that made a restart necessary; the same again takes longer, or ends it.
+
+        Returns:
+            The request with the delay that is due; None: there is no point in it.
+        """
+        error = request.error
+        if error is None:
+            return request
+        records = self._running_generator().statistics().records
+        self._failures.note(error, records)
+        is_new = records == 0 and self._receiver.lastPosition is None
+        if self._failures.is_enough(error, is_new=is_new):
+            times = f", {self._failures.count} times in a row" if self._failures.count > 1 else ""
+            self.end(Ending(EndingKind.PERMANENT, f"{request.message}{times}", error))
+            return None
+        if request.may_grow:
+            request = replace(request, delay_ms=self._failures.delay_ms(request.delay_ms))
+        self.report_error(f"{request.message}; restarting in {request.delay_ms} ms", error)
+        return request
 
     def _flush(self) -> bool:
         """Wait until all that was stored is durable, so that `lastPosition` is behind nothing.
@@ -343,7 +478,7 @@ class ReceiverSupervisor:
 
         self._help(
             "flush",
-            lambda: generator.store([], None, stored),
+            lambda: generator.flush(stored),
             lambda error: self._fail(f"Error restarting receiver {self.stream_id}", error),
         )
         return self._wait_for(durable.is_set)
@@ -351,8 +486,7 @@ class ReceiverSupervisor:
     def _close(self, ending: Ending) -> Ending:
         """End the attempt, in the order that loses nothing; returns how it ended after all."""
         if self.is_started():
-            self._attempt.become_stopped()
-            self._author.stop()
+            self._stop_receiver()
         self._gate.stop(self._bounds.abandon_s)
         drain_error = self._drain(ending)
         if drain_error is not None and ending.kind not in _OUT_OF_REACH:
@@ -362,19 +496,37 @@ class ReceiverSupervisor:
         self._driver.tell_ending(ending, self._bounds.ask_s)
         for helper in self._helpers:
             helper.join(self._bounds.abandon_s)
-        for close in (self._close_storage, self._driver.close):
-            try:
-                close()
-            except Exception as error:
-                logger.warning("receiver %d: closing failed", self.stream_id, exc_info=error)
+        closing = UserCall(
+            f"receiver-{self.stream_id}-close", self._close_storage, self._on_close_failed
+        )
+        closing.start()
+        if not closing.join(self._bounds.close_s):
+            self.report_error(
+                f"The block store of receiver {self.stream_id} did not close within "
+                f"{self._bounds.close_s:g} s and was left behind; it stands at "
+                f"{closing.blocked_at()}"
+            )
+        try:
+            self._driver.close()
+        except Exception as error:  # noqa: BLE001 - nothing is left that would need it
+            self._on_close_failed(error)
         return ending
+
+    def _on_close_failed(self, error: BaseException) -> None:
+        logger.warning("receiver %d: closing failed", self.stream_id, exc_info=error)
+
+    def _stop_left_s(self) -> float:
+        """Return how much of the stop's time is left; negative when it is over."""
+        stop_by_s = self._attempt.stop_by_s
+        return self._bounds.drain_s if stop_by_s is None else stop_by_s - time.monotonic()
 
     def _drain(self, ending: Ending) -> BaseException | None:
         """Seal, store and report the last blocks; return what kept them from it."""
         if self._generator is None:
             return None
-        bounds = self._bounds
-        bound_s = bounds.abandon_s if ending.kind in _OUT_OF_REACH else bounds.drain_s
+        bound_s = self._bounds.abandon_s
+        if ending.kind not in _OUT_OF_REACH:
+            bound_s = max(min(bound_s, self._bounds.drain_s), self._stop_left_s())
         try:
             drained = self._generator.stop(bound_s)
         except Exception as error:  # noqa: BLE001 - it becomes the attempt's ending
@@ -383,7 +535,7 @@ class ReceiverSupervisor:
             return None
         return BlockNotStoredError(
             self.stream_id,
-            f"within {bound_s:g} s after the stop they were not all stored and in the driver's log "
+            "within the time for the stop they were not all stored and in the driver's log "
             "(they were not acknowledged; errors reported before this say what was in the way)",
         )
 
@@ -424,7 +576,10 @@ class ReceiverSupervisor:
         """Let `error` end the attempt; a bad setting ends it for good."""
         permanent = isinstance(error, SettingError)
         kind = EndingKind.PERMANENT if permanent else EndingKind.FAILED
-        self.end(Ending(kind, f"{text}: {error}", error))
+        message = f"{text}: {described(error)}"
+        if not permanent:
+            self.report_error(message, error)
+        self.end(Ending(kind, message, error))
 
     # -- callbacks of other threads --------------------------------------------------------------
 
@@ -432,7 +587,34 @@ class ReceiverSupervisor:
         if not self.is_started():
             logger.info("onStart of receiver %d, after stop: %s", self.stream_id, error)
             return
-        self._fail(f"Error starting receiver {self.stream_id}", error)
+        text = f"Error starting receiver {self.stream_id}"
+        generator = self._running_generator()
+        is_new = generator.statistics().records == 0 and self._receiver.lastPosition is None
+        if Failures(_MAX_FAILURES, _MAX_DELAY_MS).is_enough(error, is_new=is_new):
+            self.end(Ending(EndingKind.PERMANENT, f"{text}: {described(error)}", error))
+        else:
+            self._fail(text, error)
+
+    def _used_late(self, door: StoreDoor) -> None:
+        """Somebody has the object of a start that is over.
+
+        A thread of that start may; it is of the past. One that was begun since shows that the
+        object of this start refers to the old one, by a callback that was made in `__init__` for
+        example: then nothing that it gives is stored. In another attempt there is one object only.
+        """
+        is_older = threading.current_thread() in self._older_threads
+        if is_older or door is self._door or not self.is_started():
+            return
+        if self._attempt.stop is not None:
+            return  # told already, or of no concern any more
+        text = (
+            f"Receiver {self.stream_id} calls its object of before the last restart in the thread "
+            f"{threading.current_thread().name}: a restart whose onStop leaves threads behind "
+            "starts a copy, and something in it still refers to the old one. Let onStop end all "
+            "threads, or make callbacks and what holds `self` in onStart"
+        )
+        self.report_error(text)
+        self.end(Ending(EndingKind.FAILED, text))
 
     def _on_stop_failed(self, error: BaseException) -> None:
         self.report_error(f"Error stopping receiver {self.stream_id}: {error}", error)
@@ -446,7 +628,7 @@ class ReceiverSupervisor:
     def _on_message(self, message: Message) -> None:
         """On the client's thread, which must not be blocked."""
         if isinstance(message, StopReceiver):
-            self.end(Ending(EndingKind.DRIVER, message.reason))
+            self.end(Ending(EndingKind.DRIVER, message.reason), message.timeout_s)
         elif isinstance(message, UpdateRateLimit):
             self._gate.update(message.records_per_second, message.bytes_per_second, message.version)
         elif isinstance(message, (CleanupOldBlocks, EnsureBlockServer)):

@@ -99,9 +99,11 @@ class _BucketsInProcess:
         level = self._levels.get(key)
         if level is None:
             level = self._levels[key] = _Level(0.0, now_s)
+        # Several threads read the clock before one after the other has the lock: an older time must
+        # not put the bucket's back, or the seconds since then would fill it twice.
         elapsed_s = max(0.0, now_s - level.refilled_s)
         level.tokens = min(capacity, level.tokens + rate * elapsed_s)
-        level.refilled_s = now_s
+        level.refilled_s = max(level.refilled_s, now_s)
         return level
 
     def take_tokens(

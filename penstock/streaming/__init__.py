@@ -15,7 +15,10 @@ What must hold
   does not need it is on the disk.
 * A failed output operation costs itself and nothing else: the others of its batch and the later
   batches run, the batch is cleared like any other, and `awaitTermination` raises.
-* A graceful stop loses nothing (I10) and ends within its timeout.
+* A graceful stop loses nothing (I10) within its timeout, and tells what it had to give up.
+* A stop ends whatever hangs (I12). After it no output operation begins and no listener is told.
+* No batch has a time later than now (I14), except where the clock was set back: then batches come
+  half as often until it has caught up.
 * No thread outlives `stop`, and none keeps the interpreter from exiting.
 
 Layout
@@ -33,6 +36,8 @@ Layout
 `errors`                     what goes wrong, with the way out
 `_engine`, `_receivers`,     what runs between start and stop, in the order in which it starts
 `received_blocks`, `waiter`
+`stop_report`, `_bounded`    what a stop gave up; a step of it that may hang
+`stream_errors`              what goes wrong in a running context, on its way to the waiter
 `_startup_checks`,           what is checked and decided before anything starts
 `_durability`, `_encryption`
 `_call_site`, `_interrupts`  names that people recognise; Ctrl-C and the order to end
@@ -81,14 +86,17 @@ from penstock.streaming.errors import (
     EncryptionKeyError,
     JobGenerationError,
     NotEnoughCoresError,
+    OutdatedCheckpointError,
     OutputOperationError,
     PermanentReceiverError,
+    SparkEndedError,
     StreamGraphError,
 )
 from penstock.streaming.listener import StreamingListener
 from penstock.streaming.rates import GroupRate, RateGroup, RateSource, StreamRate
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.scheduler.stats_report import StatsReportListener
+from penstock.streaming.stop_report import GivenUpBatch, StopReport
 
 __all__ = [
     "CheckpointError",
@@ -97,11 +105,13 @@ __all__ = [
     "CheckpointWriteError",
     "DStream",
     "EncryptionKeyError",
+    "GivenUpBatch",
     "GroupRate",
     "IllegalStateChangeError",
     "JobGenerationError",
     "MapWithStateDStream",
     "NotEnoughCoresError",
+    "OutdatedCheckpointError",
     "OutputOperationError",
     "PermanentReceiverError",
     "RateGroup",
@@ -109,10 +119,12 @@ __all__ = [
     "RatedDStream",
     "ReceiverDStream",
     "SchedulerStatistics",
+    "SparkEndedError",
     "State",
     "StateNotSetError",
     "StateSpec",
     "StatsReportListener",
+    "StopReport",
     "StorageLevel",
     "StreamGraphError",
     "StreamRate",

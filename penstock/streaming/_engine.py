@@ -1,15 +1,22 @@
-"""What runs while a context is active: tracker, scheduler, generator, listeners; start and stop."""
+"""What runs while a context is active: tracker, scheduler, generator, listeners; start and stop.
+
+A stop ends whatever hangs (I12): what waits for a disk, another host or the JVM is a bounded step,
+and a step that fails is told and keeps no other from its turn.
+"""
 
 from __future__ import annotations
 
 import logging
 import shutil
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.settings import Settings
+from penstock.streaming._bounded import run_bounded
 from penstock.streaming._durability import Durability
 from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
@@ -22,6 +29,8 @@ from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler, SchedulerStatistics
 from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
 from penstock.streaming.scheduler.listener_events import StreamingStarted
+from penstock.streaming.stop_report import GivenUpBatch, StopReport
+from penstock.streaming.stream_errors import StreamErrors
 from penstock.streaming.waiter import ContextWaiter
 from penstock.wal import EncryptionKey
 
@@ -39,6 +48,9 @@ _THREADS_END_S = 5.0
 _RECEIVERS_END_S = 10.0
 """How long receivers may take to end at a stop that is not graceful, as in Spark."""
 
+_RECEIVERS_CANCEL_S = 15.0
+"""How long the jobs of receivers that have not ended may take to be cancelled."""
+
 _log = logging.getLogger("penstock.streaming")
 
 
@@ -54,6 +66,7 @@ class StreamingEngine:
         clock: The clock of the batches.
         bus: The listeners.
         waiter: Told of errors.
+        on_spark_ended: Told once when Spark is gone; called from any thread.
         checkpointing: What there is to checkpoint and where; None without a checkpoint directory.
         rates: The rates of the receivers' streams.
         encryption: The key that logs are encrypted with; None: they are in clear.
@@ -70,6 +83,7 @@ class StreamingEngine:
         clock: Clock,
         bus: StreamingListenerBus,
         waiter: ContextWaiter,
+        on_spark_ended: Callable[[], None],
         rates: RateBook,
         checkpointing: Checkpointing | None = None,
         encryption: EncryptionKey | None = None,
@@ -80,6 +94,7 @@ class StreamingEngine:
         self._clock = clock
         self._bus = bus
         scope = SparkJobScope(spark_context)
+        self._errors = StreamErrors(waiter, scope.why_ended, on_spark_ended)
         self._receivers = ReceiverSide(
             spark_context,
             graph,
@@ -88,49 +103,60 @@ class StreamingEngine:
             run_id=run_id,
             clock=clock,
             bus=bus,
-            on_error=waiter.notify_error,
+            on_error=self._errors.tell,
             keep_batches=checkpointing is not None and checkpointing.recovered is not None,
+            upgraded=None if checkpointing is None else checkpointing.upgraded,
             rates=rates,
             encryption=encryption,
         )
-        self._writer = (
-            None
-            if checkpointing is None
-            else checkpointing.writer(waiter.notify_error, settings.ask_timeout_s, clock)
-        )
-        input_info = InputInfoTracker()
-        self._scheduler = JobScheduler(
-            scope,
-            batch_ms=graph.batch_ms,
-            concurrent_jobs=settings.concurrent_jobs,
-            clock=clock,
-            bus=bus,
-            on_error=waiter.notify_error,
-        )
-        self._generator = JobGenerator(
-            graph,
-            self._scheduler,
-            BatchRuntime(spark_context, self._receivers.blocks, input_info),
-            clock=clock,
-            enter_thread=scope.enter_thread,
-            on_error=waiter.notify_error,
-            unpersist=settings.unpersist,
-            allocation_patience_s=settings.ask_timeout_s,
-            checkpointer=(
+        try:
+            self._writer = (
                 None
-                if checkpointing is None or self._writer is None
-                else checkpointing.checkpointer(graph, self._writer, waiter.notify_error)
-            ),
-            recovered=None if checkpointing is None else checkpointing.recovered,
-        )
-        self._allocation = make_executor_allocation(
-            spark_context,
-            settings,
-            graph.batch_ms,
-            self._receivers.count,
-            self._receivers.executors,
-            clock,
-        )
+                if checkpointing is None
+                else checkpointing.writer(self._errors.tell, settings.ask_timeout_s, clock)
+            )
+            input_info = InputInfoTracker()
+            self._scheduler = JobScheduler(
+                scope,
+                batch_ms=graph.batch_ms,
+                concurrent_jobs=settings.concurrent_jobs,
+                clock=clock,
+                bus=bus,
+                on_error=self._errors.tell,
+            )
+            self._generator = JobGenerator(
+                graph,
+                self._scheduler,
+                BatchRuntime(spark_context, self._receivers.blocks, input_info, clock),
+                clock=clock,
+                enter_thread=scope.enter_thread,
+                on_error=self._errors.tell,
+                unpersist=settings.unpersist,
+                allocation_patience_s=settings.ask_timeout_s,
+                checkpointer=(
+                    None
+                    if checkpointing is None or self._writer is None
+                    else checkpointing.checkpointer(graph, self._writer, self._errors.tell)
+                ),
+                recovered=None if checkpointing is None else checkpointing.recovered,
+                after_ms=(
+                    checkpointing.upgraded.last_batch_ms
+                    if checkpointing is not None and checkpointing.upgraded is not None
+                    else -1
+                ),
+            )
+            self._allocation = make_executor_allocation(
+                spark_context,
+                settings,
+                graph.batch_ms,
+                self._receivers.count,
+                self._receivers.executors,
+                clock,
+            )
+        except BaseException:
+            self._receivers.stop(_THREADS_END_S)
+            self._remove_scratch()
+            raise
 
     def start(self) -> None:
         """Start everything; when something fails, stop what was started and raise."""
@@ -157,34 +183,59 @@ class StreamingEngine:
         """Tell whether the caller is an output operation."""
         return self._scheduler.is_job_thread()
 
+    def is_batch_thread(self) -> bool:
+        """Tell whether the caller is a function of the program that a batch waits for."""
+        return self._scheduler.is_job_thread() or self._generator.is_current_thread()
+
     def statistics(self) -> SchedulerStatistics:
         """Return how many batches wait, run and are done."""
         return replace(self._scheduler.statistics(), skipped_blocks=self._receivers.skipped_blocks)
 
-    def stop(self, graceful: bool) -> None:
+    def stop(self, graceful: bool) -> StopReport:
         """Stop everything. May be called again after it was interrupted.
 
         A graceful stop drains within `spark.streaming.gracefulStopTimeout` in total: the receivers
-        stop, their last blocks go to one more batch, and all batches are processed (I10).
+        stop, their last blocks go to the next batch, and all batches are processed (I10).
+
+        Returns:
+            What was given up.
         """
+        begin_s = time.monotonic()
+        self._errors.stopping()
         if self._allocation is not None:
-            self._allocation.stop(_THREADS_END_S)
-            self._bus.remove(self._allocation)
+            with _told("the allocation of executors"):
+                self._allocation.stop(_THREADS_END_S)
+                self._bus.remove(self._allocation)
         if graceful:
-            self._drain(time.monotonic() + self._settings.graceful_stop_timeout_ms / 1000)
-        self._generator.stop_timer(_THREADS_END_S)
+            with _told("draining"):
+                self._drain(begin_s + self._settings.graceful_stop_timeout_ms / 1000)
+        with _told("the batch timer"):
+            self._generator.stop_timer(_THREADS_END_S)
         if not graceful:
-            self._receivers.stop_receiving(False, _RECEIVERS_END_S)
+            self._stop_receiving(False, _RECEIVERS_END_S)
         if graceful:
-            self._generator.save_last(_THREADS_END_S)
-        self._generator.stop(_THREADS_END_S)
-        self._scheduler.stop(_FAST_STOP_S)
-        if self._writer is not None and not self._writer.stop(_THREADS_END_S):
-            _log.warning("A checkpoint is still being written; it ends with the process")
-        self._receivers.stop(_THREADS_END_S)
-        if graceful:
-            self._bus.wait_until_empty(_THREADS_END_S)
-        self._bus.stop(_THREADS_END_S)
+            with _told("the last checkpoint"):
+                # Its states are saved, too, which may take longer than a file.
+                left_s = begin_s + self._settings.graceful_stop_timeout_ms / 1000 - time.monotonic()
+                self._generator.save_last(max(_THREADS_END_S, left_s))
+        with _told("the job generator"):
+            self._generator.stop(_THREADS_END_S)
+        with _told("output operations"):
+            self._scheduler.stop(_FAST_STOP_S)
+        _bounded("the ledger", self._generator.note_complete, _THREADS_END_S)
+        with _told("the checkpoint writer"):
+            if self._writer is not None and not self._writer.stop(_THREADS_END_S):
+                _log.warning("A checkpoint is still being written; it ends with the process")
+        report = self._report(graceful, time.monotonic() - begin_s)
+        _bounded("the tracker", lambda: self._receivers.stop(_THREADS_END_S), _RECEIVERS_CANCEL_S)
+        with _told("listeners"):
+            if graceful:
+                self._bus.wait_until_empty(_THREADS_END_S)
+            self._bus.stop(_THREADS_END_S)
+        _bounded("the scratch folder", self._remove_scratch, _THREADS_END_S)
+        return report
+
+    def _remove_scratch(self) -> None:
         if self._durability.scratch is not None:
             shutil.rmtree(self._durability.scratch, ignore_errors=True)
 
@@ -192,16 +243,78 @@ class StreamingEngine:
         def left_s() -> float:
             return max(0.0, end_s - time.monotonic())
 
-        self._receivers.stop_receiving(True, left_s())
-        self._generator.stop_timer(left_s())
-        drained = self._generator.generate_last_batches(left_s())
-        drained = self._scheduler.wait_until_idle(left_s()) and drained
-        if not drained:
+        self._stop_receiving(True, left_s())
+        is_drained = self._generator.finish(left_s())
+        is_drained = self._scheduler.wait_until_idle(left_s()) and is_drained
+        if not is_drained:
             left = self._scheduler.statistics()
             _log.warning(
                 "Graceful stop took longer than spark.streaming.gracefulStopTimeout (%d ms): "
-                "%d batches wait and %d run; they are given up",
+                "%d batches wait, %d run and %d are not made; they are given up",
                 self._settings.graceful_stop_timeout_ms,
                 left.waiting_batches,
                 left.running_batches,
+                self._generator.not_made,
+            )
+        elif self._generator.unseen():
+            _log.warning(
+                "Output operations with a slide longer than the batch interval have not seen the "
+                "last batches: the time for that is still to come. %s",
+                "A restart on this folder shows them"
+                if self._durability.keeps_blocks
+                else "Without a checkpoint directory or spark.penstock.wal.dir nothing will",
+            )
+
+    def _stop_receiving(self, graceful: bool, timeout_s: float) -> None:
+        _bounded(
+            "receivers",
+            lambda: self._receivers.stop_receiving(graceful, timeout_s),
+            timeout_s + _RECEIVERS_CANCEL_S,
+        )
+
+    def _report(self, graceful: bool, duration_s: float) -> StopReport:
+        names = {
+            node.stream_id: f"{getattr(node, 'name', type(node).__name__)}-{node.stream_id}"
+            for node in self._graph.inputs
+        }
+        batches = tuple(
+            GivenUpBatch(
+                time_ms, {names[stream_id]: count for stream_id, count in records.items() if count}
+            )
+            for time_ms, records in self._scheduler.given_up().items()
+        )
+        waiting = {
+            names[stream_id]: count
+            for stream_id, count in self._receivers.unallocated_records().items()
+            if count
+        }
+        is_resumed = self._writer is not None or self._receivers.count > 0
+        report = StopReport(
+            graceful,
+            batches,
+            self._generator.not_made,
+            waiting,
+            self._durability.keeps_blocks and is_resumed,
+            duration_s,
+        )
+        if not report.is_complete:
+            level = logging.WARNING if graceful or batches else logging.INFO
+            _log.log(level, "%s", report)
+        return report
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Log an error of a step of a stop, so that the steps after it have their turn."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001  # whatever it is, what is left must be stopped, too
+        _log.exception("Stopping %s failed; the stop goes on", what)
+
+
+def _bounded(what: str, step: Callable[[], None], timeout_s: float) -> None:
+    with _told(what):
+        if not run_bounded(what.replace(" ", "-"), step, timeout_s):
+            _log.error(
+                "Stopping %s has not ended after %.1f s; the stop goes on without", what, timeout_s
             )

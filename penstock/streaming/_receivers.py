@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 
 from penstock.blockstore import check_in_memory, end_on_this_host
 from penstock.clock import Clock
+from penstock.errors import IllegalStateError
 from penstock.receiver import SharedRatePlace
 from penstock.settings import Settings
 from penstock.streaming._durability import Durability
+from penstock.streaming._stream_numbers import number_streams
+from penstock.streaming.checkpoint.folder import CheckpointHeader
 from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.errors import PermanentReceiverError
@@ -26,7 +29,7 @@ from penstock.streaming.scheduler.listener_events import (
     ReceiverStarted,
     ReceiverStopped,
 )
-from penstock.tracker.receiver_tracker import ReceiverTracker
+from penstock.tracker.receiver_tracker import ReceiverTracker, open_ledger
 from penstock.tracker.receiver_tracking_info import ReceiverInfo as TrackedReceiver
 from penstock.wal import EncryptionKey, UnwritableFolderError
 
@@ -56,12 +59,11 @@ class ReceiverSide:
         on_error: Callable[[BaseException], None],
         rates: RateBook,
         keep_batches: bool = False,
+        upgraded: CheckpointHeader | None = None,
         encryption: EncryptionKey | None = None,
     ) -> None:
         nodes = [node for node in graph.inputs if isinstance(node, ReceiverInputDStream)]
-        self._direct = {
-            node.stream_id: node for node in graph.inputs if isinstance(node, DirectInputDStream)
-        }
+        self._graph = graph
         self.blocks: ReceivedBlocks = NoReceivedBlocks()
         self._tracker: ReceiverTracker | None = None
         self._durability = durability
@@ -75,7 +77,26 @@ class ReceiverSide:
         self._controllers: list[RateController] = []
         self._is_local = (spark_context.master or "").startswith("local")
         self._shared_rate = SharedRatePlace.of(settings) if nodes else None
-        if nodes:
+        if not nodes:
+            return
+        ledger = open_ledger(
+            (),
+            durability.driver_log_folder,
+            settings,
+            sync=durability.sync,
+            owner=run_id,
+            clock=clock,
+            encryption=encryption,
+        )
+        try:
+            number_streams(
+                graph,
+                ledger,
+                rates,
+                removed=settings.removed_streams or (),
+                is_kept=durability.keeps_blocks,
+                before=upgraded,
+            )
             self._tracker = ReceiverTracker(
                 spark_context,
                 {node.stream_id: (node.receiver, node.name) for node in nodes},
@@ -93,8 +114,12 @@ class ReceiverSide:
                 on_gate=rates.on_gate,
                 shared_rate=self._shared_rate,
                 encryption=encryption,
+                ledger=ledger,
             )
-            self.blocks = self._tracker
+        except BaseException:
+            ledger.close()
+            raise
+        self.blocks = self._tracker
 
     def start(self) -> None:
         """Start the tracker, which starts the receivers.
@@ -123,9 +148,10 @@ class ReceiverSide:
     def _send_rates(
         self, stream_id: int, records_per_second: float | None, bytes_per_second: float | None
     ) -> int:
-        if stream_id in self._direct:
-            self._direct[stream_id].update_rate(records_per_second)
-            return 0
+        for node in self._graph.inputs:
+            if node.stream_id == stream_id and isinstance(node, DirectInputDStream):
+                node.update_rate(records_per_second)
+                return 0
         assert self._tracker is not None
         return self._tracker.send_rate_update(stream_id, records_per_second, bytes_per_second)
 
@@ -138,6 +164,19 @@ class ReceiverSide:
     def skipped_blocks(self) -> int:
         """How many blocks batches left out because no host has them."""
         return 0 if self._tracker is None else self._tracker.skipped_blocks
+
+    def unallocated_records(self) -> dict[int, int]:
+        """Return how many records of each stream no batch has, as far as the ledger knows."""
+        if self._tracker is None:
+            return {}
+        try:
+            ledger = self._tracker.ledger
+        except IllegalStateError:
+            return {}  # It has not started.
+        return {
+            stream_id: sum(block.num_records for block in ledger.unallocated_blocks(stream_id))
+            for stream_id in self._tracker.get_all_receiver_info()
+        }
 
     def executors(self) -> frozenset[str] | None:
         """Return the executors that hold receivers; None while one is being placed."""

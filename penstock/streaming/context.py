@@ -21,8 +21,14 @@ from penstock.streaming._encryption import choose_encryption
 from penstock.streaming._engine import StreamingEngine
 from penstock.streaming._interrupts import exit_on_termination, plain_interrupts
 from penstock.streaming._startup_checks import check_cores, check_speculation
-from penstock.streaming.checkpoint._recovery import make_checkpointing, recover_context
+from penstock.streaming.checkpoint._recovery import (
+    find_upgrade,
+    make_checkpointing,
+    recover_context,
+)
+from penstock.streaming.checkpoint._saved_states import seed_states
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress
+from penstock.streaming.checkpoint.folder import CheckpointHeader
 from penstock.streaming.dstream.derived_streams import TransformedDStream, UnionDStream
 from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.graph import DStreamGraph
@@ -35,6 +41,7 @@ from penstock.streaming.durations import to_milliseconds
 from penstock.streaming.listener import StreamingListener
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
+from penstock.streaming.stop_report import StopReport
 from penstock.streaming.waiter import ContextWaiter
 from penstock.wal import EncryptionKey
 
@@ -100,10 +107,13 @@ class StreamingContext(InputOperations, RateOperations):
         self._rates = self._make_rates()
         self._checkpoint_directory: str | None = None
         self._recovered: Progress | None = None
+        self._version = ""
+        self._upgraded: CheckpointHeader | None = None
         # Guards the state; held for all of a start or stop, so that they come one by one.
         self._changing = threading.RLock()
         self._state = StreamingContextState.INITIALIZED
         self._stopping = False
+        self._stop_report = StopReport()
         directory = sparkContext.getConf().get("spark.streaming.checkpoint.directory")
         if directory is not None:
             self.checkpoint(directory)
@@ -125,7 +135,10 @@ class StreamingContext(InputOperations, RateOperations):
 
     @classmethod
     def getOrCreate(
-        cls, checkpointPath: str, setupFunc: Callable[[], StreamingContext]
+        cls,
+        checkpointPath: str,
+        setupFunc: Callable[[], StreamingContext],
+        version: str | None = None,
     ) -> StreamingContext:
         """Return the context that a checkpoint describes, or else a new one.
 
@@ -134,12 +147,19 @@ class StreamingContext(InputOperations, RateOperations):
         stream can be added. `start` goes on where the run before ended: batches that were not
         complete are made again with the same data, so an output operation may see one twice.
 
+        A checkpoint holds the program's code. So that changed code is used, name its version: when
+        another version wrote the checkpoints, `setupFunc` is called, and the new streams go on with
+        the positions, waiting records and states of those of the same names (docs/upgrading.md).
+
         Args:
             checkpointPath: The checkpoint directory; a new context is given it, too.
             setupFunc: Makes a context with its streams.
+            version: The version of the program's code, any text that is not empty; None for
+                whatever version is in the checkpoints.
 
         Raises:
             TypeError: `setupFunc` is not callable.
+            UpgradeError: Another version has states and did not end by a graceful stop.
             CheckpointReadError: There are checkpoints, and none can be used.
             CheckpointVersionError: The newest was written by another version of Python, PySpark
                 or Penstock.
@@ -149,11 +169,14 @@ class StreamingContext(InputOperations, RateOperations):
         """
         if not callable(setupFunc):
             raise TypeError("setupFunc should be callable.")
-        recovered = recover_context(checkpointPath)
+        upgraded = find_upgrade(checkpointPath, version) if version else None
+        recovered = recover_context(checkpointPath) if upgraded is None else None
         if recovered is not None:
             return recovered
         context = setupFunc()
         context.checkpoint(checkpointPath)
+        context._version = version or ""
+        context._upgraded = upgraded
         return context
 
     @classmethod
@@ -181,6 +204,7 @@ class StreamingContext(InputOperations, RateOperations):
         """Go on with the graph of an earlier run."""
         self._graph = graph
         self._recovered = progress
+        self._version = progress.version
 
     def statistics(self) -> SchedulerStatistics:
         """Return how many batches wait, run and are done."""
@@ -190,22 +214,26 @@ class StreamingContext(InputOperations, RateOperations):
 
     # -- streams ---------------------------------------------------------------------------------
 
-    def receiverStream(self, receiver: Any) -> ReceiverDStream[Any]:
+    def receiverStream(self, receiver: Any, name: str | None = None) -> ReceiverDStream[Any]:
         """Return the records that a receiver stores.
 
         Args:
             receiver: A `penstock.receiver.Receiver`, a generator function or async generator
                 function that yields records, or a class with `run()`. A copy of it runs in an
                 executor.
+            name: The stream's name, see `ReceiverDStream.named`; by default the receiver's type
+                or function.
 
         Raises:
             NotAReceiverError: It is none of these.
+            ValueError: The name is empty.
         """
         from penstock.receiver import as_receiver
 
         adapted = as_receiver(receiver)
-        name = getattr(receiver, "__name__", type(receiver).__name__)
-        return self._received(ReceiverInputDStream(self._graph, adapted, name))
+        kind = getattr(receiver, "__name__", type(receiver).__name__)
+        stream = self._received(ReceiverInputDStream(self._graph, adapted, kind))
+        return stream if name is None else stream.named(name)
 
     def _received(self, node: ReceiverInputDStream) -> ReceiverDStream[Any]:
         return ReceiverDStream(self, node)
@@ -296,7 +324,10 @@ class StreamingContext(InputOperations, RateOperations):
             UnwritableFolderError: A log folder cannot be written.
             UnpicklableFunctionError: A checkpoint directory is set, and a function of a stream
                 cannot be written to checkpoints; names the variable.
+            UpgradeError: It cannot take up another version's states, or be checkpointed itself.
             CheckpointWriteError: The first checkpoint could not be written.
+            OutdatedCheckpointError: The checkpoint is not the newest that was written, and blocks
+                that it needs were released since.
             EncryptionKeyError: `spark.io.encryption.enabled` is set, something outlives the
                 program, and there is no key for it.
             EncryptionMismatchError, WrongKeyError: What an earlier run wrote is not encrypted with
@@ -334,13 +365,13 @@ class StreamingContext(InputOperations, RateOperations):
             StreamingContext._active = self
 
     def _make_engine(self) -> StreamingEngine:
-        self._graph.validate(self._checkpoint_directory is not None)
+        self._check_graph()
         conf = dict(self._sc.getConf().getAll())
-        settings = Settings.from_pairs(conf.items(), self._graph.batch_ms)
+        settings = Settings.from_pairs(conf.items())
         is_kept = self._checkpoint_directory is not None or settings.wal_dir is not None
         encryption = choose_encryption(settings, is_kept, os.environ)
         self._graph.encryption = encryption
-        checkpointing = self._make_checkpointing(encryption)
+        checkpointing = self._make_checkpointing(encryption, settings.removed_states or ())
         receivers = [node for node in self._graph.inputs if isinstance(node, ReceiverInputDStream)]
         check_cores(self._sc, len(receivers))
         check_speculation(self._sc.getConf().get, len(receivers))
@@ -373,16 +404,45 @@ class StreamingContext(InputOperations, RateOperations):
             clock=self._clock,
             bus=self._bus,
             waiter=self._waiter,
+            on_spark_ended=self._spark_ended,
             checkpointing=checkpointing,
             rates=self._rates,
             encryption=encryption,
         )
 
-    def _make_checkpointing(self, encryption: EncryptionKey | None) -> Checkpointing | None:
+    def _check_graph(self) -> None:
+        """Check that the streams can run; states need a folder, and the SparkContext's own will do.
+
+        With that one alone only RDDs are saved: it bounds their lineage, and no driver goes on.
+        """
+        folder = self._checkpoint_directory or self._sc.getCheckpointDir()
+        self._graph.validate(folder is not None)
+        if self._checkpoint_directory is None and folder is not None and self._graph.saves_rdds():
+            _log.warning(
+                "States are saved in %s, the checkpoint directory of the SparkContext, to bound "
+                "their lineage only: when the driver ends, they and what was received are lost. "
+                "Call StreamingContext.checkpoint(...) to go on after a restart",
+                folder,
+            )
+
+    def _make_checkpointing(
+        self, encryption: EncryptionKey | None, removed_states: tuple[str, ...]
+    ) -> Checkpointing | None:
         directory = self._checkpoint_directory
         if directory is None:
             return None
-        return make_checkpointing(self._sc, self._graph, directory, self._recovered, encryption)
+        return make_checkpointing(
+            self._sc,
+            self._graph,
+            directory,
+            self._recovered,
+            encryption,
+            version=self._version,
+            upgraded=self._upgraded,
+            seed=lambda before: seed_states(
+                self, self._graph, before, directory, self._version, removed_states, encryption
+            ),
+        )
 
     def awaitTermination(self, timeout: float | None = None) -> None:
         """Wait until the context has stopped, or `timeout` seconds have passed.
@@ -395,6 +455,7 @@ class StreamingContext(InputOperations, RateOperations):
                 goes on. The latest error is raised, and again by later calls.
             JobGenerationError: A batch could not be made.
             PermanentReceiverError: A receiver failed in a way that a restart cannot mend.
+            SparkEndedError: Spark is gone, and the context has stopped therefore.
         """
         self.awaitTerminationOrTimeout(timeout)
 
@@ -407,17 +468,27 @@ class StreamingContext(InputOperations, RateOperations):
         with plain_interrupts():
             return self._waiter.wait_for_stop_or_error(timeout)
 
-    def stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:
+    def stop(
+        self, stopSparkContext: bool = True, stopGraceFully: bool = False
+    ) -> StopReport | None:
         """Stop receivers and batches.
 
         May be called in every state and more than once; a later call can still stop the
         SparkContext. Called from an output operation, it does not wait for that one.
+
+        A graceful stop waits for the next batch time if there are records that no batch has.
+        Called from an output operation or a function of `transform`, it would wait for itself: it
+        returns at once, and another thread stops the context when the function has returned.
+        `awaitTermination` returns when that is done.
 
         Args:
             stopSparkContext: Whether the SparkContext is stopped, too.
             stopGraceFully: Whether everything that was received is processed first, within
                 `spark.streaming.gracefulStopTimeout` in total. Otherwise running output
                 operations get two seconds.
+
+        Returns:
+            What was given up; None when another thread does the stop.
 
         Raises:
             IllegalStateError: It was called by a listener, whose thread it would wait for.
@@ -427,19 +498,37 @@ class StreamingContext(InputOperations, RateOperations):
                 "Cannot stop StreamingContext within listener bus thread; call stop from another "
                 "thread, for example the one that waits in awaitTermination"
             )
+        engine = self._engine
+        if stopGraceFully and engine is not None and engine.is_batch_thread():
+            self._stop_elsewhere(stopSparkContext)
+            return None
         if not self._take_turn():
-            return
+            return None
         try:
             self._stop_streams(stopGraceFully)
         finally:
             self._changing.release()
         if stopSparkContext:
             self._sc.stop()
+        return self._stop_report
+
+    def _stop_elsewhere(self, stopSparkContext: bool) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
+        _log.warning(
+            "stop(stopGraceFully=True) was called by a function that a batch waits for: it returns "
+            "now, and the context is stopped when that function has returned"
+        )
+        # Not a daemon: a program that ends now still ends gracefully.
+        threading.Thread(
+            target=self.stop, args=(stopSparkContext, True), name="penstock-stop", daemon=False
+        ).start()
 
     def _take_turn(self) -> bool:
-        """Take the lock, except in an output operation that a stop may be waiting for."""
+        """Take the lock, except in a function that a stop may be waiting for."""
         engine = self._engine
-        if engine is None or not engine.is_job_thread():
+        if engine is None or not engine.is_batch_thread():
             return self._changing.acquire()
         while not self._changing.acquire(timeout=0.05):
             if self._stopping:
@@ -451,9 +540,13 @@ class StreamingContext(InputOperations, RateOperations):
             return
         self._stopping = True
         self._graph.close("stopping")
-        if self._engine is not None:
-            self._engine.stop(graceful)
-            _log.info("StreamingContext stopped")
+        try:
+            if self._engine is not None:
+                self._stop_report = self._engine.stop(graceful)
+                _log.info("StreamingContext stopped")
+        except Exception as error:
+            self._end(error)
+            raise
         self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
@@ -465,6 +558,12 @@ class StreamingContext(InputOperations, RateOperations):
         if error is not None:
             self._waiter.notify_error(error)
         self._waiter.notify_stop()
+
+    def _spark_ended(self) -> None:
+        # In a thread of its own: who tells of it is one of those that a stop waits for.
+        threading.Thread(
+            target=self.stop, args=(False, False), name="penstock-stop", daemon=True
+        ).start()
 
     def _stop_at_exit(self) -> None:
         engine = self._engine

@@ -8,8 +8,10 @@ __all__ = [
     "EncryptionKeyError",
     "JobGenerationError",
     "NotEnoughCoresError",
+    "OutdatedCheckpointError",
     "OutputOperationError",
     "PermanentReceiverError",
+    "SparkEndedError",
     "StreamGraphError",
 ]
 
@@ -63,6 +65,26 @@ class JobGenerationError(PenstockError):
         self.batch_time_ms = batch_time_ms
 
 
+class OutdatedCheckpointError(PenstockError):
+    """A checkpoint is older than what was released since: its batches cannot be made again.
+
+    Attributes:
+        batch_time_ms: The oldest batch that is needed, milliseconds since the epoch.
+    """
+
+    def __init__(self, batch_time_ms: int, reason: str) -> None:
+        super().__init__(
+            f"the program cannot go on from the checkpoint that was read: {reason}. It is not the "
+            "newest one that was written; put back those that are damaged or missing, or remove "
+            "all files checkpoint-* to start without the states"
+        )
+        self.batch_time_ms = batch_time_ms
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[OutdatedCheckpointError], tuple[int, str]]:
+        return type(self), (self.batch_time_ms, self.reason)
+
+
 class OutputOperationError(PenstockError):
     """An output operation of a batch failed. The cause is the error that it raised.
 
@@ -92,3 +114,20 @@ class PermanentReceiverError(PenstockError):
         super().__init__(f"the receiver of stream {stream_id} failed for good: {message}\n{error}")
         self.stream_id = stream_id
         self.error = error
+
+
+class SparkEndedError(PenstockError):
+    """Spark is gone, so that no batch can run any more; the context has stopped.
+
+    The cause is the first error that came of it.
+
+    Attributes:
+        reason: What is gone: the JVM, or only its SparkContext.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the streams have ended because Spark has: {reason}; start the program again, by "
+            "StreamingContext.getOrCreate to go on where it was"
+        )
+        self.reason = reason

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from penstock.blockstore import BlockAccess
@@ -16,7 +16,12 @@ class ReceivedBlocks(Protocol):
     """The part of `penstock.tracker.ReceiverTracker` that batches are made from."""
 
     def allocate_blocks_to_batch(self, time_ms: int, /) -> None:
-        """Give all unallocated blocks to a batch; logged when this returns (I3)."""
+        """Give all unallocated blocks to a batch; logged when this returns (I3).
+
+        Raises:
+            PenstockError, OSError: It could not be logged, and may be all the same: it is asked
+                again for this batch before any later one.
+        """
         ...
 
     def get_blocks_of_batch_and_stream(
@@ -31,6 +36,14 @@ class ReceivedBlocks(Protocol):
 
     def last_allocated_ms(self) -> int:
         """Return the last batch that took blocks, in this run or one before; -1 before any."""
+        ...
+
+    def incomplete_batches(self) -> tuple[int, ...]:
+        """Return the times of the batches that took blocks and are not known to be complete."""
+        ...
+
+    def complete_batches(self, times_ms: Iterable[int], /) -> None:
+        """Note that batches were processed; it is logged soon, at the latest at the stop."""
         ...
 
     def release_memory(self, time_ms: int, /) -> None:
@@ -63,6 +76,12 @@ class NoReceivedBlocks:
 
     def last_allocated_ms(self) -> int:
         return -1
+
+    def incomplete_batches(self) -> tuple[int, ...]:
+        return ()
+
+    def complete_batches(self, times_ms: Iterable[int], /) -> None:
+        """There are none."""
 
     def release_memory(self, time_ms: int, /) -> None:
         """There are none."""

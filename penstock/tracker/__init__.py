@@ -8,6 +8,8 @@ What must hold:
   known, also when it was released; adding it again changes nothing. A batch takes a block away.
 - *One receiver per stream*. Each launch is a new attempt with its own block numbers. When an
   attempt registers, older ones are fenced: nothing of them is taken any more.
+- *A stream is its name*. Its number is given once, in the driver log, and never to another name;
+  what the ledger has of a stream that the program lacks is refused, or given up by name.
 - *Order* (I5). Blocks of a stream stay in the order in which they were accepted. A position counts
   only with the block that carries it, and only if nothing before that block is missing.
 - *A second copy is known or it does not count*. A block is added with the places of all its
@@ -47,11 +49,14 @@ from __future__ import annotations
 
 from penstock.tracker.cluster import Cluster, SparkCluster, TaskEnd
 from penstock.tracker.errors import (
+    BatchCleanedError,
+    DamagedLedgerError,
     LedgerError,
     LedgerRecoveryError,
     LedgerWriteError,
     NoExecutorsError,
     ReceiverPickleError,
+    StreamsDoNotFitError,
     TrackerError,
 )
 from penstock.tracker.received_block_tracker import (
@@ -76,7 +81,9 @@ from penstock.tracker.task_location import ExecutorLocation, HostLocation, TaskL
 __all__ = [
     "AttemptRegistration",
     "AttemptRelease",
+    "BatchCleanedError",
     "Cluster",
+    "DamagedLedgerError",
     "ExecutorLocation",
     "HostLocation",
     "LedgerError",
@@ -93,6 +100,7 @@ __all__ = [
     "ReceiverTrackerEvents",
     "ReceiverTrackingInfo",
     "SparkCluster",
+    "StreamsDoNotFitError",
     "TaskEnd",
     "TaskLocation",
     "TrackerError",

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from penstock.clock import Clock
 from penstock.errors import PenstockError
-from penstock.tracker._events import EVENTS_KIND, SNAPSHOT_KIND, Event, LedgerRecord, encode
+from penstock.tracker._events import (
+    EVENTS_KIND,
+    FORMAT,
+    SNAPSHOT_KIND,
+    Event,
+    LedgerRecord,
+    encode,
+)
 from penstock.tracker._ledger_state import LedgerState
 from penstock.tracker._recovery import RecoveredLedger
 from penstock.tracker._snapshot import snapshot_parts
@@ -83,7 +90,7 @@ class DriverLog:
         if self._writer is None:
             return
         self._number += 1
-        payload = encode(LedgerRecord(self._number, self._after, events))
+        payload = encode(LedgerRecord(self._number, self._after, events, FORMAT))
         try:
             self._writer.append(EVENTS_KIND, payload)
         except (PenstockError, OSError) as error:

@@ -9,6 +9,10 @@ ledger did not have either.
 Everything is MessagePack of arrays without names. The blocks of one attempt that were added
 together share their host, paths and attempt; a block itself is eleven small values, about 40 bytes.
 What was added to a form later stands at its end and has a default, so that older logs can be read.
+Each record says in which version of the format it is written:
+
+1. Without a version; a batch is not said to be complete.
+2. `BatchCompletionEvent`; streams have names (`StreamNamesEvent`, `StreamRemovalEvent`).
 """
 
 from __future__ import annotations
@@ -21,19 +25,24 @@ from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, ReplicaPlace,
 
 __all__ = [
     "EVENTS_KIND",
+    "FORMAT",
     "SNAPSHOT_KIND",
     "AttemptEndEvent",
     "AttemptRegistrationEvent",
     "AttemptState",
     "BatchAllocationEvent",
     "BatchCleanupEvent",
+    "BatchCompletionEvent",
     "BatchReturnEvent",
     "BlockAdditionEvent",
     "BlockRow",
     "Event",
     "GapState",
     "LedgerRecord",
+    "NewerFormatError",
     "SnapshotPart",
+    "StreamNamesEvent",
+    "StreamRemovalEvent",
     "StreamState",
     "addition_events",
     "block_number",
@@ -43,6 +52,9 @@ __all__ = [
     "encode",
     "number_ranges",
 ]
+
+FORMAT = 2
+"""The version of the format that is written; it and the ones before are read."""
 
 EVENTS_KIND = 16
 """Record kind of `LedgerRecord` in the driver log."""
@@ -96,6 +108,12 @@ class BatchCleanupEvent(msgspec.Struct, frozen=True, array_like=True, tag=3):
     batches: tuple[int, ...]
 
 
+class BatchCompletionEvent(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """These batches were processed: a driver that starts anew does not give their blocks again."""
+
+    batches: tuple[int, ...]
+
+
 class BatchReturnEvent(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """These batches were never finished: their blocks wait for a batch again, before all others."""
 
@@ -111,6 +129,18 @@ class AttemptRegistrationEvent(msgspec.Struct, frozen=True, array_like=True, tag
     counter: int
 
 
+class StreamNamesEvent(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """Streams get names, each with its number."""
+
+    names: tuple[tuple[int, str], ...]
+
+
+class StreamRemovalEvent(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """The program gave these streams up: their positions are forgotten, their blocks released."""
+
+    streams: tuple[int, ...]
+
+
 class AttemptEndEvent(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """These attempts are over, their files are given up, and the ledger forgets them."""
 
@@ -121,9 +151,12 @@ Event = (
     BlockAdditionEvent
     | BatchAllocationEvent
     | BatchCleanupEvent
+    | BatchCompletionEvent
     | BatchReturnEvent
     | AttemptRegistrationEvent
     | AttemptEndEvent
+    | StreamNamesEvent
+    | StreamRemovalEvent
 )
 
 
@@ -133,6 +166,16 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     number: int
     after: int
     events: tuple[Event, ...]
+    version: int = 1
+
+
+class _RecordHead(msgspec.Struct, frozen=True, array_like=True):
+    """A `LedgerRecord` whose events need not be known."""
+
+    number: int
+    after: int
+    events: msgspec.Raw
+    version: int = 1
 
 
 class GapState(msgspec.Struct, frozen=True, array_like=True):
@@ -165,6 +208,7 @@ class StreamState(msgspec.Struct, frozen=True, array_like=True):
     newest: str
     position: bytes | None
     position_number: int
+    name: str = ""
 
 
 class SnapshotPart(msgspec.Struct, frozen=True, array_like=True):
@@ -182,10 +226,26 @@ class SnapshotPart(msgspec.Struct, frozen=True, array_like=True):
     attempts: tuple[AttemptState, ...]
     batches: tuple[tuple[int, tuple[int, ...]], ...]
     additions: tuple[tuple[int, BlockAdditionEvent], ...]
+    version: int = 1
+    complete: tuple[int, ...] = ()
+    """Those of `batches` that were processed."""
+    cleaned_before: int = -1
+    """Batches before this one were cleaned up."""
+
+
+class NewerFormatError(ValueError):
+    """A record was written by a later Penstock, in a format that this one does not know."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(
+            f"it was written by a newer Penstock, in version {version} of the ledger's format, and "
+            f"this one reads up to version {FORMAT}"
+        )
 
 
 _encoder = msgspec.msgpack.Encoder()
 _record_decoder = msgspec.msgpack.Decoder(LedgerRecord)
+_head_decoder = msgspec.msgpack.Decoder(_RecordHead)
 _snapshot_decoder = msgspec.msgpack.Decoder(SnapshotPart)
 
 
@@ -195,13 +255,32 @@ def encode(record: LedgerRecord | SnapshotPart) -> bytes:
 
 
 def decode_record(payload: memoryview) -> LedgerRecord:
-    """Return the record; raises `msgspec.DecodeError` for anything else."""
-    return _record_decoder.decode(payload)
+    """Return the record.
+
+    Raises:
+        NewerFormatError: It is of a later version.
+        msgspec.DecodeError: It is something else.
+    """
+    try:
+        record = _record_decoder.decode(payload)
+    except msgspec.DecodeError:
+        # An event that is not known yet is no damage.
+        _check_version(_head_decoder.decode(payload).version)
+        raise
+    _check_version(record.version)
+    return record
 
 
 def decode_snapshot(payload: memoryview) -> SnapshotPart:
-    """Return the snapshot's piece; raises `msgspec.DecodeError` for anything else."""
-    return _snapshot_decoder.decode(payload)
+    """Return the snapshot's piece; raises as `decode_record`."""
+    part = _snapshot_decoder.decode(payload)
+    _check_version(part.version)
+    return part
+
+
+def _check_version(version: int) -> None:
+    if version > FORMAT:
+        raise NewerFormatError(version)
 
 
 def block_number(stream_id: int, block_id: str) -> int:

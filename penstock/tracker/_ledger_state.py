@@ -18,7 +18,7 @@ from penstock.tracker._events import (
     block_number,
     number_ranges,
 )
-from penstock.tracker.errors import LedgerError
+from penstock.tracker.errors import BatchCleanedError, LedgerError
 from penstock.wire.messages import AddBlock, Failure, ReceivedBlockInfo, Refused
 
 __all__ = ["AttemptLedger", "AttemptRelease", "LedgerState", "NumberedBlock", "StreamLedger"]
@@ -46,6 +46,8 @@ class StreamLedger:
     newest: str = ""
     position: bytes | None = None
     position_number: int = -1
+    name: str = ""
+    """Empty for one of a ledger in which streams had no names."""
     unallocated: dict[int, ReceivedBlockInfo] = field(default_factory=dict)
 
 
@@ -119,7 +121,10 @@ class LedgerState:
         self.streams: dict[int, StreamLedger] = {}
         self.attempts: dict[str, AttemptLedger] = {}
         self.batches: dict[int, dict[int, tuple[ReceivedBlockInfo, ...]]] = {}
+        self.complete: set[int] = set()
+        """Those of `batches` that were processed."""
         self.last_batch = -1
+        self.cleaned_before = -1
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -268,13 +273,35 @@ class LedgerState:
         self.batches[event.batch] = taken
         self.last_batch = event.batch
 
+    def note_complete(self, batches: Iterable[int]) -> None:
+        """Note that batches were processed; those that are not there any more are passed over."""
+        self.complete.update(batch for batch in batches if batch in self.batches)
+
     def give_back(self, batches: Iterable[int]) -> None:
         """Let the blocks of batches wait again, before all others and in their order."""
         for batch in sorted(batches, reverse=True):
+            self.complete.discard(batch)
             for stream_id, blocks in self.batches.pop(batch, {}).items():
                 stream = self.streams[stream_id]
                 again = {block_number(stream_id, block.block_id): block for block in blocks}
                 stream.unallocated = {**again, **stream.unallocated}
+
+    def name_streams(self, names: Iterable[tuple[int, str]]) -> None:
+        """Give streams their names; those that are not there yet are new."""
+        for stream_id, name in names:
+            self.streams.setdefault(stream_id, StreamLedger()).name = name
+
+    def remove_streams(self, streams: Iterable[int]) -> None:
+        """Forget what streams have: position and blocks. Names and numbers stay theirs."""
+        released: list[ReceivedBlockInfo] = []
+        for stream_id in streams:
+            stream = self.streams[stream_id]
+            stream.position = None
+            released.extend(stream.unallocated.values())
+            stream.unallocated = {}
+            for batch in self.batches.values():
+                released.extend(batch.pop(stream_id, ()))
+        self._release(released)
 
     def blocks_on(self, host: str) -> dict[int | None, tuple[ReceivedBlockInfo, ...]]:
         """Return a host's blocks and copies by the batch that has them; None: no batch yet."""
@@ -290,16 +317,21 @@ class LedgerState:
         """Drop batches and return the blocks they held; `releases` turns them into deletions."""
         released: list[ReceivedBlockInfo] = []
         for batch in batches:
+            self.cleaned_before = max(self.cleaned_before, batch + 1)
+            self.complete.discard(batch)
             for blocks in self.batches.pop(batch, {}).values():
                 released.extend(blocks)
-        for block in released:
+        self._release(released)
+        return released
+
+    def _release(self, blocks: Iterable[ReceivedBlockInfo]) -> None:
+        for block in blocks:
             attempt = self.attempts[block.attempt]
             attempt.unreleased -= 1
             if block.segment is not None:
                 attempt.segments[(block.segment.folder, block.segment.segment)] -= 1
             for copy in replica_segments(block):
                 attempt.replicas[copy] -= 1
-        return released
 
     def releases(self, blocks: Iterable[ReceivedBlockInfo]) -> list[AttemptRelease]:
         """Return what may be deleted, and stop counting the segments among it.
@@ -369,5 +401,14 @@ class LedgerState:
             del self.attempts[name]
 
     def batch_blocks(self, batch: int) -> Mapping[int, tuple[ReceivedBlockInfo, ...]]:
-        """Return the batch's blocks by stream, in order; empty when the batch is not known."""
-        return self.batches.get(batch, {})
+        """Return the batch's blocks by stream, in order; empty when none was allocated.
+
+        Raises:
+            BatchCleanedError: It was cleaned up.
+        """
+        found = self.batches.get(batch)
+        if found is None:
+            if batch < self.cleaned_before:
+                raise BatchCleanedError(batch, self.cleaned_before)
+            return {}
+        return found

@@ -18,11 +18,15 @@ from penstock.tracker._events import (
     AttemptEndEvent,
     AttemptRegistrationEvent,
     BatchAllocationEvent,
+    BatchCompletionEvent,
     BatchReturnEvent,
     BlockAdditionEvent,
     Event,
     LedgerRecord,
+    NewerFormatError,
     SnapshotPart,
+    StreamNamesEvent,
+    StreamRemovalEvent,
     blocks_of,
     decode_record,
     decode_snapshot,
@@ -89,7 +93,7 @@ def _begins_with_snapshot(reader: LogReader, segment: int) -> bool:
     try:
         for record in reader.segment_records(segment):
             return record.kind == SNAPSHOT_KIND and decode_snapshot(record.payload).index == 0
-    except (CorruptRecordError, msgspec.DecodeError):
+    except (CorruptRecordError, NewerFormatError, msgspec.DecodeError):
         # The replay from an earlier segment reads this record again and tells of the damage.
         return False
     return False
@@ -195,6 +199,8 @@ class _Replay:
                 return decode_record(record.payload)
             if record.kind == SNAPSHOT_KIND:
                 return decode_snapshot(record.payload)
+        except NewerFormatError as error:
+            raise self._error(record, str(error)) from error
         except msgspec.DecodeError as error:
             raise self._error(record, f"it cannot be decoded ({error})") from error
         raise self._error(record, f"its kind is {record.kind}: this is not a driver log")
@@ -214,11 +220,17 @@ def apply_event(state: LedgerState, event: Event) -> None:
         state.add(event.attempt, blocks_of(event))
     elif isinstance(event, BatchAllocationEvent):
         state.allocate(event)
+    elif isinstance(event, BatchCompletionEvent):
+        state.note_complete(event.batches)
     elif isinstance(event, BatchReturnEvent):
         state.give_back(event.batches)
     elif isinstance(event, AttemptRegistrationEvent):
         state.register(event)
     elif isinstance(event, AttemptEndEvent):
         state.forget(event.attempts)
+    elif isinstance(event, StreamNamesEvent):
+        state.name_streams(event.names)
+    elif isinstance(event, StreamRemovalEvent):
+        state.remove_streams(event.streams)
     else:
         state.clean(event.batches)

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
+import msgspec
+
 from penstock.tracker._block_numbers import BlockNumbers
 from penstock.tracker._events import (
+    FORMAT,
     AttemptState,
     BlockAdditionEvent,
     SnapshotPart,
@@ -50,6 +53,7 @@ def snapshot_parts(state: LedgerState, number: int, after: int) -> Iterator[Snap
             stream.newest,
             stream.position,
             stream.position_number,
+            stream.name,
         )
         for stream_id, stream in state.streams.items()
     )
@@ -68,24 +72,25 @@ def snapshot_parts(state: LedgerState, number: int, after: int) -> Iterator[Snap
     )
     batches = tuple((batch, tuple(blocks)) for batch, blocks in state.batches.items())
     head = SnapshotPart(
-        number, after, 0, False, state.last_batch, streams, attempts, batches, additions=()
+        number,
+        after,
+        0,
+        False,
+        state.last_batch,
+        streams,
+        attempts,
+        batches,
+        additions=(),
+        version=FORMAT,
+        complete=tuple(sorted(state.complete)),
+        cleaned_before=state.cleaned_before,
     )
     for index, additions in enumerate(_chunks(state), start=1):
         yield head
         head = SnapshotPart(
-            number + index, after, index, False, state.last_batch, (), (), (), additions
+            number + index, after, index, False, state.last_batch, (), (), (), additions, FORMAT
         )
-    yield SnapshotPart(
-        head.number,
-        head.after,
-        head.index,
-        True,
-        head.last_batch,
-        head.streams,
-        head.attempts,
-        head.batches,
-        head.additions,
-    )
+    yield msgspec.structs.replace(head, last=True)
 
 
 def _chunks(state: LedgerState) -> Iterator[tuple[tuple[int, BlockAdditionEvent], ...]]:
@@ -149,9 +154,14 @@ class SnapshotReader:
 def _empty_ledger(part: SnapshotPart) -> LedgerState:
     state = LedgerState()
     state.last_batch = part.last_batch
+    state.cleaned_before = part.cleaned_before
     for stream in part.streams:
         state.streams[stream.stream_id] = StreamLedger(
-            stream.next_counter, stream.newest, stream.position, stream.position_number
+            stream.next_counter,
+            stream.newest,
+            stream.position,
+            stream.position_number,
+            stream.name,
         )
     for attempt in part.attempts:
         state.attempts[attempt.attempt] = AttemptLedger(
@@ -165,6 +175,7 @@ def _empty_ledger(part: SnapshotPart) -> LedgerState:
         )
     for batch, streams in part.batches:
         state.batches[batch] = dict.fromkeys(streams, ())
+    state.note_complete(part.complete)
     return state
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from penstock.errors import PenstockError
+from penstock.wal import CorruptRecordError
 
 __all__ = [
+    "BatchCleanedError",
+    "DamagedLedgerError",
     "LedgerError",
     "LedgerRecoveryError",
     "LedgerWriteError",
     "NoExecutorsError",
     "ReceiverPickleError",
+    "StreamsDoNotFitError",
     "TrackerError",
 ]
 
@@ -20,6 +24,26 @@ class TrackerError(PenstockError):
 
 class LedgerError(TrackerError):
     """The ledger of received blocks was asked for something that it must not do."""
+
+
+class BatchCleanedError(LedgerError):
+    """A batch was asked for its blocks after they were released.
+
+    Attributes:
+        time_ms: The batch.
+        cleaned_before_ms: Batches before this one were cleaned up.
+    """
+
+    def __init__(self, time_ms: int, cleaned_before_ms: int) -> None:
+        super().__init__(
+            f"the batch of {time_ms} ms was cleaned up, with all before {cleaned_before_ms} ms: "
+            "its blocks are gone"
+        )
+        self.time_ms = time_ms
+        self.cleaned_before_ms = cleaned_before_ms
+
+    def __reduce__(self) -> tuple[type[BatchCleanedError], tuple[int, int]]:
+        return type(self), (self.time_ms, self.cleaned_before_ms)
 
 
 class LedgerWriteError(LedgerError):
@@ -39,6 +63,29 @@ class LedgerWriteError(LedgerError):
 
     def __reduce__(self) -> tuple[type[LedgerWriteError], tuple[str, str]]:
         return type(self), (self.what, self.reason)
+
+
+class DamagedLedgerError(CorruptRecordError, LedgerError):
+    """A record of the driver log that had been acknowledged is damaged (I6).
+
+    Attributes:
+        folder: The driver log's folder.
+    """
+
+    def __init__(self, folder: str, damage: CorruptRecordError) -> None:
+        super().__init__(damage.segment, damage.offset, damage.reason, folder, damage.damages)
+        where = f"at offset {damage.offset} of segment {damage.segment}"
+        message = (
+            f"driver log {folder}: corrupt record {where}: {damage.reason}. `penstock wal check "
+            f"{folder}` lists what is damaged. Bring the folder back from a copy; or, to give up "
+            f"what the ledger knew, start with another folder"
+        )
+        self.args = (message,)
+        self._folder = folder
+        self._damage = damage
+
+    def __reduce__(self) -> tuple[type[DamagedLedgerError], tuple[str, CorruptRecordError]]:  # type: ignore[override]
+        return type(self), (self._folder, self._damage)
 
 
 class LedgerRecoveryError(LedgerError):
@@ -64,6 +111,38 @@ class LedgerRecoveryError(LedgerError):
 
     def __reduce__(self) -> tuple[type[LedgerRecoveryError], tuple[str, int, int, str]]:
         return type(self), (self.folder, self.segment, self.offset, self.reason)
+
+
+class StreamsDoNotFitError(LedgerError):
+    """The ledger has records or positions of streams that the program does not have.
+
+    Attributes:
+        folder: The driver log's folder.
+        left: Names of these streams; ``stream <number>`` for one without a name.
+        new: Names of the program's streams that the ledger does not know.
+    """
+
+    def __init__(self, folder: str, left: tuple[str, ...], new: tuple[str, ...]) -> None:
+        of_program = f"are new to it: {_names(new)}" if new else "are all known to it"
+        super().__init__(
+            f"the ledger in {folder} has records that wait, or positions, of streams that this "
+            f"program does not have: {_names(left)}. The program's own streams {of_program}. A "
+            f"stream goes on where it was under the name that it had: receiverStream(..., "
+            f"name={left[0]!r}). To give up what the ledger has of it, set "
+            f"spark.penstock.removedStreams={','.join(left)}; or start with another folder"
+        )
+        self.folder = folder
+        self.left = left
+        self.new = new
+
+    def __reduce__(
+        self,
+    ) -> tuple[type[StreamsDoNotFitError], tuple[str, tuple[str, ...], tuple[str, ...]]]:
+        return type(self), (self.folder, self.left, self.new)
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, names))
 
 
 class NoExecutorsError(TrackerError):

@@ -20,8 +20,11 @@ from penstock.tracker._events import (
     AttemptRegistrationEvent,
     BatchAllocationEvent,
     BatchCleanupEvent,
+    BatchCompletionEvent,
     BatchReturnEvent,
     Event,
+    StreamNamesEvent,
+    StreamRemovalEvent,
     addition_events,
 )
 from penstock.tracker._ledger_state import (
@@ -31,8 +34,14 @@ from penstock.tracker._ledger_state import (
     StreamLedger,
 )
 from penstock.tracker._recovery import recover_ledger
-from penstock.tracker.errors import LedgerError, LedgerWriteError
+from penstock.tracker.errors import (
+    DamagedLedgerError,
+    LedgerError,
+    LedgerWriteError,
+    StreamsDoNotFitError,
+)
 from penstock.wal import (
+    CorruptRecordError,
     EncryptionKey,
     FileSystem,
     LocalFileSystem,
@@ -122,6 +131,7 @@ class ReceivedBlockTracker:
             snapshots: When a snapshot is due.
         """
         self._stream_ids = frozenset(stream_ids)
+        self._folder = "memory"
         self._driver_log = DriverLog(log, snapshots, clock or SystemClock())
         self._commit_lock = threading.Lock()
         self._state_lock = threading.Lock()
@@ -132,6 +142,8 @@ class ReceivedBlockTracker:
         self._blocks_added = 0
         self._blocks_known = 0
         self._blocks_replicated = 0
+        # Batches whose completion is not in the log yet; guarded by _state_lock.
+        self._newly_complete: set[int] = set()
 
     @classmethod
     def recover(
@@ -164,7 +176,8 @@ class ReceivedBlockTracker:
         Raises:
             LogFolderInUseError: Another process writes this log.
             UnwritableFolderError: The folder cannot be made or written.
-            CorruptRecordError: A record that was acknowledged is damaged (I6).
+            DamagedLedgerError: A record that was acknowledged is damaged (I6); it names the folder
+                and what to do.
             LedgerRecoveryError: A record cannot be followed; names segment and offset.
             WrongKeyError, EncryptionMismatchError: The log has another key, or is encrypted and
                 should not be, or the reverse. Nothing of it was changed.
@@ -191,7 +204,11 @@ class ReceivedBlockTracker:
 
     def _recover(self, folder: str, reader: LogReader, clock: Clock) -> None:
         started_s = clock.monotonic_s()
-        found = recover_ledger(folder, reader)
+        try:
+            found = recover_ledger(folder, reader)
+        except CorruptRecordError as error:
+            raise DamagedLedgerError(folder, error) from error
+        self._folder = folder
         self._state = found.state
         for attempt in found.state.attempts.values():
             attempt.ended = True
@@ -211,6 +228,80 @@ class ReceivedBlockTracker:
         )
         with self._commit_lock:
             self._driver_log.write_snapshot(found.state)
+
+    # -- streams -------------------------------------------------------------------------------
+
+    def register_streams(
+        self, streams: Mapping[str, int], removed: Collection[str] = ()
+    ) -> dict[str, int]:
+        """Say which streams the program has; only of these are blocks taken from now on.
+
+        A stream that the ledger knows keeps its number. One of a ledger in which streams had no
+        names is known by its number. A number is never given to another name.
+
+        Args:
+            streams: The names, each with the number that a new stream would have.
+            removed: Names of streams whose positions and blocks are given up.
+
+        Returns:
+            The number of each name.
+
+        Raises:
+            StreamsDoNotFitError: There are blocks to process or a position of a stream that is
+                neither among these nor removed. Nothing was changed.
+            LedgerWriteError: The driver log did not take it; nothing was changed.
+        """
+        with self._commit_lock:
+            state = self._state
+            known = {stream.name: number for number, stream in state.streams.items()}
+            numbers = {name: known[name] for name in streams if name in known}
+            for name, wish in streams.items():
+                if name in numbers:
+                    continue
+                nameless = wish in state.streams and not state.streams[wish].name
+                taken = state.streams.keys() | set(numbers.values())
+                free = wish not in taken or (nameless and wish not in numbers.values())
+                numbers[name] = wish if free else max(taken) + 1
+            others = {
+                stream.name or f"stream {number}": number
+                for number, stream in state.streams.items()
+                if number not in numbers.values() and self._is_needed(number)
+            }
+            left = tuple(name for name in others if name not in removed)
+            if left:
+                new = tuple(name for name in streams if name not in known)
+                raise StreamsDoNotFitError(self._folder, left, new)
+            names = tuple((numbers[name], name) for name in streams if name not in known)
+            events: list[Event] = []
+            if names:
+                events.append(StreamNamesEvent(names))
+            if others:
+                events.append(StreamRemovalEvent(tuple(others.values())))
+                _log.warning(
+                    "The records that wait, and the positions, of %s are given up",
+                    ", ".join(others),
+                )
+
+            def apply() -> None:
+                state.name_streams(names)
+                state.remove_streams(others.values())
+
+            if events:
+                self._commit(f"the names of {len(streams)} streams", tuple(events), apply)
+            self._stream_ids = frozenset(numbers.values())
+            return numbers
+
+    def _is_needed(self, number: int) -> bool:
+        stream = self._state.streams[number]
+        return (
+            stream.position is not None
+            or bool(stream.unallocated)
+            or any(
+                number in blocks
+                for batch, blocks in self._state.batches.items()
+                if batch not in self._state.complete and batch not in self._newly_complete
+            )
+        )
 
     # -- receivers -----------------------------------------------------------------------------
 
@@ -384,8 +475,11 @@ class ReceivedBlockTracker:
 
         Returns:
             True when it is in the driver log. False, with a log line, when the batch is not
-            later than the last allocated one (it keeps what it has), or when the driver log did
-            not take it: then the blocks stay for the next batch and this one is empty.
+            later than the last allocated one: it keeps what it has.
+
+        Raises:
+            LedgerWriteError: The driver log did not take it; the blocks wait as before. It may be
+                on the disk all the same, so ask again for this batch before any later one.
         """
         with self._commit_lock:
             state = self._state
@@ -398,23 +492,41 @@ class ReceivedBlockTracker:
                 )
                 return False
             event = BatchAllocationEvent(time_ms, state.unallocated_ranges())
-            try:
-                self._commit(
-                    f"the allocation of batch {time_ms} ms",
-                    (event,),
-                    lambda: state.allocate(event),
-                )
-            except LedgerWriteError as error:
-                _log.error("%s; its blocks stay for the next batch", error)
-                return False
+            self._commit(
+                f"the allocation of batch {time_ms} ms", (event,), lambda: state.allocate(event)
+            )
             return True
 
+    def incomplete_batches(self) -> tuple[int, ...]:
+        """Return the times of the batches that are not known to be complete, in order."""
+        with self._state_lock:
+            state = self._state
+            return tuple(
+                batch
+                for batch in state.batches
+                if batch not in state.complete and batch not in self._newly_complete
+            )
+
+    def complete_batches(self, times_ms: Iterable[int]) -> None:
+        """Note that batches were processed, so that no later driver gives their blocks again.
+
+        Nothing waits for the disk: the next record of the driver log says it, at the latest that
+        of the next clean-up or of `close`. A driver that dies before processes them once more.
+        """
+        with self._state_lock:
+            state = self._state
+            self._newly_complete.update(
+                time_ms
+                for time_ms in times_ms
+                if time_ms in state.batches and time_ms not in state.complete
+            )
+
     def return_unfinished_batches(self) -> int:
-        """Let the blocks of all batches that were not cleaned up wait for a batch again.
+        """Let the blocks of all batches that are not complete wait for a batch again.
 
         For a driver that starts anew on the log of an earlier one and does not know its batches:
-        what they held is processed again, some of it perhaps for the second time, and nothing that
-        was acknowledged is lost.
+        what was running is processed again, perhaps for the second time, and nothing that was
+        acknowledged is lost. Complete batches are cleaned up.
 
         Returns:
             How many blocks wait again.
@@ -423,27 +535,43 @@ class ReceivedBlockTracker:
             LedgerWriteError, WalError: It could not be logged; nothing has changed.
         """
         with self._commit_lock:
-            batches = tuple(self._state.batches)
+            state = self._state
+            batches = self.incomplete_batches()
+            complete = tuple(batch for batch in state.batches if batch not in batches)
             count = sum(
-                len(blocks) for batch in self._state.batches.values() for blocks in batch.values()
+                len(blocks) for batch in batches for blocks in state.batches[batch].values()
             )
-            if batches:
+
+            def apply() -> None:
+                state.give_back(batches)
+                # What may be deleted of them, the next clean-up names.
+                state.clean(complete)
+
+            if state.batches:
                 self._commit(
                     f"the return of {len(batches)} unfinished batches",
-                    (BatchReturnEvent(batches),),
-                    lambda: self._state.give_back(batches),
+                    (BatchReturnEvent(batches), BatchCleanupEvent(complete)),
+                    apply,
                 )
             return count
 
     def get_blocks_of_batch(self, time_ms: int) -> Mapping[int, tuple[ReceivedBlockInfo, ...]]:
-        """Return the batch's blocks by stream, in order (I5); streams without blocks are absent."""
+        """Return the batch's blocks by stream, in order (I5); streams without blocks are absent.
+
+        Raises:
+            BatchCleanedError: The batch was cleaned up.
+        """
         with self._state_lock:
             return dict(self._state.batch_blocks(time_ms))
 
     def get_blocks_of_batch_and_stream(
         self, time_ms: int, stream_id: int
     ) -> tuple[ReceivedBlockInfo, ...]:
-        """Return the blocks of one stream in the batch, in order; empty when there are none."""
+        """Return the blocks of one stream in the batch, in order; empty when there are none.
+
+        Raises:
+            BatchCleanedError: The batch was cleaned up (I15).
+        """
         with self._state_lock:
             return self._state.batch_blocks(time_ms).get(stream_id, ())
 
@@ -458,11 +586,11 @@ class ReceivedBlockTracker:
             state = self._state
             batches = tuple(batch for batch in state.batches if batch < threshold_ms)
             blocks: list[ReceivedBlockInfo] = []
-            if batches:
+            if batches or self._newly_complete:
                 try:
                     self._commit(
                         f"the clean-up of {len(batches)} batches",
-                        (BatchCleanupEvent(batches),),
+                        (BatchCleanupEvent(batches),) if batches else (),
                         lambda: blocks.extend(state.clean(batches)),
                     )
                 except LedgerWriteError as error:
@@ -492,12 +620,26 @@ class ReceivedBlockTracker:
     def close(self) -> None:
         """Close the driver log. What the ledger knows can still be asked, but not changed."""
         with self._commit_lock:
+            if self._newly_complete:
+                try:
+                    self._commit("the completion of the last batches", (), lambda: None)
+                except LedgerWriteError as error:
+                    _log.warning("%s; the next driver processes them again", error)
             self._driver_log.close()
 
     def _commit(self, what: str, events: tuple[Event, ...], apply: Callable[[], None]) -> None:
-        """Write events, then apply them. Needs `_commit_lock`."""
+        """Write events, then apply them. Needs `_commit_lock`.
+
+        What became complete since the last record is written first, in the same one.
+        """
+        with self._state_lock:
+            complete = tuple(sorted(self._newly_complete))
+        if complete:
+            events = (BatchCompletionEvent(complete), *events)
         self._driver_log.append(what, events)
         with self._state_lock:
+            self._state.note_complete(complete)
+            self._newly_complete.difference_update(complete)
             apply()
         if self._driver_log.snapshot_is_due:
             self._driver_log.write_snapshot(self._state)

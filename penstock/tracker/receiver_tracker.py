@@ -7,7 +7,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from pyspark import cloudpickle
 from penstock.blockstore import BlockAccess
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
+from penstock.processes import ProcessIdentity
 from penstock.receiver import Receiver, ReceiverLaunch, SharedRatePlace
 from penstock.settings import Settings
 from penstock.tracker._block_servers import BlockServers
@@ -54,7 +55,7 @@ from penstock.wire.messages import (
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["ReceiverTracker", "ReceiverTrackerEvents", "TrackerState"]
+__all__ = ["ReceiverTracker", "ReceiverTrackerEvents", "TrackerState", "open_ledger"]
 
 _log = logging.getLogger("penstock.tracker")
 
@@ -101,6 +102,7 @@ class ReceiverTracker:
         on_gate: Callable[[ReportGate], None] | None = None,
         shared_rate: SharedRatePlace | None = None,
         encryption: EncryptionKey | None = None,
+        ledger: ReceivedBlockTracker | None = None,
     ) -> None:
         """Make a tracker; nothing happens before `start`.
 
@@ -127,6 +129,8 @@ class ReceiverTracker:
                 must not block.
             shared_rate: What the receivers share with those of other applications.
             encryption: The key that all logs are encrypted with; None: they are in clear.
+            ledger: The ledger, open, and with the streams registered; closed by `stop`. None: it
+                is opened in `driver_log_folder` by `start`.
         """
         if cluster is None:
             if spark_context is None:
@@ -181,7 +185,7 @@ class ReceiverTracker:
         self._state = TrackerState.INITIALIZED
         self._pickled: dict[int, bytes] = {}
         self._jobs: list[ReceiverJob] = []
-        self._ledger: ReceivedBlockTracker | None = None
+        self._ledger = ledger
         self._endpoint: TrackerEndpoint | None = None
         self._control: Control | None = None
         self._skip_after = cluster.most_tries() if settings.lost_blocks == "skip" else None
@@ -220,7 +224,16 @@ class ReceiverTracker:
                 stream_id: _pickle(stream_id, receiver)
                 for stream_id, receiver in self._receiver_objects.items()
             }
-            self._ledger = self._open_ledger()
+            if self._ledger is None:
+                self._ledger = open_ledger(
+                    self._receiver_objects,
+                    self._driver_log_folder,
+                    self._settings,
+                    sync=self._sync,
+                    owner=self._application_id,
+                    clock=self._clock,
+                    encryption=self._encryption,
+                )
             if not self._blocks_outlive_run:
                 self._lost_attempts = frozenset(self._ledger.attempts)
             if self._lost_attempts:
@@ -284,7 +297,9 @@ class ReceiverTracker:
         for job in jobs:
             job.stop()
         self._replica_hosts.stop()
-        self.stop_all_receivers()
+        patience_s = timeout_s if graceful else min(timeout_s, 10.0)
+        end_s = time.monotonic() + patience_s
+        self.stop_all_receivers(patience_s)
         scheduled = [
             stream_id
             for stream_id, info in self._receivers.infos().items()
@@ -294,7 +309,6 @@ class ReceiverTracker:
             # It has stored nothing yet, and may wait for a free slot for ever.
             if job.stream_id in scheduled and job.is_alive:
                 job.cancel()
-        end_s = time.monotonic() + (timeout_s if graceful else min(timeout_s, 10.0))
         self._await_jobs(jobs, end_s, "to store their last blocks and end")
         left = [job for job in jobs if job.is_alive]
         if left:
@@ -334,27 +348,6 @@ class ReceiverTracker:
                 ", ".join(job.tag for job in jobs),
                 _CANCEL_S,
             )
-
-    def _open_ledger(self) -> ReceivedBlockTracker:
-        streams = self._receiver_objects
-        if self._driver_log_folder is None:
-            return ReceivedBlockTracker(streams, clock=self._clock)
-        fs, folder = locate(self._driver_log_folder)
-        return ReceivedBlockTracker.recover(
-            streams,
-            folder,
-            fs=fs,
-            options=LogOptions(
-                segment_size=_DRIVER_SEGMENT_BYTES,
-                alignment=64,
-                sync=SyncPolicy(self._sync),
-                sync_interval_s=self._settings.wal_sync_interval_ms / 1000,
-            ),
-            clock=self._clock,
-            snapshots=SnapshotRule(age_s=self._settings.driver_wal_rolling_s),
-            owner=self._application_id.encode(),
-            encryption=self._encryption,
-        )
 
     def _listen(self, ledger: ReceivedBlockTracker) -> None:
         host, advertised = self._cluster.addresses(self._settings.tracker_bind_address)
@@ -438,15 +431,16 @@ class ReceiverTracker:
             ),
             executor_hosts=hosts,
             remove_at_lease_end=self._remove_files,
+            driver=ProcessIdentity.this_process(),
             shared_rate=self._shared_rate,
             encryption=self._encryption,
             has_copies=stream_id in self._with_copies,
         )
 
-    def stop_all_receivers(self) -> None:
-        """Tell all connected receivers to stop (Spark's ``StopAllReceivers``)."""
+    def stop_all_receivers(self, timeout_s: float | None = None) -> None:
+        """Tell all connected receivers to stop within a time (Spark's ``StopAllReceivers``)."""
         for peer in self._receivers.active_peers():
-            peer.send(StopReceiver())
+            peer.send(StopReceiver(timeout_s=timeout_s))
 
     def all_receiver_ids(self) -> tuple[int, ...]:
         """Return the streams whose receivers are not INACTIVE (Spark's ``AllReceiverIds``)."""
@@ -535,7 +529,11 @@ class ReceiverTracker:
         return self._control.skipped_blocks if self._control is not None else 0
 
     def allocate_blocks_to_batch(self, time_ms: int, /) -> None:
-        """Give all waiting blocks to the batch; see `ReceivedBlockTracker`."""
+        """Give all waiting blocks to the batch; see `ReceivedBlockTracker`.
+
+        Raises:
+            LedgerWriteError: The driver log did not take it.
+        """
         self.ledger.allocate_blocks_to_batch(time_ms)
 
     def get_blocks_of_batch(self, time_ms: int, /) -> Mapping[int, tuple[ReceivedBlockInfo, ...]]:
@@ -554,6 +552,14 @@ class ReceiverTracker:
     def has_unallocated_blocks(self) -> bool:
         """Whether any block waits for a batch."""
         return self.ledger.has_unallocated_blocks
+
+    def incomplete_batches(self) -> tuple[int, ...]:
+        """Times of the batches that are not known to be complete, in order."""
+        return () if self._ledger is None else self._ledger.incomplete_batches()
+
+    def complete_batches(self, times_ms: Iterable[int], /) -> None:
+        """Note that batches were processed; see `ReceivedBlockTracker`."""
+        self.ledger.complete_batches(times_ms)
 
     def last_allocated_ms(self) -> int:
         """Time of the last allocated batch, also of an earlier run; -1 before the first."""
@@ -617,6 +623,47 @@ class ReceiverTracker:
         if release.is_first:
             for host in release.replica_hosts:
                 self._block_servers.release_copies(host, (release.attempt,), ())
+
+
+def open_ledger(
+    stream_ids: Iterable[int],
+    folder: str | None,
+    settings: Settings,
+    *,
+    sync: str,
+    owner: str,
+    clock: Clock,
+    encryption: EncryptionKey | None = None,
+) -> ReceivedBlockTracker:
+    """Open an application's ledger; see `ReceivedBlockTracker.recover`.
+
+    Args:
+        stream_ids: The streams whose blocks are taken, until streams are registered.
+        folder: The driver log's folder, also on HDFS; None: the ledger is in memory only.
+        settings: The application's settings.
+        sync: The sync policy.
+        owner: The application's id.
+        clock: Time.
+        encryption: The key; None: the log is in clear.
+    """
+    if folder is None:
+        return ReceivedBlockTracker(stream_ids, clock=clock)
+    fs, path = locate(folder)
+    return ReceivedBlockTracker.recover(
+        stream_ids,
+        path,
+        fs=fs,
+        options=LogOptions(
+            segment_size=_DRIVER_SEGMENT_BYTES,
+            alignment=64,
+            sync=SyncPolicy(sync),
+            sync_interval_s=settings.wal_sync_interval_ms / 1000,
+        ),
+        clock=clock,
+        snapshots=SnapshotRule(age_s=settings.driver_wal_rolling_s),
+        owner=owner.encode(),
+        encryption=encryption,
+    )
 
 
 def _pickle(stream_id: int, receiver: Receiver) -> bytes:

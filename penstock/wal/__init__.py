@@ -102,7 +102,14 @@ from penstock.wal._errors import (
 )
 from penstock.wal._filesystem import AppendFile, FileSystem, FolderLock, ReadFile
 from penstock.wal._hdfs import HdfsFileSystem
-from penstock.wal._layout import RECORD_HEADER_SIZE, Record, RecordPlace, parse_record, stamp_record
+from penstock.wal._layout import (
+    RECORD_HEADER_SIZE,
+    Record,
+    RecordPlace,
+    parse_record,
+    record_length,
+    stamp_record,
+)
 from penstock.wal._local_filesystem import LocalFileSystem
 from penstock.wal._names import segment_path
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
@@ -154,6 +161,7 @@ __all__ = [
     "normal_address",
     "parse_record",
     "read_record",
+    "record_length",
     "remove_log",
     "repair",
     "segment_path",

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from penstock.wal._errors import CorruptRecordError
 from penstock.wal._filesystem import FileSystem
 from penstock.wal._folder_lock import lock_folder
 from penstock.wal._local_filesystem import LocalFileSystem
 from penstock.wal._names import DAMAGED_SUFFIX, LOCK_NAME, list_names, segment_path
-from penstock.wal._reader import LogReader
+from penstock.wal._reader import LogReader, SegmentInfo
 
-__all__ = ["LogReport", "SegmentReport", "check", "remove_log", "repair"]
+__all__ = ["Gap", "LogReport", "SegmentReport", "check", "remove_log", "repair"]
 
 _LOCAL = LocalFileSystem()
 
@@ -51,12 +52,32 @@ class SegmentReport:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """Records that are missing between two segments of the same writer.
+
+    The segments that held them were lost, or removed before an older one was.
+
+    Attributes:
+        after: The number of the segment before them.
+        before: That of the segment behind them.
+        first_sequence: Sequence of the first that is missing.
+        last_sequence: Sequence of the last.
+    """
+
+    after: int
+    before: int
+    first_sequence: int
+    last_sequence: int
+
+
+@dataclass(frozen=True)
 class LogReport:
     """What `check` found, or what `repair` found and did.
 
     Attributes:
         folder: The log's folder.
         segments: One report per segment, in order.
+        gaps: What is missing between them.
         unfinished: Names of files that are no segments yet, or no longer: left by a crash, or a
             living writer's spare.
         actions: What `repair` did, in words.
@@ -65,6 +86,7 @@ class LogReport:
     folder: str
     segments: tuple[SegmentReport, ...]
     unfinished: tuple[str, ...]
+    gaps: tuple[Gap, ...] = ()
     actions: tuple[str, ...] = ()
 
     @property
@@ -116,7 +138,23 @@ def check(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
                 key_id=info.key_id,
             )
         )
-    return LogReport(folder, tuple(reports), tuple(list_names(fs, folder)[1]))
+    unfinished = tuple(list_names(fs, folder)[1])
+    return LogReport(folder, tuple(reports), unfinished, tuple(_gaps(reader, fs)))
+
+
+def _gaps(reader: LogReader, fs: FileSystem) -> Iterator[Gap]:
+    aside = {name for name in fs.list_folder(reader.folder) if name.endswith(DAMAGED_SUFFIX)}
+    last: dict[bytes, SegmentInfo] = {}
+    for info in reader.segments:
+        before = last.get(info.log_id)
+        end = None if before is None else reader.segment_end(before.number)
+        if info.damage is None:
+            last[info.log_id] = info
+        if before is None or end is None or before.number == info.previous:
+            continue
+        name = os.path.basename(segment_path(reader.folder, info.previous)) + DAMAGED_SUFFIX
+        if name not in aside and end.next_sequence < (info.first_sequence or 0):
+            yield Gap(before.number, info.number, end.next_sequence, (info.first_sequence or 0) - 1)
 
 
 def repair(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
@@ -152,7 +190,7 @@ def repair(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
         fs.sync_folder(folder)
     finally:
         lock.release()
-    return LogReport(folder, report.segments, report.unfinished, tuple(actions))
+    return replace(report, actions=tuple(actions))
 
 
 def _cut_tails(report: LogReport, fs: FileSystem) -> list[str]:

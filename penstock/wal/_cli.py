@@ -18,14 +18,14 @@ __all__ = ["main"]
 _DESCRIPTION = """\
 Look into the segment log in a folder, and repair it.
 
-  check   read every byte, say what is there and what is damaged; changes nothing
+  check   read every byte, say what is there, damaged or missing; changes nothing
   dump    print one line per record
   repair  cut torn tails off, put damaged segments aside (renamed, not deleted)
 
 A torn tail is what a crash leaves of a record that was never acknowledged: no damage.
 """
 _EPILOG = """\
-exit codes: 0 all is well (torn tails included), 1 damage was found,
+exit codes: 0 all is well (torn tails included), 1 damage was found, or segments are missing,
             2 wrong usage, no such folder, or the log is in use (repair)
 """
 _PREVIEW_BYTES = 48
@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
 def _check(fs: FileSystem, folder: str, options: argparse.Namespace) -> int:
     report = check(folder, fs=fs)
     _print_report(report)
-    return 1 if report.damages else 0
+    return 1 if report.damages or report.gaps else 0
 
 
 def _repair(fs: FileSystem, folder: str, options: argparse.Namespace) -> int:
@@ -92,11 +92,18 @@ def _repair(fs: FileSystem, folder: str, options: argparse.Namespace) -> int:
         print(f"repaired: {action}")
     if not report.actions:
         print("nothing to repair")
-    return 1 if report.damages else 0
+    return 1 if report.damages or report.gaps else 0
 
 
 def _print_report(report: LogReport) -> None:
+    gaps = {gap.before: gap for gap in report.gaps}
     for segment in report.segments:
+        if gap := gaps.get(segment.number):
+            print(
+                f"MISSING between segments {gap.after} and {gap.before}: sequences "
+                f"{gap.first_sequence} to {gap.last_sequence}; what held them was lost, or removed "
+                f"before segment {gap.after} was"
+            )
         state = "closed" if segment.closed else "open"
         if segment.damages:
             state = "DAMAGED"
@@ -118,7 +125,7 @@ def _print_report(report: LogReport) -> None:
         print(f"{name}: unfinished, never a segment")
     print(
         f"{report.folder}: {len(report.segments)} segments, {report.records} records, "
-        f"{len(report.damages)} damaged places"
+        f"{len(report.damages)} damaged places" + (f", {len(gaps)} gaps" if gaps else "")
     )
 
 

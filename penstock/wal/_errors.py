@@ -34,6 +34,7 @@ class CorruptRecordError(WalError):
         segment: Number of the segment, None when the bytes came from elsewhere (a mapped slot).
         offset: Byte offset of the record in its segment.
         reason: What is wrong with it.
+        folder: The log's folder, None when the bytes came from elsewhere.
         damages: All damaged places that the same pass over the log found, this one first.
     """
 
@@ -42,20 +43,32 @@ class CorruptRecordError(WalError):
         segment: int | None,
         offset: int,
         reason: str,
+        folder: str | None = None,
         damages: tuple[CorruptRecordError, ...] = (),
     ) -> None:
         where = "in memory" if segment is None else f"in segment {segment}"
-        message = f"corrupt record {where} at offset {offset}: {reason}"
+        message = f"corrupt record {where} at offset {offset}"
+        if folder is not None:
+            message += f" of {folder}"
+        message += f": {reason}"
         if len(damages) > 1:
             message += f" (and {len(damages) - 1} more damaged places)"
+        if folder is not None:
+            message += (
+                f"; `penstock wal check {folder}` says what is there and what is damaged, "
+                f"`penstock wal repair {folder}` puts damaged segments aside"
+            )
         super().__init__(message)
+        self.folder = folder
         self.segment = segment
         self.offset = offset
         self.reason = reason
         self.damages = damages or (self,)
 
-    def __reduce__(self) -> tuple[type[CorruptRecordError], tuple[int | None, int, str]]:
-        return type(self), (self.segment, self.offset, self.reason)
+    def __reduce__(
+        self,
+    ) -> tuple[type[CorruptRecordError], tuple[int | None, int, str, str | None]]:
+        return type(self), (self.segment, self.offset, self.reason, self.folder)
 
 
 class SegmentNotFoundError(WalError):

@@ -26,6 +26,11 @@ class AppendFile(Protocol):
         """
         ...
 
+    @property
+    def forces_writes(self) -> bool:
+        """Whether each write is forced, asked for or not."""
+        ...
+
     def preallocate(self, size: int) -> None:
         """Make the file `size` bytes long with zeros at its end, and reserve the space."""
         ...
@@ -81,7 +86,7 @@ class FolderLock(Protocol):
     """A lock that ends with the process that holds it."""
 
     def check(self) -> None:
-        """Make sure that it is still this holder's; asked before each new segment.
+        """Make sure that it is still this holder's; asked before and behind each new name.
 
         Raises:
             OSError: Somebody has taken it over, which a lock of the kernel does not allow.
@@ -117,6 +122,10 @@ class FileSystem(Protocol):
         """
         ...
 
+    def address(self, path: str) -> str:
+        """Return a path as people and commands name it: on HDFS with its address."""
+        ...
+
     def settle(self, paths: Sequence[str]) -> None:
         """Return when nobody else can write to these files any more, and all of them can be read.
 
@@ -130,7 +139,19 @@ class FileSystem(Protocol):
         ...
 
     def sync_file(self, path: str) -> None:
-        """Return when all that was written to a closed file is on the disk."""
+        """Return when all that was written to a closed file is on the disk.
+
+        Raises:
+            OSError: As for `AppendFile.sync`: only `write_again` can make up for it.
+        """
+        ...
+
+    def write_again(self, path: str, begin: int, end: int) -> None:
+        """Write what a closed file shows from `begin` to `end` over itself, and force it.
+
+        After a sync that failed: the system counts what it dropped as forced, and forces it only
+        when it is written once more.
+        """
         ...
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> None:

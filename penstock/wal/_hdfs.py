@@ -164,6 +164,9 @@ class HdfsFileSystem:
             raise OSError(errno.EBUSY, "it is being written, or its writer died", path)
         return HdfsReadFile(self, path, reader)
 
+    def address(self, path: str) -> str:
+        return f"{self.authority or 'hdfs://'}{path}"
+
     def settle(self, paths: Sequence[str]) -> None:
         open_paths = list(paths)
         end_s = time.monotonic() + self.patience_s
@@ -216,11 +219,16 @@ class HdfsFileSystem:
             _logger.debug("the recovery of the lease of %s was not begun: %s", path, error)
 
     def truncate(self, path: str, size: int) -> None:
+        # Of a file that was not closed the NameNode does not know the length yet.
+        is_closed = self._is_recovered(path)
         found = self.call(path, lambda: self._client.get_file_info(path))
-        if found.length > size:
+        if not is_closed or found.length > size:
             raise OSError(errno.EOPNOTSUPP, "a file on HDFS is not cut", path)
 
     def sync_file(self, path: str) -> None:
+        """Do nothing: a file on HDFS was forced when it was written."""
+
+    def write_again(self, path: str, begin: int, end: int) -> None:
         """Do nothing: a file on HDFS was forced when it was written."""
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> None:

@@ -172,6 +172,10 @@ class HdfsAppendFile:
     def direct(self) -> bool:
         return False
 
+    @property
+    def forces_writes(self) -> bool:
+        return True
+
     def preallocate(self, size: int) -> None:
         """Do nothing: HDFS reserves a block when its first byte is written."""
 

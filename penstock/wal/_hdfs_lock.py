@@ -7,10 +7,10 @@ owner, put there by an atomic rename, and the newest owner wins:
 * An owner whose process is gone, or that is on another host, is replaced. That is what a cluster
   manager needs that starts a driver again elsewhere.
 * Whoever was replaced cannot write on. Before the newcomer reads the log it has the leases of all
-  its segments recovered, which breaks the open segment of a writer that is not dead after all;
-  and before a new segment is begun it is checked that the lock is still its writer's. Between that
-  check and the creation of the segment the two can meet only at the same number: one of them finds
-  the name taken, and looks again.
+  its segments recovered, which breaks the open segment of a writer that is not dead after all; and
+  of a new segment it is checked that the lock is still its writer's before it is begun, and again
+  when it has its name, before the first append. So the newcomer, who looks at the names after it
+  has the lock, sees every segment that an append can go to, whatever its number.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import errno
 import logging
 import os
 import secrets
-import socket
 from typing import TYPE_CHECKING
 
 import msgspec
+
+from penstock.processes import ProcessIdentity
 
 if TYPE_CHECKING:
     from penstock.wal._hdfs import HdfsFileSystem
@@ -46,13 +47,13 @@ class _Owner(msgspec.Struct, frozen=True):
 
     @classmethod
     def this_process(cls, name: str) -> _Owner:
-        pid = os.getpid()
-        return cls(name, secrets.token_hex(16), _host_id(), pid, _started(pid))
+        this = ProcessIdentity.this_process()
+        return cls(name, secrets.token_hex(16), this.host, this.pid, this.started)
 
     @property
     def is_alive_here(self) -> bool:
         """Whether it is a living process that this one can see, and still has the folder."""
-        if self.host != _host_id() or _started(self.pid) != self.started:
+        if not ProcessIdentity(self.host, self.pid, self.started).is_alive_here:
             return False
         # This process may have let go of a lock whose file it could not remove.
         return self.pid != os.getpid() or self.token in _held
@@ -118,24 +119,3 @@ class HdfsFolderLock:
                 self._fs.remove(self._path)
         except OSError as error:
             _logger.debug("%s is left: %s", self._path, error)
-
-
-def _host_id() -> str:
-    """Name this host as of this boot, and the process numbers that can be seen here."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip()
-        return f"{socket.gethostname()} {boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return socket.gethostname()
-
-
-def _started(pid: int) -> str:
-    """Return when a process was started, in a form to compare; empty when there is none."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            # Behind the name, which may hold blanks and brackets: field 22 of proc(5).
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]

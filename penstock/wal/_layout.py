@@ -55,6 +55,7 @@ __all__ = [
     "parse_record",
     "parse_segment_header",
     "parse_trailer",
+    "record_length",
     "round_up",
     "segment_owner",
 ]
@@ -268,6 +269,18 @@ def parse_record(
     if is_encrypted is (cipher is None):
         raise EncryptionMismatchError("a record", is_encrypted)
     return payload if cipher is None else cipher.open(buffer[:RECORD_HEADER_SIZE], payload)
+
+
+def record_length(header: memoryview, *, expected_sequence: int) -> int:
+    """Return the bytes of the record whose header lies at the beginning of `header`.
+
+    Raises:
+        CorruptRecordError: It is none, or that of another record.
+    """
+    reason, length = check_header(header, expected_sequence)
+    if reason is not None:
+        raise CorruptRecordError(None, 0, reason)
+    return RECORD_HEADER_SIZE + length
 
 
 def check_header(

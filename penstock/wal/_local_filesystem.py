@@ -18,6 +18,7 @@ __all__ = ["LocalFileSystem"]
 
 _logger = logging.getLogger("penstock.wal")
 
+_COPY_BYTES = 4 << 20
 _MAX_BUFFERS = 512  # per pwritev; Linux accepts 1024 (IOV_MAX)
 _NOT_SUPPORTED = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
 
@@ -58,6 +59,9 @@ class LocalFileSystem:
     def open(self, path: str) -> LocalReadFile:
         return LocalReadFile(path)
 
+    def address(self, path: str) -> str:
+        return path
+
     def settle(self, paths: Sequence[str]) -> None:
         """Do nothing: the lock of a dead writer ended with it, and files can always be read."""
 
@@ -75,6 +79,20 @@ class LocalFileSystem:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def write_again(self, path: str, begin: int, end: int) -> None:
+        file = LocalAppendFile(path, direct=False, new=False)
+        try:
+            shown = LocalReadFile(path)
+            try:
+                for offset in range(begin, end, _COPY_BYTES):
+                    data = shown.read(offset, min(_COPY_BYTES, end - offset))
+                    file.write(offset, [data], sync=False)
+            finally:
+                shown.close()
+            file.sync()
+        finally:
+            file.close()
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> None:
         os.rename(source, target)
@@ -149,6 +167,10 @@ class LocalAppendFile:
     @property
     def direct(self) -> bool:
         return self._direct
+
+    @property
+    def forces_writes(self) -> bool:
+        return False
 
     def preallocate(self, size: int) -> None:
         try:

@@ -47,6 +47,7 @@ class SegmentInfo:
         user_header: What the writer was given as `user_header`.
         alignment: Records begin at multiples of this many bytes.
         damage: Why its header is unreadable, None when it is not.
+        previous: Number of the segment before it in the same log, 0 when it is the first.
         key_id: The id of the key that it is encrypted with, empty when it is not.
     """
 
@@ -62,6 +63,7 @@ class SegmentInfo:
     user_header: bytes
     alignment: int
     damage: CorruptRecordError | None
+    previous: int = 0
     key_id: bytes = b""
 
 
@@ -269,6 +271,7 @@ def read_record(
         EncryptionMismatchError: It is encrypted without a `cipher`, or not encrypted with one.
     """
     number = segment_number(path)
+    folder = fs.address(os.path.dirname(path))
     try:
         file = fs.open(path)
     except FileNotFoundError as error:
@@ -279,16 +282,17 @@ def read_record(
         if reason is None and offset + RECORD_HEADER_SIZE + length > file.size:
             reason = "the payload goes beyond the end of the file"
         if reason is not None:
-            raise CorruptRecordError(number, offset, reason)
+            raise CorruptRecordError(number, offset, reason, folder)
         whole = memoryview(file.read(offset, RECORD_HEADER_SIZE + length))
     except OSError as error:
-        raise CorruptRecordError(number, offset, f"the disk cannot read it: {error}") from error
+        reason = f"the disk cannot read it: {error}"
+        raise CorruptRecordError(number, offset, reason, folder) from error
     finally:
         file.close()
     try:
         payload = parse_record(whole, expected_sequence=expected_sequence, cipher=cipher)
     except CorruptRecordError as error:
-        raise CorruptRecordError(number, offset, error.reason) from error
+        raise CorruptRecordError(number, offset, error.reason, folder) from error
     _, _, _, kind, _, length, sequence, _, _, _ = HEADER.unpack_from(whole)
     place = RecordPlace(number or 0, offset, RECORD_HEADER_SIZE + length, sequence)
     return Record(kind, sequence, payload, place)
@@ -297,7 +301,9 @@ def read_record(
 def _raise_first(damages: list[CorruptRecordError]) -> None:
     if damages:
         first = damages[0]
-        raise CorruptRecordError(first.segment, first.offset, first.reason, tuple(damages))
+        raise CorruptRecordError(
+            first.segment, first.offset, first.reason, first.folder, tuple(damages)
+        )
 
 
 def _info(reader: SegmentReader) -> SegmentInfo:
@@ -316,6 +322,7 @@ def _info(reader: SegmentReader) -> SegmentInfo:
         user_header=header.user_header,
         alignment=header.alignment,
         damage=None,
+        previous=header.previous,
         key_id=header.key_id,
     )
 

@@ -7,14 +7,17 @@ import logging
 import secrets
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from penstock.clock import Clock
 from penstock.wal._encryption import LogCipher
+from penstock.wal._errors import CorruptRecordError
 from penstock.wal._filesystem import FileSystem
 from penstock.wal._layout import LOG_ID_SIZE
 from penstock.wal._names import SPARE_SUFFIX, segment_path
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._sealing import LogSealer
+from penstock.wal._segment_reader import SegmentEnd, SegmentReader
 from penstock.wal._segment_writer import SegmentWriter, new_scratch
 
 __all__ = ["SegmentChain"]
@@ -22,6 +25,23 @@ __all__ = ["SegmentChain"]
 _logger = logging.getLogger("penstock.wal")
 
 _DIRECT_ALIGNMENT = 4096
+
+
+@dataclass
+class _Unforced:
+    """A closed segment whose records are not all on the disk, as far as is known.
+
+    Attributes:
+        begin: Where those that may not be begin.
+        end: Where its records end.
+        next_sequence: The sequence after the last of them.
+        sync_failed: A sync of them failed; see `SegmentWriter`.
+    """
+
+    begin: int
+    end: int
+    next_sequence: int
+    sync_failed: bool
 
 
 class SegmentChain:
@@ -64,8 +84,7 @@ class SegmentChain:
         self._sealer = None if cipher is None else LogSealer(cipher)
         # Where segments end in which a failed write may have left something behind.
         self._untrimmed: dict[int, int] = {}
-        # Segments that were closed, but not forced.
-        self._unforced: set[int] = set()
+        self._unforced: dict[int, _Unforced] = {}
         self._lock = threading.Lock()
         self._created = 0
         self._abandoned = 0
@@ -84,6 +103,7 @@ class SegmentChain:
             OSError: It is not begun; there is no open segment.
         """
         self._trim()
+        self._force_what_failed()
         number = self._next_number
         # Also a number whose segment could not be begun is spent: its name may be on the disk.
         self._next_number += 1
@@ -129,7 +149,7 @@ class SegmentChain:
             return
         sync = self._options.sync is not SyncPolicy.NONE
         if not sync:
-            self._unforced.add(segment.number)
+            self._note_unforced(segment)
         self._let_go(segment)
         try:
             segment.finish(committed=committed, sync=sync)
@@ -148,12 +168,19 @@ class SegmentChain:
         with self._lock:
             self._abandoned += 1
         self._untrimmed[segment.number] = segment.end
-        self._unforced.add(segment.number)
         try:
             segment.abandon()
         except OSError as error:
             _logger.warning("could not close the abandoned segment %s: %s", segment.path, error)
+        # Only now: a sync in the background may have been under way.
+        self._note_unforced(segment)
         self._trim()
+
+    def _note_unforced(self, segment: SegmentWriter) -> None:
+        if segment.forced_end < segment.end:
+            self._unforced[segment.number] = _Unforced(
+                segment.forced_end, segment.end, segment.next_sequence, segment.sync_failed
+            )
 
     def _let_go(self, segment: SegmentWriter) -> None:
         with self._lock:
@@ -177,23 +204,74 @@ class SegmentChain:
                 # Where nothing can be cut there is nothing to warn of: the header does it.
                 level = logging.DEBUG if error.errno == errno.EOPNOTSUPP else logging.WARNING
                 _logger.log(level, "could not cut the segment %s at %d: %s", path, end, error)
+                if number in self._unforced:
+                    # It may have been the sync of the cut.
+                    self._unforced[number].sync_failed = True
                 continue
             del self._untrimmed[number]
-            self._unforced.discard(number)
+            if number in self._unforced and not self._unforced[number].sync_failed:
+                del self._unforced[number]
+
+    @property
+    def lost_a_sync(self) -> bool:
+        """Whether a sync of records in a closed segment failed that were not forced since.
+
+        May be asked by any thread.
+        """
+        return any(unforced.sync_failed for unforced in tuple(self._unforced.values()))
 
     def sync_closed(self) -> None:
-        """Force the segments that were closed without a sync.
+        """Force the segments that were closed without a sync, or whose sync failed.
 
         Raises:
             OSError: One of them may not be on the disk.
         """
         for number in sorted(self._unforced):
-            path = segment_path(self._folder, number)
-            try:
+            self._force(number, self._unforced[number])
+
+    def _force_what_failed(self) -> None:
+        for number, unforced in sorted(self._unforced.items()):
+            if unforced.sync_failed:
+                try:
+                    self._force(number, unforced)
+                except OSError as error:
+                    path = segment_path(self._folder, number)
+                    _logger.warning("records of %s may not survive a power loss: %s", path, error)
+
+    def _force(self, number: int, unforced: _Unforced) -> None:
+        path = segment_path(self._folder, number)
+        try:
+            if not unforced.sync_failed:
+                unforced.sync_failed = True
                 self._fs.sync_file(path)
-            except FileNotFoundError:
-                _logger.warning("the segment %s was taken away", path)
-            self._unforced.discard(number)
+            else:
+                self._check_readable(number, path, unforced.next_sequence)
+                self._fs.write_again(path, unforced.begin, unforced.end)
+        except FileNotFoundError:
+            _logger.warning("the segment %s was taken away", path)
+        del self._unforced[number]
+
+    def _check_readable(self, number: int, path: str, next_sequence: int) -> None:
+        """Make sure that the system still shows the records whose sync failed.
+
+        Raises:
+            OSError: It dropped them already.
+        """
+        ends: list[SegmentEnd] = []
+        try:
+            reader = SegmentReader(self._fs, path, number, as_stored=True)
+            records = reader.records(
+                followed=False,
+                void_from=next_sequence,
+                committed_later=lambda: 0,
+                ended=ends.append,
+            )
+            for _ in records:
+                pass
+        except CorruptRecordError as error:
+            raise OSError(errno.EIO, str(error), path) from error
+        if ends[0].next_sequence < next_sequence or ends[0].damages:
+            raise OSError(errno.EIO, "the system lost what it had not forced", path)
 
     def end(self) -> None:
         """Put in order what can be, when the writer closes."""
@@ -230,7 +308,7 @@ class SegmentChain:
                 failed = error
                 continue
             self._untrimmed.pop(number, None)
-            self._unforced.discard(number)
+            self._unforced.pop(number, None)
             with self._lock:
                 self._removed += 1
         return failed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -85,6 +86,7 @@ class SegmentReader:
         self._as_stored = as_stored
         self.path = path
         self.number = number
+        self.folder = fs.address(os.path.dirname(path))
         file = fs.open(path)
         try:
             self.size = file.size
@@ -101,12 +103,13 @@ class SegmentReader:
                 data = file.read(0, RECORD_HEADER_SIZE + min(length, self.size))
             header = parse_segment_header(memoryview(data))
         except CorruptRecordError as error:
-            raise CorruptRecordError(self.number, 0, f"segment header: {error.reason}") from error
+            raise self._damage(0, f"segment header: {error.reason}") from error
         if header.number != self.number:
-            raise CorruptRecordError(
-                self.number, 0, f"segment header: it says that it is segment {header.number}"
-            )
+            raise self._damage(0, f"segment header: it says that it is segment {header.number}")
         return header
+
+    def _damage(self, offset: int, reason: str) -> CorruptRecordError:
+        return CorruptRecordError(self.number, offset, reason, self.folder)
 
     def _read_trailer(self, file: ReadFile) -> Trailer | None:
         if self.size < self.header.size + TRAILER_SIZE:
@@ -282,7 +285,7 @@ class SegmentReader:
         try:
             return cipher.open(header, payload)
         except CorruptRecordError as error:
-            damages.append(CorruptRecordError(self.number, offset, error.reason))
+            damages.append(self._damage(offset, error.reason))
             return None
 
     def _judge(
@@ -314,7 +317,7 @@ class SegmentReader:
             committed = committed_later()
         if committed < sequence:
             return not clean
-        damage = CorruptRecordError(self.number, position, f"{reason} (sequence {sequence})")
+        damage = self._damage(position, f"{reason} (sequence {sequence})")
         if not found:
             return damage, file.size, sequence
         return damage, found[0][0], found[0][1]

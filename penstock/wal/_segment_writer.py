@@ -95,7 +95,14 @@ class AppendUnit:
 
 
 class SegmentWriter:
-    """The open segment of a log. Built by `create` only."""
+    """The open segment of a log. Built by `create` only.
+
+    Attributes:
+        end: Where its records end.
+        forced_end: Up to where they are known to be on the disk.
+        sync_failed: A sync of what lies behind `forced_end` failed. The system may have dropped it
+            and count it as forced, so that one more sync proves nothing: it is not tried.
+    """
 
     def __init__(
         self,
@@ -129,6 +136,8 @@ class SegmentWriter:
         self.next_sequence = first_sequence
         self.end = end
         self.begun_s = begun_s
+        self.forced_end = end
+        self.sync_failed = False
         self.record_count = 0
         self.syncs = 0
         self.sync_seconds_total = 0.0
@@ -250,6 +259,8 @@ class SegmentWriter:
                 )
         self.record_count += sequence - self.next_sequence
         self.end = end
+        if sync or self._file.forces_writes:
+            self.forced_end = end
         self.next_sequence = sequence
 
     def _place(
@@ -361,7 +372,15 @@ class SegmentWriter:
         with self._file_in_use():
             if self._closed:
                 return False
-            self._file.sync()
+            if self.sync_failed:
+                raise OSError(errno.EIO, "an earlier sync of it failed", self.path)
+            end = self.end
+            try:
+                self._file.sync()
+            except OSError:
+                self.sync_failed = True
+                raise
+            self.forced_end = max(self.forced_end, end)
         self._account_sync(time.perf_counter() - begun)
         return True
 

@@ -458,9 +458,17 @@ class LogWriter:
 
     def _begin_segment(self, needed: int) -> SegmentWriter:
         self._lock.check()
-        return self._chain.begin(
+        segment = self._chain.begin(
             needed, first_sequence=self._last_sequence + 1, committed=self._committed
         )
+        try:
+            # Once more, now that its name is there: who takes the folder over from here on finds
+            # it, and who did before is found here.
+            self._lock.check()
+        except BaseException:
+            self._chain.abandon()
+            raise
+        return segment
 
     def _finish_segment(self) -> None:
         """Commit what is in the open segment, and close it with its index."""
@@ -480,8 +488,9 @@ class LogWriter:
 
     def _note_synced(self, last: int) -> None:
         with self._turn:
-            self._synced = max(self._synced, last)
-            self._committed = max(self._committed, self._synced)
+            if not self._chain.lost_a_sync:
+                self._synced = max(self._synced, last)
+                self._committed = max(self._committed, self._synced)
 
     def _own_error(self, error: BaseException | None) -> BaseException | None:
         """Make the error of one caller: an exception object has one traceback, callers many."""
@@ -510,10 +519,16 @@ class LogWriter:
             self._leave_distrusted()
             try:
                 self._chain.sync_closed()
+            except OSError as error:
+                with self._turn:
+                    self._failures += 1
+                raise _translated(error, self._fs, self._folder) from error
+            try:
                 self._sync_segment()
             except OSError as error:
                 self._fail_outside_append()
                 raise _translated(error, self._fs, self._folder) from error
+            self._note_synced(self._last_sequence)
 
     def roll(self) -> None:
         """Close the open segment and begin the next. Does nothing when it holds no record.
@@ -569,6 +584,11 @@ class LogWriter:
                 self._fail_outside_append()
                 raise _translated(error, self._fs, self._folder) from error
             self._chain.end()
+            if self._options.sync is not SyncPolicy.NONE:
+                try:
+                    self._chain.sync_closed()
+                except OSError as error:
+                    raise _translated(error, self._fs, self._folder) from error
             with self._turn:
                 self._raise_background_error()
         finally:

@@ -13,6 +13,8 @@ end's nonce is new each time. A reflected one is worthless, since the role diffe
 one service (the tracker) is worthless at another (a block server). Proofs are compared in
 constant time.
 
+From the secret and the nonces come also the keys that prove all that follows (`_seal`).
+
 The two classes here only turn bytes into bytes; who reads and writes the socket is not their
 matter. So the asyncio ends and the blocking reader of blocks share them.
 """
@@ -24,11 +26,13 @@ import hmac
 import secrets
 import struct
 
+from penstock.errors import IllegalStateError
+from penstock.wire._seal import Seals
 from penstock.wire.errors import AuthenticationError
 
 __all__ = ["PROTOCOL_VERSION", "ClientHandshake", "HandshakeState", "ServerHandshake"]
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MIN_SECRET_BYTES = 16
 
 _MAGIC = b"PENSTOCK"
@@ -49,19 +53,24 @@ class HandshakeState(enum.Enum):
     REFUSED = "the peer does not know the secret"
 
 
+def _text(label: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
+    head = struct.pack("<HH", PROTOCOL_VERSION, len(label))
+    return b"".join((head, label, server_nonce, client_nonce))
+
+
 def _proof(
     secret: bytes, role: bytes, service: bytes, server_nonce: bytes, client_nonce: bytes
 ) -> bytes:
-    label = b"penstock %s %s" % (service, role)
-    text = b"".join(
-        (
-            struct.pack("<HH", PROTOCOL_VERSION, len(label)),
-            label,
-            server_nonce,
-            client_nonce,
-        )
-    )
+    text = _text(b"penstock %s %s" % (service, role), server_nonce, client_nonce)
     return hmac.digest(secret, text, "sha256")
+
+
+def _key(
+    secret: bytes, role: bytes, service: bytes, server_nonce: bytes, client_nonce: bytes
+) -> bytes:
+    """Return the key of what `role` sends: HKDF-Expand of RFC 5869, whose first block is enough."""
+    text = _text(b"penstock %s %s frames" % (service, role), server_nonce, client_nonce)
+    return hmac.digest(secret, text + b"\x01", "sha256")
 
 
 def _checked_secret(secret: bytes) -> bytes:
@@ -72,6 +81,12 @@ def _checked_secret(secret: bytes) -> bytes:
     return secret
 
 
+def _made(seals: Seals | None) -> Seals:
+    if seals is None:
+        raise IllegalStateError("there are no keys before the other end has proved itself")
+    return seals
+
+
 class ServerHandshake:
     """The server's half. Send `opening`, then give `receive` exactly `expects` bytes."""
 
@@ -79,6 +94,7 @@ class ServerHandshake:
         self._secret = _checked_secret(secret)
         self._service = service.encode()
         self._nonce = secrets.token_bytes(_NONCE_BYTES)
+        self._seals: Seals | None = None
         self.state = HandshakeState.WAITING
         self.reason = ""
         """Why the peer was refused."""
@@ -110,8 +126,16 @@ class ServerHandshake:
         if client_nonce == self._nonce or not proved:
             return self._refuse("it does not know the secret of this application")
         self.state = HandshakeState.ACCEPTED
-        answer = _proof(self._secret, b"server", self._service, self._nonce, client_nonce)
-        return _VERDICT.pack(_ACCEPTED, answer)
+        bound_to = self._service, self._nonce, client_nonce
+        self._seals = Seals(
+            outgoing=_key(self._secret, b"server", *bound_to),
+            incoming=_key(self._secret, b"client", *bound_to),
+        )
+        return _VERDICT.pack(_ACCEPTED, _proof(self._secret, b"server", *bound_to))
+
+    def seals(self) -> Seals:
+        """Return what proves all that follows, once the peer is accepted."""
+        return _made(self._seals)
 
     def _refuse(self, reason: str) -> bytes:
         self.state = HandshakeState.REFUSED
@@ -128,6 +152,7 @@ class ClientHandshake:
         self._peer = peer
         self._nonce = secrets.token_bytes(_NONCE_BYTES)
         self._server_nonce: bytes | None = None
+        self._seals: Seals | None = None
         self.state = HandshakeState.WAITING
         self.reason = ""
 
@@ -156,11 +181,20 @@ class ClientHandshake:
         verdict, proof = _VERDICT.unpack(data)
         if verdict != _ACCEPTED:
             raise self._failed("it does not accept the secret of this process")
-        expected = _proof(self._secret, b"server", self._service, self._server_nonce, self._nonce)
+        bound_to = self._service, self._server_nonce, self._nonce
+        expected = _proof(self._secret, b"server", *bound_to)
         if not hmac.compare_digest(expected, proof):
             raise self._failed("it could not prove that it knows the secret")
         self.state = HandshakeState.ACCEPTED
+        self._seals = Seals(
+            outgoing=_key(self._secret, b"client", *bound_to),
+            incoming=_key(self._secret, b"server", *bound_to),
+        )
         return b""
+
+    def seals(self) -> Seals:
+        """Return what proves all that follows, once both ends are accepted."""
+        return _made(self._seals)
 
     def _answer_greeting(self, data: bytes) -> bytes:
         magic, version, server_nonce = _GREETING.unpack(data)

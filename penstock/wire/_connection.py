@@ -1,4 +1,4 @@
-"""One connection, as both ends use it: first the handshake, then frames until it ends.
+"""One connection, as both ends use it: first the handshake, then sealed frames until it ends.
 
 It lives on one event loop and all its methods are called there. Frames that are queued during
 one turn of the loop go out in one write, and all frames that arrived together are handed over
@@ -18,6 +18,7 @@ import msgspec
 
 from penstock.wire._authentication import ClientHandshake, HandshakeState, ServerHandshake
 from penstock.wire._frames import HEARTBEAT_FRAME, FrameBuffer, Kind
+from penstock.wire._seal import Seal
 from penstock.wire.addresses import address_text
 from penstock.wire.errors import (
     AuthenticationError,
@@ -109,6 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         self._error: WireError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._frames = FrameBuffer(_message_decoder, options.max_frame_bytes, self.peer)
+        self._seal: Seal | None = None
         self._queued: list[bytes] = []
         self._flush_scheduled = False
         self._reading_paused = False
@@ -179,7 +181,9 @@ class Connection(asyncio.BufferedProtocol):
         """Send a frame at the end of this turn of the loop. Without effect when not open."""
         if self.state is not ConnectionState.OPEN:
             return
+        assert self._seal is not None
         self._queued.append(frame)
+        self._queued.append(self._seal.tag(frame))
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
@@ -247,6 +251,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._linger()
         elif self._handshake.state is HandshakeState.ACCEPTED:
             self.state = ConnectionState.OPEN
+            seals = self._handshake.seals()
+            self._seal = seals.outgoing
+            self._frames.opened_by(seals.incoming)
             self._last_received_s = self._last_sent_s = self._loop.time()
             self._schedule_beat()
             self._owner.connection_authenticated(self)

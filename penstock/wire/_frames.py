@@ -1,8 +1,8 @@
 """Frames: how a message lies on a connection, and how a stream of bytes is cut into them.
 
 A frame is, little-endian: u32 length of what follows | u64 id | u8 kind | MessagePack of the
-message. An *ask* has an id that its sender never used before on this connection; the *reply*
-carries the same; a *send* has id 0.
+message. Its tag follows (`_seal`), which the length does not count. An *ask* has an id that its
+sender never used before on this connection; the *reply* carries the same; a *send* has id 0.
 
 `FrameBuffer` holds what was received and not yet used. Its memory follows what really came: a
 peer that announces a large frame and stalls costs no more than twice what it sent.
@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from penstock.errors import IllegalStateError
+from penstock.wire._seal import TAG_BYTES, Seal
 from penstock.wire.errors import FrameTooLargeError, ProtocolError
 from penstock.wire.messages import Heartbeat
 
@@ -76,6 +78,7 @@ class FrameBuffer:
         self._decoder = decoder
         self._limit_bytes = limit_bytes
         self._peer = peer
+        self._seal: Seal | None = None
         self._buffer = bytearray(_SMALL_BUFFER)
         self._view = memoryview(self._buffer)
         self._start = 0
@@ -83,6 +86,10 @@ class FrameBuffer:
 
     def __len__(self) -> int:
         return self._end - self._start
+
+    def opened_by(self, seal: Seal) -> None:
+        """Say what the frames are checked with; before that there are none."""
+        self._seal = seal
 
     def room(self, at_most: int | None = None) -> memoryview:
         """Return writable memory for the next bytes; at least one byte, at most `at_most`."""
@@ -121,7 +128,11 @@ class FrameBuffer:
         Raises:
             FrameTooLargeError: Its length is over the limit (known from the first four bytes).
             ProtocolError: It cannot be decoded.
+            TamperedError: It is not what the peer sent.
         """
+        seal = self._seal
+        if seal is None:
+            raise IllegalStateError("no frame is read before the peer has proved itself")
         start = self._start
         available = self._end - start
         if available < _HEADER.size:
@@ -130,16 +141,17 @@ class FrameBuffer:
             return None
         length, ask_id, kind = _HEADER.unpack_from(self._buffer, start)
         self._checked_length(length)
-        if available < _LENGTH_FIELD + length:
+        if available < _LENGTH_FIELD + length + TAG_BYTES:
             return None
         end = start + _LENGTH_FIELD + length
+        seal.check(self._peer, self._view[end : end + TAG_BYTES], self._view[start:end])
         if kind >= len(_KINDS):
             raise ProtocolError(self._peer, f"a frame of unknown kind {kind}")
         try:
             message = self._decoder.decode(self._view[start + _HEADER.size : end])
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise ProtocolError(self._peer, f"a message that cannot be read ({error})") from error
-        self._start = end
+        self._start = end + TAG_BYTES
         return ask_id, _KINDS[kind], message
 
     def _checked_length(self, length: int) -> None:

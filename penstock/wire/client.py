@@ -456,7 +456,9 @@ class Client:
             self._state = self._state.to(ClientState.CONNECTING)
             if error is not None:
                 self._last_error = error
-                _logger.info("%s; connecting again", error)
+                # A connection that just broke is not worth a warning; one that misbehaved is.
+                level = logging.INFO if isinstance(error, ConnectionLostError) else logging.WARNING
+                _logger.log(level, "%s; connecting again", error)
         self._connection_over.set()
 
     def _greeted(self, ask: Ask, answer: Message) -> None:

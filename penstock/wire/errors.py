@@ -12,6 +12,7 @@ __all__ = [
     "FrameTooLargeError",
     "ProtocolError",
     "ServerStartError",
+    "TamperedError",
     "WireError",
 ]
 
@@ -75,6 +76,24 @@ class ProtocolError(WireError):
         super().__init__(peer, f"{peer} broke the protocol: {reason}")
         self.reason = reason
         self._arguments = (peer, reason)
+
+
+class TamperedError(WireError):
+    """What came over an authenticated connection is not what the other end sent.
+
+    It was changed, repeated, left out, put in, or sent back by somebody between the two ends who
+    does not know the secret, or the network damaged it. The connection is closed before anything
+    of it is read; a new one may do better.
+    """
+
+    def __init__(self, peer: str) -> None:
+        super().__init__(
+            peer,
+            f"what came from {peer} is not what it sent: somebody in between changed it, or the "
+            "network damaged it; the connection is closed. If it comes again, look for a proxy on "
+            "the way, or set spark.penstock.tls.enabled",
+        )
+        self._arguments = (peer,)
 
 
 class FrameTooLargeError(WireError):

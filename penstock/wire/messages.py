@@ -155,6 +155,8 @@ class ReportGate(msgspec.Struct, frozen=True, tag=True):
     """How full the queue of sealed blocks is, 0 to 1; 1 also when the memory for blocks is full."""
     at_s: float
     """The receiver's monotonic clock, so that rates do not depend on the message's way."""
+    bytes: int = 0
+    """Bytes that passed since the attempt began."""
 
 
 class DeregisterReceiver(msgspec.Struct, frozen=True, tag=True):
@@ -198,6 +200,8 @@ class StopReceiver(msgspec.Struct, frozen=True, tag=True):
     """Stop for good: ``Stopped by driver`` (send)."""
 
     reason: str = "Stopped by driver"
+    timeout_s: float | None = None
+    """How long the driver waits for the end; None: as the receiver's settings say."""
 
 
 class CleanupOldBlocks(msgspec.Struct, frozen=True, tag=True):

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import ssl
 import threading
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import msgspec
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
+from penstock.wire._arrivals import Arrival, Arrivals
 from penstock.wire._authentication import ServerHandshake
 from penstock.wire._complaints import Complaints
 from penstock.wire._connection import Connection
@@ -110,7 +110,8 @@ class Server:
         self._calls: Handover[Callable[[], None]] = Handover()
         self._stop_requested: asyncio.Event
         # The rest belongs to the loop's thread.
-        self._unauthenticated: OrderedDict[Connection, None] = OrderedDict()
+        self._arrivals: Arrivals | None = None
+        self._unproved: set[Connection] = set()
         self._peers: dict[Connection, Peer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepted = 0
@@ -184,7 +185,7 @@ class Server:
         """Return the counts; from any thread, each by itself up to date."""
         return ServerStatistics(
             connections=len(self._peers),
-            unauthenticated=len(self._unauthenticated),
+            unauthenticated=len(self._arrivals or ()),
             accepted=self._accepted,
             refused=self._refused,
             asks=self._asks,
@@ -206,9 +207,12 @@ class Server:
         loop = asyncio.get_running_loop()
         self._stop_requested = asyncio.Event()
 
-        def connection() -> Connection:
+        def connection(arrival: Arrival) -> Connection:
             handshake = ServerHandshake(self._secret, self._service)
-            return Connection(loop, handshake, self, self.options, self.options.write_limit_bytes)
+            limit_bytes = self.options.write_limit_bytes
+            made = Connection(loop, handshake, self, self.options, limit_bytes)
+            made.context = arrival
+            return made
 
         try:
             sockets = listen_in_range(self._host, self._port, self._port_retries)
@@ -221,24 +225,19 @@ class Server:
             ) from error
         host, port = sockets[0].getsockname()[:2]
         self._port = port
-        listeners = [
-            await loop.create_server(
-                connection,
-                sock=listening,
-                ssl=self._ssl_context,
-                backlog=1024,
-                ssl_handshake_timeout=self.options.authentication_timeout_s
-                if self._ssl_context
-                else None,
-            )
-            for listening in sockets
-        ]
+        self._arrivals = arrivals = Arrivals(
+            connection,
+            most=self.options.max_unauthenticated,
+            timeout_s=self.options.authentication_timeout_s,
+            refused=self._refuse,
+            ssl_context=self._ssl_context,
+        )
+        arrivals.listen(sockets)
         self._calls.open(loop, self._run_calls)
         started.set_result((host, port))
         try:
             await self._stop_requested.wait()
-            for listener in listeners:
-                listener.close()
+            await arrivals.stop()
         finally:
             # While the loop can still be woken.
             self._run_calls(self._calls.close())
@@ -247,14 +246,14 @@ class Server:
     async def _close_all(self) -> None:
         for task in list(self._tasks):
             task.cancel()
-        for connection in list(self._unauthenticated):
+        for connection in list(self._unproved):
             connection.close()
         for connection in list(self._peers):
             connection.close()
         # Bounded: each connection lingers for so long at most and is aborted then.
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=1.0)
-        while self._peers or self._unauthenticated:
+        while self._peers or self._unproved:
             await asyncio.sleep(0.005)
 
     def _run_calls(self, calls: list[Callable[[], None]]) -> None:
@@ -267,13 +266,13 @@ class Server:
     # -- ConnectionOwner -----------------------------------------------------------------------
 
     def connection_made(self, connection: Connection) -> None:
-        self._unauthenticated[connection] = None
-        if len(self._unauthenticated) > self.options.max_unauthenticated:
-            oldest, _ = self._unauthenticated.popitem(last=False)
-            oldest.fail(WireError(oldest.peer, f"{oldest.peer} made way for newer connections"))
+        self._unproved.add(connection)
+        connection.context.turn_away = lambda reason: connection.fail(
+            WireError(connection.peer, reason)
+        )
 
     def connection_authenticated(self, connection: Connection) -> None:
-        del self._unauthenticated[connection]
+        self._proved_or_over(connection)
         self._accepted += 1
         self._peers[connection] = connection.context = Peer(
             connection, self.call, self.options.max_frame_bytes
@@ -282,11 +281,10 @@ class Server:
     def connection_closed(self, connection: Connection, error: WireError | None) -> None:
         peer = self._peers.pop(connection, None)
         if peer is None:
-            self._unauthenticated.pop(connection, None)
+            self._proved_or_over(connection)
             if error is not None:
-                self._refused += 1
                 reason = error.reason if isinstance(error, AuthenticationError) else str(error)
-                self._complaints.log(f"refused a connection from {connection.peer}: {reason}")
+                self._refuse(connection.peer, reason)
             return
         if error is not None:
             # A connection that just broke is not worth a warning; one that misbehaved is.
@@ -298,6 +296,16 @@ class Server:
             _logger.exception(
                 "the handler failed at the end of the connection of %s", connection.peer
             )
+
+    def _proved_or_over(self, connection: Connection) -> None:
+        if self._arrivals is not None and connection in self._unproved:
+            self._unproved.remove(connection)
+            self._arrivals.remove(connection.context)
+            connection.context = None
+
+    def _refuse(self, peer: str, reason: str) -> None:
+        self._refused += 1
+        self._complaints.log(f"refused a connection from {peer}: {reason}")
 
     def frame_received(
         self, connection: Connection, ask_id: int, kind: Kind, message: Message

@@ -5,15 +5,31 @@ from __future__ import annotations
 import socket
 
 from penstock.blockstore._fetch import SERVICE
-from penstock.wire import ClientHandshake
+from penstock.wire import TAG_BYTES, ClientHandshake, Seals
 
 WAIT_S = 30.0
 SECRET = bytes(range(32))
 
 
-def connect(address: tuple[str, int], *, receive_buffer: int | None = None) -> socket.socket:
+class SealingSocket(socket.socket):
+    """A socket to a block server that knows how to make and check tags."""
+
+    seals: Seals
+
+    def send_sealed(self, *pieces: bytes) -> None:
+        """Send each piece with its tag."""
+        self.sendall(b"".join(piece + self.seals.outgoing.tag(piece) for piece in pieces))
+
+    def receive_sealed(self, count: int) -> bytes:
+        """Receive so many bytes and their tag."""
+        data = receive(self, count)
+        self.seals.incoming.check("server", receive(self, TAG_BYTES), data)
+        return data
+
+
+def connect(address: tuple[str, int], *, receive_buffer: int | None = None) -> SealingSocket:
     """Connect and prove `SECRET`."""
-    peer = socket.socket()
+    peer = SealingSocket()
     if receive_buffer is not None:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     peer.settimeout(WAIT_S)
@@ -21,6 +37,7 @@ def connect(address: tuple[str, int], *, receive_buffer: int | None = None) -> s
     handshake = ClientHandshake(SECRET, SERVICE, "server")
     while handshake.expects:
         peer.sendall(handshake.receive(receive(peer, handshake.expects)))
+    peer.seals = handshake.seals()
     return peer
 
 

@@ -124,6 +124,27 @@ def test_waiting_for_memory_ends_when_the_receiver_stops(arena):
     assert arena.reserve(PAGE, timeout_s=20, give_up=lambda: True) is None
 
 
+def test_a_wait_for_memory_is_not_shortened_by_being_woken(arena):
+    taken = reserve(arena, 16)
+    looks: list[int] = []
+    found: list[object] = []
+
+    def look() -> bool:
+        looks.append(1)
+        return False
+
+    def wait() -> None:
+        found.append(arena.reserve(PAGE, timeout_s=20, give_up=look))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while len(looks) < 1000 and waiting.is_alive():
+        arena.wake()
+    arena.free(taken)
+    waiting.join(20)
+    assert found != [None]
+
+
 def test_a_slot_that_is_locked_stays_out_of_reach_but_the_rest_is_given(arena):
     fd = os.open(arena.path, os.O_RDWR)
     try:

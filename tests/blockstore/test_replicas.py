@@ -46,7 +46,7 @@ from penstock.blockstore.store import BlockStoreOptions
 from penstock.wal import EncryptionKey, LogOptions, LogReader, SyncPolicy, WalError
 from penstock.wire import AuthenticationError, ConnectionLostError, TlsIdentity
 from penstock.wire.messages import Message, ReceivedBlockInfo, ReplicaHostAt, ReplicaPlace
-from tests.blockstore.peers import SECRET, connect, receive
+from tests.blockstore.peers import SECRET, connect
 from tests.blockstore.test_server_limits import in_thread
 
 WAIT_S = 30.0
@@ -222,14 +222,14 @@ def test_who_does_not_know_the_secret_writes_nothing(other: OtherHost) -> None:
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [
-        (KeepRequest(3, ATTEMPT, BLOCK_BYTES - 63, 0), "the largest has"),
-        (KeepRequest(3, ATTEMPT, 1 << 62, 0), "the largest has"),
-        (KeepRequest(3, ATTEMPT, -1, 0), "the largest has"),
-        (KeepRequest(3, "../" + ATTEMPT[3:], 10, 0), "no receiver attempt"),
-        (KeepRequest(-3, ATTEMPT, 10, 0), "no receiver attempt"),
-        (["keep", 3, ATTEMPT, "ten", 0], "cannot be read"),
+        (KeepRequest(3, ATTEMPT, BLOCK_BYTES - 63, 0, False), "the largest has"),
+        (KeepRequest(3, ATTEMPT, 1 << 62, 0, False), "the largest has"),
+        (KeepRequest(3, ATTEMPT, -1, 0, False), "the largest has"),
+        (KeepRequest(3, "../" + ATTEMPT[3:], 10, 0, False), "no receiver attempt"),
+        (KeepRequest(-3, ATTEMPT, 10, 0, False), "no receiver attempt"),
+        (["keep", 3, ATTEMPT, "ten", 0, False], "cannot be read"),
         (["keep"], "cannot be read"),
-        (["drop", 3, ATTEMPT, 10, 0], "cannot be read"),
+        (["drop", 3, ATTEMPT, 10, 0, False], "cannot be read"),
     ],
 )
 def test_what_is_no_copy_of_a_block_is_refused_before_its_bytes_are_taken(
@@ -237,10 +237,10 @@ def test_what_is_no_copy_of_a_block_is_refused_before_its_bytes_are_taken(
 ) -> None:
     with connect(other.address) as peer:
         text = msgspec.msgpack.encode(request_)
-        peer.sendall(struct.pack("<I", len(text)) + text)
-        status, length = ANSWER.unpack(receive(peer, ANSWER.size))
+        peer.send_sealed(struct.pack("<I", len(text)) + text)
+        status, length = ANSWER.unpack(peer.receive_sealed(ANSWER.size))
         assert FetchStatus(status) is FetchStatus.REFUSED
-        assert reason in receive(peer, length).decode()
+        assert reason in peer.receive_sealed(length).decode()
         assert peer.recv(1) == b""
     assert not other.root.exists()
 
@@ -256,8 +256,9 @@ def test_a_copy_that_comes_damaged_is_not_kept_and_the_connection_goes_on(other:
 
 def test_a_connection_that_breaks_in_a_block_leaves_nothing_of_it(other: OtherHost) -> None:
     with connect(other.address) as peer:
-        text = msgspec.msgpack.encode(KeepRequest(3, ATTEMPT, 100_000, 0))
-        peer.sendall(struct.pack("<I", len(text)) + text + bytes(50_000))
+        text = msgspec.msgpack.encode(KeepRequest(3, ATTEMPT, 100_000, 0, False))
+        peer.send_sealed(struct.pack("<I", len(text)) + text)
+        peer.sendall(bytes(50_000))
     link = other.link()
     keep(link, b"whole")
     link.close()

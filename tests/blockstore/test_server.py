@@ -21,7 +21,13 @@ import pytest
 from crc32c import crc32c
 
 import penstock
-from penstock.blockstore._fetch import BlockNotServedError, FetchStatus, fetch
+from penstock.blockstore._fetch import (
+    BlockConnection,
+    BlockNotServedError,
+    FetchRequest,
+    FetchStatus,
+    fetch,
+)
 from penstock.blockstore._launch import (
     BlockServerError,
     BlockServerLaunch,
@@ -29,9 +35,11 @@ from penstock.blockstore._launch import (
     end_on_this_host,
     ensure_block_server,
     lock_path,
+    log_path,
 )
 from penstock.blockstore._peer_link import BlockNotKeptError, PeerLink
 from penstock.blockstore.memory import MemoryArena
+from penstock.processes import ProcessIdentity, started
 from penstock.wal import (
     CorruptRecordError,
     LogOptions,
@@ -204,6 +212,24 @@ def info(
     return ReceivedBlockInfo(
         3, "input-3-1", 1, len(payload), attempt, "here", sequence, memory, segment
     )
+
+
+@contextlib.contextmanager
+def other_process() -> Iterator[tuple[subprocess.Popen[bytes], ProcessIdentity]]:
+    """A process that does nothing: the driver, for who only looks whether it lives."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        started_at = started(process.pid)
+        yield process, ProcessIdentity(ProcessIdentity.this_process().host, process.pid, started_at)
+
+
+@pytest.fixture
+def dead_driver() -> ProcessIdentity:
+    with other_process() as (process, driver):
+        assert driver.is_alive_here
+        process.kill()
+        process.wait(WAIT_S)
+        assert driver.is_known_dead
+    return driver
 
 
 @pytest.fixture
@@ -453,6 +479,29 @@ def test_blocks_are_fetched_inside_tls(tmp_path: Path) -> None:
         host.close()
 
 
+@pytest.mark.parametrize("with_tls", [False, True], ids=["plain", "TLS"])
+def test_a_segment_that_is_cut_while_it_is_sent_harms_nobody_else(
+    tmp_path: Path, with_tls: bool
+) -> None:
+    """A released segment is used again, or cut, while a late reader still has it on its way."""
+    identity = TlsIdentity.make() if with_tls else None
+    with closing(Host(tmp_path, identity)) as host:
+        payload = os.urandom(48 << 20)
+        block = host.segment_block(payload)
+        assert block.segment is not None
+        server = host.start()
+        context = identity.client_context() if identity else None
+        with BlockConnection(server.address, "server", WAIT_S, context) as late:
+            late.authenticate(host.secret)
+            late.ask(FetchRequest(block.sequence, None, block.segment, False))
+            assert late.answer()[0] is FetchStatus.RECORD
+            os.truncate(segment_path(block.segment.folder, block.segment.segment), 4096)
+            with pytest.raises((OSError, EOFError)):
+                late.receive(len(payload))
+        other = host.memory_block(b"other")
+        assert host.fetch(server, other) == b"other"
+
+
 @needs_ipv6
 def test_it_listens_at_an_ipv6_address_where_the_tracker_has_one(tmp_path: Path) -> None:
     host = Host(tmp_path, TlsIdentity.make(), address="::1")
@@ -591,12 +640,14 @@ def test_its_death_harms_nothing_but_remote_reads_until_another_is_started(host:
     assert host.fetch(second, in_log) == payload
 
 
-def test_it_ends_with_its_lease_when_the_tracker_is_gone(host: Host) -> None:
+def test_it_ends_with_its_lease_when_the_driver_is_dead(
+    host: Host, dead_driver: ProcessIdentity
+) -> None:
     host.memory_block(b"x")
     other = host.memory_block(b"x", host.memory_path(application="app-2"))
     host.segment_block(b"x")
     host.tracker.answer = BlockServerRegistered(0.5)
-    host.start()
+    host.start(driver=dead_driver)
     host.server.stop()
     host.wait_for_end()
     # A restarted driver can recover from the logs; hot copies only hold memory.
@@ -606,16 +657,61 @@ def test_it_ends_with_its_lease_when_the_tracker_is_gone(host: Host) -> None:
     assert os.path.exists(other.memory.path)
 
 
-def test_it_takes_everything_with_it_when_nothing_could_be_recovered(host: Host) -> None:
+@pytest.mark.parametrize("is_known", [True, False], ids=["dead", "silent for hours"])
+def test_it_takes_everything_with_it_when_nothing_could_be_recovered(
+    host: Host, dead_driver: ProcessIdentity, is_known: bool
+) -> None:
     host.memory_block(b"x")
     host.segment_block(b"x")
     host.tracker.answer = BlockServerRegistered(0.5)
-    host.start(remove_at_lease_end=True)
+    driver = replace(dead_driver, host="another") if not is_known else dead_driver
+    host.start(
+        remove_at_lease_end=True,
+        lease_s=0.5,
+        driver=driver,
+        driver_timeout_s=7200.0 if is_known else 0.5,
+    )
     host.server.stop()
     host.wait_for_end()
     assert not host.root.exists()
     assert not host.scratch.exists()
     assert list(host.memory.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", ["here, and alive", "elsewhere", "not known"])
+def test_a_driver_that_is_silent_for_longer_than_the_lease_finds_everything_again(
+    host: Host, where: str
+) -> None:
+    hot = host.memory_block(b"hot")
+    cold = host.segment_block(b"cold")
+    host.tracker.answer = BlockServerRegistered(0.2)
+    with other_process() as (_, driver):
+        if where == "elsewhere":
+            driver = replace(driver, host="another")
+        server = host.start(
+            remove_at_lease_end=True, lease_s=0.2, driver=driver if where != "not known" else None
+        )
+        host.server.stop()
+        # Several of its looks later it still serves.
+        assert not select.select([host._started[-1]], [], [], 3.5)[0]
+        assert host.fetch(server, hot) == b"hot"
+        host.server = Server(host.secret, host.tracker, port=host.launch.tracker_address[1])
+        host.server.start()
+        host.tracker.wait_for(lambda: len(host.tracker.registered) == 2)
+    assert host.fetch(server, hot) == b"hot"
+    assert host.fetch(server, cold) == b"cold"
+
+
+def test_it_removes_nothing_when_somebody_else_answers_in_the_drivers_place(host: Host) -> None:
+    host.memory_block(b"x")
+    host.segment_block(b"x")
+    host.start(remove_at_lease_end=True)
+    host.server.stop()
+    host.server = Server(os.urandom(32), host.tracker, port=host.launch.tracker_address[1])
+    host.server.start()
+    host.wait_for_end()
+    assert host.memory_path().exists()
+    assert host.log_folder().exists()
 
 
 def test_it_registers_again_with_a_tracker_that_comes_back_within_the_lease(host: Host) -> None:
@@ -720,15 +816,27 @@ def test_the_lock_ends_with_the_process_that_has_it(host: Host) -> None:
         os.close(fd)
 
 
-def test_it_takes_the_memory_with_it_when_the_tracker_died_before_it_was_up(host: Host) -> None:
+def test_it_takes_the_memory_with_it_when_the_driver_died_before_it_was_up(
+    host: Host, dead_driver: ProcessIdentity
+) -> None:
     """The driver was killed while this server was starting: nobody else is left to do that."""
     host.memory_block(b"x")
     host.segment_block(b"x")
     host.server.stop()
     with pytest.raises(BlockServerError, match="no connection"):
-        host.ensure(lease_s=1.0)
+        host.ensure(lease_s=1.0, driver=dead_driver)
     assert not host.memory_path().exists()
     assert not os.path.exists(lock_path(host.launch))
+    assert host.log_folder().exists()
+
+
+def test_it_leaves_all_as_it_is_when_the_driver_was_silent_before_it_was_up(host: Host) -> None:
+    host.memory_block(b"x")
+    host.segment_block(b"x")
+    host.server.stop()
+    with pytest.raises(BlockServerError, match="no connection"):
+        host.ensure(lease_s=1.0, remove_at_lease_end=True)
+    assert host.memory_path().exists()
     assert host.log_folder().exists()
 
 
@@ -757,3 +865,41 @@ def test_it_ends_when_the_application_ended_before_it_was_up(host: Host) -> None
     starting.join(WAIT_S)
     assert "lock file is gone" in str(errors[0])
     assert host.log_folder().exists()
+
+
+def test_the_next_block_server_removes_locks_and_empty_logs_of_killed_ones(
+    host: Host, tmp_path: Path
+) -> None:
+    launches = {
+        name: replace(host.launch, application_id=name, host=where)
+        for name, where in {
+            "killed": "here",
+            "with-a-log": "here",
+            "new": "here",
+            "elsewhere": "foo-here",
+        }.items()
+    }
+    for name, launch in launches.items():
+        host.start(application_id=name, host=launch.host)
+        host.kill()
+    Path(log_path(launches["with-a-log"])).write_text("worth reading")
+    living = replace(host.launch, application_id="living")
+    host.start(application_id="living")
+    link = host.scratch / "block-server-link-here.lock"
+    link.symlink_to(tmp_path / "target")
+    (tmp_path / "target").write_text("here")
+    for launch in [*launches.values(), living]:
+        os.utime(lock_path(launch), (0, 0))
+    os.utime(lock_path(launches["new"]))
+    host.start(application_id="next")
+    wait_until_gone(Path(lock_path(launches["killed"])))
+    wait_until_gone(Path(lock_path(launches["with-a-log"])))
+    host.tracker.send(StopBlockServer(False))
+    host.wait_for_end()
+    assert not os.path.exists(log_path(launches["killed"]))
+    assert Path(log_path(launches["with-a-log"])).read_text() == "worth reading"
+    for launch in (launches["new"], launches["elsewhere"], living):
+        assert os.path.exists(lock_path(launch))
+        assert os.path.exists(log_path(launch))
+    assert link.is_symlink()
+    assert (tmp_path / "target").exists()

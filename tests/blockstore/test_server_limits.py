@@ -33,6 +33,7 @@ from penstock.blockstore._serving import BlockService, ServingLimits
 from penstock.blockstore.memory import try_lock_exclusive
 from penstock.wal import stamp_record
 from penstock.wire import (
+    TAG_BYTES,
     ConnectionLostError,
     ProtocolError,
     ServerHandshake,
@@ -86,7 +87,7 @@ def make_block(folder: Path, size: int) -> ReceivedBlockInfo:
 
 
 def request_for(block: ReceivedBlockInfo) -> bytes:
-    text = msgspec.msgpack.encode(FetchRequest(block.sequence, block.memory, block.segment))
+    text = msgspec.msgpack.encode(FetchRequest(block.sequence, block.memory, block.segment, False))
     return struct.pack("<I", len(text)) + text
 
 
@@ -104,8 +105,8 @@ def test_a_reader_that_stops_reading_is_cut_off_and_frees_its_slot(tmp_path: Pat
     assert block.memory is not None
     with serving(tmp_path, max_transfers=1, step_timeout_s=0.5) as address:
         slow = connect(address, receive_buffer=4096)
-        slow.sendall(request_for(block))
-        status, length = ANSWER.unpack(receive(slow, ANSWER.size))
+        slow.send_sealed(request_for(block))
+        status, length = ANSWER.unpack(slow.receive_sealed(ANSWER.size))
         assert (status, length) == (FetchStatus.RECORD, block.memory.length)
         fd = os.open(block.memory.path, os.O_RDWR)
         assert not try_lock_exclusive(fd, 0, 4096)  # not reused while it is on its way
@@ -121,9 +122,9 @@ def test_a_connection_carries_several_requests(tmp_path: Path) -> None:
     block = make_block(tmp_path, 10_000)
     with serving(tmp_path) as address:
         peer = connect(address)
-        peer.sendall(request_for(block) * 3)
+        peer.send_sealed(*[request_for(block)] * 3)
         for _ in range(3):
-            status, length = ANSWER.unpack(receive(peer, ANSWER.size))
+            status, length = ANSWER.unpack(peer.receive_sealed(ANSWER.size))
             assert status == FetchStatus.RECORD
             assert length == 10_064
             receive(peer, length)
@@ -137,7 +138,7 @@ def test_a_reader_that_goes_away_before_its_blocks_were_sent_is_no_error(
     with serving(tmp_path) as address:
         for _ in range(30):
             peer = connect(address)
-            peer.sendall(request_for(block) * 200)
+            peer.send_sealed(*[request_for(block)] * 200)
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             peer.close()
         assert len(fetch(address, SECRET, block, WAIT_S)) == 1000
@@ -160,8 +161,8 @@ def test_a_reader_that_goes_away_in_a_block_leaves_no_mapping_of_it(tmp_path: Pa
         try:
             peers = [connect(address, receive_buffer=4096) for _ in range(6)]
             for peer in peers:
-                peer.sendall(request_for(block))
-                receive(peer, ANSWER.size)
+                peer.send_sealed(request_for(block))
+                peer.receive_sealed(ANSWER.size)
             assert mappings() == len(peers)
             # The others stop reading, and the server ends them.
             for peer in peers[::2]:
@@ -201,8 +202,8 @@ def test_connections_over_the_limit_are_told_so(tmp_path: Path) -> None:
             fetch(address, SECRET, block, WAIT_S)
         assert caught.value.status is FetchStatus.BUSY
         for peer in held:
-            peer.sendall(request_for(block))
-            assert ANSWER.unpack(receive(peer, ANSWER.size))[0] == FetchStatus.RECORD
+            peer.send_sealed(request_for(block))
+            assert ANSWER.unpack(peer.receive_sealed(ANSWER.size))[0] == FetchStatus.RECORD
             peer.close()
 
 
@@ -265,10 +266,10 @@ def test_a_request_that_cannot_be_read_gets_a_reason_or_ends_the_connection(
 ) -> None:
     address, block = address_of_service
     peer = connect(address)
-    peer.sendall(struct.pack("<I", len(request) if length is None else length) + request)
+    peer.send_sealed(struct.pack("<I", len(request) if length is None else length) + request)
     peer.shutdown(socket.SHUT_WR)
     with contextlib.suppress(EOFError, ConnectionError):
-        status, _ = ANSWER.unpack(receive(peer, ANSWER.size))
+        status, _ = ANSWER.unpack(peer.receive_sealed(ANSWER.size))
         assert status in (FetchStatus.REFUSED, FetchStatus.NOT_FOUND)
     peer.close()
     assert len(fetch(address, SECRET, block, WAIT_S)) == 1000
@@ -288,7 +289,8 @@ def address_of_service(tmp_path: Path) -> Iterator[tuple[tuple[str, int], Receiv
         (ANSWER.pack(1, 1064) + b"x" * 500, ConnectionLostError, "564 of 1064 bytes missing"),
         (b"", ConnectionLostError, "missing"),
         (None, ConnectionLostError, "no answer, or not all of it, within 0.3 s"),
-        (ANSWER.pack(2, 1 << 60) + b"gone", ConnectionLostError, "missing"),
+        (ANSWER.pack(2, 1 << 60) + b"gone", ProtocolError, "an answer of"),
+        (ANSWER.pack(2, 1000) + b"gone", ConnectionLostError, "missing"),
     ],
 )
 def test_a_block_server_that_misbehaves_is_a_named_error_in_bounded_time(
@@ -304,11 +306,12 @@ def test_a_block_server_that_misbehaves_is_a_named_error_in_bounded_time(
             handshake = ServerHandshake(SECRET, SERVICE)
             peer.sendall(handshake.opening())
             peer.sendall(handshake.receive(receive(peer, 74)))
-            receive(peer, len(request_for(block)))
+            receive(peer, len(request_for(block)) + TAG_BYTES)
             if answer is None:
                 over.wait(WAIT_S)
-            else:
-                peer.sendall(answer)
+            elif answer:
+                head, text = answer[: ANSWER.size], answer[ANSWER.size :]
+                peer.sendall(head + handshake.seals().outgoing.tag(head) + text)
 
     thread = threading.Thread(target=misbehave)
     thread.start()

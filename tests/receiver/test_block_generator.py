@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import shlex
+import subprocess
 import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,17 +24,20 @@ from penstock.blockstore import BlockAccess, BlockStore, read_block
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError, PenstockError
+from penstock.receiver import ReceiverStoppedError
 from penstock.receiver.block_generator import (
     BlockGenerator,
     BlockGeneratorOptions,
     BlockGeneratorState,
     BlockNotStoredError,
+    PositionTooLargeError,
     RecordTooLargeError,
     RefusedError,
 )
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.wal import SyncPolicy
 from penstock.wire.messages import ReceivedBlockInfo
+from tests.system.mounts import in_own_mounts
 
 WAIT_S = 30.0
 """A bound for what must happen, not an expectation of when."""
@@ -89,6 +96,7 @@ class Bench:
         limiter: RateLimiter | None = None,
         schema: pa.Schema | None = None,
         queue_size: int = 10,
+        report_bytes: int = 1 << 20,
         clock: ManualClock | None = None,
         **store_options: Any,
     ) -> None:
@@ -118,7 +126,10 @@ class Bench:
             report=self.driver.report,
             limiter=self.limiter,
             options=BlockGeneratorOptions(
-                block_interval_s=interval_s, queue_size=queue_size, schema=schema
+                block_interval_s=interval_s,
+                queue_size=queue_size,
+                schema=schema,
+                report_bytes=report_bytes,
             ),
             on_error=lambda message, error: self.errors.append((message, error)),
             clock=clock,
@@ -426,18 +437,53 @@ def test_a_record_that_cannot_be_pickled_fails_in_its_own_call_and_the_stream_go
     assert bench.finish() == [{"good": 1}, {"good": 2}]
 
 
-def test_a_record_larger_than_a_block_is_an_error_that_names_the_setting(make):
-    bench = make()
-    bench.generator.store(b"before")
-    with pytest.raises(RecordTooLargeError, match=r"spark\.penstock\.block\.maxSize") as caught:
-        bench.generator.store(b"x" * (300 << 10))
-    assert caught.value.size == 300 << 10
-    with pytest.raises(RecordTooLargeError):
-        bench.generator.store("x" * (300 << 10))
-    with pytest.raises(RecordTooLargeError):
-        bench.generator.store([{"big": "x" * (300 << 10)}])
-    bench.generator.store(b"after")
-    assert bench.finish() == [b"before", b"after"]
+def test_a_record_larger_than_a_block_is_discarded_and_told_in_every_form_of_store(make):
+    bench = make(memory_bytes=16 << 20)
+    store = bench.generator.store
+    big = b"x" * (300 << 10)
+    text = big.decode()
+    acknowledged: list[str] = []
+    store(b"before")
+    store(big)
+    store(text)
+    store({"big": text})
+    store(big, position=1)
+    store(big, ack=lambda: acknowledged.append("single"))
+    store([b"1", big, b"2"])
+    store([1, text, 2], ack=lambda: acknowledged.append("list"))
+    store(iter([b"3", big, b"4"]))
+    store([b"5", big, b"6"], position=2)
+    store(["7", {"big": text}, "8"], position=3)
+    store(b"9\n" + big + b"\n10\n", framing="newline", position=4)
+    store(b"11\n" + big + b"\n12\n", framing="lines")
+    frames = [b"13", big, b"14"]
+    framed = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+    store(framed, framing="length-prefix", ack=lambda: acknowledged.append("frames"))
+    store(framed, framing="length-prefix", position=5)
+    batch = pa.record_batch({"text": ["15", text, "16"]})
+    store(batch)
+    store(batch, position=6)
+    store(pa.Table.from_batches([batch]))
+    store(pa.Table.from_batches([batch, batch]), position=7, ack=lambda: acknowledged.append("all"))
+    store(b"after")
+    rows = [{"text": "15"}, {"text": "16"}]
+    assert bench.finish() == [
+        b"before", b"1", b"2", 1, 2, b"3", b"4", b"5", b"6", "7", "8", b"9", b"10", "11", "12",
+        b"13", b"14", b"13", b"14", *rows, *rows, *rows, *rows, *rows, b"after",
+    ]  # fmt: skip
+    assert bench.generator.statistics().records_discarded == 19
+    assert [position for position in positions(bench) if position] == [1, 2, 3, 4, 5, 6, 7]
+    assert acknowledged == ["single", "list", "frames", "all"]
+    assert all(isinstance(error, RecordTooLargeError) for _, error in bench.errors)
+    message, error = bench.errors[0]
+    assert error.size == 300 << 10
+    assert message.startswith("1 record was discarded: a record of 307200 bytes does not fit")
+    assert "spark.penstock.block.maxSize" in message
+    assert message.endswith("it begins with b'" + "x" * 64 + "'...")
+    assert bench.errors[3][0].startswith("1 record was discarded (stored with 1): ")
+    # A flood is told in sum.
+    assert len(bench.errors) == 11
+    assert bench.errors[-1][0].startswith("9 more records were discarded")
 
 
 def test_large_records_fill_blocks_one_by_one(make):
@@ -472,7 +518,166 @@ def test_a_row_that_does_not_fit_the_schema_is_discarded_with_its_reason(make):
     bench.generator.store([{"n": 4}, {"m": 5}, {"n": 6}])
     assert bench.finish() == [{"n": 1}, {"n": 3}, {"n": 4}, {"n": 6}]
     assert bench.generator.statistics().records_discarded == 2
-    assert len(bench.errors) == 2
+    assert [message.rpartition("; ")[2] for message, _ in bench.errors] == [
+        "it begins with {'n': 'two'}",
+        "it begins with {'m': 5}",
+    ]
+
+
+class Unreadable(dict):
+    """Can be pickled; what comes of that raises."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(number=0)
+        self.size = size
+
+    def __reduce__(self) -> tuple[type[int], tuple[str]]:
+        return int, ("x" * self.size,)
+
+
+@pytest.mark.parametrize("schema", [None, pa.schema([("number", pa.int64())])])
+@pytest.mark.parametrize("size", [1, 300 << 10])
+def test_a_record_whose_pickle_cannot_be_loaded_holds_nobody_up(make, schema, size):
+    bench = make(schema=schema)
+    for number in range(3):
+        bench.generator.store({"number": number})
+    bench.generator.store(Unreadable(size))
+    bench.generator.store({"number": 3})
+    assert bench.generator.stop(WAIT_S)
+    stored = sum(info.num_records for info in bench.driver.infos)
+    assert stored + bench.generator.statistics().records_discarded == 5
+    assert stored >= 4
+    assert len(bench.errors) == bench.generator.statistics().records_discarded
+
+
+def test_a_row_larger_than_a_block_is_discarded_alone_and_the_rows_around_it_are_stored_once(make):
+    bench = make(schema=pa.schema([("n", pa.int64()), ("text", pa.string())]))
+    rows = [{"n": n, "text": "x"} for n in range(10)]
+    big = {"n": -1, "text": "x" * (300 << 10)}
+    for row in [*rows[:5], big, *rows[5:7]]:
+        bench.generator.store(row)
+    bench.generator.store([*rows[7:9], big, rows[9]], position=1)
+    assert bench.finish() == rows
+    assert bench.generator.statistics().records_discarded == 2
+    assert all(isinstance(error, RecordTooLargeError) for _, error in bench.errors)
+    assert "it begins with {'n': -1, 'text': 'xxx" in bench.errors[0][0]
+
+
+def test_a_block_whose_compression_cannot_begin_is_stored_all_the_same_I11(make):
+    bench = make()
+    original = bench.store.begin
+
+    def begin(block):
+        bench.store.begin = original
+        raise RuntimeError("can't start new thread")
+
+    bench.store.begin = begin
+    bench.generator.store(b"a")
+    with pytest.raises(RuntimeError, match="new thread"):
+        bench.generator.store([b"b"])
+    assert bench.finish() == [b"a"]
+
+
+@pytest.mark.parametrize("with_schema", [False, True])
+def test_a_flush_that_fails_in_the_middle_loses_and_doubles_nothing_I11(make, with_schema):
+    schema = pa.schema([("n", pa.int64()), ("text", pa.string())]) if with_schema else None
+    bench = make(schema=schema)
+    records = [{"n": n, "text": "x" * 5000} for n in range(60)]
+    # No lease ends meanwhile, so all of them wait to enter a block.
+    bench.generator._assembler.lease_size = 4096
+    for record in records:
+        bench.generator.store(record)
+    assert len(bench.generator._assembler.pending) >= 59
+    original = bench.store.open_block
+    calls = []
+
+    def open_block(*args, **options):
+        calls.append(args)
+        if len(calls) == 2:
+            raise OSError(5, "the memory of the second block")
+        return original(*args, **options)
+
+    bench.store.open_block = open_block
+    with pytest.raises(OSError, match="second block"):
+        bench.generator._assembler.flush_pending()
+    assert 0 < len(bench.generator._assembler.pending) < 60
+    bench.generator.store({"n": 60, "text": "after"})
+    assert bench.finish() == [*records, {"n": 60, "text": "after"}]
+
+
+@pytest.mark.parametrize(
+    "schema", [None, pa.schema([("n", pa.int64()), ("list", pa.list_(pa.int64()))])]
+)
+def test_an_object_that_its_author_uses_again_is_stored_as_it_was(make, schema):
+    bench = make(schema=schema)
+    row: dict[str, Any] = {"n": 0, "list": [0]}
+
+    def rows(start: int) -> Any:
+        for n in range(start, start + 5):
+            row["n"] = n
+            row["list"][0] = n
+            yield row
+
+    for found in rows(0):
+        bench.generator.store(found)
+    bench.generator.store(rows(5))
+    bench.generator.store(rows(10), position=1)
+    bench.generator.store(rows(15), ack=lambda: None)
+    assert bench.finish() == [{"n": n, "list": [n]} for n in range(20)]
+
+
+def test_a_flat_row_that_its_author_uses_again_is_stored_as_it_was(make):
+    bench = make(schema=pa.schema([("n", pa.int64()), ("text", pa.string())]))
+    row: dict[str, Any] = {}
+    for n in range(5):
+        row.update(n=n, text=str(n) if n else None)
+        bench.generator.store(row)
+    assert bench.finish() == [{"n": n, "text": str(n) if n else None} for n in range(5)]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.string())], ids=str)
+def test_rows_of_a_schema_that_wait_are_bounded_by_bytes_I7(make, kind):
+    bench = make(schema=pa.schema([("text", kind)]))
+    row = {"text": "x" * 100_000 if kind == pa.string() else ["x" * 100_000]}
+    bench.generator._assembler.lease_size = 4096
+    for _ in range(20):
+        bench.generator.store({"text": None})
+        bench.generator.store(row)
+        assert len(bench.generator._assembler.pending) < 2
+    assert bench.finish() == [{"text": None}, row] * 20
+
+
+def test_a_list_with_a_record_that_cannot_be_pickled_stores_nothing_whatever_its_length(make):
+    bench = make()
+    with pytest.raises(TypeError, match="pickle"):
+        bench.generator.store([*range(10_000), threading.Lock()])
+    bench.generator.store([1], position=1)
+    assert bench.finish() == [1]
+
+
+def test_permits_of_what_entered_no_block_are_given_back_I8(make):
+    limiter = RateLimiter(1000)
+    bench = make(limiter=limiter)
+    many = [b"z" * 1000] * 400
+    with pytest.raises(RecordTooLargeError, match="400 records with one position"):
+        bench.generator.store(many, position=2)
+    assert limiter.statistics().permits == 0
+
+
+def test_full_memory_makes_store_wait_and_go_on_when_there_is_room(tmp_path):
+    """And records lie in pages that were asked for: a page that is not to be had is no SIGBUS."""
+    mount = shlex.join(["mount", "-t", "tmpfs", "-o", "size=16m", "penstock", str(tmp_path)])
+    done = subprocess.run(
+        [*in_own_mounts(mount), "-m", "tests.receiver.full_memory_process", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=4 * WAIT_S,
+    )
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0,
+        ["There is no memory for more blocks, so storing waits until there is", "stored"],
+    )
 
 
 def positions(bench: Bench) -> list[Any]:
@@ -534,3 +739,191 @@ def test_a_failing_acknowledgement_callback_is_told_and_stops_nothing(make):
     bench.generator.store([b"b"])
     assert bench.finish() == [b"a", b"b"]
     assert [str(error) for _, error in bench.errors] == ["author's bug"]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_no_error_of_a_callback_ends_the_thread_that_reports(make, error):
+    bench = make()
+
+    def fail() -> None:
+        raise error
+
+    bench.generator.store(b"a", ack=fail)
+    bench.generator.store([b"b"])
+    bench.generator.store([b"c"])
+    assert bench.finish() == [b"a", b"b", b"c"]
+    assert [found for _, found in bench.errors] == [error]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_callback_that_stores_gets_an_error_and_not_a_deadlock(make, many):
+    bench = make(queue_size=1)
+
+    def store() -> None:
+        bench.generator.store([b"b"] if many else b"x" * 10_000)
+
+    bench.generator.store([b"a"], ack=store)
+    bench.generator.store([b"c"])
+    assert bench.finish() == [b"a", b"c"]
+    assert "called by an acknowledgement callback" in str(bench.errors[0][1])
+
+
+def test_an_error_that_cannot_pass_is_not_retried_and_who_waits_is_told(make, monkeypatch):
+    died: list[BaseException | None] = []
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: died.append(arguments.exc_value))
+    bench = make(queue_size=1)
+    error = ValueError("a defect")
+    bench.driver.fail = [error]
+    with pytest.raises(BlockNotStoredError, match="a defect"):
+        bench.generator.store([b"a"])
+    assert not bench.generator.stop(WAIT_S), "and the stop does not wait for what cannot happen"
+    assert died == [error], "the thread's owner hears of it"
+
+
+def test_reports_are_bounded_by_bytes_and_lose_no_order(make):
+    bench = make(queue_size=50, report_bytes=2000)
+    sizes: list[int] = []
+    report = bench.generator._pipeline._report
+
+    def measured(infos: tuple[ReceivedBlockInfo, ...]) -> Any:
+        sizes.append(len(msgspec.msgpack.encode(infos)))
+        return report(infos)
+
+    bench.generator._pipeline._report = measured
+    bench.driver.open.clear()
+    for number in range(20):
+        bench.generator.store(b"%d" % number, position="x" * 500, ack=lambda: None)
+        bench.generator.store([], ack=lambda: None)
+        with bench.generator._assembler.lock:
+            bench.generator._assembler.seal()
+    bench.driver.open.set()
+    assert bench.finish() == [b"%d" % number for number in range(20)]
+    assert len(sizes) < 20, "they still share reports"
+    assert max(sizes) <= 2100
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_position_that_is_too_large_is_refused_in_its_own_call(make, many):
+    bench = make()
+    with pytest.raises(PositionTooLargeError, match="70005 bytes is larger than the 65536"):
+        bench.generator.store([b"a"] if many else b"a", position="x" * 70_000)
+    bench.generator.store(b"b", position="x" * 60_000)
+    assert bench.finish() == [b"b"]
+
+
+@pytest.mark.parametrize("short_of", ["queue", "memory"])
+def test_a_stop_gives_up_in_time_when_there_is_no_room_for_the_last_block(make, short_of):
+    """The driver answers nothing, and threads that store hold the open block."""
+    bench = make(queue_size=2 if short_of == "queue" else 100, memory_bytes=2 << 20)
+    bench.driver.open.clear()
+    ended = threading.Event()
+
+    def feed() -> None:
+        try:
+            while True:
+                bench.generator.store(b"x" * 4000)
+        except PenstockError:
+            ended.set()
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    while True:
+        waiting = bench.generator.statistics().queue_length
+        if not ended.wait(0.3) and bench.generator.statistics().queue_length == waiting > 2:
+            break
+    assert not bench.generator.stop(0.5)
+    assert ended.wait(WAIT_S), "who stores is told"
+    thread.join(WAIT_S)
+    assert bench.generator.state is BlockGeneratorState.STOPPED_ALL
+    bench.driver.open.set()
+
+
+@pytest.mark.parametrize("what", ["stop", "close"])
+def test_a_store_that_a_stop_overtakes_raises_or_its_record_is_in(make, monkeypatch, what):
+    """It has looked whether it may store, and is then held up until all is over."""
+    bench = make()
+    door = bench.generator.open_door()
+    held_up, go_on = threading.Event(), threading.Event()
+
+    def lease(*arguments: Any, **named: Any) -> int:
+        held_up.set()
+        assert go_on.wait(WAIT_S)
+        return 1000
+
+    monkeypatch.setattr(bench.limiter, "lease", lease)
+    outcome: list[Any] = []
+
+    def store() -> None:
+        for number in range(3):
+            try:
+                door.store(b"%d" % number)
+                outcome.append(b"%d" % number)
+            except ReceiverStoppedError as error:
+                outcome.append(error)
+
+    thread = threading.Thread(target=store)
+    thread.start()
+    assert held_up.wait(WAIT_S)
+    if what == "stop":
+        assert bench.finish() == []
+    else:
+        door.close()
+    go_on.set()
+    thread.join(WAIT_S)
+    assert [type(found) for found in outcome] == [ReceiverStoppedError] * 3
+    if what == "close":
+        assert bench.finish() == []
+
+
+def test_what_threads_stored_when_a_stop_came_is_in_to_the_last_record(make):
+    for _ in range(10):
+        bench = make(interval_s=0.001)
+        accepted: list[list[int]] = [[] for _ in range(4)]
+
+        def store(thread: int, bench: Bench = bench, accepted: Any = accepted) -> None:
+            with suppress(PenstockError):
+                for number in itertools.count():
+                    bench.generator.store(b"%d:%d" % (thread, number))
+                    accepted[thread].append(number)
+
+        threads = [threading.Thread(target=store, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        bench.driver.wait_for(lambda bench=bench: len(bench.driver.infos) >= 2)
+        records = bench.finish()
+        for thread in threads:
+            thread.join(WAIT_S)
+        for number in range(4):
+            mine = [record for record in records if record.startswith(b"%d:" % number)]
+            assert mine == [b"%d:%d" % (number, each) for each in accepted[number]]
+
+
+def test_a_door_that_is_held_lets_through_what_needs_no_acknowledgement(make):
+    bench = make()
+    door = bench.generator.open_door()
+    acknowledged: list[bytes] = []
+    door.store(b"a", ack=lambda: acknowledged.append(b"a"))
+    assert door.hold(lambda: WAIT_S)
+    refused = threading.Event()
+
+    def store() -> None:
+        with pytest.raises(ReceiverStoppedError, match="the source gives this again"):
+            door.store(b"b", ack=lambda: acknowledged.append(b"b"))
+        refused.set()
+
+    thread = threading.Thread(target=store)
+    thread.start()
+    door.store(b"c")
+    durable = threading.Event()
+    bench.generator.flush(durable.set)
+    assert durable.wait(WAIT_S)
+    assert acknowledged == [b"a"], "what was taken before is acknowledged by then"
+    assert not refused.is_set()
+    door.refuse_acknowledged()
+    thread.join(WAIT_S)
+    assert refused.is_set()
+    door.store(b"d")
+    door.close()
+    with pytest.raises(ReceiverStoppedError, match="a start that is over"):
+        door.store(b"e")
+    assert bench.finish() == [b"a", b"c", b"d"]

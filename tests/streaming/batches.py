@@ -65,6 +65,13 @@ class Batches:
             self.completed.wait_for(self._expected)
 
 
+def forget_checkpoint_directory(sc: SparkContext) -> None:
+    """Make a shared SparkContext as one that never had a checkpoint directory."""
+    context: Any = sc
+    none = getattr(context._jvm.scala, "None$")
+    getattr(context._jsc.sc(), "checkpointDir_$eq")(getattr(none, "MODULE$"))
+
+
 @contextmanager
 def batches(sc: SparkContext, batch_s: float = 1) -> Iterator[Batches]:
     run = Batches(sc, batch_s)

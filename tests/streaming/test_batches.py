@@ -57,14 +57,45 @@ class TestTimes:
         timer = RecurringTimer(ManualClock(11_000), 1000, lambda _: None, "test-timer")
         assert timer.first_time() == 12_000
 
-    def test_a_clock_set_back_does_not_stop_them(self) -> None:
+    def test_i14_none_comes_before_its_time(self) -> None:
+        clock = ManualClock(10_400)
+        timer = RecurringTimer(clock, 1000, lambda time_ms: times.append(time_ms), "test-timer")
+        times: list[int] = []
+        timer.start(timer.first_time())
+        clock.advance(599)
+        timer.stop(WAIT_S)
+        assert times == []
+
+    def test_a_clock_set_back_halves_their_pace_until_it_has_caught_up(self, caplog: Any) -> None:
         clock = ManualClock(3_600_000)
+        times: list[tuple[int, int]] = []
+        arrived = threading.Semaphore(0)
 
-        def change() -> None:
-            clock.set_wall_time(0)
-            clock.advance(2500)
+        def tick(time_ms: int) -> None:
+            times.append((time_ms, round(clock.monotonic_s())))
+            arrived.release()
 
-        assert self.run_timer(clock, 2, change) == [3_601_000, 3_602_000]
+        timer = RecurringTimer(clock, 1000, tick, "test-timer")
+        timer.start(timer.first_time())
+        clock.set_wall_time(3_596_000)
+        with caplog.at_level("INFO", logger="penstock.streaming"):
+            for seconds in (2, 2, 2, 2, 1, 1, 1):
+                for _ in range(seconds):
+                    clock.advance(1000)
+                assert arrived.acquire(timeout=WAIT_S)
+        timer.stop(WAIT_S)
+        first = 3_601_000
+        assert times == [
+            (first, 2),
+            (first + 1000, 4),
+            (first + 2000, 6),
+            (first + 3000, 8),
+            (first + 4000, 9),
+            (first + 5000, 10),
+            (first + 6000, 11),
+        ]
+        assert caplog.text.count("ahead of the clock, which was set back") == 1
+        assert caplog.text.count("The clock has caught up") == 1
 
     def test_functions_get_the_naive_local_time(self, sc: Any) -> None:
         seen: list[datetime] = []

@@ -1,13 +1,14 @@
 """Spark's own tests of streams, by their names, and the tests here that show the same.
 
-`CONFORMANCE` names, for each test of a suite of Spark, a test in this folder or beside it. What no
-other file shows is in this one.
+`docs/conformance.md` names, for each test of a suite of Spark, a test here. What no other file
+shows is in this one.
 """
 
 from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,258 +21,48 @@ from penstock.streaming import StatsReportListener, StreamingContext, StreamingL
 from penstock.streaming.dstream.input_streams import InputDStream
 from tests.streaming.batches import batches
 
-_FROM_PYSPARK = "test_oracle.py::test_results_are_those_of_pyspark"
-_WINDOWS = "test_conformance.py::test_windows_of_every_shape"
-_REDUCED = "test_conformance.py::test_reductions_of_windows_with_and_without_inverse"
-_RECOVERED = "test_recovery.py::test_every_kind_of_stream_goes_on"
-_KILLED = "../system/test_recovered_driver.py::test_results_are_exact_whenever_the_driver_is_killed"
-_NO_RDD = "test_conformance.py::test_an_input_without_rdds"
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "conformance.md"
+NAMES = Path(__file__).with_name("spark_tests.txt")
+"""The suites of Spark 4.0.1 and the names of their tests, one a line, with a tab between."""
 
-CONFORMANCE: dict[str, dict[str, str]] = {
-    "BasicOperationsSuite": {
-        "map": "test_operations.py::test_map",
-        "flatMap": "test_operations.py::test_flat_map",
-        "filter": "test_operations.py::test_filter",
-        "glom": "test_operations.py::test_map_partitions_and_glom",
-        "mapPartitions": "test_operations.py::test_map_partitions_and_glom",
-        "repartition (more partitions)": "test_operations.py::test_partition_by_and_repartition",
-        "repartition (fewer partitions)": "test_operations.py::test_partition_by_and_repartition",
-        "groupByKey": "test_operations.py::test_combine_and_group_by_key",
-        "reduceByKey": "test_operations.py::test_word_count",
-        "reduce": "test_operations.py::test_count_and_reduce",
-        "count": "test_operations.py::test_count_and_reduce",
-        "countByValue": "test_operations.py::test_count_by_value",
-        "mapValues": "test_operations.py::test_map_values_and_flat_map_values",
-        "flatMapValues": "test_operations.py::test_map_values_and_flat_map_values",
-        "union": "test_operations.py::test_union",
-        "union with input stream return None": _NO_RDD,
-        "StreamingContext.union": "test_operations.py::test_union",
-        "transform": "test_operations.py::test_transform_with_and_without_time",
-        "transform with NULL": "test_operations.py::test_transform_to_none_makes_no_batch",
-        "transform with input stream return None": _NO_RDD,
-        "transformWith": "test_operations.py::test_transform_with_another_stream",
-        "transformWith with input stream return None": _NO_RDD,
-        "StreamingContext.transform": (
-            "test_operations.py::test_transform_of_several_streams_gets_a_tuple"
-        ),
-        "StreamingContext.transform with input stream return None": _NO_RDD,
-        "cogroup": "test_operations.py::test_cogroup",
-        "join": "test_operations.py::test_joins",
-        "leftOuterJoin": "test_operations.py::test_joins",
-        "rightOuterJoin": "test_operations.py::test_joins",
-        "fullOuterJoin": "test_operations.py::test_joins",
-        "updateStateByKey": "test_batches.py::test_update_state_by_key",
-        "updateStateByKey - simple with initial value RDD": (
-            "test_batches.py::test_update_state_by_key"
-        ),
-        "updateStateByKey - with initial value RDD": _FROM_PYSPARK,
-        "updateStateByKey - object lifecycle": "test_batches.py::test_update_state_by_key",
-        "slice": "test_batches.py::test_slice",
-        "slice - has not been initialized": "test_batches.py::test_slice",
-        "rdd cleanup - map and window": (
-            "test_batches.py::test_batches_without_jobs_are_forgotten_too"
-        ),
-        "rdd cleanup - updateStateByKey": "test_conformance.py::test_old_states_are_forgotten",
-        "rdd cleanup - input blocks and persisted RDDs": (
-            "test_batches.py::test_old_rdds_are_forgotten_and_unpersisted"
-        ),
-    },
-    "WindowOperationsSuite": {
-        "window - basic window": _WINDOWS,
-        "window - tumbling window": _WINDOWS,
-        "window - larger window": _WINDOWS,
-        "window - non-overlapping window": _WINDOWS,
-        "window - persistence level": "test_conformance.py::test_a_window_persists_its_parent",
-        "reduceByKeyAndWindow - basic reduction": _REDUCED,
-        "reduceByKeyAndWindow - key already in window and new value added into window": _REDUCED,
-        "reduceByKeyAndWindow - new key added into window": _REDUCED,
-        "reduceByKeyAndWindow - key removed from window": _REDUCED,
-        "reduceByKeyAndWindow - larger slide time": _REDUCED,
-        "reduceByKeyAndWindow - big test": _REDUCED,
-        "reduceByKeyAndWindow with inverse function - basic reduction": _REDUCED,
-        "reduceByKeyAndWindow with inverse function - key removed from window": _REDUCED,
-        "reduceByKeyAndWindow with inverse function - larger slide time": _REDUCED,
-        "reduceByKeyAndWindow with inverse function - big test": _REDUCED,
-        "reduceByKeyAndWindow with inverse and filter functions - big test": _REDUCED,
-        "groupByKeyAndWindow": "test_batches.py::test_group_by_key_and_window",
-        "countByWindow": _FROM_PYSPARK,
-        "countByValueAndWindow": _FROM_PYSPARK,
-    },
-    "InputStreamsSuite": {
-        "socket input stream": "test_end_to_end.py::test_lines_from_a_socket",
-        "binary records stream": "test_file_streams.py::test_each_stream_has_its_own_record_length",
-        "file input stream - newFilesOnly = true": (
-            "test_file_streams.py::test_new_files_are_read_once_each"
-        ),
-        "file input stream - newFilesOnly = false": (
-            "test_file_streams.py::test_old_files_on_demand"
-        ),
-        "file input stream - wildcard": (
-            "test_file_streams.py::test_a_glob_stands_for_several_folders"
-        ),
-        "Modified files are correctly detected.": (
-            "test_file_streams.py::test_a_modified_file_is_taken_again_when_it_was_forgotten"
-        ),
-        "multi-thread receiver": (
-            "../receiver/test_life_cycle.py::test_multi_thread_receiver_loses_and_mixes_nothing"
-        ),
-        "queue input stream - oneAtATime = true": (
-            "test_operations.py::test_the_queue_is_taken_as_it_is"
-        ),
-        "queue input stream - oneAtATime = false": (
-            "test_operations.py::test_all_at_once_then_default"
-        ),
-        "test track the number of input stream": "test_conformance.py::test_inputs_are_numbered",
-    },
-    "InputInfoTrackerSuite": {
-        "test report and get InputInfo from InputInfoTracker": (
-            "test_batches.py::test_input_info_is_reported_once"
-        ),
-        "test cleanup InputInfo from InputInfoTracker": (
-            "test_batches.py::test_input_info_is_reported_once"
-        ),
-    },
-    "StreamingListenerSuite": {
-        "batch info reporting": "test_batches.py::test_events_come_in_order_with_pysparks_getters",
-        "receiver info reporting": ("test_end_to_end.py::test_listeners_are_told_of_a_receiver"),
-        "output operation reporting": (
-            "test_batches.py::test_events_come_in_order_with_pysparks_getters"
-        ),
-        "don't call ssc.stop in listener": (
-            "test_life_cycle.py::test_a_listener_must_not_stop_the_context"
-        ),
-        "onBatchCompleted with successful batch": (
-            "test_conformance.py::test_a_completed_batch_tells_which_jobs_failed"
-        ),
-        "onBatchCompleted with failed batch and one failed job": (
-            "test_conformance.py::test_a_completed_batch_tells_which_jobs_failed"
-        ),
-        "onBatchCompleted with failed batch and multiple failed jobs": (
-            "test_conformance.py::test_a_completed_batch_tells_which_jobs_failed"
-        ),
-        "StreamingListener receives no events after stopping StreamingListenerBus": (
-            "test_conformance.py::test_no_event_comes_after_the_stop"
-        ),
-    },
-    "RateControllerSuite": {
-        "RateController - rate controller publishes updates after batches complete": (
-            "rates/test_book.py::test_it_asks_with_what_the_batch_tells_and_publishes_whole_records"
-        ),
-        "ReceiverRateController - published rates reach receivers": (
-            "rates/test_on_spark.py::test_backpressure_holds_a_fast_source_from_the_first_batch_on"
-        ),
-    },
-    "PIDRateEstimatorSuite": {
-        "the right estimator is created": "rates/test_book.py::test_the_named_estimator_is_made",
-        "estimator checks ranges": "rates/test_pid.py::TestRanges",
-        "first estimate is None": (
-            "rates/test_pid.py::test_the_first_batch_gives_no_rate_and_the_second_does"
-        ),
-        "second estimate is not None": (
-            "rates/test_pid.py::test_the_first_batch_gives_no_rate_and_the_second_does"
-        ),
-        "no estimate when no time difference between successive calls": (
-            "rates/test_pid.py::test_no_rate_without_a_later_time"
-        ),
-        "no estimate when no records in previous batch": (
-            "rates/test_pid.py::test_no_rate_without_records"
-        ),
-        "no estimate when there is no processing delay": (
-            "rates/test_pid.py::test_no_rate_without_a_processing_delay"
-        ),
-        "estimate is never less than min rate": (
-            "rates/test_pid.py::test_never_below_the_least_rate"
-        ),
-        "with no accumulated or positive error, |I| > 0, follow the processing speed": (
-            "rates/test_pid.py::test_with_integral_it_follows_the_speed_when_nothing_waits"
-        ),
-        "with no accumulated but some positive error, |I| > 0, follow the processing speed": (
-            "rates/test_pid.py::test_with_integral_it_follows_the_speed_when_nothing_waits"
-        ),
-        "with some accumulated and some positive error, |I| > 0, stay below the processing speed": (
-            "rates/test_pid.py::test_with_integral_it_stays_below_the_speed_when_something_waits"
-        ),
-    },
-    "ReceiverTrackerSuite": {
-        "send rate update to receivers": (
-            "../tracker/test_receiver_tracker.py::test_send_rate_update_to_receivers"
-        ),
-    },
-    "MapWithStateSuite": {
-        "state - get, exists, update, remove, ": "test_map_with_state.py::TestStateOfAKey",
-        "mapWithState - basic operations with simple API": (
-            "test_map_with_state.py::test_simple_api"
-        ),
-        "mapWithState - basic operations with advanced API": (
-            "test_map_with_state.py::test_advanced_api"
-        ),
-        "mapWithState - initial states, with nothing returned from mapping function": (
-            "test_map_with_state.py::test_advanced_api"
-        ),
-        "mapWithState - state removing": "test_map_with_state.py::test_advanced_api",
-        "mapWithState - state timing out": (
-            "test_map_with_state.py::test_timeouts_fire_at_the_batch_where_they_are_due"
-        ),
-        "mapWithState - checkpoint durations": (
-            "test_map_with_state.py::test_checkpoint_durations"
-        ),
-        "mapWithState - driver failure recovery": _RECOVERED,
-    },
-    "CheckpointSuite": {
-        "recovery maintains rate controller": (
-            "rates/test_book.py::test_a_new_driver_begins_with_what_the_old_one_knew"
-        ),
-        "non-existent checkpoint dir": "test_get_or_create.py::TestGetOrCreate",
-        "basic rdd checkpoints + dstream graph checkpoint recovery": _RECOVERED,
-        "recovery of conf through checkpoints": _KILLED,
-        "get correct spark.driver.[host|port] from checkpoint": _KILLED,
-        "SPARK-30199 get ui port and blockmanager port": _KILLED,
-        "recovery with map and reduceByKey operations": _RECOVERED,
-        "recovery with invertible reduceByKeyAndWindow operation": _RECOVERED,
-        "recovery with updateStateByKey operation": _RECOVERED,
-        "recovery with file input stream": (
-            "test_recovery.py::test_a_batch_that_was_running_is_made_again_with_the_same_files"
-        ),
-        "DStreamCheckpointData.restore invoking times": (
-            "test_recovery.py::test_each_node_is_restored_once"
-        ),
-        "SPARK-11267: the race condition of two checkpoints in a batch": (
-            "test_checkpoint.py::test_only_the_newest_waits_and_what_follows_is_done_for_all"
-        ),
-        "SPARK-28912: Fix MatchError in getCheckpointFiles": (
-            "test_checkpoint.py::test_names_that_are_none_are_left_alone"
-        ),
-        "SPARK-6847: stack overflow when updateStateByKey is followed by a checkpointed dstream": (
-            _RECOVERED
-        ),
-    },
-    "StreamingContextSuite": {
-        "start with non-serializable DStream checkpoints": "test_unpicklable.py::test_functions",
-        "getOrCreate": "test_get_or_create.py::TestGetOrCreate",
-        "getActive and getActiveOrCreate with checkpoint": "test_get_or_create.py::TestGetOrCreate",
-        "queueStream doesn't support checkpointing": (
-            "test_get_or_create.py::test_a_queue_cannot_be_recovered"
-        ),
-    },
-    "pyspark test_dstream": {
-        "test_transform_function_serializer_failure": "test_unpicklable.py::test_functions",
-        "test_get_or_create_and_get_active_or_create": "test_get_or_create.py::TestGetOrCreate",
-    },
-}
+_SUITE = re.compile(r"## (.+)")
+_ROW = re.compile(r"\| (.+) \| (.+) \|")
+_SHOWN = re.compile(r"\[`(\w+)`\]\(\.\./(tests/[\w/]+\.py)\)")
+_REASON = re.compile(r"None: .{10,}\.")
 
 
-def test_every_named_test_is_there() -> None:
-    folder = Path(__file__).parent
-    missing = [
-        named
-        for suite in CONFORMANCE.values()
-        for named in suite.values()
-        for file, _, name in [named.partition("::")]
-        if not re.search(
-            rf"^\s*(def|class) {name}\b", next(folder.rglob(file)).read_text(), re.MULTILINE
-        )
-    ]
-    assert missing == []
+def rows() -> Iterator[tuple[str, str, str]]:
+    """Yield suite, name and what stands beside it, for each row of the page."""
+    suite = None
+    for line in PAGE.read_text().splitlines():
+        if found := _SUITE.fullmatch(line):
+            suite = found[1]
+        elif suite is not None and (found := _ROW.fullmatch(line)):
+            name, shown = (part.replace("\\|", "|") for part in found.groups())
+            if name not in ("Spark", "---"):
+                yield suite, name, shown
+
+
+def test_the_page_has_every_test_of_spark() -> None:
+    lines = NAMES.read_text().splitlines()
+    assert [f"{suite}\t{name}" for suite, name, _ in rows()] == lines
+    assert len(lines) > 350
+
+
+def test_each_row_names_a_test_that_is_there_or_a_reason() -> None:
+    wrong = []
+    for suite, name, shown in rows():
+        if found := _SHOWN.fullmatch(shown):
+            file = ROOT / found[2]
+            is_there = file.is_file() and re.search(
+                rf"^\s*(def|class) {found[1]}\b", file.read_text(), re.MULTILINE
+            )
+        else:
+            is_there = _REASON.fullmatch(shown)
+        if not is_there:
+            wrong.append((suite, name, shown))
+    assert wrong == []
 
 
 class NoRDD(InputDStream):
@@ -300,6 +91,26 @@ def test_inputs_are_numbered(sc: Any) -> None:
         run.ssc.socketTextStream("localhost", 9)
         run.ssc.textFileStream("/tmp")
         assert [node.stream_id for node in run.ssc._graph.inputs] == [0, 1, 2]
+
+
+def test_an_input_that_nobody_reads_does_no_harm(sc: Any) -> None:
+    with batches(sc) as run:
+        run.ssc.queueStream([[1]])
+        run.ssc.textFileStream("/tmp")
+        found = run.collect(run.ssc.queueStream([[2]]))
+        run.run(1)
+    assert found == [[2]]
+
+
+def test_the_checkpoint_directory_may_be_a_setting(sc: Any, tmp_path: Path) -> None:
+    key = "spark.streaming.checkpoint.directory"
+    sc._conf.set(key, str(tmp_path))
+    try:
+        ssc = StreamingContext(sc, 1)
+    finally:
+        sc._conf._jconf.remove(key)
+    assert ssc._checkpoint_directory == str(tmp_path)
+    ssc.stop(stopSparkContext=False)
 
 
 @pytest.mark.slow

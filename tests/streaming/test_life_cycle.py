@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from penstock.streaming import (
     StreamingContextState,
     StreamingListener,
 )
-from tests.streaming.batches import WAIT_S, batches
+from tests.streaming.batches import WAIT_S, batches, forget_checkpoint_directory
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -93,11 +94,30 @@ class TestStart:
         assert StreamingContext(sc, 2.01)._graph.batch_ms == 2010
 
     def test_state_needs_a_checkpoint_directory(self, sc: Any) -> None:
+        forget_checkpoint_directory(sc)
         ssc = StreamingContext(sc, 1)
         state = ssc.queueStream([[("a", 1)]]).updateStateByKey(lambda new, old: sum(new))
         state.foreachRDD(nothing)
         with pytest.raises(StreamGraphError, match="checkpoint directory has not been set"):
             ssc.start()
+
+    @pytest.mark.slow
+    def test_the_checkpoint_directory_of_the_spark_context_will_do_for_states(
+        self, sc: Any, tmp_path: Path, caplog: Any
+    ) -> None:
+        sc.setCheckpointDir(str(tmp_path))
+        with batches(sc) as run:
+            pairs = run.ssc.queueStream([[("a", 1)], [("a", 2)]])
+            states = pairs.updateStateByKey(lambda new, old: sum(new) + (old or 0))
+            found = run.collect(states.checkpoint(1))
+            run.run(2)
+            saved = [rdd.isCheckpointed() for rdd in states._node.generated.values()]
+        assert found == [[("a", 1)], [("a", 3)]]
+        assert any(saved)
+        # The RDDs are there, and nothing that a driver could go on from.
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith("check")] == []
+        assert "States are saved in" in caplog.text
+        assert "StreamingContext.checkpoint(...)" in caplog.text
 
     def test_nothing_is_added_or_changed_after_the_start(self, sc: Any) -> None:
         with batches(sc) as run:
@@ -269,6 +289,115 @@ class TestStop:
             run.ssc.stop(False, True)
             assert run.ssc.getState() is StreamingContextState.STOPPED
 
+    def test_what_a_stop_gave_up_is_returned_and_counted(
+        self, sc: Any, monkeypatch: Any, caplog: Any
+    ) -> None:
+        conf = sc.getConf().set("spark.streaming.gracefulStopTimeout", "100ms")
+        monkeypatch.setattr(sc, "getConf", lambda: conf)
+        started, release = threading.Event(), threading.Event()
+
+        def endless(rdd: Any) -> None:
+            started.set()
+            release.wait(WAIT_S)
+
+        with batches(sc) as run:
+            run.ssc.queueStream([[1], [2]]).foreachRDD(endless)
+            run.start()
+            run.clock.advance(3000)
+            assert started.wait(WAIT_S)
+            pause = threading.Event()
+            while run.ssc.statistics().waiting_batches < 2:
+                assert not pause.wait(0.005)
+            threading.Timer(0.5, release.set).start()
+            report = run.ssc.stop(False, True)
+        assert report is not None
+        assert not report.is_complete
+        # The first one ended while the stop went on.
+        assert [batch.time_ms for batch in report.given_up] == [
+            1_700_000_002_000,
+            1_700_000_003_000,
+        ]
+        assert run.ssc.statistics().given_up_batches == 2
+        assert "The stop gave up 2 batches" in caplog.text
+        assert run.ssc.stop(False) == report
+
+    def test_a_stop_does_not_wait_for_a_function_that_makes_a_batch(
+        self, sc: Any, monkeypatch: Any
+    ) -> None:
+        monkeypatch.setattr("penstock.streaming._engine._THREADS_END_S", 0.1)
+        conf = sc.getConf().set("spark.streaming.gracefulStopTimeout", "100ms")
+        monkeypatch.setattr(sc, "getConf", lambda: conf)
+        entered, release, returned = threading.Event(), threading.Event(), threading.Event()
+
+        def hang(rdd: Any) -> Any:
+            entered.set()
+            release.wait(WAIT_S)
+            returned.set()
+            return rdd
+
+        ran: list[Any] = []
+        with batches(sc) as run:
+            run.ssc.queueStream([[1]]).transform(hang).foreachRDD(ran.append)
+            run.start()
+            run.clock.advance(1000)
+            assert entered.wait(WAIT_S)
+            run.ssc.stop(False, True)
+            assert not returned.is_set()
+            assert run.ssc.getState() is StreamingContextState.STOPPED
+            release.set()
+            assert run.ssc._engine is not None
+            run.ssc._engine._generator._loop._thread.join(WAIT_S)
+        assert ran == []
+
+    def test_a_stop_that_hangs_or_fails_in_one_part_stops_the_others(
+        self, sc: Any, monkeypatch: Any, caplog: Any
+    ) -> None:
+        monkeypatch.setattr("penstock.streaming._engine._RECEIVERS_CANCEL_S", 0.1)
+        release = threading.Event()
+
+        def fail(*_: Any) -> None:
+            raise OSError("it broke")
+
+        with batches(sc) as run:
+            run.ssc.queueStream([[1]]).foreachRDD(nothing)
+            run.start()
+            engine = run.ssc._engine
+            assert engine is not None
+            monkeypatch.setattr(engine._receivers, "stop", lambda _: release.wait(WAIT_S))
+            monkeypatch.setattr(engine._scheduler, "stop", fail)
+            scheduler_stop = type(engine._scheduler).stop
+            run.ssc.stop(False)
+            assert run.ssc.getState() is StreamingContextState.STOPPED
+            assert StreamingContext.getActive() is None
+            assert run.ssc.awaitTerminationOrTimeout(0)
+            release.set()
+            scheduler_stop(engine._scheduler, WAIT_S)
+        assert "Stopping output operations failed" in caplog.text
+        assert "Stopping the tracker has not ended" in caplog.text
+
+    def test_a_graceful_stop_by_an_output_operation_processes_what_waits(
+        self, sc: Any, caplog: Any
+    ) -> None:
+        seen: list[Any] = []
+        returned: list[Any] = []
+
+        def work(rdd: Any) -> None:
+            if not seen:
+                while run.ssc.statistics().waiting_batches < 2:
+                    assert not threading.Event().wait(0.005)
+                returned.append(run.ssc.stop(False, True))
+            seen.append(rdd.collect())
+
+        with batches(sc) as run:
+            run.ssc.queueStream([[1], [2], [3]]).foreachRDD(work)
+            run.start()
+            run.clock.advance(3000)
+            assert run.ssc.awaitTerminationOrTimeout(WAIT_S)
+            assert run.ssc.stop(False).is_complete  # type: ignore[union-attr]  # it is stopped
+        assert returned == [None]
+        assert seen == [[1], [2], [3]]
+        assert "called by a function that a batch waits for" in caplog.text
+
     @pytest.mark.slow
     def test_a_fast_stop_cancels_running_spark_jobs(self, sc: Any) -> None:
         started = threading.Event()
@@ -379,6 +508,59 @@ class TestProgram:
         )
         assert done.returncode == 128 + signal.SIGTERM, done.stderr
         assert "processed ['a']" in done.stdout
+
+    def test_a_program_whose_jvm_was_killed_ends_with_one_error(self) -> None:
+        program = textwrap.dedent(
+            """
+            import os, signal, threading
+            from pyspark import SparkConf, SparkContext
+            from penstock.receiver import receiver
+            from penstock.streaming import SparkEndedError, StreamingContext
+
+            conf = SparkConf().setMaster("local[3]").set("spark.ui.enabled", "false")
+            sc = SparkContext(conf=conf)
+            sc.setLogLevel("OFF")
+
+            @receiver
+            def numbers(ctx):
+                while not ctx.stopped.wait(0.05):
+                    yield 1
+
+            ssc = StreamingContext(sc, 0.2)
+            counted = threading.Event()
+            ssc.receiverStream(numbers).foreachRDD(lambda rdd: rdd.count() and counted.set())
+            ssc.start()
+            assert counted.wait(200)
+            os.kill(sc._gateway.proc.pid, signal.SIGKILL)
+            try:
+                print("in time", ssc.awaitTerminationOrTimeout(60))
+            except SparkEndedError as error:
+                print("ended:", error)
+            pause = threading.Event()
+            while ssc.getState().name != "STOPPED":
+                pause.wait(0.05)
+            try:
+                ssc.awaitTermination()
+            except SparkEndedError as error:
+                print("still:", error.reason)
+            """
+        )
+        environment = {**os.environ, "PYTHONPATH": ROOT, "PYSPARK_PYTHON": sys.executable}
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert "ended: the streams have ended because Spark has: its JVM does not" in done.stdout, (
+            done.stdout + done.stderr
+        )
+        assert "still: its JVM does not answer" in done.stdout
+        assert done.stderr.count("the streams have ended because") == 1
+        assert "failed for good" not in done.stderr
+        assert done.returncode == 0
 
 
 def test_signal_handlers_of_the_program_are_kept(sc: Any) -> None:

@@ -1,11 +1,7 @@
-"""PySpark's own tests of streams, and Spark's of states, by their names.
-
-`CONFORMANCE` is like that of `test_conformance`; what no other file shows is in this one.
-"""
+"""What PySpark's own tests of streams, and Spark's of states, show and no other file here does."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -15,111 +11,6 @@ import pytest
 
 from penstock.streaming import OutputOperationError, StateSpec
 from tests.streaming.batches import batches
-
-_HALVES = "test_python_conformance.py::test_windows_of_half_seconds"
-_JOINS = "test_operations.py::test_joins"
-
-CONFORMANCE: dict[str, dict[str, str]] = {
-    "BasicOperationTests": {
-        "test_map": "test_operations.py::test_map",
-        "test_flatMap": "test_operations.py::test_flat_map",
-        "test_filter": "test_operations.py::test_filter",
-        "test_count": "test_operations.py::test_count_and_reduce",
-        "test_slice": "test_batches.py::test_slice",
-        "test_reduce": "test_operations.py::test_count_and_reduce",
-        "test_reduceByKey": "test_operations.py::test_word_count",
-        "test_mapValues": "test_operations.py::test_map_values_and_flat_map_values",
-        "test_flatMapValues": "test_operations.py::test_map_values_and_flat_map_values",
-        "test_glom": "test_operations.py::test_map_partitions_and_glom",
-        "test_mapPartitions": "test_operations.py::test_map_partitions_and_glom",
-        "test_countByValue": "test_operations.py::test_count_by_value",
-        "test_groupByKey": "test_operations.py::test_combine_and_group_by_key",
-        "test_combineByKey": "test_operations.py::test_combine_and_group_by_key",
-        "test_repartition": "test_operations.py::test_partition_by_and_repartition",
-        "test_union": "test_operations.py::test_union",
-        "test_cogroup": "test_operations.py::test_cogroup",
-        "test_join": _JOINS,
-        "test_left_outer_join": _JOINS,
-        "test_right_outer_join": _JOINS,
-        "test_full_outer_join": _JOINS,
-        "test_update_state_by_key": (
-            "test_python_conformance.py::test_a_state_may_be_changed_in_place"
-        ),
-        "test_update_state_by_key_initial_rdd": (
-            "test_python_conformance.py::test_a_state_may_be_changed_in_place"
-        ),
-        "test_failed_func": "test_life_cycle.py::test_an_error_in_a_task_reaches_the_waiter",
-        "test_failed_func2": (
-            "test_python_conformance.py::test_an_error_in_a_function_of_two_rdds_reaches_the_waiter"
-        ),
-        "test_failed_func_with_resetting_failure": (
-            "test_python_conformance.py::test_the_batches_after_a_failed_one_have_their_results"
-        ),
-    },
-    "WindowFunctionTests": {
-        "test_window": _HALVES,
-        "test_count_by_window": _HALVES,
-        "test_count_by_window_large": _HALVES,
-        "test_count_by_value_and_window": _HALVES,
-        "test_group_by_key_and_window": _HALVES,
-        "test_reduce_by_invalid_window": (
-            "test_batches.py::test_a_window_must_be_a_multiple_of_the_slide"
-        ),
-        "test_reduce_by_key_and_window_with_none_invFunc": (
-            "test_batches.py::test_reduce_by_key_and_window_with_and_without_inverse"
-        ),
-    },
-    "StreamingListenerTests": {
-        "test_batch_info_reports": (
-            "test_batches.py::test_events_come_in_order_with_pysparks_getters"
-        ),
-    },
-    "StreamingContextTests": {
-        "test_stop_multiple_times": "test_life_cycle.py::test_stop_may_come_at_any_time_and_again",
-        "test_await_termination_or_timeout": "test_life_cycle.py::test_waiting_ends_with_stop",
-        "test_queue_stream": "test_operations.py::test_the_queue_is_taken_as_it_is",
-        "test_text_file_stream": "test_file_streams.py::test_new_files_are_read_once_each",
-        "test_binary_records_stream": (
-            "test_file_streams.py::test_each_stream_has_its_own_record_length"
-        ),
-        "test_union": "test_operations.py::test_union",
-        "test_transform": ("test_operations.py::test_transform_of_several_streams_gets_a_tuple"),
-        "test_transform_pairrdd": (
-            "test_operations.py::test_transform_of_several_streams_gets_a_tuple"
-        ),
-    },
-    "MapWithStateSuite": {
-        "mapWithState - states as mapped data": (
-            "test_python_conformance.py::test_states_are_in_the_stream_when_they_are_returned"
-        ),
-    },
-    "MapWithStateRDDSuite": {
-        "updating state and generating mapped data in MapWithStateRDDRecord": (
-            "test_map_with_state.py::TestStep"
-        ),
-        "updating state and generating mapped data in MapWithStateRDD": (
-            "test_map_with_state.py::test_advanced_api"
-        ),
-        "checkpointing": "test_map_with_state.py::test_checkpoint_durations",
-        "checkpointing empty state RDD": (
-            "test_python_conformance.py::test_states_of_no_key_are_checkpointed"
-        ),
-    },
-}
-
-
-def test_every_named_test_is_there() -> None:
-    folder = Path(__file__).parent
-    missing = [
-        named
-        for suite in CONFORMANCE.values()
-        for named in suite.values()
-        for file, _, name in [named.partition("::")]
-        if not re.search(
-            rf"^\s*(def|class) {name}\b", next(folder.rglob(file)).read_text(), re.MULTILINE
-        )
-    ]
-    assert missing == []
 
 
 @pytest.mark.slow

@@ -91,6 +91,11 @@ class Feeder:
         self.wait(f"connection {number}", lambda: len(self.pids) >= number, timeout_s)
         return self.pids[number - 1]
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the receiver of the last connection still has it."""
+        return self._connection is not None and self._connection.fileno() >= 0
+
     def finish(self, timeout_s: float = WAIT_S) -> int:
         """Send nothing new and wait until all is acknowledged; return the number of records."""
         with self._changed:

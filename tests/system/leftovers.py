@@ -77,6 +77,18 @@ def block_servers(application_id: str) -> list[int]:
     return [pid for pid in _pids() if _has_open(pid, name) and module in command_of(pid)]
 
 
+def keeps_memory(pid: int, application_id: str) -> bool:
+    """Whether a process has a memory file of the application open: a block server that serves."""
+    # The scratch folder's name begins like that of a memory file.
+    with suppress(OSError):
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                opened = os.path.basename(os.readlink(f"/proc/{pid}/fd/{fd}"))
+                if opened.startswith(f"penstock-{application_id}-"):
+                    return True
+    return False
+
+
 def _has_open(pid: int, name: str) -> bool:
     with suppress(OSError):
         for fd in os.listdir(f"/proc/{pid}/fd"):

@@ -82,3 +82,30 @@ def _acknowledge(connection: socket.socket, end: int) -> None:
     except OSError:
         # It was not acknowledged, so it comes again.
         return
+
+
+class Numbers(Receiver):
+    """Stores numbers from its last position on, a few at a time, with the next one as position.
+
+    Args:
+        first: The first number.
+    """
+
+    def __init__(self, first: int = 0) -> None:
+        super().__init__()
+        self.first = first
+
+    def onStart(self) -> None:
+        self._thread = threading.Thread(target=self._count, name="numbers", daemon=True)
+        self._thread.start()
+
+    def onStop(self) -> None:
+        self._thread.join(10)
+
+    def _count(self) -> None:
+        number = self.lastPosition or self.first
+        pause = threading.Event()
+        while not self.isStopped():
+            self.store(list(range(number, number + 10)), position=number + 10)
+            number += 10
+            pause.wait(0.4)

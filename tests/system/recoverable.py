@@ -23,7 +23,7 @@ from typing import Any
 
 from pyspark import SparkConf, SparkContext
 
-from penstock.streaming import StreamingContext
+from penstock.streaming import DStream, StreamingContext
 from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder
 from penstock.streaming.checkpoint.writer import CheckpointWriter
 from penstock.streaming.scheduler.job_generator import JobGenerator
@@ -108,6 +108,11 @@ def state_of_batch(pairs: list[tuple[str, tuple[int, int]]]) -> dict[str, Any]:
 
 
 def build(config: dict[str, Any]) -> StreamingContext:
+    return build_with_numbers(config)[0]
+
+
+def build_with_numbers(config: dict[str, Any]) -> tuple[StreamingContext, DStream[int]]:
+    """Return the program, and its stream of numbers for more operations."""
     conf = SparkConf().setMaster(config["master"]).setAppName("penstock-recovery-test")
     plain = {
         "spark.ui.enabled": "false",
@@ -123,10 +128,11 @@ def build(config: dict[str, Any]) -> StreamingContext:
     receiver = NumberedLines(tuple(config["feeder"]), positions=True)
     numbers = ssc.receiverStream(receiver).map(parse)
     numbers.foreachRDD(Write(config["batches"], numbers_of_batch))
-    states = numbers.map(with_word).updateStateByKey(Update(config["trigger"]), 2)
-    states.checkpoint(config["state_s"])
-    states.foreachRDD(Write(config["states"], state_of_batch))
-    return ssc
+    if config.get("recoverable", True):
+        states = numbers.map(with_word).updateStateByKey(Update(config["trigger"]), 2)
+        states.checkpoint(config["state_s"])
+        states.foreachRDD(Write(config["states"], state_of_batch))
+    return ssc, numbers
 
 
 # -- the moments -----------------------------------------------------------------------------------
@@ -241,14 +247,28 @@ MOMENTS: dict[str, Callable[[int], None]] = {
 CONFIG: dict[str, Any] = {}
 
 
-def main() -> None:
+def main(
+    program: Callable[[dict[str, Any]], StreamingContext] = build,
+    tell: Callable[[StreamingContext], object] | None = None,
+) -> None:
+    """Run it until it is stopped.
+
+    Args:
+        program: Makes it, when there is no checkpoint.
+        tell: Says more of it when it has started.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     moment = CONFIG.get("moment")
     if moment is not None:
         MOMENTS[moment](CONFIG["occasion"])
-    ssc = StreamingContext.getOrCreate(CONFIG["checkpoint"], lambda: build(CONFIG))
+    if CONFIG.get("recoverable", True):
+        ssc = StreamingContext.getOrCreate(CONFIG["checkpoint"], lambda: program(CONFIG))
+    else:
+        ssc = program(CONFIG)
     ssc.start()
+    if tell is not None:
+        tell(ssc)
     say("started", conf=dict(ssc.sparkContext.getConf().getAll()))
     threading.Thread(target=obey, args=(ssc,), daemon=True).start()
     ssc.awaitTermination()

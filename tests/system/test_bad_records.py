@@ -103,7 +103,7 @@ def test_records_of_mixed_types_come_out_as_they_went_in(sc: Any) -> None:
         assert run.events.of("error") == []
 
 
-def test_a_record_larger_than_a_block_or_a_segment_is_refused_and_the_stream_goes_on(
+def test_a_record_larger_than_a_block_or_a_segment_is_discarded_and_the_stream_goes_on(
     sc: Any,
 ) -> None:
     with run_on(sc) as run:
@@ -209,7 +209,7 @@ def test_a_gigabyte_without_a_newline_does_not_grow_the_receivers_memory(sc: Any
         run.stop()
         assert run.processed == ["before", "after"]
         error = run.events.wait_for("error", lambda info: "discarded" in info.lastErrorMessage())
-        assert error.lastErrorMessage().startswith("1 record(s) of ")
+        assert error.lastErrorMessage().startswith("1 record was discarded: ")
         assert RecordTooLargeError.__name__ in error.lastError()
         # The largest record, its staging buffer, and the blocks in shared memory.
         assert grown < 64 * MB

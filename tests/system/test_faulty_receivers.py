@@ -106,7 +106,7 @@ QUICK = {
 }
 
 
-def test_an_error_in_on_start_is_shown_with_its_traceback_and_tried_again_with_growing_pauses(
+def test_an_error_in_on_start_is_shown_with_its_traceback_and_tried_again(
     sc: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with run_on(sc, QUICK) as run:
@@ -124,7 +124,9 @@ def test_an_error_in_on_start_is_shown_with_its_traceback_and_tried_again_with_g
         run.stop()
     assert "the broker said no" in caplog.text
     pauses = [text for text in caplog.messages if text.startswith("Restarting the job")]
-    assert [text.endswith("at once") for text in pauses] == [True, False]
+    # How the pauses grow depends on how long each attempt ran: `test_restart_backoff` has it.
+    assert pauses[0].endswith("at once")
+    assert len(pauses) == 2
 
 
 def test_an_error_in_a_receivers_thread_is_shown_and_the_receiver_restarted(

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.receiver import Receiver
 from tests.system.feeder import Feeder
-from tests.system.receivers import NumberedLines
+from tests.system.receivers import NumberedLines, Numbers
 from tests.system.running import Run, run_on, settings
 
 pytestmark = pytest.mark.slow
@@ -92,3 +92,17 @@ def test_twenty_short_lives_in_one_spark_context_lose_nothing(sc: Any, tmp_path:
     with run_on(sc):
         # Checks, like every run, that nothing is left of all these.
         pass
+
+
+def test_a_start_after_a_graceful_stop_processes_nothing_again_without_checkpoints(
+    sc: Any, tmp_path: Path
+) -> None:
+    processed: list[int] = []
+    for _ in range(3):
+        with run_on(sc, {"spark.penstock.wal.dir": str(tmp_path)}, batch_s=1) as run:
+            run.process(Numbers())
+            run.start()
+            run.await_processed(30)
+            run.stop()
+            processed.extend(run.processed)
+    assert processed == list(range(len(processed)))

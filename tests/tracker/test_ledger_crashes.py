@@ -32,6 +32,7 @@ class Model:
 
     waiting: dict[int, list[str]] = field(default_factory=lambda: {s: [] for s in STREAMS})
     batches: dict[int, dict[int, list[str]]] = field(default_factory=dict)
+    complete: set[int] = field(default_factory=set)
     last_batch: int = -1
     position: dict[int, bytes | None] = field(default_factory=lambda: dict.fromkeys(STREAMS))
     accepted: dict[str, int] = field(default_factory=dict)
@@ -51,6 +52,14 @@ class Model:
 
     def clean(self, threshold: int) -> None:
         self.batches = {time: found for time, found in self.batches.items() if time >= threshold}
+        self.complete.intersection_update(self.batches)
+
+    def give_back(self) -> None:
+        for time in sorted(self.batches.keys() - self.complete, reverse=True):
+            for stream, found in self.batches[time].items():
+                self.waiting[stream] = found + self.waiting[stream]
+        self.batches = {}
+        self.complete = set()
 
     def needed(self) -> set[str]:
         waiting = {name for found in self.waiting.values() for name in found}
@@ -72,6 +81,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.given: set[tuple[int, int]] = set()
         self.blocks: dict[str, ReceivedBlockInfo] = {}
         self.released: set[str] = set()
+        self.unsaid: set[int] = set()
         self.names = 0
         self.tracker: ReceivedBlockTracker | None = None
 
@@ -176,9 +186,14 @@ class LedgerMachine(RuleBasedStateMachine):
             happened = self.ledger.allocate_blocks_to_batch(time)
         except SimulatedCrashError:
             self.tracker, happened = None, False
+        except LedgerWriteError:
+            happened = False
         assert not (happened and step <= 0)
         if step > 0:
             self.change(happened, lambda model: model.allocate(time))
+        if happened:
+            self.model.complete |= self.unsaid.intersection(self.model.batches)
+            self.unsaid = set()
 
     @precondition(lambda self: self.tracker is not None)
     @rule(back=st.integers(0, 4))
@@ -209,8 +224,16 @@ class LedgerMachine(RuleBasedStateMachine):
         except SimulatedCrashError:
             self.tracker = None
 
-    @rule(power_loss=st.booleans(), again=st.none() | st.integers(0, 20))
-    def crash(self, power_loss: bool, again: int | None) -> None:
+    @precondition(lambda self: self.tracker is not None and self.model.batches)
+    @rule(data=st.data())
+    def complete(self, data: st.DataObject) -> None:
+        times = data.draw(st.sets(st.sampled_from(sorted(self.model.batches)), max_size=2))
+        self.ledger.complete_batches(times)
+        # The next record says it; until then a crash may lose it.
+        self.unsaid |= times - self.model.complete
+
+    @rule(power_loss=st.booleans(), again=st.none() | st.integers(0, 20), anew=st.booleans())
+    def crash(self, power_loss: bool, again: int | None, anew: bool) -> None:
         self.tracker = None
         self.fs.die()
         self.fs.restart(power_loss=power_loss)
@@ -227,10 +250,28 @@ class LedgerMachine(RuleBasedStateMachine):
         if found != view(self.model):
             self.model = next(other for other in self.maybe if view(other) == found)
         self.maybe = []
+        complete = set(self.ledger.batch_times_ms) - set(self.ledger.incomplete_batches())
+        assert self.model.complete <= complete <= self.model.complete | self.unsaid
+        self.model.complete, self.unsaid = complete, set()
+        if anew:
+            self.start_anew()
+        if self.tracker is None:
+            return
         for stream, attempt in self.attempts.items():
             info = block(stream, attempt, self.first[attempt] + 1_000_000)
             assert isinstance(add(self.ledger, stream, attempt, [info]), Refused)
         self.attempts = {}
+
+    def start_anew(self) -> None:
+        """Do what a driver does that does not know the batches of the one before."""
+        try:
+            self.ledger.return_unfinished_batches()
+            happened = True
+        except LedgerWriteError:
+            happened = False
+        except SimulatedCrashError:
+            self.tracker, happened = None, False
+        self.change(happened, Model.give_back)
 
     @invariant()
     def says_what_the_model_says(self) -> None:

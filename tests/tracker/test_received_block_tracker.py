@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,12 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._events import EVENTS_KIND
-from penstock.tracker.errors import LedgerError, LedgerRecoveryError, LedgerWriteError
+from penstock.tracker.errors import (
+    BatchCleanedError,
+    LedgerError,
+    LedgerRecoveryError,
+    LedgerWriteError,
+)
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import CorruptRecordError, LogFolderInUseError, LogReader, LogWriter
 from penstock.wire.messages import Failure, Ok, Refused
@@ -107,7 +113,8 @@ def test_block_allocation_to_batch_should_not_lose_blocks_from_received_queue(fo
     blocks = [block(0, A1, first + n) for n in range(2)]
     add(tracker, 0, A1, blocks)
     fs.full = True
-    assert not tracker.allocate_blocks_to_batch(1)
+    with pytest.raises(LedgerWriteError, match="the allocation of batch 1 ms"):
+        tracker.allocate_blocks_to_batch(1)
     assert tracker.get_blocks_of_batch_and_stream(1, 0) == ()
     assert tracker.unallocated_blocks(0) == tuple(blocks)
     fs.full = False
@@ -130,7 +137,8 @@ def test_recovery_and_cleanup_with_write_ahead_logs(folder: str) -> None:
     assert release.block_ids == (blocks[0].block_id,)
     again = recover(after_crash(folder))
     assert again.batch_times_ms == (2000,)
-    assert again.get_blocks_of_batch_and_stream(1000, 0) == ()
+    with pytest.raises(BatchCleanedError):
+        again.get_blocks_of_batch_and_stream(1000, 0)
     assert again.get_blocks_of_batch_and_stream(2000, 0) == (blocks[1],)
     assert again.unallocated_blocks(0) == (blocks[2],)
     assert again.last_allocated_ms == 2000
@@ -309,6 +317,81 @@ def test_i4_nothing_is_released_when_the_clean_up_is_not_in_the_log(folder: str)
     assert tracker.cleanup_old_batches(2)[0].block_ids == (f"input-0-{first}",)
 
 
+def test_what_was_processed_is_not_given_again_to_a_driver_that_starts_anew(folder: str) -> None:
+    tracker = recover(folder)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    for number in range(3):
+        add(tracker, 0, A1, [block(0, A1, first + number, segment=number)])
+        tracker.allocate_blocks_to_batch(number + 1)
+        if number:
+            # It rides on the next record, and needs none of its own.
+            tracker.complete_batches([number])
+    assert tracker.incomplete_batches() == (3,)
+    # That of batch 2 rode on nothing yet: a crash processes it once more.
+    crashed = recover(after_crash(folder))
+    assert crashed.incomplete_batches() == (2, 3)
+    tracker.close()
+    again = recover(folder, snapshot_bytes=1)
+    assert again.incomplete_batches() == (3,)
+    assert again.return_unfinished_batches() == 1
+    assert ids(again.unallocated_blocks(0)) == [f"input-0-{first + 2}"]
+    assert again.batch_times_ms == ()
+    # What the complete ones held may go.
+    (release,) = again.cleanup_old_batches(0)
+    assert [number for _, number in release.segments] == [0, 1]
+    third = recover(after_crash(folder))
+    assert third.return_unfinished_batches() == 0
+    assert ids(third.unallocated_blocks(0)) == [f"input-0-{first + 2}"]
+
+
+def test_i15_a_batch_that_was_cleaned_up_is_never_empty_for_later_drivers(folder: str) -> None:
+    tracker = recover(folder)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    for number in range(3):
+        add(tracker, 0, A1, [block(0, A1, first + number)])
+        tracker.allocate_blocks_to_batch(number + 1)
+    tracker.cleanup_old_batches(2)
+    tracker.complete_batches([2])
+    # From events; they are returned, and batch 2 is cleaned up, in events, too; from a snapshot.
+    again = recover(after_crash(folder))
+    with pytest.raises(BatchCleanedError):
+        again.get_blocks_of_batch(1)
+    assert again.get_blocks_of_batch(2)
+    tracker.cleanup_old_batches(2)
+    copy = after_crash(folder)
+    for _ in range(2):
+        again = recover(copy)
+        assert again.incomplete_batches() == (3,)
+        again.close()
+    assert tracker.return_unfinished_batches() == 1
+    tracker.close()
+    for _ in range(2):
+        later = recover(folder)
+        assert later.batch_times_ms == ()
+        assert ids(later.unallocated_blocks(0)) == [f"input-0-{first + 2}"]
+        with pytest.raises(BatchCleanedError):
+            later.get_blocks_of_batch(1)
+        with pytest.raises(BatchCleanedError):
+            later.get_blocks_of_batch(2)
+        later.close()
+
+
+def test_a_completion_that_the_log_does_not_take_is_written_later(folder: str) -> None:
+    fs = RefusingFileSystem()
+    tracker = ReceivedBlockTracker.recover([0], folder, options=LOG_OPTIONS, fs=fs)
+    tracker.allocate_blocks_to_batch(1)
+    tracker.complete_batches([1, 7])
+    fs.full = True
+    assert tracker.cleanup_old_batches(1) == []
+    assert recover(after_crash(folder)).incomplete_batches() == (1,)
+    fs.full = False
+    assert tracker.cleanup_old_batches(1) == []
+    assert recover(after_crash(folder)).incomplete_batches() == ()
+    written = tracker.statistics().records_written
+    tracker.cleanup_old_batches(1)
+    assert tracker.statistics().records_written == written
+
+
 def test_after_a_restart_old_attempts_are_ended_and_their_numbers_stay_theirs(folder: str) -> None:
     tracker = recover(folder)
     first = tracker.register_attempt(0, A1, "host").first_block_number
@@ -388,7 +471,8 @@ def test_a_snapshot_that_fails_harms_nothing(folder: str) -> None:
         [0], folder, options=LOG_OPTIONS, fs=fs, snapshots=SnapshotRule(1)
     )
     fs.full = True
-    assert not tracker.allocate_blocks_to_batch(1)
+    with pytest.raises(LedgerWriteError):
+        tracker.allocate_blocks_to_batch(1)
     fs.full = False
     for time_ms in range(2, 30):
         assert tracker.allocate_blocks_to_batch(time_ms)
@@ -433,6 +517,8 @@ def test_i6_damage_in_the_driver_log_names_segment_and_offset(folder: str) -> No
         file.write(b"\xff\xff")
     with pytest.raises(CorruptRecordError) as error:
         recover(folder)
+    assert f"`penstock wal check {folder}`" in str(error.value)
+    assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
     assert (error.value.segment, error.value.offset) == (places[1].segment, places[1].offset)
 
 
@@ -468,7 +554,8 @@ def test_a_closed_ledger_can_be_asked_but_not_changed(folder: str) -> None:
     tracker.close()
     tracker.close()
     assert tracker.batch_times_ms == (5,)
-    assert not tracker.allocate_blocks_to_batch(6)
+    with pytest.raises(LedgerWriteError):
+        tracker.allocate_blocks_to_batch(6)
     assert tracker.cleanup_old_batches(9) == []
 
 

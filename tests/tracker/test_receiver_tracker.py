@@ -143,7 +143,7 @@ def test_i10_a_graceful_stop_lets_receivers_report_their_last_blocks(tmp_path: P
         attempt.register()
         stopping = threading.Thread(target=tracker.stop_receiving, args=(True, WAIT_S))
         stopping.start()
-        assert attempt.next_message() == StopReceiver()
+        assert attempt.next_message() == StopReceiver(timeout_s=WAIT_S)
         assert attempt.add(block(0, attempt.launch.attempt, attempt.first)) == Ok()
         attempt.deregister("Stopped by driver")
         # Also after it deregistered: the answer to the first try may have been lost.

@@ -4,7 +4,8 @@ It keeps apart what the operating system shows (volatile) and what a power loss 
 
 - a write that was not forced survives in part, torn at sectors of 512 bytes, in any order;
 - a file's length and a folder's names survive unforced in any subset of their changes;
-- a sync that fails drops what it should have forced, and a later sync does not bring it back;
+- a sync that fails, by whatever descriptor, drops what it should have forced: the system goes on
+  showing it, counts it as forced, and no later sync brings it to the disk, only another write;
 - calls fail on request, the disk can be full, and the process can die at the nth call.
 """
 
@@ -41,7 +42,12 @@ class _File:
         self.unsynced.append(size)
 
     def sync(self) -> None:
-        self.durable = bytearray(self.data)
+        """Force what was written since the last sync, that one having failed or not."""
+        for change in self.unsynced:
+            if isinstance(change, int):
+                _resize(self.durable, change)
+            else:
+                _overlay(self.durable, *change)
         self.unsynced = []
 
     def lose(self, chance: random.Random) -> None:
@@ -191,14 +197,42 @@ class FaultyFileSystem:
             return _FaultyReadFile(self, self._file(path))
 
     def truncate(self, path: str, size: int) -> None:
-        with self._call("truncate"):
+        with self._lock:
             file = self._file(path)
-            file.resize(size)
-            file.sync()
+            try:
+                with self._call("truncate"):
+                    file.resize(size)
+                    file.sync()
+            except OSError:
+                if self.chance.random() < 0.5:
+                    # It was the sync of the cut that failed.
+                    file.resize(size)
+                    file.lose(self.chance)
+                raise
 
     def sync_file(self, path: str) -> None:
-        with self._call("sync_file"):
-            self._file(path).sync()
+        with self._lock:
+            file = self._file(path)
+            try:
+                with self._call("sync_file"):
+                    file.sync()
+            except OSError:
+                file.lose(self.chance)
+                raise
+
+    def write_again(self, path: str, begin: int, end: int) -> None:
+        with self._lock:
+            file = self._file(path)
+            try:
+                with self._call("write_again"):
+                    file.write(begin, bytes(file.data[begin:end]))
+                    file.sync()
+            except OSError:
+                file.lose(self.chance)
+                raise
+
+    def address(self, path: str) -> str:
+        return path
 
     def settle(self, paths: Sequence[str]) -> None:
         del paths
@@ -332,6 +366,10 @@ class _FaultyAppendFile:
     @property
     def direct(self) -> bool:
         return self._direct
+
+    @property
+    def forces_writes(self) -> bool:
+        return False
 
     def preallocate(self, size: int) -> None:
         with self._fs._call("preallocate"):

@@ -12,9 +12,11 @@ from penstock.wal import (
     LogFullError,
     LogOptions,
     LogReader,
+    LogWriteError,
     LogWriter,
     RecordTooLargeError,
     SyncPolicy,
+    WalError,
     remove_log,
     repair,
     segment_path,
@@ -326,3 +328,86 @@ def test_a_segment_whose_index_could_not_be_written_is_no_damage() -> None:
         writer.remove_segments([2])
         assert payloads(fs) == [*(b"%d" % number for number in range(20)), b"last"]
         assert not LogReader.open(FOLDER, fs=fs).segments[0].closed
+
+
+FAILED_SYNCS: dict[str, Callable[[FaultyFileSystem, LogWriter], None]] = {
+    "in the background": lambda fs, writer: writer._sync_in_background(),
+    "asked for": lambda fs, writer: writer.sync(),
+    "of a roll": lambda fs, writer: writer.roll(),
+}
+
+
+@pytest.mark.parametrize(
+    ("policy", "call"),
+    [*((SyncPolicy.INTERVAL, call) for call in FAILED_SYNCS), (SyncPolicy.NONE, "asked for")],
+)
+def test_a_sync_that_succeeds_after_one_that_failed_covers_what_that_one_dropped(
+    policy: SyncPolicy, call: str
+) -> None:
+    options = LogOptions(segment_size=4096, alignment=64, sync=policy, sync_interval_s=3600)
+    for seed in range(20):
+        fs = FaultyFileSystem(seed)
+        writer = LogWriter.create(FOLDER, fs=fs, options=options)
+        writer.append(1, b"forced")
+        writer.sync()
+        writer.append(1, b"dropped")
+        fs.fail_next("sync")
+        told: list[object] = []
+        try:
+            FAILED_SYNCS[call](fs, writer)
+            writer.append(1, b"after")
+        except WalError as error:
+            told.append(error)
+        assert told, "somebody hears of the sync that failed"
+        writer.append(1, b"last")
+        writer.sync()
+        fs.die()
+        with contextlib.suppress(SimulatedCrashError, WalError):
+            writer.close()
+        fs.restart(power_loss=True)
+        found = payloads(fs)
+        assert found[:2] == [b"forced", b"dropped"]
+        assert found[-1] == b"last"
+
+
+def test_what_cannot_be_forced_any_more_is_told_by_each_sync_and_by_the_end() -> None:
+    options = LogOptions(
+        segment_size=4096, alignment=64, sync=SyncPolicy.INTERVAL, sync_interval_s=3600
+    )
+    fs = FaultyFileSystem()
+    writer = LogWriter.create(FOLDER, fs=fs, options=options)
+    place = writer.append(1, b"dropped")
+    fs.fail_next("sync")
+    fs.fail_next("truncate")
+    with pytest.raises(LogWriteError):
+        writer.sync()
+    # The system dropped what it showed, too: nobody has these bytes any more.
+    fs.damage(segment_path(FOLDER, place.segment), place.offset, bytes(200))
+    writer.append(1, b"after")
+    for _ in range(3):
+        with pytest.raises(LogWriteError, match="lost what it had not forced"):
+            writer.sync()
+    writer._sync_in_background()
+    assert writer.statistics().committed_sequence == 0
+    # Until nobody needs the segment.
+    writer.remove_segments([place.segment])
+    writer.sync()
+    assert writer.statistics().committed_sequence == 2
+    writer.close()
+
+
+def test_a_closed_segment_whose_sync_failed_is_not_called_forced() -> None:
+    options = LogOptions(segment_size=4096, alignment=64, sync=SyncPolicy.NONE)
+    for seed in range(20):
+        fs = FaultyFileSystem(seed)
+        writer = LogWriter.create(FOLDER, fs=fs, options=options)
+        writer.append(1, b"first")
+        writer.roll()
+        writer.append(1, b"second")
+        fs.fail_next("sync_file")
+        with pytest.raises(LogWriteError):
+            writer.sync()
+        writer.sync()
+        fs.die()
+        fs.restart(power_loss=True)
+        assert payloads(fs) == [b"first", b"second"]

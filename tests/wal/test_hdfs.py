@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -151,7 +152,7 @@ def test_a_writer_that_was_replaced_writes_no_more(
     old = writer_on(folder)
     old.append(1, b"old")
     # As if on another host, where nobody can tell whether the owner lives.
-    monkeypatch.setattr("penstock.wal._hdfs_lock._host_id", lambda: "another host")
+    monkeypatch.setattr("penstock.processes.host_id", lambda: "another host")
     with writer_on(folder) as new:
         assert payloads(folder, before=new.first_segment) == [b"old"]
         for _ in range(3):
@@ -160,6 +161,51 @@ def test_a_writer_that_was_replaced_writes_no_more(
         new.append(1, b"new")
     old.close()
     assert payloads(folder) == [b"old", b"new"]
+
+
+def test_a_writer_that_is_replaced_while_it_begins_a_segment_takes_nothing_into_it(
+    hdfs: Hdfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = hdfs.new_folder()
+    old = writer_on(folder)
+    old.append(1, b"old")
+    # As after segments that DataNodes did not take: their numbers are spent, their names are gone.
+    old._chain._next_number += 5
+    begin = old._chain.begin
+    takers: list[LogWriter] = []
+
+    def begin_after_a_take_over(*arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(old._chain, "begin", begin)
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr("penstock.processes.host_id", lambda: "another host")
+            takers.append(writer_on(folder))
+        return begin(*arguments, **named)
+
+    monkeypatch.setattr(old._chain, "begin", begin_after_a_take_over)
+    with pytest.raises(LogWriteError, match="taken over"):
+        old.roll()
+    with pytest.raises(LogWriteError, match="taken over"):
+        old.append(1, b"too late")
+    (new,) = takers
+    new.append(1, b"new")
+    new.close()
+    old.close()
+    assert payloads(folder) == [b"old", b"new"]
+
+
+def test_a_file_that_was_not_closed_counts_as_longer_than_it_should_be(hdfs: Hdfs) -> None:
+    fs, path = locate(hdfs.new_folder())
+    fs.make_folder(path)
+    file = fs.create(f"{path}/file", direct=False)
+    file.write(0, [bytes(1000)], sync=True)
+    # Nobody knows its length before its writer's lease was recovered.
+    with pytest.raises(OSError, match="not cut"):
+        fs.truncate(f"{path}/file", 500)
+    fs.settle([f"{path}/file"])
+    with pytest.raises(OSError, match="not cut"):
+        fs.truncate(f"{path}/file", 999)
+    fs.truncate(f"{path}/file", 1000)
+    file.close()
 
 
 def test_appends_wait_for_a_name_node_that_is_started_again(hdfs: Hdfs) -> None:

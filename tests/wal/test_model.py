@@ -251,6 +251,7 @@ class LogMachine(RuleBasedStateMachine):
                 "write",
                 "sync",
                 "sync_file",
+                "write_again",
                 "create",
                 "reopen",
                 "preallocate",
@@ -264,6 +265,18 @@ class LogMachine(RuleBasedStateMachine):
     )
     def fail_next(self, call: str, number: int) -> None:
         self.fs.fail_next(call, number)
+
+    @rule(size=SIZES, calls=st.integers(0, 2))
+    def fail_syncs(self, size: int, calls: int) -> None:
+        """Append, fail to force that in one way or another, and go on."""
+        self.append(1, size, False)
+        for _ in range(calls):
+            self.fs.fail_next("truncate", errno.EIO)
+            self.fs.fail_next("write_again", errno.EIO)
+        self.fs.fail_next("sync", errno.EIO)
+        self.sync() if calls % 2 else self.interval_ends()
+        self.append(1, size, False)
+        self.sync()
 
     @rule(left=st.sampled_from([0, 600, 3000, 20000]))
     def fill_disk(self, left: int) -> None:

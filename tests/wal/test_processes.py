@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -15,12 +16,15 @@ import pytest
 
 from penstock.__main__ import main
 from penstock.wal import (
+    CorruptRecordError,
     LocalFileSystem,
     LogFolderInUseError,
     LogFullError,
     LogOptions,
     LogReader,
     LogWriter,
+    check,
+    read_record,
     remove_log,
     repair,
     segment_path,
@@ -313,6 +317,54 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["wal", "check", folder]) == 0
     assert main(["wal", "repair", folder]) == 0
     assert "nothing to repair" in capsys.readouterr().out
+
+
+def test_a_segment_that_is_gone_from_the_middle_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "log")
+    with LogWriter.create(folder, options=OPTIONS) as writer:
+        for number in range(5):
+            writer.append_many([(1, b"%d" % number)] * 10)
+            writer.roll()
+        writer.remove_segments([1])
+        # The oldest may go, and so may one without records.
+        assert main(["wal", "check", folder]) == 0
+    assert main(["wal", "check", folder]) == 0
+    os.unlink(segment_path(folder, 3))
+    os.unlink(segment_path(folder, 4))
+    capsys.readouterr()
+    assert main(["wal", "check", folder]) == 1
+    out = capsys.readouterr().out
+    assert "MISSING between segments 2 and 5: sequences 21 to 40" in out
+    assert ", 1 gaps" in out
+    # That of another life of the log is none.
+    LogWriter.create(folder, options=OPTIONS).close()
+    assert len(check(folder).gaps) == 1
+
+
+def test_an_error_of_damage_says_where_and_what_to_do(tmp_path: Path) -> None:
+    folder = str(tmp_path / "log")
+    with LogWriter.create(folder, options=OPTIONS) as writer:
+        place = writer.append(1, b"damaged")
+        writer.append(1, b"behind")
+    path = segment_path(folder, place.segment)
+    with open(path, "r+b") as file:
+        file.seek(place.offset + 64)
+        file.write(b"?")
+    with pytest.raises(CorruptRecordError) as reading:
+        list(LogReader.open(folder).records())
+    with pytest.raises(CorruptRecordError) as one:
+        read_record(path, place.offset)
+    with open(path, "r+b") as file:
+        file.write(b"?")
+    with pytest.raises(CorruptRecordError) as header:
+        list(LogReader.open(folder).records())
+    for caught in (reading, one, header):
+        error = pickle.loads(pickle.dumps(caught.value))
+        assert (error.folder, error.segment) == (folder, 1)
+        assert f"of {folder}: " in str(error)
+        assert f"`penstock wal check {folder}`" in str(error)
 
 
 @pytest.mark.parametrize(

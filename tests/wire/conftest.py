@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.wire import Client, ClientHandshake, Peer, Reply, Server, WireOptions
+from penstock.wire import Client, ClientHandshake, Peer, Reply, Seals, Server, WireOptions
 from penstock.wire.messages import DeregisterReceiver, Message, Ok
 
 WAIT_S = 20.0
@@ -54,6 +54,8 @@ class Recorder:
 class RawPeer:
     """A bare socket: does what no client of ours would."""
 
+    seals: Seals
+
     def __init__(self, address: tuple[str, int], *, receive_buffer: int | None = None) -> None:
         self.socket = socket.socket()
         if receive_buffer is not None:
@@ -77,7 +79,12 @@ class RawPeer:
         handshake = ClientHandshake(secret, service, "the server")
         while handshake.expects:
             self.send(handshake.receive(self.receive(handshake.expects)))
+        self.seals = handshake.seals()
         return self
+
+    def sealed(self, *frames: bytes) -> bytes:
+        """Return frames with their tags, as they are to be sent next."""
+        return b"".join(one + self.seals.outgoing.tag(one) for one in frames)
 
     def rest(self) -> bytes:
         """Read until the other end closes; what came before."""

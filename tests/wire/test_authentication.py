@@ -75,17 +75,20 @@ def test_every_bit_of_the_verdict_counts() -> None:
         assert client.state is HandshakeState.REFUSED
 
 
-def test_another_version_is_named_by_both_ends() -> None:
+@pytest.mark.parametrize("other", [1, 9])
+def test_another_version_is_named_by_both_ends(other: int) -> None:
     server, client = ServerHandshake(SECRET, "t"), ClientHandshake(SECRET, "t", "10.0.0.1:7077")
     greeting = bytearray(server.opening())
-    greeting[8] = 9
-    with pytest.raises(AuthenticationError, match=r"10\.0\.0\.1:7077.*version 9.*same Penstock"):
+    greeting[8] = other
+    with pytest.raises(
+        AuthenticationError, match=rf"10\.0\.0\.1:7077.*version {other}.*same Penstock"
+    ):
         client.receive(bytes(greeting))
     client = ClientHandshake(SECRET, "t", "s")
     hello = bytearray(client.receive(server.opening()))
-    hello[8] = 9
+    hello[8] = other
     server.receive(bytes(hello))
-    assert "version 9" in server.reason
+    assert f"version {other}" in server.reason
 
 
 def test_a_wrong_secret_is_a_clear_error_for_the_client_and_one_line_for_the_server(
@@ -155,10 +158,10 @@ def test_a_challenge_reflected_to_the_server_proves_nothing(
         one, two = raw_peer(address), raw_peer(address)
         nonce = one.receive(42)[10:]
         two.receive(42)
-        two.send(b"PENSTOCK\x01\x00" + nonce + bytes(32))
+        two.send(b"PENSTOCK\x02\x00" + nonce + bytes(32))
         answer = two.rest()
         assert answer == bytes(33)
-        one.send(b"PENSTOCK\x01\x00" + nonce + answer[1:])
+        one.send(b"PENSTOCK\x02\x00" + nonce + answer[1:])
         assert one.rest() == bytes(33)
 
 
@@ -172,7 +175,7 @@ def test_a_server_that_does_not_know_the_secret_is_not_believed(make_client):
         accepted, _ = listener.accept()
         connections += 1
         with accepted:
-            accepted.sendall(b"PENSTOCK\x01\x00" + bytes(32))
+            accepted.sendall(b"PENSTOCK\x02\x00" + bytes(32))
             accepted.recv(74)
             accepted.sendall(b"\x01" + bytes(32))
             accepted.recv(1)

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.wire import FrameTooLargeError, ProtocolError, WireError
+from penstock.errors import IllegalStateError
+from penstock.wire import FrameTooLargeError, ProtocolError, Seal, TamperedError, WireError
 from penstock.wire._connection import _message_decoder
 from penstock.wire._frames import FrameBuffer, Kind, encode_frame
 from penstock.wire.messages import AddBlock, Failure, Message, Ok, ReceivedBlockInfo
 
 LIMIT = 1 << 20
+KEY = bytes(range(32))
 texts = st.text(max_size=300) | st.integers(1, 3000).map(lambda n: "x" * 100 * n)
 blocks = st.builds(
     ReceivedBlockInfo,
@@ -58,20 +60,28 @@ def drain_or_fail(
     try:
         while (frame := buffer.next_frame()) is not None:
             found.append(frame)
-    except (FrameTooLargeError, ProtocolError) as error:
+    except (FrameTooLargeError, ProtocolError, TamperedError) as error:
         return found, error
     return found, None
 
 
 def new_buffer(limit_bytes: int = LIMIT) -> FrameBuffer:
-    return FrameBuffer(_message_decoder, limit_bytes, "1.2.3.4:5")
+    buffer = FrameBuffer(_message_decoder, limit_bytes, "1.2.3.4:5")
+    buffer.opened_by(Seal(KEY))
+    return buffer
+
+
+def sealed(*frames: bytes) -> bytes:
+    """Return frames as the other end of a new buffer sends them."""
+    seal = Seal(KEY)
+    return b"".join(frame + seal.tag(frame) for frame in frames)
 
 
 @settings(max_examples=60, deadline=None)
 @given(frames, st.lists(st.integers(1, 200_000), min_size=1, max_size=20))
 def test_any_cut_of_the_stream_gives_the_same_messages(sent, cuts):
-    stream = b"".join(
-        encode_frame(message, kind, ask_id, limit_bytes=LIMIT) for message, kind, ask_id in sent
+    stream = sealed(
+        *(encode_frame(message, kind, ask_id, limit_bytes=LIMIT) for message, kind, ask_id in sent)
     )
     buffer = new_buffer()
     found = []
@@ -98,15 +108,48 @@ def test_garbage_is_a_named_error_or_an_incomplete_frame(garbage):
 
 
 @settings(max_examples=150, deadline=None)
-@given(messages, st.data())
-def test_a_frame_with_flipped_bytes_is_a_message_or_a_named_error(message, data):
-    frame = bytearray(encode_frame(message, Kind.ASK, 1, limit_bytes=LIMIT))
-    for _ in range(data.draw(st.integers(1, 4))):
-        frame[data.draw(st.integers(0, len(frame) - 1))] ^= data.draw(st.integers(1, 255))
+@given(st.lists(messages, min_size=1, max_size=4), st.data())
+def test_nothing_is_read_of_a_frame_that_was_changed_nor_of_what_follows_it(sent, data):
+    whole = [encode_frame(message, Kind.ASK, 1, limit_bytes=LIMIT) for message in sent]
+    stream = bytearray(sealed(*whole))
+    place = data.draw(st.integers(0, len(stream) - 1))
+    stream[place] ^= data.draw(st.integers(1, 255))
     buffer = new_buffer()
-    feed(buffer, bytes(frame))
-    _, error = drain_or_fail(buffer)
+    feed(buffer, bytes(stream))
+    found, error = drain_or_fail(buffer)
+    before = 0
+    while len(sealed(*whole[: before + 1])) <= place:
+        before += 1
+    assert [message for _, _, message in found] == sent[:before]
+    # A length may have become one that waits for more; that ends with the silence that it causes.
     assert error is None or error.peer == "1.2.3.4:5"
+    is_of_length = place - len(sealed(*whole[:before])) < 4
+    assert is_of_length or isinstance(error, TamperedError)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(messages, min_size=1, max_size=5), st.data())
+def test_frames_are_read_in_the_places_in_which_they_were_sent_only(sent, data):
+    """Of frames that were left out, repeated or moved, those before are read and no other."""
+    seal = Seal(KEY)
+    frames = [encode_frame(message, Kind.ASK, 1, limit_bytes=LIMIT) for message in sent]
+    frames = [frame + seal.tag(frame) for frame in frames]
+    places = data.draw(st.lists(st.integers(0, len(sent) - 1), min_size=1, max_size=6))
+    buffer = new_buffer()
+    feed(buffer, b"".join(frames[place] for place in places))
+    found, error = drain_or_fail(buffer)
+    good = 0
+    while good < len(places) and places[good] == good:
+        good += 1
+    assert [message for _, _, message in found] == sent[:good]
+    assert isinstance(error, TamperedError) is (good < len(places))
+
+
+def test_a_connection_reads_no_frame_before_the_handshake_gave_it_keys():
+    buffer = FrameBuffer(_message_decoder, LIMIT, "1.2.3.4:5")
+    feed(buffer, encode_frame(Ok(), Kind.SEND, limit_bytes=LIMIT) + bytes(16))
+    with pytest.raises(IllegalStateError):
+        buffer.next_frame()
 
 
 @settings(max_examples=150, deadline=None)
@@ -124,7 +167,7 @@ def test_a_frame_with_flipped_bytes_is_a_message_or_a_named_error(message, data)
 def test_any_messagepack_that_is_no_message_is_a_named_error(value):
     payload = msgspec.msgpack.encode(value)
     buffer = new_buffer()
-    feed(buffer, struct.pack("<IQB", 9 + len(payload), 1, 1) + payload)
+    feed(buffer, sealed(struct.pack("<IQB", 9 + len(payload), 1, 1) + payload))
     _, error = drain_or_fail(buffer)
     assert error is None or "cannot be read" in str(error)
 
@@ -139,7 +182,8 @@ def test_memory_follows_what_came_and_not_what_was_announced(announced):
 
 def test_memory_is_given_back_after_a_large_frame():
     buffer = new_buffer(limit_bytes=64 << 20)
-    feed(buffer, encode_frame(Failure("x" * (8 << 20)), Kind.SEND, limit_bytes=64 << 20))
+    frame = encode_frame(Failure("x" * (8 << 20)), Kind.SEND, limit_bytes=64 << 20)
+    feed(buffer, sealed(frame))
     assert len(drain(buffer)) == 1
     buffer.room()
     assert len(buffer._buffer) <= 1 << 20

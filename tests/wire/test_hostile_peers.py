@@ -76,9 +76,9 @@ def test_a_message_that_cannot_be_read_ends_that_connection_with_one_line_naming
     address = make_server().start()
     with good_client(address):
         peer = raw_peer(address).authenticate(secret)
-        peer.send(raw_frame(OK))
+        peer.send(peer.sealed(raw_frame(OK)))
         peer.receive(4)
-        peer.send(raw_frame(payload))
+        peer.send(peer.sealed(raw_frame(payload)))
         peer.rest()
         recorder.wait_for(lambda: len(recorder.gone) == 1)
     complaints = lines(caplog, name_of(peer))
@@ -90,7 +90,7 @@ def test_an_unknown_kind_of_frame(make_server, raw_peer, good_client, raw_frame,
     address = make_server().start()
     with good_client(address):
         peer = raw_peer(address).authenticate(secret)
-        peer.send(raw_frame(OK, kind=3))
+        peer.send(peer.sealed(raw_frame(OK, kind=3)))
         assert peer.rest() == b""
     assert "unknown kind 3" in lines(caplog, name_of(peer))[0]
 
@@ -99,7 +99,7 @@ def test_a_reply_to_nothing_changes_nothing(make_server, raw_peer, raw_frame, se
     address = make_server().start()
     with good_client(address):
         peer = raw_peer(address).authenticate(secret)
-        peer.send(raw_frame(OK, kind=2, ask_id=77) + raw_frame(OK))
+        peer.send(peer.sealed(raw_frame(OK, kind=2, ask_id=77), raw_frame(OK)))
         assert peer.receive(13)[4:13] == (1).to_bytes(8, "little") + b"\x02"
 
 
@@ -147,7 +147,7 @@ def test_a_peer_that_dies_in_the_middle_of_a_frame(
     with good_client(address):
         for ends_with_reset in (False, True):
             peer = raw_peer(address).authenticate(secret)
-            peer.send(raw_frame(OK) + raw_frame(b"x" * 1000)[:500])
+            peer.send(peer.sealed(raw_frame(OK)) + raw_frame(b"x" * 1000)[:500])
             peer.receive(13)
             if ends_with_reset:
                 linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"
@@ -163,7 +163,7 @@ def test_a_slow_reader_is_cut_off_and_memory_does_not_grow(
     address = make_server(options=options).start()
     with good_client(address):
         slow = raw_peer(address, receive_buffer=4096).authenticate(secret)
-        slow.send(raw_frame(msgspec.msgpack.encode(Refused("slow"))))
+        slow.send(slow.sealed(raw_frame(msgspec.msgpack.encode(Refused("slow")))))
         recorder.wait_for(lambda: Refused("slow") in recorder.messages())
         slow_peer = next(p for p, m in recorder.seen if m == Refused("slow"))
         news = Failure("x" * 100_000)

@@ -253,7 +253,7 @@ def test_an_error_in_a_handler_is_a_failure_for_the_asker_and_the_server_lives(
     ):
         caplog.clear()
         assert client.ask(message) == Failure("LookupError: no such stream")
-        assert "Traceback" in caplog.text
+        assert any(record.exc_info for record in caplog.records)
         assert type(message).__name__ in caplog.text
     assert isinstance(client.ask(StopReceiver()), Failure)
     client.send(ReportError(0, ATTEMPT, "", ""))

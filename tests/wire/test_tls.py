@@ -189,7 +189,9 @@ def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(
             if number % 5 == 2:
                 peer.send(b"\xff" * 100)  # Refused: too large.
             elif number % 5 == 3:
-                peer.send(raw_frame(msgspec.msgpack.encode(Ok())) * 100)  # Answers are not read.
+                peer.send(
+                    peer.sealed(*[raw_frame(msgspec.msgpack.encode(Ok()))] * 100)
+                )  # Answers are not read.
             elif number % 5 == 4:
                 linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"
                 peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
@@ -200,3 +202,53 @@ def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(
         assert standing() == before
     finally:
         gc.enable()
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Wait until it holds: the server counts an end a moment after the peer sees it."""
+    end_s = time.monotonic() + WAIT_S
+    while not condition() and time.monotonic() < end_s:
+        threading.Event().wait(0.01)
+    return condition()
+
+
+def test_those_who_do_not_finish_the_handshake_of_tls_hold_few_descriptors_and_keep_nobody_out(
+    make_server: Callable[..., Server],
+    make_client: Callable[..., Client],
+    identity: TlsIdentity,
+) -> None:
+    options = WireOptions(max_unauthenticated=16, authentication_timeout_s=WAIT_S)
+    server = make_server(ssl_context=identity.server_context(), options=options)
+    address = server.start()
+    before = len(list(_open_files()))
+    strangers = []
+    for number in range(200):
+        stranger = socket.create_connection(address, WAIT_S)
+        if number % 2:
+            stranger.sendall(
+                b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+            )  # A hello's beginning.
+        strangers.append(stranger)
+    client = make_client(address, ssl_context=identity.client_context())
+    client.connect()
+    assert client.ask(DeregisterReceiver(1, "attempt", "", "")) == Ok()
+    assert 0 < server.statistics().unauthenticated <= 16
+    assert eventually(lambda: server.statistics().refused >= 200 - 16)
+    held = len(list(_open_files())) - before - len(strangers)
+    assert held < 16 + 10  # Those of the good client, its thread's loop among them.
+    # The oldest were shut out, the newest wait.
+    assert strangers[0].recv(1) == b""
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_the_time_to_prove_oneself_begins_before_tls(
+    make_server: Callable[..., Server], identity: TlsIdentity
+) -> None:
+    options = WireOptions(authentication_timeout_s=0.2)
+    server = make_server(ssl_context=identity.server_context(), options=options)
+    stranger = socket.create_connection(server.start(), WAIT_S)
+    assert stranger.recv(1) == b""
+    assert eventually(lambda: server.statistics().refused == 1)
+    assert server.statistics().unauthenticated == 0
+    stranger.close()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD
 
+from penstock.sources.kafka._allowance import allowed, divided
 from penstock.sources.kafka._driver_client import CommitCallback, DriverClient
 from penstock.sources.kafka._reading import Reading
 from penstock.sources.kafka.engines.seam import PartitionState
@@ -180,7 +181,11 @@ class DirectKafkaInputDStream(DirectInputDStream):
         """Forget old RDDs, and their ranges."""
         super().clear_metadata(time_ms, unpersist)
         assert self.remember_ms is not None
-        for old_ms in [ms for ms in self.ranges if ms <= time_ms - self.remember_ms]:
+        done_ms = time_ms - self.remember_ms
+        if self.needed_ms is not None:
+            # A restart may have to make states anew from batches that are long done.
+            done_ms = min(done_ms, self.needed_ms - 1)
+        for old_ms in [ms for ms in self.ranges if ms <= done_ms]:
             del self.ranges[old_ms]
 
     def commit_async(
@@ -225,7 +230,7 @@ class DirectKafkaInputDStream(DirectInputDStream):
         except KafkaUnavailableError as error:
             self._tolerate(error)
             latest = {}
-        until = self._clamp(latest)
+        until = self._clamp(latest, time_ms)
         ranges = tuple(
             OffsetRange(*each, at, until.get(each, at))
             for each, at in sorted(self.current_offsets.items())
@@ -330,25 +335,26 @@ class DirectKafkaInputDStream(DirectInputDStream):
         ask = client.earliest if start == "earliest" else client.latest
         return {**offsets, **ask(left, timeout_s)}
 
-    def _clamp(self, latest: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _clamp(
+        self, latest: Mapping[TopicPartition, int], time_ms: int
+    ) -> dict[TopicPartition, int]:
         """Return the ends of a batch's ranges: those of the partitions, or what limits allow."""
         limits = self._options.limits
         lags = {each: max(0, end - self.current_offsets[each]) for each, end in latest.items()}
-        total = sum(lags.values())
-        seconds = self.slide_ms / 1000
+        shares: dict[TopicPartition, int] = {}
+        if self.rate_limit is not None and any(lags.values()):
+            shares = divided(allowed(self.rate_limit, time_ms, self.slide_ms), lags)
         until = {}
         for each, end in latest.items():
             # Where records were lost, the next offset may be past the end that was seen.
             end = max(end, self.current_offsets[each])
-            rates: list[float] = []
+            counts = [shares[each]] if shares else []
             most = limits.maxRatePerPartition(each)
             if most > 0:
-                rates.append(most)
-            if self.rate_limit is not None and total:
-                rates.append(round(self.rate_limit * lags[each] / total))
-            if rates:
-                allowed = max(int(min(rates) * seconds), limits.minRatePerPartition(each))
-                end = min(end, self.current_offsets[each] + allowed)
+                counts.append(allowed(most, time_ms, self.slide_ms))
+            if counts:
+                count = max(min(counts), limits.minRatePerPartition(each))
+                end = min(end, self.current_offsets[each] + count)
             until[each] = end
         return until
 

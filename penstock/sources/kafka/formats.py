@@ -258,8 +258,9 @@ def _whole(read: Any, data: bytes, start: int, writer: Any, reader: Any) -> Any:
 def _as_arrow(schema: StructType | pa.Schema | str) -> pa.Schema:
     if isinstance(schema, pa.Schema):
         return schema
-    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
+    from penstock.blockstore.arrow_frames import to_arrow_schema
+
     fields: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    return to_arrow_schema(fields, timezone="UTC")
+    return to_arrow_schema(fields)

@@ -76,15 +76,16 @@ class KafkaRDD(DeferredRDD):
             layout: The columns.
         """
         from pyspark.sql import SparkSession
-        from pyspark.sql.pandas.types import from_arrow_schema
+
+        from penstock.blockstore.arrow_frames import map_in_arrow, to_spark_schema
 
         spark = SparkSession(self.ctx)
-        schema = from_arrow_schema(layout.schema)
+        schema = to_spark_schema(layout.schema)
         if self.content is not Content.UNKNOWN:
             return spark.createDataFrame([], schema)
         parts = self._parts.map(lambda part: (pickle.dumps(part),))
         frame = spark.createDataFrame(parts, "part binary")
-        return frame.mapInArrow(partial(_batches, self._reading, layout), schema)
+        return map_in_arrow(frame, partial(_batches, self._reading, layout), schema)
 
     def count(self) -> int:
         """Return the number of records; tasks read them and make no objects of ours."""

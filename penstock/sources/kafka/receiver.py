@@ -38,7 +38,7 @@ _DURABLE_S = 5.0
 to be durable. What was not durable by then comes again."""
 
 _CONNECT_S = 30.0
-_END_S = 3.0
+_STEP_S = 0.5
 _ASK_S = 5.0
 _PAUSE_S = 0.1
 _REFUSED_S = 2.0
@@ -147,8 +147,12 @@ class KafkaReceiver(Receiver):
         self._thread.start()
 
     def onStop(self) -> None:
-        """Wait until nothing more is stored; the last commit follows when that is durable."""
-        self._ended.wait(_END_S)
+        """Wait until the last offsets are committed and the member has left the group.
+
+        All that was stored is durable by now: it came with an acknowledgement.
+        """
+        while not self._ended.wait(_STEP_S) and self._attached().on_stop_left_s() > _STEP_S:
+            pass
 
     def _run(self, ended: threading.Event) -> None:
         # The client's messages are objects that the collector would look through by the thousands.
@@ -169,12 +173,12 @@ class KafkaReceiver(Receiver):
                     return
                 self.restart(f"Error receiving from Kafka: {error}", error)
         finally:
-            ended.set()
             if member is not None:
                 self._end(member)
+            ended.set()
 
     def _end(self, member: GroupMember) -> None:
-        """Commit what becomes durable after the stop, then close."""
+        """Commit what is durable, then close."""
         self._offsets.await_durable(self._offsets.all_stored())
         try:
             self._commit(member)
@@ -249,13 +253,7 @@ class KafkaReceiver(Receiver):
         try:
             data = self._data_of(partition, chunk)
             self.store(data, position=place, ack=durable)
-        except RecordTooLargeError as error:
-            if len(chunk) == 1:
-                told = (
-                    f"A record of {partition.topic} {partition.partition} at {end - 1} is dropped"
-                )
-                self.reportError(f"{told}: {error}", error)
-                return
+        except RecordTooLargeError:
             for part in chunk.parts(len(chunk) // 2):
                 self._store_all(partition, part)
             return

@@ -9,6 +9,7 @@ What must hold
 * What cannot be pickled is named at `start()`.
 * With a key, everything that holds the program's data is encrypted; the key is in none of it. What
   was written with another key, or without one, is an error and stays as it is.
+* What another version of the program takes up is exact or refused; it needs none of the old code.
 
 =====================  ==========================================================================
 `folder`               a checkpoint as a file; the folder that holds the newest ten
@@ -19,6 +20,7 @@ What must hold
 `_sealed_file`         a checkpoint as an encrypted file
 `_culprits`            which function, and which of its variables, cannot be pickled
 `_encrypted_rdds`      RDDs that are encrypted where they are saved
+`_saved_states`        states by name, saved by a graceful stop for another version of the program
 `_rdd_files`           RDDs that were saved, read back
 `_recovery`            the context made again: `StreamingContext.getOrCreate`
 =====================  ==========================================================================

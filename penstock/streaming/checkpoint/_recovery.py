@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,8 +18,9 @@ from penstock.streaming._durability import checkpoint_address
 from penstock.streaming._encryption import recovery_encryption
 from penstock.streaming.checkpoint._graph_pickling import load
 from penstock.streaming.checkpoint._rdd_files import SparkRDDFiles
+from penstock.streaming.checkpoint._saved_states import state_names
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress, check_picklable
-from penstock.streaming.checkpoint.errors import CheckpointReadError
+from penstock.streaming.checkpoint.errors import CheckpointReadError, UpgradeError
 from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder, CheckpointHeader
 from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.wal import EncryptionKey
@@ -27,7 +28,7 @@ from penstock.wal import EncryptionKey
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
 
-__all__ = ["make_checkpointing", "recover_context", "recovered_conf", "saved_conf"]
+__all__ = ["find_upgrade", "make_checkpointing", "recover_context", "recovered_conf", "saved_conf"]
 
 _log = logging.getLogger("penstock.streaming.checkpoint")
 
@@ -76,11 +77,26 @@ def make_checkpointing(
     directory: str,
     recovered: Progress | None,
     encryption: EncryptionKey | None = None,
+    *,
+    version: str = "",
+    upgraded: CheckpointHeader | None = None,
+    seed: Callable[[CheckpointHeader], None] = lambda _: None,
 ) -> Checkpointing | None:
     """Return what a context that starts has checkpointed; None when it cannot be recovered from.
 
+    Args:
+        spark_context: The Spark context.
+        graph: The graph.
+        directory: The checkpoint directory.
+        recovered: How far the run before was, whose graph this is.
+        encryption: The key.
+        version: The program's version.
+        upgraded: The last checkpoint of another version.
+        seed: Lets the program's states begin with those of that one.
+
     Raises:
         UnpicklableFunctionError: A function of the program cannot be written to a checkpoint.
+        UpgradeError: It would go on from another version, and cannot be checkpointed itself.
         OSError: The folder cannot be written.
         EncryptionMismatchError, WrongKeyError: There are checkpoints that are encrypted and should
             not be, or the reverse, or have another key. They stay.
@@ -98,16 +114,23 @@ def make_checkpointing(
         conf=tuple(saved_conf(spark_context)),
         rdd_folder=spark_context.getCheckpointDir() or "",
         refusal=refusal,
+        version=version,
+        state_names=tuple(state_names(graph)),
     )
+    if refusal and upgraded is not None:
+        # It could not take up the states, and the old version could not be started again.
+        raise UpgradeError(directory, upgraded.version, version, refusal)
     if refusal:
         # What a restart finds, so that it is told why.
         now_ms = SystemClock().time_ms()
         folder.write(Checkpoint(msgspec.structs.replace(header, last_batch_ms=now_ms), b""))
         _log.warning("No checkpoints are written, the program cannot be recovered: %s", refusal)
         return None
+    if upgraded is not None:
+        seed(upgraded)
     graph.save_given_rdds()
     check_picklable(graph)
-    return Checkpointing(header, folder, SparkRDDFiles(spark_context), recovered)
+    return Checkpointing(header, folder, SparkRDDFiles(spark_context), recovered, upgraded)
 
 
 def saved_conf(spark_context: SparkContext) -> Iterator[tuple[str, str]]:
@@ -150,10 +173,7 @@ def recover_context(directory: str, clock: Clock | None = None) -> StreamingCont
 
     path = checkpoint_address(directory)
     spark_context = SparkContext._active_spark_context
-    if not CheckpointFolder(path).names():
-        return None
-    encryption = recovery_encryption(_is_encryption_enabled(spark_context), os.environ)
-    checkpoint = CheckpointFolder(path, encryption=encryption).read_newest()
+    encryption, checkpoint = _newest(path, for_graph=True)
     if checkpoint is None:
         return None
     header = checkpoint.header
@@ -175,7 +195,10 @@ def recover_context(directory: str, clock: Clock | None = None) -> StreamingCont
             f"its graph cannot be made again ({type(error).__name__}: {error}); code that it "
             "refers to may have changed or be missing, or files of it were removed",
         ) from error
-    context._take_over(graph, Progress(header.program, header.last_batch_ms, header.pending_ms))
+    context._take_over(
+        graph,
+        Progress(header.program, header.last_batch_ms, header.pending_ms, header.version),
+    )
     _log.info(
         "Recovered from %s/checkpoint-%d: application %s, %d batches not complete",
         path,
@@ -184,6 +207,46 @@ def recover_context(directory: str, clock: Clock | None = None) -> StreamingCont
         len(header.pending_ms),
     )
     return context
+
+
+def _newest(path: str, *, for_graph: bool) -> tuple[EncryptionKey | None, Checkpoint | None]:
+    """Return the newest checkpoint in a folder, and the key that it was read with."""
+    if not CheckpointFolder(path).names():
+        return None, None
+    spark_context = SparkContext._active_spark_context
+    encryption = recovery_encryption(_is_encryption_enabled(spark_context), os.environ)
+    return encryption, CheckpointFolder(path, encryption=encryption).read_newest(
+        for_graph=for_graph
+    )
+
+
+def find_upgrade(directory: str, version: str) -> CheckpointHeader | None:
+    """Return the last checkpoint's header when another version of the program wrote it.
+
+    Returns:
+        None when there is no checkpoint, or this version wrote the newest.
+
+    Raises:
+        UpgradeError: That version has states and did not end by a graceful stop.
+        CheckpointReadError: There are checkpoints, and none can be used.
+        EncryptionKeyError, EncryptionMismatchError, WrongKeyError: As `recover_context`.
+    """
+    path = checkpoint_address(directory)
+    _, checkpoint = _newest(path, for_graph=False)
+    if checkpoint is None or checkpoint.header.version == version:
+        return None
+    header = checkpoint.header
+    if header.state_names != () and not header.is_last:
+        raise UpgradeError(
+            path,
+            header.version,
+            version,
+            f"its last run did not end by a graceful stop that processed everything, so its states "
+            f"({', '.join(header.state_names or ['unknown'])}) may be older than its last batches, "
+            f"and only its own code can bring them up to date. Start version {header.version!r} "
+            f"once more and stop it with stop(stopGraceFully=True)",
+        )
+    return header
 
 
 def _is_encryption_enabled(spark_context: SparkContext | None) -> bool | None:

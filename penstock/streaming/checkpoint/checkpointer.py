@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.streaming.checkpoint._culprits import find_culprit
 from penstock.streaming.checkpoint._graph_pickling import dump
+from penstock.streaming.checkpoint._saved_states import save_states
 from penstock.streaming.checkpoint.errors import CheckpointWriteError, UnpicklableFunctionError
 from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder, CheckpointHeader
 from penstock.streaming.checkpoint.writer import CheckpointRequest, CheckpointWriter, RDDFiles
@@ -34,11 +35,13 @@ class Progress:
         program: The program's id.
         last_batch_ms: The last batch that was made.
         pending_ms: Those up to that one that were not complete.
+        version: The program's version.
     """
 
     program: str
     last_batch_ms: int
     pending_ms: tuple[int, ...]
+    version: str = ""
 
 
 def check_picklable(graph: DStreamGraph) -> None:
@@ -76,12 +79,14 @@ class Checkpointing:
         folder: Where.
         rdd_files: How RDD checkpoints are forced and removed.
         recovered: How far the run before was; None at a first start.
+        upgraded: The last checkpoint of another version of the program; None without one.
     """
 
     header: CheckpointHeader
     folder: CheckpointFolder
     rdd_files: RDDFiles
     recovered: Progress | None
+    upgraded: CheckpointHeader | None = None
 
     def writer(
         self, on_error: Callable[[BaseException], None], patience_s: float, clock: Clock
@@ -123,12 +128,37 @@ class Checkpointer:
         self._header = header
         self._on_error = on_error
         self._is_unpicklable = False
+        self._is_ended = False
+
+    def save_last(self, last_batch_ms: int) -> None:
+        """Have the last checkpoint of a run written, with states that another version can take up.
+
+        Runs a Spark job for each state. Call once every batch is complete; no other checkpoint is
+        written after it. When a state cannot be saved, that is one line of the log, and only this
+        version can go on.
+
+        Args:
+            last_batch_ms: The last batch that was made.
+        """
+        try:
+            saved = save_states(self._graph, last_batch_ms)
+        except Exception as error:  # noqa: BLE001  # Py4J's errors; the run can still be recovered
+            _log.warning("No other version of the program can take up its states: %s", error)
+            saved = None
+        if saved is None:
+            self.save(last_batch_ms, ())
+            return
+        states, paths = saved
+        self._header = msgspec.structs.replace(self._header, is_last=True, states=states)
+        self.save(last_batch_ms, (), state_files=paths)
+        self._is_ended = True
 
     def save(
         self,
         last_batch_ms: int,
         pending_ms: Sequence[int],
         when_durable: tuple[Callable[[], None], ...] = (),
+        state_files: Sequence[str] = (),
     ) -> None:
         """Have the graph written as it is now; returns before that is done.
 
@@ -136,9 +166,13 @@ class Checkpointer:
             last_batch_ms: The last batch that was made.
             pending_ms: Those up to that one that are not complete.
             when_durable: Called in another thread once this, or a later one, is on the disk.
+            state_files: Where states were saved for other versions.
         """
+        if self._is_ended:
+            return
         with self._graph.lock:
-            rdd_files = self._graph.update_rdd_checkpoints()
+            first_ms = min(pending_ms, default=last_batch_ms + self._graph.batch_ms)
+            rdd_files = self._graph.note_checkpoints(first_ms)
             body = self._pickle()
             zero_ms = self._graph.zero_ms
         if body is None:
@@ -149,7 +183,7 @@ class Checkpointer:
             zero_ms=zero_ms,
             last_batch_ms=last_batch_ms,
             pending_ms=tuple(pending_ms),
-            rdd_files=tuple(rdd_files),
+            rdd_files=(*rdd_files, *state_files),
         )
         self._writer.submit(CheckpointRequest(Checkpoint(header, body), when_durable))
 

@@ -11,6 +11,7 @@ __all__ = [
     "CheckpointWriteError",
     "DamagedCheckpointError",
     "UnpicklableFunctionError",
+    "UpgradeError",
 ]
 
 
@@ -51,11 +52,33 @@ class CheckpointVersionError(CheckpointReadError):
         super().__init__(
             folder,
             f"it was written with {what} {written}, and this is {what} {running}; run the program "
-            f"with {what} {written}, or begin anew with an empty checkpoint directory",
+            f"with {what} {written}, or give the program another version to upgrade it "
+            "(docs/upgrading.md), or begin anew with an empty checkpoint directory",
         )
         self.what = what
         self.written = written
         self.running = running
+
+
+class UpgradeError(CheckpointError):
+    """A version of a program cannot go on where another one stood.
+
+    Attributes:
+        folder: The checkpoint directory.
+        before: The version whose checkpoints are there; empty when it had none.
+        version: The version that was to go on.
+        reason: Why it cannot, and what to do.
+    """
+
+    def __init__(self, folder: str, before: str, version: str, reason: str) -> None:
+        super().__init__(
+            f"version {version!r} of the program cannot go on in {folder} where version "
+            f"{before!r} stood: {reason}"
+        )
+        self.folder = folder
+        self.before = before
+        self.version = version
+        self.reason = reason
 
 
 class CheckpointWriteError(CheckpointError):

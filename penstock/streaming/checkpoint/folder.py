@@ -46,6 +46,7 @@ __all__ = [
     "CheckpointFolder",
     "CheckpointHeader",
     "DamagedCheckpointError",
+    "SavedState",
 ]
 
 KEPT_CHECKPOINTS = 10
@@ -58,7 +59,21 @@ _FORMAT = 1
 _PREFIX = struct.Struct("<8sIIQ")
 _CRC = struct.Struct("<I")
 _UNFINISHED = ".new"
-_NAME = re.compile(r"checkpoint-([0-9]+)")
+_NAME = re.compile(r"checkpoint-[0-9]+")
+
+
+class SavedState(msgspec.Struct, frozen=True, kw_only=True):
+    """A state as of the last batch of a run, which another version of the program can take up.
+
+    Attributes:
+        name: The state's name.
+        file: Where its entries are: a pickled `RDDFile`.
+        time_ms: The last batch that it has; with a longer slide, earlier than that of the run.
+    """
+
+    name: str
+    file: bytes
+    time_ms: int
 
 
 class CheckpointHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +94,10 @@ class CheckpointHeader(msgspec.Struct, frozen=True, kw_only=True):
         rdd_folder: The folder of this run's RDD checkpoints.
         rdd_files: The RDD checkpoints that the graph needs.
         refusal: Why it cannot be recovered from; empty when it can.
+        version: The program's version, as the program says; empty without one.
+        state_names: Names of the program's states; None where an earlier Penstock wrote it.
+        is_last: Written by a graceful stop that left nothing to do; `states` are exact.
+        states: The states as of the last batch, where `is_last`.
     """
 
     program: str
@@ -95,6 +114,10 @@ class CheckpointHeader(msgspec.Struct, frozen=True, kw_only=True):
     rdd_folder: str = ""
     rdd_files: tuple[str, ...] = ()
     refusal: str = ""
+    version: str = ""
+    state_names: tuple[str, ...] | None = None
+    is_last: bool = False
+    states: tuple[SavedState, ...] = ()
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -177,13 +200,12 @@ class CheckpointFolder:
         self._fs, self._path = locate(path) if fs is None else (fs, path)
 
     def names(self) -> list[str]:
-        """Return the names of the checkpoints, the newest first; none when there is no folder."""
-        try:
-            found = self._fs.list_folder(self._path)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        times = {name: int(match[1]) for name in found if (match := _NAME.fullmatch(name))}
-        return sorted(times, key=times.__getitem__, reverse=True)
+        """Return the names of the checkpoints, the newest first; none when there is no folder.
+
+        As in Spark, a folder with such a name is none.
+        """
+        found = self._files_ending("")
+        return sorted(found, key=lambda name: int(name.rpartition("-")[2]), reverse=True)
 
     def write(self, checkpoint: Checkpoint) -> str:
         """Write a checkpoint; when this returns it is on the disk under its name.
@@ -254,20 +276,24 @@ class CheckpointFolder:
         if not fits:
             self.read(name)
 
-    def read_newest(self) -> Checkpoint | None:
+    def read_newest(self, *, for_graph: bool = True) -> Checkpoint | None:
         """Return the newest checkpoint that is whole, or None when there is none at all.
 
         Each one that is not whole is one line of the log.
 
+        Args:
+            for_graph: Whether its graph is wanted, which only the versions that wrote it can read.
+
         Raises:
             CheckpointReadError: There are some, and none is whole.
-            CheckpointVersionError: The newest was written by other versions.
+            CheckpointVersionError: The newest was written by other versions, or has another format.
             EncryptionMismatchError, WrongKeyError: As `read`.
         """
         reasons = []
         for name, found in self._each():
             if isinstance(found, Checkpoint):
-                found.check_versions(self.path)
+                if for_graph:
+                    found.check_versions(self.path)
                 return found
             if isinstance(found, CheckpointVersionError):
                 raise found
@@ -299,13 +325,22 @@ class CheckpointFolder:
 
     def remove_unfinished(self) -> None:
         """Remove what writers left that did not come to the end."""
+        for name in self._files_ending(_UNFINISHED):
+            self.remove(name)
+
+    def _files_ending(self, ending: str) -> list[str]:
+        """Return the files that are named like a checkpoint with that ending."""
         try:
             found = self._fs.list_folder(self._path)
         except (FileNotFoundError, NotADirectoryError):
-            return
-        for name in found:
-            if _NAME.fullmatch(name.removesuffix(_UNFINISHED)) and name.endswith(_UNFINISHED):
-                self.remove(name)
+            return []
+        return [
+            name
+            for name in found
+            if name.endswith(ending)
+            and _NAME.fullmatch(name.removesuffix(ending))
+            and not self._fs.is_folder(os.path.join(self._path, name))
+        ]
 
     def _make(self, folder: str) -> None:
         if self._fs.is_folder(folder):

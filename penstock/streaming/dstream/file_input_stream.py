@@ -3,13 +3,18 @@
 A file belongs to the batch of time `t` when
 
 * its name passes the filter,
-* it was modified at `t` or before, and after both `ignore_before_ms` and `t` minus the time to
-  look back,
+* it was modified at `t` or before, and after both `ignore_before_ms` and the time of the last look
+  minus the time to look back,
 * no batch of that time has taken it already.
 
-This is the rule of Spark's `FileInputDStream`. So a file must appear whole, by a rename within
-one file system: one that grows is read as it is when its batch runs. A file that is modified
-after the time to look back is taken again.
+So a file must appear whole, by a rename within one file system: one that grows is read as it is
+when its batch runs. A file that is modified after the time to look back is taken again.
+
+The rule of Spark's `FileInputDStream` looks back from `t`. A batch interval of a minute leaves
+nothing there to look back: what was modified just before the last look, and appeared just after,
+is passed over. Files bear wall time, and batch times may be ahead of it after the clock was set
+back (I14), so the time of a look is the earlier of the two. A file that appears with an older time
+than all that is not taken, and a warning names it.
 """
 
 from __future__ import annotations
@@ -89,6 +94,9 @@ class FileInputDStream(InputDStream):
 
     transient = ("_empty",)
 
+    _MANY = 5
+    """How many files a warning names."""
+
     def __init__(
         self, graph: DStreamGraph, selection: FileSelection, read: Callable[[str], RDD[Any]]
     ) -> None:
@@ -98,7 +106,14 @@ class FileInputDStream(InputDStream):
         self._read = read
         self._window_ms = -(-selection.min_remember_ms // self.slide_ms) * self.slide_ms
         self._selected: dict[int, tuple[str, ...]] = {}
-        self._recent: set[str] = set()
+        # By path: when the file was modified that a batch took, and the batch.
+        self._recent: dict[str, tuple[int, int]] = {}
+        self._looked_ms: int | None = None
+        self._oldest_ms = 0
+        self._highest_oldest_ms = 0
+        # What the last look saw, and when it was modified; None at the first one of a run.
+        self._seen: dict[str, int] | None = None
+        self._is_seen_whole = True
         self._refused: set[str] = set()
         self._is_missing = False
         self._empty: RDD[Any] | None = None
@@ -117,33 +132,64 @@ class FileInputDStream(InputDStream):
         """A batch that is made again must have these files: a folder may show others by then."""
         return bool(self._selected.get(time_ms))
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        if self._oldest_ms >= self._highest_oldest_ms:
+            # Only while the clock is behind does it tell which files are new.
+            state["_seen"] = None
+        return state
+
     def clear_metadata(self, time_ms: int, unpersist: bool) -> None:
         """Forget old RDDs, and the files that are too old to be taken again unchanged."""
         super().clear_metadata(time_ms, unpersist)
         assert self.remember_ms is not None
         # What batches had stays known for as long as a recovery may make them again.
         kept_ms = time_ms - max(self._window_ms, self.remember_ms)
+        if self.needed_ms is not None:
+            kept_ms = min(kept_ms, self.needed_ms)
         for old_ms in [ms for ms in self._selected if ms < kept_ms]:
             del self._selected[old_ms]
         self._recent = {
-            path
-            for selected_ms, files in self._selected.items()
-            if selected_ms >= time_ms - self._window_ms
-            for path in files
+            path: (modified_ms, taken_ms)
+            for path, (modified_ms, taken_ms) in self._recent.items()
+            if taken_ms >= time_ms - self._window_ms or modified_ms > self._oldest_ms
         }
 
     def _select(self, time_ms: int) -> tuple[str, ...]:
         """Find the files of a batch, remember them, and tell the listeners."""
         begin_s = time.monotonic()
-        oldest_ms = max(self._selection.ignore_before_ms, time_ms - self._window_ms)
-        found = sorted(
+        now_ms = self.graph.runtime.clock.time_ms()
+        reached_ms = min(time_ms, now_ms)
+        since_ms = reached_ms
+        if self._looked_ms is not None:
+            since_ms = min(since_ms, self._looked_ms)
+        self._oldest_ms = max(self._selection.ignore_before_ms, since_ms - self._window_ms)
+        self._is_seen_whole = True
+        seen = self._seen or {}
+        there = [
             (modified_ms, path)
             for path, modified_ms in self._listed()
-            if oldest_ms < modified_ms <= time_ms
+            if self._selection.accepts(path)
+        ]
+        found = sorted(
+            (modified_ms, path)
+            for modified_ms, path in there
+            if self._oldest_ms < modified_ms <= time_ms
             and path not in self._recent
-            and self._selection.accepts(path)
+            # Taken and forgotten, before the clock was set back: it seems to be new again.
+            and not (modified_ms <= self._highest_oldest_ms and seen.get(path) == modified_ms)
             and self._is_readable(path)
         )
+        if self._seen is None:
+            self._warn(
+                [path for modified_ms, path in found if modified_ms <= self._highest_oldest_ms],
+                "may be read for the second time: the clock was set back while the program did "
+                "not run",
+            )
+        self._tell_of_others(there, max(time_ms, now_ms))
+        if self._is_seen_whole:
+            self._looked_ms = reached_ms
+        self._highest_oldest_ms = max(self._highest_oldest_ms, self._oldest_ms)
         taken_ms = round((time.monotonic() - begin_s) * 1000)
         if taken_ms > self.slide_ms:
             _log.warning(
@@ -155,12 +201,35 @@ class FileInputDStream(InputDStream):
             )
         files = tuple(path for _, path in found)
         self._selected[time_ms] = files
-        self._recent.update(files)
+        self._recent.update((path, (modified_ms, time_ms)) for modified_ms, path in found)
         # What the files hold is known only once they are read; Spark tells 0 records, too.
         metadata = {"files": list(files), "Description": "\n".join(files)}
         info = StreamInputInfo(self.stream_id, 0, metadata)
         self.graph.runtime.input_info.report_info(time_ms, info)
         return files
+
+    def _tell_of_others(self, there: list[tuple[int, str]], latest_ms: int) -> None:
+        """Name files that have appeared and are not taken: too old, or of a time to come."""
+        seen, self._seen = self._seen, {path: modified_ms for modified_ms, path in there}
+        if seen is not None:
+            new = [(ms, path) for ms, path in there if path not in seen]
+            self._warn(
+                [path for ms, path in new if ms <= self._oldest_ms and path not in self._recent],
+                "have appeared with a time of modification longer ago than "
+                "spark.streaming.fileStream.minRememberDuration and are NOT read; touch them",
+            )
+            self._warn(
+                [path for ms, path in new if ms > latest_ms + self._window_ms],
+                "have a time of modification that is still to come, and are read by then",
+            )
+            if not self._is_seen_whole:
+                self._seen = {**seen, **self._seen}
+
+    def _warn(self, paths: list[str], what: str) -> None:
+        if paths:
+            named = ", ".join(sorted(paths)[: self._MANY])
+            more = f" and {len(paths) - self._MANY} more" if len(paths) > self._MANY else ""
+            _log.warning("Files %s%s %s", named, more, what)
 
     def _listed(self) -> Iterator[tuple[str, int]]:
         """Yield each file of the folders with its time of modification in milliseconds."""
@@ -177,6 +246,7 @@ class FileInputDStream(InputDStream):
                         if modified_ms is not None:
                             yield entry.path, modified_ms
             except OSError as error:
+                self._is_seen_whole = False
                 # Its files are found in a later batch, as long as they are not too old.
                 _log.warning("Cannot look for new files in %s: %s", folder, error)
 
@@ -191,12 +261,14 @@ class FileInputDStream(InputDStream):
                 for file in fs.files(folder):
                     yield root + file.path, file.modified_ms
         except OSError as error:
+            self._is_seen_whole = False
             _log.warning("Cannot look for new files in %s: %s", self._directory, error)
 
     def _tell_of_missing(self, is_missing: bool) -> None:
         if is_missing and not self._is_missing:
             _log.warning("There is no folder %s; its file stream is empty", self._directory)
         self._is_missing = is_missing
+        self._is_seen_whole = self._is_seen_whole and not is_missing
 
     def _is_readable(self, path: str) -> bool:
         """Tell whether Hadoop can read a path with these signs; say so once when it cannot."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
+from penstock.streaming.dstream._saving_jobs import SavingJob
 from penstock.streaming.errors import StreamGraphError
 
 if TYPE_CHECKING:
@@ -32,11 +34,13 @@ class BatchRuntime:
         spark_context: The Spark context.
         received_blocks: Which blocks of a stream belong to a batch.
         input_info: Where inputs tell how many records a batch has.
+        clock: Tells how far wall time and batch time differ.
     """
 
     spark_context: SparkContext
     received_blocks: ReceivedBlocks
     input_info: InputInfoTracker
+    clock: Clock = field(default_factory=SystemClock)
 
 
 class DStreamGraph:
@@ -62,9 +66,11 @@ class DStreamGraph:
         self.zero_ms: int | None = None
         self.start_ms: int | None = None
         self.remember_ms: int | None = None
+        self._states = 0
         self.encryption: EncryptionKey | None = None
         self._runtime: BatchRuntime | None = None
         self._closed: str | None = None
+        # Each before those that it is made of.
         self._nodes: tuple[DStreamNode, ...] = ()
 
     # -- building ------------------------------------------------------------------------------
@@ -76,6 +82,12 @@ class DStreamGraph:
             self.inputs.append(node)
             return len(self.inputs) - 1
 
+    def add_state(self) -> int:
+        """Count a stream with a state; return its place among them, from 0."""
+        with self.lock:
+            self._states += 1
+            return self._states - 1
+
     def add_output(self, node: ForEachDStream) -> None:
         """Take an output; outputs of a batch run in the order in which they came."""
         with self.lock:
@@ -84,8 +96,8 @@ class DStreamGraph:
 
     def close(self, state: str) -> None:
         """Take no more streams; `state` is ``starting`` or ``stopping``, for the error."""
-        with self.lock:
-            self._closed = state
+        # Without the lock, which a function of `transform` has while it runs: a stop must not wait.
+        self._closed = state
 
     def check_can_grow(self) -> None:
         """Raise when the context was started or stopped already."""
@@ -125,14 +137,7 @@ class DStreamGraph:
 
     def nodes(self) -> list[DStreamNode]:
         """Return every node that an output is made of, each once, outputs first."""
-        found: dict[int, DStreamNode] = {}
-        waiting: list[DStreamNode] = list(reversed(self.outputs))
-        while waiting:
-            node = waiting.pop()
-            if id(node) not in found:
-                found[id(node)] = node
-                waiting.extend(node.dependencies)
-        return list(found.values())
+        return nodes_behind(*self.outputs)
 
     # -- running -------------------------------------------------------------------------------
 
@@ -148,15 +153,26 @@ class DStreamGraph:
                 output.initialize(zero_ms)
             for output in self.outputs:
                 output.remember(self.remember_ms)
-            self._nodes = tuple(self.nodes())
+            self._nodes = tuple(reversed(self._in_order()))
             for node in self.inputs:
                 node.start()
 
-    def restart(self, runtime: BatchRuntime) -> None:
-        """Go on with a graph that was recovered; the zero time stays."""
+    def restart(self, runtime: BatchRuntime, first_ms: int) -> None:
+        """Go on with a graph that was recovered; the zero time stays.
+
+        Args:
+            runtime: What nodes need from now on.
+            first_ms: The first batch that is made, for the first time or again.
+
+        Raises:
+            OutdatedCheckpointError: Blocks of a batch that is needed for it are gone.
+        """
         with self.lock:
             self._runtime = runtime
-            self._nodes = tuple(self.nodes())
+            self._nodes = tuple(reversed(self._in_order()))
+            self._find_needs(first_ms)
+            for node in self.inputs:
+                node.check_needs()
             for node in self.inputs:
                 node.start()
 
@@ -167,14 +183,11 @@ class DStreamGraph:
         one before, and so use the stack for as many batches as there are between.
         """
         with self.lock:
-            stateful = [node for node in self._nodes if node.must_checkpoint]
-            for node in reversed(stateful):
-                assert node.zero_ms is not None
-                assert node.remember_ms is not None
-                begin_ms = max(node.generated, default=node.zero_ms)
-                oldest_ms = first_ms - node.remember_ms
-                for time_ms in range(begin_ms + node.slide_ms, first_ms, node.slide_ms):
-                    if time_ms > oldest_ms:
+            for node in reversed(self._nodes):
+                if node.must_checkpoint:
+                    assert node.needed_ms is not None
+                    begin_ms = node.first_made(node.needed_ms)
+                    for time_ms in range(begin_ms, first_ms, node.slide_ms):
                         node.get_or_compute(time_ms)
 
     def stop(self) -> None:
@@ -201,8 +214,16 @@ class DStreamGraph:
             for index, output in enumerate(self.outputs):
                 job = output.generate_job(time_ms, index)
                 if job is not None:
-                    jobs.append(job)
+                    jobs.append(self._saving_states(job, output))
             return jobs
+
+    def _saving_states(self, job: Job, output: ForEachDStream) -> Job:
+        """Let a job save the states behind an output that are due, whatever its function does."""
+        states = [node for node in nodes_behind(output) if node.must_checkpoint]
+        due = [rdd for node in states if (rdd := node.newest_due()) is not None]
+        if not due:
+            return job
+        return replace(job, run=SavingJob(job.run, tuple(due), lambda: self._closed == "stopping"))
 
     def clear_metadata(self, time_ms: int, unpersist: bool) -> None:
         """Forget the RDDs that nobody needs when all batches up to `time_ms` are done."""
@@ -210,26 +231,39 @@ class DStreamGraph:
             for node in self._nodes:
                 node.clear_metadata(time_ms, unpersist)
 
+    def saves_rdds(self) -> bool:
+        """Return whether a stream has RDDs that are to be checkpointed."""
+        return any(node.must_checkpoint or node.checkpoint_ms is not None for node in self.nodes())
+
     def input_remember_ms(self) -> int:
         """Return how long blocks of received data are needed after their batch."""
         known = (node.remember_ms for node in self.inputs)
         return max((ms for ms in known if ms is not None), default=self.batch_ms)
 
     def oldest_needed_ms(self) -> int | None:
-        """Return the time after which every batch is needed to make states anew after a crash.
+        """Return the oldest batch that inputs may be asked for after a restart.
 
-        None when no node has a state.
+        It is what `note_checkpoints` found last; None before.
         """
         with self.lock:
-            assert self.zero_ms is not None
-            return min(
-                (
-                    max(node.rdd_checkpoints, default=self.zero_ms)
-                    for node in self._nodes
-                    if node.must_checkpoint
-                ),
-                default=None,
-            )
+            known = (node.needed_ms for node in self.inputs)
+            return min((ms for ms in known if ms is not None), default=None)
+
+    def _find_needs(self, first_ms: int) -> None:
+        """Find what each node may be asked for after a restart, and forget what was saved for less.
+
+        A node is asked for the batches that are made from `first_ms` on; for those before that
+        are in a window of one of them; and for all since the saved state that a state which is
+        asked for follows from.
+        """
+        needed = {id(output): first_ms for output in self.outputs}
+        for node in self._nodes:
+            needed_ms = needed[id(node)]
+            node.need(needed_ms)
+            asked_ms = node.first_asked(node.first_made(needed_ms))
+            for dependency in node.dependencies:
+                known_ms = needed.get(id(dependency), asked_ms)
+                needed[id(dependency)] = min(known_ms, asked_ms)
 
     # -- checkpoints ---------------------------------------------------------------------------
 
@@ -266,10 +300,17 @@ class DStreamGraph:
         for node in self.nodes():
             node.save_given_rdds()
 
-    def update_rdd_checkpoints(self) -> list[str]:
-        """Note which RDDs have been checkpointed; return the files that the graph needs."""
+    def note_checkpoints(self, first_ms: int) -> list[str]:
+        """Note which RDDs have been checkpointed; return the files that the graph needs.
+
+        Args:
+            first_ms: The first batch that a restart would make.
+        """
         with self.lock:
-            return [path for node in self._nodes for path in node.update_rdd_checkpoints()]
+            for node in self._nodes:
+                node.note_checkpoints()
+            self._find_needs(first_ms)
+            return [path for node in self._nodes for path in node.saved_files()]
 
     def restore(self, spark_context: SparkContext) -> None:
         """Make a graph that was unpickled belong to a Spark context, and read its RDDs back."""
@@ -287,9 +328,25 @@ class DStreamGraph:
 
     def last_time_needed(self, time_ms: int) -> int:
         """Return the first time from `time_ms` on at which every output has seen that batch."""
+        return max(self.times_that_see(time_ms), default=time_ms)
+
+    def times_that_see(self, time_ms: int) -> set[int]:
+        """Return the times from `time_ms` on at which the outputs first see that batch."""
         assert self.zero_ms is not None
         slides = {output.slide_ms for output in self.outputs}
-        return max((_round_up(time_ms, self.zero_ms, slide) for slide in slides), default=time_ms)
+        return {_round_up(time_ms, self.zero_ms, slide) for slide in slides}
+
+
+def nodes_behind(*outputs: DStreamNode) -> list[DStreamNode]:
+    """Return the nodes that some are made of, and these, each once."""
+    found: dict[int, DStreamNode] = {}
+    waiting: list[DStreamNode] = list(reversed(outputs))
+    while waiting:
+        node = waiting.pop()
+        if id(node) not in found:
+            found[id(node)] = node
+            waiting.extend(node.dependencies)
+    return list(found.values())
 
 
 def _round_up(time_ms: int, zero_ms: int, slide_ms: int) -> int:

@@ -48,7 +48,7 @@ class InputOperations(ABC):
     _clock: Clock
 
     @abstractmethod
-    def receiverStream(self, receiver: Any) -> ReceiverDStream[Any]:
+    def receiverStream(self, receiver: Any, name: str | None = None) -> ReceiverDStream[Any]:
         """Return the records that a receiver stores."""
 
     @abstractmethod

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD
 
+from penstock.streaming.dstream.names import check_new_name
 from penstock.streaming.dstream.node import DStreamNode
+from penstock.streaming.errors import OutdatedCheckpointError
 from penstock.streaming.kernels._deferred import no_partitions
 from penstock.streaming.rates.memory import RateMemory
 from penstock.streaming.scheduler.input_info import StreamInputInfo
+from penstock.tracker.errors import BatchCleanedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,6 +58,13 @@ class InputDStream(DStreamNode):
 
     def stop(self) -> None:
         """Called when the context stops, after the last batch was made."""
+
+    def check_needs(self) -> None:
+        """Check, before a restart, that `needed_ms` and later batches can still be made.
+
+        Raises:
+            OutdatedCheckpointError: They cannot.
+        """
 
     def must_be_saved_before(self, time_ms: int) -> bool:
         """Tell whether the input chose for that batch what nothing but a checkpoint would know."""
@@ -158,6 +168,8 @@ class ReceiverInputDStream(InputDStream):
 
     Attributes:
         receiver: The program's receiver; a copy of it runs in an executor.
+        name: The stream's name, or the type or function of its receiver.
+        is_named: Whether the program gave the name.
         rate: What is known of its rate: plain values, of the context's `RateBook`.
     """
 
@@ -167,9 +179,21 @@ class ReceiverInputDStream(InputDStream):
         super().__init__(graph)
         self.receiver = receiver
         self.name = name
+        self.is_named = False
         self.rate = RateMemory()
         self._empty: RDD[Any] | None = None
         self._last_schema: pa.Schema | None = None
+
+    def set_name(self, name: str) -> None:
+        """Name the stream.
+
+        Raises:
+            IllegalStateError: The context was started already.
+            ValueError: It is empty.
+        """
+        check_new_name(self.graph, name, "stream")
+        self.name = name
+        self.is_named = True
 
     def blocks(self, time_ms: int) -> tuple[ReceivedBlockInfo, ...]:
         """Return the blocks of a batch, in order."""
@@ -191,6 +215,14 @@ class ReceiverInputDStream(InputDStream):
             return self._empty
         return BlockRDD(runtime.spark_context, blocks, runtime.received_blocks.block_access)
 
+    def check_needs(self) -> None:
+        assert self.zero_ms is not None
+        assert self.needed_ms is not None
+        try:
+            self.blocks(max(self.needed_ms, self.zero_ms + self.slide_ms))
+        except BatchCleanedError as error:
+            raise OutdatedCheckpointError(error.time_ms, str(error)) from error
+
     def dataframe(self, time_ms: int) -> Any:
         """Return the records of a batch as a DataFrame, read from its Arrow blocks.
 
@@ -198,9 +230,9 @@ class ReceiverInputDStream(InputDStream):
         batch with blocks; before the first, one string column ``value``.
         """
         from pyspark.sql import SparkSession
-        from pyspark.sql.pandas.types import to_arrow_schema
 
         from penstock.blockstore import blocks_to_dataframe
+        from penstock.blockstore.arrow_frames import to_arrow_schema
 
         blocks = self.blocks(time_ms)
         runtime = self.graph.runtime
@@ -209,5 +241,5 @@ class ReceiverInputDStream(InputDStream):
         access = runtime.received_blocks.block_access
         frame = blocks_to_dataframe(spark, blocks, access, schema)
         if blocks:
-            self._last_schema = to_arrow_schema(frame.schema, timezone="UTC")
+            self._last_schema = to_arrow_schema(frame.schema)
         return frame

@@ -18,6 +18,7 @@ from penstock.streaming.dstream.derived_streams import NarrowDStream
 from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.dstream.state import State, StateSpec
+from penstock.streaming.dstream.stateful import StatefulDStream
 from penstock.streaming.durations import batch_datetime, to_milliseconds
 from penstock.streaming.kernels._fusion import FlatMapOperation
 from penstock.streaming.kernels._sections import Section, is_placed, over_sections
@@ -72,16 +73,20 @@ class MapWithStateDStream(DStream[Any]):
         self._states.checkpoint(to_milliseconds(interval, "the checkpoint interval"))
         return self
 
+    def named(self, name: str) -> MapWithStateDStream:
+        self._states.set_name(name)
+        return self
+
     @property
     def is_checkpointed(self) -> bool:
         return self._states.checkpoint_ms is not None
 
 
-class StateNode(DStreamNode):
+class StateNode(StatefulDStream):
     """The states: one RDD of `StateRecord` per batch."""
 
-    must_checkpoint = True
-    given_rdds = ("_initial",)
+    kind = "mapWithState"
+    given_rdds = ("_initial", "_seed")
 
     def __init__(self, parent: DStreamNode, spec: StateSpec, default_partitions: int) -> None:
         parent.graph.check_can_grow()
@@ -93,6 +98,7 @@ class StateNode(DStreamNode):
         self._emits_none = spec._emits_none
         self._timeout_ms = spec._timeout_ms
         self._initial = spec._initial
+        self._seed: RDD[Any] | None = None
         self.persist(StorageLevel.MEMORY_ONLY)
 
     def initialize(self, zero_ms: int) -> None:
@@ -123,7 +129,26 @@ class StateNode(DStreamNode):
         placed = place_by_key(rdd.flatMap(_entries_of), self._partitions, self._place)
         return placed.mapPartitions(_gather, preservesPartitioning=True)
 
+    def entries(self, rdd: RDD[Any]) -> RDD[Any]:
+        return rdd.flatMap(_timed_entries_of if self.has_timeout else _untimed_entries_of)
+
+    def given_entries(self) -> RDD[Any]:
+        if self._seed is not None:
+            return self._seed
+        initial = self._initial
+        if not isinstance(initial, RDD):
+            initial = self.graph.spark_context.parallelize(initial or [], 1)
+        return initial.map(_entry_of)
+
+    def seed(self, entries: RDD[Any]) -> None:
+        self._seed = entries
+        self._initial = None
+
     def _first(self, time_ms: int) -> RDD[Any]:
+        if self._seed is not None:
+            known = place_by_key(self._seed.map(_by_key), self._partitions, self._place)
+            again = _BeginAgain(time_ms if self.has_timeout else None)
+            return known.mapPartitions(again, preservesPartitioning=True)
         initial = self._initial
         if not isinstance(initial, RDD):
             initial = self.graph.spark_context.parallelize(initial or [], 1)
@@ -146,6 +171,26 @@ class _Begin:
         states = dict(pairs)
         if self.time_ms is not None:
             states = {key: (value, self.time_ms) for key, value in states.items()}
+        yield StateRecord(states, [])
+
+
+@dataclass(frozen=True)
+class _BeginAgain:
+    """Makes the record that the first batch begins with, of entries of another version.
+
+    Attributes:
+        time_ms: The batch, or None when there is no timeout.
+    """
+
+    time_ms: int | None
+
+    def __call__(self, entries: Iterable[tuple[Any, tuple[Any, int | None]]]) -> Iterator[Any]:
+        states: dict[Any, Any] = {}
+        for key, (state, last_ms) in entries:
+            if self.time_ms is None:
+                states[key] = state
+            else:
+                states[key] = (state, self.time_ms if last_ms is None else last_ms)
         yield StateRecord(states, [])
 
 
@@ -202,6 +247,22 @@ class _Step:
 
 def _entries_of(record: StateRecord) -> Iterable[tuple[Any, Any]]:
     return record.states.items()
+
+
+def _timed_entries_of(record: StateRecord) -> list[tuple[Any, Any, int]]:
+    return [(key, *timed) for key, timed in record.states.items()]
+
+
+def _untimed_entries_of(record: StateRecord) -> list[tuple[Any, Any, None]]:
+    return [(key, state, None) for key, state in record.states.items()]
+
+
+def _entry_of(pair: tuple[Any, Any]) -> tuple[Any, Any, None]:
+    return (*pair, None)
+
+
+def _by_key(entry: tuple[Any, Any, int | None]) -> tuple[Any, tuple[Any, int | None]]:
+    return entry[0], entry[1:]
 
 
 def _gather(entries: Iterable[tuple[Any, Any]]) -> Iterator[StateRecord]:

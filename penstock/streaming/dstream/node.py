@@ -54,6 +54,7 @@ class DStreamNode(ABC):
         remember_ms: How long its RDDs are remembered, once the graph has started.
         made_by: The operation that made it, and where in the program.
         rdd_checkpoints: Where its checkpointed RDDs are, by time.
+        needed_ms: The oldest time for which it may be asked after a restart; None when not known.
     """
 
     must_checkpoint = False
@@ -79,6 +80,7 @@ class DStreamNode(ABC):
         self._asked_of_parents: tuple[int | None] | None = None
         self.made_by = made_by()
         self.rdd_checkpoints: dict[int, RDDFile] = {}
+        self.needed_ms: int | None = None
         self._saved_rdds: dict[str, RDDFile] = {}
 
     # -- what a kind of node is ------------------------------------------------------------
@@ -91,6 +93,10 @@ class DStreamNode(ABC):
     def parent_remember_ms(self) -> int | None:
         """How long this node needs its dependencies to remember their RDDs."""
         return self.remember_ms
+
+    def first_asked(self, time_ms: int) -> int:
+        """Return the oldest time that dependencies are asked for when that of `time_ms` is made."""
+        return time_ms
 
     # -- what a program may set before the start ---------------------------------------------
 
@@ -189,10 +195,13 @@ class DStreamNode(ABC):
             if not self.is_time_valid(time_ms):
                 return None
             rdd = self.compute(time_ms)
+            is_due = self.checkpoint_ms is not None and self._is_checkpoint_time(time_ms)
             if rdd is None:
+                if is_due and self.must_checkpoint:
+                    # Or an idle stream's states would have to be made from the first batch on.
+                    self.rdd_checkpoints[time_ms] = NO_RECORDS
                 return None
             known_empty = content_of(rdd) is not Content.UNKNOWN
-            is_due = self.checkpoint_ms is not None and self._is_checkpoint_time(time_ms)
             if is_due and not known_empty and self.graph.encryption is not None:
                 rdd = encrypted(rdd, self.graph.encryption)
             if self.storage_level is not None and not rdd.is_cached and not known_empty:
@@ -283,21 +292,53 @@ class DStreamNode(ABC):
             if isinstance(value, RDD) and name not in self._saved_rdds:
                 self._saved_rdds[name] = save_copy(value, self.graph.encryption)
 
-    def update_rdd_checkpoints(self) -> list[str]:
-        """Note which RDDs have been checkpointed by now; return where all that is needed lies."""
-        if self.checkpoint_ms is not None:
-            for time_ms, rdd in self.generated.items():
-                if time_ms in self.rdd_checkpoints or not self._is_checkpoint_time(time_ms):
-                    continue
-                file = checkpoint_file(rdd) if rdd.is_checkpointed else None
-                if file is None and content_of(rdd) is not Content.UNKNOWN:
-                    file = NO_RECORDS
-                if file is not None:
-                    self.rdd_checkpoints[time_ms] = file
-            newest = max(self.rdd_checkpoints, default=None)
-            for time_ms in list(self.rdd_checkpoints):
-                if time_ms != newest and time_ms not in self.generated:
-                    del self.rdd_checkpoints[time_ms]
+    def note_checkpoints(self) -> None:
+        """Note which RDDs have been checkpointed by now."""
+        for time_ms, rdd in self._due().items():
+            file = checkpoint_file(rdd) if rdd.is_checkpointed else None
+            if file is None and content_of(rdd) is not Content.UNKNOWN:
+                file = NO_RECORDS
+            if file is not None:
+                self.rdd_checkpoints[time_ms] = file
+
+    def _due(self) -> dict[int, RDD[Any]]:
+        """Return its RDDs that are to be checkpointed and of which that is not noted."""
+        if self.checkpoint_ms is None:
+            return {}
+        return {
+            time_ms: rdd
+            for time_ms, rdd in self.generated.items()
+            if self._is_checkpoint_time(time_ms) and time_ms not in self.rdd_checkpoints
+        }
+
+    def newest_due(self) -> RDD[Any] | None:
+        """Return the newest of its RDDs that is to be checkpointed, if that is not noted yet."""
+        due = self._due()
+        if not due or max(due) < max(self.rdd_checkpoints, default=0):
+            return None
+        rdd = due[max(due)]
+        return rdd if content_of(rdd) is Content.UNKNOWN else None
+
+    def first_made(self, needed_ms: int) -> int:
+        """Return the first time that must be made anew after a restart that asks for `needed_ms`.
+
+        What carries a state goes on from the newest saved one at or before that time.
+        """
+        if not self.must_checkpoint:
+            return needed_ms
+        assert self.zero_ms is not None
+        saved = (time_ms for time_ms in self.rdd_checkpoints if time_ms <= needed_ms)
+        return max(saved, default=self.zero_ms) + self.slide_ms
+
+    def need(self, needed_ms: int) -> None:
+        """Keep what a restart that asks for the RDD of `needed_ms` and later ones has to read."""
+        self.needed_ms = needed_ms
+        oldest_ms = self.first_made(needed_ms) - (self.slide_ms if self.must_checkpoint else 0)
+        for time_ms in [known for known in self.rdd_checkpoints if known < oldest_ms]:
+            del self.rdd_checkpoints[time_ms]
+
+    def saved_files(self) -> list[str]:
+        """Return where all lies that was saved of it."""
         files = [*self.rdd_checkpoints.values(), *self._saved_rdds.values()]
         return [file.path for file in files if file.path]
 

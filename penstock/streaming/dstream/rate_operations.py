@@ -65,7 +65,13 @@ class RateOperations(ABC):
         """
         return self._rates.rates()
 
-    def rateGroup(self, rate: str | float, streams: Sequence[ReceiverDStream[Any]]) -> RateGroup:
+    def rateGroup(
+        self,
+        rate: str | float,
+        streams: Sequence[ReceiverDStream[Any]],
+        *,
+        inBytes: bool = False,
+    ) -> RateGroup:
         """Let streams share one total rate; may be called at any time.
 
         The driver divides the total anew, several times a second, by what each receiver uses: who
@@ -75,6 +81,7 @@ class RateOperations(ABC):
         Args:
             rate: The total, such as ``"300000/second"``; a number counts records per second.
             streams: Streams of receivers; each in one group at most.
+            inBytes: Whether the rate counts bytes, as `set_byte_rate` does, and not records.
 
         Returns:
             A handle by which the total can be seen and changed.
@@ -83,7 +90,8 @@ class RateOperations(ABC):
             ValueError: It is not one rate above 0, or there is no stream.
             StreamGraphError: A stream has no receiver, or is in a group already.
         """
-        return self._rates.make_group(rate, [stream.stream_id for stream in streams])
+        stream_ids = [stream.stream_id for stream in streams]
+        return self._rates.make_group(rate, stream_ids, in_bytes=inBytes)
 
     def _make_rates(self) -> RateBook:
         def memories() -> dict[int, RateMemory]:

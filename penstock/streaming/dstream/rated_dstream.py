@@ -26,12 +26,16 @@ class RatedDStream(DStream[T_co]):
         self, ssc: StreamingContext, node: ReceiverInputDStream | DirectInputDStream
     ) -> None:
         super().__init__(ssc, node)
-        self._stream_id = node.stream_id
+        self._input = node
 
     @property
     def stream_id(self) -> int:
-        """Its number among the program's inputs, as in listener events."""
-        return self._stream_id
+        """Its number among the program's inputs, as in listener events.
+
+        A received stream that an earlier version of the program had, too, may get that one's
+        number when the context starts.
+        """
+        return self._input.stream_id
 
     def set_rate(self, rate: str | float | None) -> None:
         """Limit the records that are taken; may be called at any time.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.streaming.dstream.input_streams import ReceiverInputDStream
 from penstock.streaming.dstream.rated_dstream import RatedDStream
 from penstock.streaming.dstream.stream_handle import T_co
 
@@ -16,6 +17,26 @@ class ReceiverDStream(RatedDStream[T_co]):
     a checkpoint. The lowest limit is in force: this one, ``spark.streaming.receiver.maxRate``, the
     stream's share of its group, and what backpressure found.
     """
+
+    _input: ReceiverInputDStream
+
+    @property
+    def name(self) -> str:
+        """Its name, or the type or function of its receiver."""
+        return self._input.name
+
+    def named(self, name: str) -> ReceiverDStream[T_co]:
+        """Name the stream, for later versions of the program; return it.
+
+        The position and the records that wait belong to the name, whatever else changes. Without
+        one, the receiver's type or function is the name. See docs/upgrading.md.
+
+        Raises:
+            IllegalStateError: The context was started already.
+            ValueError: It is empty.
+        """
+        self._input.set_name(name)
+        return self
 
     def set_byte_rate(self, rate: str | float | None) -> None:
         """Limit the bytes that the receiver takes; as `set_rate`, with bytes for records.

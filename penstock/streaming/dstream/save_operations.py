@@ -15,6 +15,7 @@ from penstock.streaming.dstream._arity import with_time
 from penstock.streaming.dstream.output import ForEachDStream
 from penstock.streaming.dstream.stream_handle import StreamHandle, T_co
 from penstock.streaming.durations import time_milliseconds
+from penstock.streaming.scheduler._output_specs import refuse_existing_folders
 
 __all__ = ["SaveOperations"]
 
@@ -117,12 +118,13 @@ class SaveOperations(StreamHandle[T_co]):
 
         def save_batch(time: datetime, rdd: RDD[Any]) -> None:
             path = f"{prefix}-{time_milliseconds(time)}{ending}"
-            try:
-                save(rdd, path)
-            except Py4JJavaError as error:
-                if "FileAlreadyExistsException" not in str(error):
-                    raise
-                if remove_unfinished_output(rdd.context, path):
+            with refuse_existing_folders(rdd.context):
+                try:
                     save(rdd, path)
+                except Py4JJavaError as error:
+                    if "FileAlreadyExistsException" not in str(error):
+                        raise
+                    if remove_unfinished_output(rdd.context, path):
+                        save(rdd, path)
 
         ForEachDStream(self._node, with_time(save_batch, 1), call_site(name))

@@ -8,6 +8,7 @@ from pyspark import StorageLevel
 
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.durations import to_milliseconds
+from penstock.streaming.errors import StreamGraphError
 
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
@@ -49,6 +50,27 @@ class StreamHandle(Generic[T_co]):
     def _slideDuration(self) -> float:
         """Seconds between two of its RDDs."""
         return self._node.slide_ms / 1000.0
+
+    def named(self, name: str) -> Any:
+        """Name what of this stream outlives the program's code; return the stream.
+
+        The state of `updateStateByKey` and `mapWithState` has a name, and the stream of a receiver
+        with its position and the records that wait. A later version of the program takes them up by
+        it. Without one, the operation, or the receiver's type, is the name.
+
+        Raises:
+            StreamGraphError: This stream keeps nothing beyond the program's checkpoints.
+            IllegalStateError: The context was started already.
+            ValueError: The name is empty.
+        """
+        set_name = getattr(self._node, "set_name", None)
+        if set_name is None:
+            raise StreamGraphError(
+                f"{self._node.made_by} keeps nothing that a later version could take up; name the "
+                f"stream that updateStateByKey, mapWithState or a receiver's operation returned"
+            )
+        set_name(name)
+        return self
 
     def _derive(self, node: DStreamNode) -> DStream[Any]:
         return self._ssc._stream(node)

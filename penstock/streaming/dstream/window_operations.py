@@ -19,6 +19,7 @@ from penstock.streaming.durations import to_milliseconds
 from penstock.streaming.kernels._combine import Combiner
 from penstock.streaming.kernels._counting import count_records
 from penstock.streaming.kernels._fusion import MapOperation, PartitionOperation
+from penstock.streaming.kernels._grouping import group_by_key
 from penstock.streaming.kernels._recognition import is_addition
 
 if TYPE_CHECKING:
@@ -91,7 +92,9 @@ class WindowOperations(PairOperations[T_co]):
         numPartitions: int | None = None,
     ) -> DStream[tuple[K, Iterable[V]]]:
         """Return each key of a window with all its values."""
-        return self.window(windowDuration, slideDuration).groupByKey(numPartitions)
+        window = self.window(windowDuration, slideDuration)
+        partitions = self._partitions(numPartitions)
+        return window.transform(lambda rdd: group_by_key(rdd, partitions, is_lenient=True))
 
     def reduceByKeyAndWindow(
         self: WindowOperations[tuple[K, V]],

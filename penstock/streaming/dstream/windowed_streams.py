@@ -9,7 +9,8 @@ from pyspark import RDD, StorageLevel
 
 from penstock.streaming.dstream.derived_streams import union_of
 from penstock.streaming.dstream.node import DStreamNode
-from penstock.streaming.kernels._combine import Combiner, MergeCombiners
+from penstock.streaming.dstream.stateful import StatefulDStream
+from penstock.streaming.kernels._combine import Combiner, MergeCombiners, first_of_each_key
 from penstock.streaming.kernels._deferred import no_partitions
 from penstock.streaming.kernels._grouping import Spill, grouped
 from penstock.streaming.kernels._sections import over_sections
@@ -39,6 +40,9 @@ class _OverWindow(DStreamNode):
     @property
     def parent_remember_ms(self) -> int | None:
         return None if self.remember_ms is None else self.remember_ms + self.window_ms
+
+    def first_asked(self, time_ms: int) -> int:
+        return time_ms - self.window_ms + self.parent.slide_ms
 
     def _window_of_parent(self, time_ms: int) -> list[RDD[Any]]:
         return self.parent.slice(time_ms - self.window_ms + self.parent.slide_ms, time_ms)
@@ -133,11 +137,15 @@ class ReducedWindowedDStream(MergedWindowDStream):
         context = self.graph.spark_context
         return over_sections(context, [new, old, [last]], self.partitions, func)
 
+    def first_asked(self, time_ms: int) -> int:
+        # What leaves the window was in the one before.
+        return super().first_asked(time_ms - self.slide_ms)
+
     def _nothing(self) -> RDD[Any] | None:
         return None
 
 
-class StateDStream(DStreamNode):
+class StateDStream(StatefulDStream):
     """The state of every key, made anew each batch from the last states and the new values.
 
     Args:
@@ -147,7 +155,7 @@ class StateDStream(DStreamNode):
         initial: The states before the first batch, or None.
     """
 
-    must_checkpoint = True
+    kind = "updateStateByKey"
     given_rdds = ("initial",)
 
     def __init__(
@@ -165,10 +173,19 @@ class StateDStream(DStreamNode):
         self.initial = initial
         self.persist(StorageLevel.MEMORY_ONLY)
 
+    def entries(self, rdd: RDD[Any]) -> RDD[Any]:
+        return rdd.map(_entry_of)
+
+    def given_entries(self) -> RDD[Any]:
+        return self.entries(self.initial or self.graph.spark_context.parallelize([], 1))
+
+    def seed(self, entries: RDD[Any]) -> None:
+        self.initial = entries.map(_pair_of)
+
     def compute(self, time_ms: int) -> RDD[Any] | None:
         last = self.get_or_compute(time_ms - self.slide_ms)
-        if last is None:
-            last = self.initial
+        if last is None and self.initial is not None:
+            last = first_of_each_key(self.initial, self.partitions)
         new = self.parent.get_or_compute(time_ms)
         if new is None:
             return last
@@ -177,6 +194,14 @@ class StateDStream(DStreamNode):
         known = [] if last is None else [place_by_key(last, self.partitions)]
         context = self.graph.spark_context
         return over_sections(context, [[values.rdd], known], self.partitions, func)
+
+
+def _entry_of(pair: tuple[Any, Any]) -> tuple[Any, Any, None]:
+    return (*pair, None)
+
+
+def _pair_of(entry: tuple[Any, Any, int | None]) -> tuple[Any, Any]:
+    return entry[:2]
 
 
 def _serializer(node: DStreamNode) -> Any:

@@ -34,6 +34,7 @@ __all__ = [
     "add_weighted",
     "combine_by_key",
     "count_keys",
+    "first_of_each_key",
     "reduce_records",
 ]
 
@@ -113,6 +114,15 @@ def combine_by_key(rdd: RDD[Any], combiner: Combiner, partitions: int) -> RDD[An
     write = WriteCombined(combiner.add_values, memory_mb, partitions)
     shuffled = shuffle(rdd, write, partitions)
     return narrow(shuffled, merge, preserves_partitioning=True, is_per_record=True)
+
+
+def first_of_each_key(rdd: RDD[Any], partitions: int) -> RDD[Any]:
+    """Return an RDD of each key with one of its values, the first that is found.
+
+    Key and value are the first two items of a record of any kind.
+    """
+    pairs = narrow(rdd, _first_items, preserves_partitioning=True, is_per_record=True)
+    return combine_by_key(pairs, Combiner(None, _first, _first), partitions)
 
 
 def count_keys(rdd: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
@@ -271,6 +281,14 @@ def _external_merger(combiner: Combiner, memory_mb: float, serializer: Any) -> A
         create, combiner.merge_value, combiner.merge_combiners
     )
     return ExternalMerger(aggregator, memory_mb, serializer)
+
+
+def _first_items(split: int, records: Iterable[Any]) -> Iterator[Pair]:
+    return ((record[0], record[1]) for record in records)
+
+
+def _first(value: Any, _: Any) -> Any:
+    return value
 
 
 def _itself(value: Any) -> Any:

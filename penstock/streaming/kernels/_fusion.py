@@ -73,13 +73,16 @@ class FilterOperation(NarrowOperation):
 
 
 class MapValuesOperation(NarrowOperation):
-    """`func` of each pair's value. A generator turns `StopIteration` into an error by itself."""
+    """`func` of each pair's value. A generator turns `StopIteration` into an error by itself.
+
+    As in PySpark, key and value are the first two items of a record of any kind.
+    """
 
     guarded = False
 
     def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
         func = self.func
-        return ((key, func(value)) for key, value in records)
+        return ((pair[0], func(pair[1])) for pair in records)
 
 
 class FlatMapValuesOperation(NarrowOperation):
@@ -89,7 +92,7 @@ class FlatMapValuesOperation(NarrowOperation):
 
     def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
         func = self.func
-        return ((key, result) for key, value in records for result in func(value))
+        return ((pair[0], result) for pair in records for result in func(pair[1]))
 
 
 class PartitionOperation(NarrowOperation):

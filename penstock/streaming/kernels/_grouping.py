@@ -52,24 +52,29 @@ class GroupedSection:
     is_grouped: bool
 
 
-def grouped(rdd: RDD[Any], partitions: int) -> GroupedSection:
-    """Return an RDD's pairs, placed by key; grouped within each piece if they were shuffled."""
+def grouped(rdd: RDD[Any], partitions: int, *, is_lenient: bool = False) -> GroupedSection:
+    """Return an RDD's pairs, placed by key; grouped within each piece if they were shuffled.
+
+    As in PySpark, what has more than two items is an error, unless lenient: then key and value are
+    its first two.
+    """
     if is_placed(rdd, partitions):
         return GroupedSection(rdd, False)
-    write = WriteCombined(_append, rdd._memory_limit() * 0.9, partitions)
+    append = _append_items if is_lenient else _append
+    write = WriteCombined(append, rdd._memory_limit() * 0.9, partitions)
     return GroupedSection(shuffle(rdd, write, partitions), True)
 
 
-def group_by_key(rdd: RDD[Any], partitions: int) -> RDD[Any]:
-    """Return each key with all its values, like `RDD.groupByKey`."""
-    section = grouped(rdd, partitions)
-    func = _Group(section.is_grouped, Spill.of(rdd))
+def group_by_key(rdd: RDD[Any], partitions: int, *, is_lenient: bool = False) -> RDD[Any]:
+    """Return each key with all its values, like `RDD.groupByKey`. Lenient: see `grouped`."""
+    section = grouped(rdd, partitions, is_lenient=is_lenient)
+    func = _Group(section.is_grouped, Spill.of(rdd), is_lenient)
     return over_sections(rdd.context, [[section.rdd]], partitions, func)
 
 
 def cogroup(left: RDD[Any], right: RDD[Any], partitions: int) -> RDD[Any]:
     """Return each key of either RDD with its values in both, like `RDD.cogroup`."""
-    sections = [grouped(left, partitions), grouped(right, partitions)]
+    sections = [grouped(rdd, partitions, is_lenient=True) for rdd in (left, right)]
     func = _Cogroup((sections[0].is_grouped, sections[1].is_grouped), Spill.of(left))
     return over_sections(left.context, [[s.rdd] for s in sections], partitions, func)
 
@@ -86,7 +91,7 @@ def join(
         keeps_left: Whether a key that only `left` has is there, with None.
         keeps_right: Whether a key that only `right` has is there, with None.
     """
-    sections = [grouped(right, partitions), grouped(left, partitions)]
+    sections = [grouped(rdd, partitions, is_lenient=True) for rdd in (right, left)]
     are_grouped = (sections[0].is_grouped, sections[1].is_grouped)
     func = _Join(are_grouped, Spill.of(left), keeps_left, keeps_right)
     return over_sections(left.context, [[s.rdd] for s in sections], partitions, func)
@@ -100,6 +105,15 @@ def _append(lists: Lists, pairs: Iterable[Pair]) -> None:
             lists[key] = [value]
 
 
+def _append_items(lists: Lists, pairs: Iterable[Any]) -> None:
+    for pair in pairs:
+        key = pair[0]
+        if key in lists:
+            lists[key].append(pair[1])
+        else:
+            lists[key] = [pair[1]]
+
+
 def _extend(lists: Lists, pairs: Iterable[Pair]) -> None:
     for key, values in pairs:
         if key in lists:
@@ -108,9 +122,16 @@ def _extend(lists: Lists, pairs: Iterable[Pair]) -> None:
             lists[key] = values
 
 
-def gather(lists: Lists, section: Section, is_grouped: bool, memory_mb: float) -> bool:
+def gather(
+    lists: Lists,
+    section: Section,
+    is_grouped: bool,
+    memory_mb: float,
+    *,
+    is_lenient: bool = False,
+) -> bool:
     """Group all values of a section by key; return False when memory ended first."""
-    add = _extend if is_grouped else _append
+    add = _extend if is_grouped else _append_items if is_lenient else _append
     for piece in section:
         add(lists, piece)
         if is_beyond(memory_mb):
@@ -118,11 +139,15 @@ def gather(lists: Lists, section: Section, is_grouped: bool, memory_mb: float) -
     return True
 
 
-def as_lists(section: Section, is_grouped: bool) -> Iterator[Pair]:
+def as_lists(section: Section, is_grouped: bool, *, is_lenient: bool = False) -> Iterator[Pair]:
     """Yield the pairs of a section with lists of values; a key may come more than once."""
     if is_grouped:
         for piece in section:
             yield from piece
+    elif is_lenient:
+        for piece in section:
+            for pair in piece:
+                yield pair[0], [pair[1]]
     else:
         for piece in section:
             for key, value in piece:
@@ -200,13 +225,15 @@ class _Values(ResultIterable[Any]):
 class _Group:
     is_grouped: bool
     spill: Spill
+    is_lenient: bool = False
 
     def __call__(self, sections: list[Section]) -> Iterator[Pair]:
         lists: Lists = {}
         [section] = sections
-        if gather(lists, section, self.is_grouped, self.spill.memory_mb):
+        memory_mb = self.spill.memory_mb
+        if gather(lists, section, self.is_grouped, memory_mb, is_lenient=self.is_lenient):
             return zip(lists, map(_Values, lists.values()), strict=True)
-        rest = as_lists(section, self.is_grouped)
+        rest = as_lists(section, self.is_grouped, is_lenient=self.is_lenient)
         found = self.spill.group((lists.items(), rest))
         return ((key, ResultIterable(values)) for key, values in found)  # type: ignore[arg-type]
 
@@ -221,14 +248,14 @@ class _Cogroup:
         left: Lists = {}
         right: Lists = {}
         memory_mb = self.spill.memory_mb
-        if not gather(left, first, self.are_grouped[0], memory_mb) or not gather(
-            right, second, self.are_grouped[1], memory_mb
+        if not gather(left, first, self.are_grouped[0], memory_mb, is_lenient=True) or not gather(
+            right, second, self.are_grouped[1], memory_mb, is_lenient=True
         ):
             parts = [
                 (0, left.items()),
-                (0, as_lists(first, self.are_grouped[0])),
+                (0, as_lists(first, self.are_grouped[0], is_lenient=True)),
                 (1, right.items()),
-                (1, as_lists(second, self.are_grouped[1])),
+                (1, as_lists(second, self.are_grouped[1], is_lenient=True)),
             ]
             for key, (vs, ws) in self.spill.cogroup(parts, 2):
                 yield key, (_Values(vs), _Values(ws))
@@ -249,12 +276,12 @@ class _Join:
     def __call__(self, sections: list[Section]) -> Iterator[Any]:
         second, first = sections
         right: Lists = {}
-        if gather(right, second, self.are_grouped[0], self.spill.memory_mb):
+        if gather(right, second, self.are_grouped[0], self.spill.memory_mb, is_lenient=True):
             return self._in_memory(right, first)
         parts = [
             (1, right.items()),
-            (1, as_lists(second, self.are_grouped[0])),
-            (0, as_lists(first, self.are_grouped[1])),
+            (1, as_lists(second, self.are_grouped[0], is_lenient=True)),
+            (0, as_lists(first, self.are_grouped[1], is_lenient=True)),
         ]
         return self._spilled(self.spill.cogroup(parts, 2))
 
@@ -266,7 +293,8 @@ class _Join:
         for piece in first:
             found: list[Any] = []
             add = found.append
-            for key, some in piece:
+            for pair in piece:
+                key = pair[0]
                 ws = get(key)
                 if ws is None:
                     if not keeps_left:
@@ -274,7 +302,7 @@ class _Join:
                     ws = _NOTHING
                 elif matched is not None:
                     matched.add(key)
-                for v in some if is_grouped else (some,):
+                for v in pair[1] if is_grouped else (pair[1],):
                     for w in ws:
                         add((key, (v, w)))
             yield from found

@@ -155,8 +155,13 @@ class BucketWriter:
         return buckets
 
 
+def _as_tuple(pair: Any) -> Pair:
+    key, value = pair
+    return key, value
+
+
 class _WritePairs:
-    """Writes pairs as they are."""
+    """Writes pairs, as tuples whatever they are; what has not two items is an error."""
 
     def __init__(self, partitions: int, place: Place) -> None:
         self._partitions = partitions
@@ -165,7 +170,12 @@ class _WritePairs:
     def __call__(self, split: int, pairs: Iterable[Pair]) -> Iterator[bytes]:
         writer = BucketWriter(self._partitions, self._place)
         for stretch in stretches(pairs):
-            yield from writer.write(stretch)
+            yield from writer.write(
+                [
+                    pair if type(pair) is tuple and len(pair) == 2 else _as_tuple(pair)
+                    for pair in stretch
+                ]
+            )
 
 
 class _Deal:

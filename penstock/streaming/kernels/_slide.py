@@ -35,7 +35,7 @@ class SlideWindow:
 
     Attributes:
         combiner: How values are reduced.
-        invert: Takes away what left.
+        invert: Takes away what left, if that is not None.
         wanted: Which pairs stay; None for all.
         spill: What is done when what came or left does not fit into memory.
     """
@@ -75,8 +75,9 @@ class SlideWindow:
         for piece in last:
             found = []
             for key, value in piece:
-                if key in removed:
-                    value = invert(value, removed[key])
+                gone = removed.get(key)
+                if gone is not None:
+                    value = invert(value, gone)
                 if key in added:
                     value = merge(value, added.pop(key))
                 found.append((key, value))
@@ -91,7 +92,8 @@ class SlideWindow:
                 if left:
                     removed: dict[Any, Any] = {}
                     self.combiner.add_combiners(removed, ((key, value) for value in left))
-                    values[key] = self.invert(values[key], removed[key])
+                    if removed[key] is not None:
+                        values[key] = self.invert(values[key], removed[key])
             self.combiner.add_combiners(values, ((key, value) for value in came))
             for pair in values.items():
                 if self.wanted is None or self.wanted(pair):

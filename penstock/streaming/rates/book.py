@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock._setting_values import rate_per_second
@@ -96,7 +96,7 @@ class RateBook:
             memory = self._memory(stream_id)
             running = self._running
             limits = self._read_limits() if running is None else running.limits
-            decision = decide(memory, limits, self._share(stream_id))
+            decision = self._decided(stream_id, memory, limits)
             usage = None if running is None else running.usages.get(stream_id)
             version = 0 if running is None else running.sent[stream_id][1]
             return StreamRate(
@@ -119,13 +119,15 @@ class RateBook:
 
     # -- groups --------------------------------------------------------------------------------
 
-    def make_group(self, rate: str | float, stream_ids: Iterable[int]) -> RateGroup:
+    def make_group(
+        self, rate: str | float, stream_ids: Iterable[int], *, in_bytes: bool = False
+    ) -> RateGroup:
         """See `StreamingContext.rateGroup`."""
         total = _rate(rate)
         streams = tuple(dict.fromkeys(stream_ids))
         if total is None or not streams:
             raise ValueError("a group needs a total rate and at least one stream")
-        plan = GroupPlan(total, streams)
+        plan = GroupPlan(total, streams, in_bytes)
         with self._lock:
             for stream_id in streams:
                 if not self._memory(stream_id).has_receiver:
@@ -137,6 +139,14 @@ class RateBook:
             for stream_id in streams:
                 self._decide(stream_id)
         return RateGroup(self, plan)
+
+    def renumber(self, numbers: Mapping[int, int]) -> None:
+        """Take it that streams have other numbers, before the start."""
+        with self._lock:
+            plans = {id(m.group): m.group for m in self._memories().values() if m.group is not None}
+            for plan in plans.values():
+                plan.streams = tuple(numbers[stream_id] for stream_id in plan.streams)
+            self._divisions.clear()
 
     def set_group_rate(self, plan: GroupPlan, rate: str | float) -> None:
         """See `RateGroup.set_rate`."""
@@ -153,8 +163,10 @@ class RateBook:
         """See `RateGroup.rate`."""
         with self._lock:
             usages = {} if self._running is None else self._running.usages
+            known = {stream: usages[stream] for stream in plan.streams if stream in usages}
             used = {
-                stream: usages[stream].rate or 0.0 for stream in plan.streams if stream in usages
+                stream: (usage.byte_rate if plan.in_bytes else usage.rate) or 0.0
+                for stream, usage in known.items()
             }
             return GroupRate(plan.total, self._division(plan).shares, used)
 
@@ -162,16 +174,19 @@ class RateBook:
         known = self._divisions.get(id(plan))
         if known is None:
             # The plan is kept with it, so that its id stays its own.
-            division = Division(plan.total, plan.streams)
+            division = Division(plan.total, plan.streams, in_bytes=plan.in_bytes)
             if self._running is not None:
                 for stream_id in self._running.living.intersection(plan.streams):
                     division.began(stream_id)
             known = self._divisions[id(plan)] = (plan, division)
         return known[1]
 
-    def _share(self, stream_id: int) -> float | None:
-        plan = self._memory(stream_id).group
-        return None if plan is None else self._division(plan).shares[stream_id]
+    def _decided(self, stream_id: int, memory: RateMemory, limits: RateLimits) -> Decision:
+        plan = memory.group
+        if plan is None:
+            return decide(memory, limits, None)
+        share = self._division(plan).shares[stream_id]
+        return decide(memory, limits, share, share_in_bytes=plan.in_bytes)
 
     # -- running -------------------------------------------------------------------------------
 
@@ -274,7 +289,8 @@ class RateBook:
     def _caps(self, plan: GroupPlan, running: _Running) -> dict[int, float]:
         caps = {}
         for stream in plan.streams:
-            limit = decide(self._memory(stream), running.limits, None).records
+            alone = decide(self._memory(stream), running.limits, None)
+            limit = alone.bytes if plan.in_bytes else alone.records
             caps[stream] = math.inf if limit is None else limit
         return caps
 
@@ -288,7 +304,7 @@ class RateBook:
         if running is None:
             return
         memory = self._memory(stream_id)
-        decision = decide(memory, running.limits, self._share(stream_id))
+        decision = self._decided(stream_id, memory, running.limits)
         known = running.sent.get(stream_id)
         is_same = known is not None and (known[0].records, known[0].bytes) == (
             decision.records,

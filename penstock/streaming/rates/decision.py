@@ -104,7 +104,9 @@ class Decision:
     byte_source: RateSource
 
 
-def decide(memory: RateMemory, limits: RateLimits, share: float | None) -> Decision:
+def decide(
+    memory: RateMemory, limits: RateLimits, share: float | None, *, share_in_bytes: bool = False
+) -> Decision:
     """Return the lowest of all limits.
 
     The initial rate stands in for one that is not known: with backpressure until the estimator has
@@ -115,13 +117,13 @@ def decide(memory: RateMemory, limits: RateLimits, share: float | None) -> Decis
         memory: What the stream knows.
         limits: The settings.
         share: The stream's share of its group, or None.
+        share_in_bytes: Whether that is bytes per second, and not records.
     """
     if not memory.has_receiver:
         limits = replace(limits, max_rate=None, byte_rate=None)
     records: list[tuple[float | None, RateSource]] = [
         (memory.records_per_second, RateSource.USER),
         (limits.max_rate, RateSource.MAX_RATE),
-        (share, RateSource.GROUP),
     ]
     if limits.has_backpressure:
         records.append(_of_backpressure(memory, limits))
@@ -131,6 +133,7 @@ def decide(memory: RateMemory, limits: RateLimits, share: float | None) -> Decis
         (memory.bytes_per_second, RateSource.USER),
         (limits.byte_rate, RateSource.MAX_RATE),
     ]
+    (sizes if share_in_bytes else records).append((share, RateSource.GROUP))
     return Decision(*_lowest(records), *_lowest(sizes))
 
 

@@ -72,6 +72,7 @@ class Usage:
 
     Attributes:
         rate: Records per second, averaged; None before there are two reports of an attempt.
+        byte_rate: The same in bytes.
         is_hungry: Whether it waited for permits.
         queue_fill: The fullest that its queue was since somebody asked.
         seen_s: When the last report came, on the driver's clock.
@@ -79,6 +80,7 @@ class Usage:
     """
 
     rate: float | None = None
+    byte_rate: float | None = None
     is_hungry: bool = False
     queue_fill: float = 0.0
     seen_s: float = -math.inf
@@ -93,45 +95,53 @@ class Usage:
         last = self._last
         if last is None or last.attempt != report.attempt:
             self._last = report
-            self.rate, self.is_hungry = None, report.is_waiting
+            self.rate, self.byte_rate, self.is_hungry = None, None, report.is_waiting
             return
         seconds = report.at_s - last.at_s
         if seconds < _LEAST_S:
             return
         self._last = report
         rate = max(0, report.records - last.records) / seconds
+        byte_rate = max(0, report.bytes - last.bytes) / seconds
         was_hungry = self.is_hungry
         self.is_hungry = report.is_waiting or report.waited_s - last.waited_s > _WAITED * seconds
         # What it used while it was held back says nothing about what it uses now.
         is_known = self.rate is not None and (self.is_hungry or not was_hungry)
         weight = 1 - math.exp(-seconds / _MEMORY_S) if is_known else 1.0
         self.rate = (self.rate or 0.0) * (1 - weight) + rate * weight
+        self.byte_rate = (self.byte_rate or 0.0) * (1 - weight) + byte_rate * weight
 
-    def demand(self, now_s: float, share: float, reserve: float) -> float:
-        """Return the records per second that it wants.
+    def demand(
+        self, now_s: float, share: float, reserve: float, *, in_bytes: bool = False
+    ) -> float:
+        """Return the records per second that it wants, or the bytes.
 
         Args:
             now_s: The driver's clock.
             share: What it has.
             reserve: What it has at least.
+            in_bytes: Whether these are bytes.
         """
         if now_s - self.seen_s > _STALE_S:
             return reserve
         if self.is_hungry:
             return max(_GROWTH * share, _FIRST * reserve)
-        return max((self.rate or 0.0) * _HEADROOM, reserve)
+        used = self.byte_rate if in_bytes else self.rate
+        return max((used or 0.0) * _HEADROOM, reserve)
 
 
 class Division:
     """The shares of one group: wanted, sent, and confirmed. Guarded by its `RateBook`'s lock.
 
     Args:
-        total: Records per second.
+        total: Records per second, or bytes.
         streams: The members.
+        in_bytes: Whether it is bytes.
     """
 
-    def __init__(self, total: float, streams: tuple[int, ...]) -> None:
+    def __init__(self, total: float, streams: tuple[int, ...], *, in_bytes: bool = False) -> None:
         self._total = total
+        self._in_bytes = in_bytes
         self._wanted = dict.fromkeys(streams, total / len(streams))
         self._shares = dict(self._wanted)
         # Per stream, the versions of its rates that may be in force, and the share in each.
@@ -182,7 +192,10 @@ class Division:
         """
         reserve = _RESERVE * self._total / len(self._shares)
         demands = {
-            stream: min(usages[stream].demand(now_s, share, reserve), max(caps[stream], reserve))
+            stream: min(
+                usages[stream].demand(now_s, share, reserve, in_bytes=self._in_bytes),
+                max(caps[stream], reserve),
+            )
             for stream, share in self._shares.items()
         }
         self._wanted = share_out(self._total, demands)

@@ -16,7 +16,7 @@ __all__ = ["GroupRate", "RateGroup"]
 
 @dataclass(frozen=True)
 class GroupRate:
-    """A group at one moment, in records per second.
+    """A group at one moment, in records per second, or in bytes where it divides these.
 
     Attributes:
         total: What all may take together.
@@ -50,7 +50,7 @@ class RateGroup:
         """Change the total, also while the context runs.
 
         Args:
-            rate: Such as ``"300000/second"``; a number counts records per second.
+            rate: Such as ``"300000/second"``; a number counts records per second, or bytes.
 
         Raises:
             ValueError: It is not one rate above 0.

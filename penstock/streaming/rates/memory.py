@@ -14,12 +14,14 @@ class GroupPlan:
     """A total that several streams share.
 
     Attributes:
-        total: Records per second.
+        total: Records per second, or bytes.
         streams: Their numbers.
+        in_bytes: Whether it is bytes.
     """
 
     total: float
     streams: tuple[int, ...]
+    in_bytes: bool = False
 
 
 @dataclass

@@ -12,6 +12,7 @@ What must hold
 =====================  ==========================================================================
 `recurring_timer`      the ticks
 `event_loop`           one thread that handles events one after the other
+`due_times`            the ticks whose batches are not made yet
 `job_generator`        makes a batch at each tick, and clears up after batches that are done
 `jobs`                 a job, and the set of them that a batch is
 `job_scheduler`        runs the jobs of batches in its threads
@@ -20,6 +21,7 @@ What must hold
 `listener_bus`
 `executor_allocation`  as many executors as the batches need
 `stats_report`         a listener that logs delays
-`_spark_jobs`          what Spark knows of a batch's jobs: description, batch time, tag
+`_spark_jobs`,         what Spark knows of a batch's jobs: description, batch time, tag; that they
+`_output_specs`        may save to folders that are there
 =====================  ==========================================================================
 """

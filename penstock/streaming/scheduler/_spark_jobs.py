@@ -8,6 +8,7 @@ context started, as Spark Streaming does, and its own.
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 
 from penstock.streaming.durations import batch_datetime
+from penstock.streaming.scheduler._output_specs import allow_existing_folders
 from penstock.streaming.scheduler.jobs import Job
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ __all__ = ["SparkJobScope"]
 
 BATCH_TIME_PROPERTY = "spark.streaming.internal.batchTime"
 OUTPUT_OP_PROPERTY = "spark.streaming.internal.outputOpId"
+_ALL_MARKED = "spark.checkpoint.checkpointAllMarkedAncestors"
+"""Of two states in a chain Spark would save only the second one, and the lineage of the first would
+grow for ever (SPARK-6847). Spark looks at this where an RDD is made, and where a job runs."""
 _DESCRIPTION = "spark.job.description"
 _TAGS = "spark.job.tags"
 _NOT_INHERITED = ("spark.jobGroup.id", _DESCRIPTION)
@@ -43,11 +48,13 @@ class SparkJobScope:
         # Each call to the JVM costs; what is the same for all jobs is asked for once.
         self._java_context: Any = self._context._jsc.sc()
         self._templates: dict[int, Any] = {}
+        self._of_thread = threading.local()
         self.tag = f"penstock-{uuid.uuid4().hex}"
         self._properties: Any = self._java_context.getLocalProperties().clone()
         for name in _NOT_INHERITED:
             self._properties.remove(name)
         self._properties.setProperty("spark.job.interruptOnCancel", "false")
+        self._properties.setProperty(_ALL_MARKED, "true")
         tags = self._properties.getProperty(_TAGS)
         self._properties.setProperty(_TAGS, f"{tags},{self.tag}" if tags else self.tag)
 
@@ -57,7 +64,10 @@ class SparkJobScope:
 
     @contextmanager
     def job(self, job: Job) -> Iterator[None]:
-        """Give the calling thread the properties of `job`."""
+        """Give the calling thread, which runs nothing but jobs, the properties of `job`."""
+        if not getattr(self._of_thread, "is_prepared", False):
+            allow_existing_folders(self._context)
+            self._of_thread.is_prepared = True
         properties = self._template(job.output_op_id).clone()
         when = batch_datetime(job.time_ms).strftime("%H:%M:%S.%f")[:-3]
         properties.setProperty(BATCH_TIME_PROPERTY, str(job.time_ms))
@@ -68,12 +78,12 @@ class SparkJobScope:
         self._java_context.setLocalProperties(properties)
         yield
 
-    def is_alive(self) -> bool:
-        """Tell whether Spark still runs; not when its context was stopped or its JVM is gone."""
+    def why_ended(self) -> str:
+        """Return why Spark runs no more jobs; empty while it does."""
         try:
-            return not self._java_context.isStopped()
-        except (Py4JError, AttributeError, OSError):
-            return False
+            return "its SparkContext was stopped" if self._java_context.isStopped() else ""
+        except (Py4JError, AttributeError, OSError) as error:
+            return f"its JVM does not answer ({type(error).__name__}: {error})"
 
     def _template(self, output_op_id: int) -> Any:
         """Return the properties of an output operation's jobs, but for those of the batch."""

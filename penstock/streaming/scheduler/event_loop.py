@@ -39,9 +39,18 @@ class EventLoop:
         """Queue an event. Any thread may; returns at once."""
         self._events.put(event)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._thread.is_alive()
+
+    def is_current_thread(self) -> bool:
+        """Tell whether the caller is an event."""
+        return threading.current_thread() is self._thread
+
     def drain(self, timeout_s: float) -> bool:
         """Wait until the events posted so far were handled; False when the time was over first."""
-        if not self._thread.is_alive() or threading.current_thread() is self._thread:
+        if not self._thread.is_alive() or self.is_current_thread():
             return True
         handled = threading.Event()
         self.post(handled.set)
@@ -50,7 +59,7 @@ class EventLoop:
     def stop(self, timeout_s: float) -> bool:
         """Handle what was posted, then end; False when that took longer."""
         self._events.put(None)
-        if not self._thread.is_alive() or threading.current_thread() is self._thread:
+        if not self._thread.is_alive() or self.is_current_thread():
             return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()

@@ -1,6 +1,6 @@
 """Makes a batch at every batch time, and clears up after batches that are done.
 
-One thread handles two kinds of events, so nothing of the graph happens twice at a time:
+One thread does two kinds of work, so nothing of the graph happens twice at a time:
 
 * *generate*: the tracker gives all unallocated blocks to the batch and logs that (I3); then the
   graph makes the jobs; then they are handed to the scheduler;
@@ -9,12 +9,16 @@ One thread handles two kinds of events, so nothing of the graph happens twice at
 
 With a checkpoint directory the graph and the progress are written after both. Blocks then go only
 once a checkpoint that does not need them is on the disk.
+
+No batch is made before its time has come (I14), and while too many wait none is made at all: the
+times that come meanwhile are remembered, and clearing goes on.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from penstock.clock import Clock
@@ -22,6 +26,7 @@ from penstock.streaming.checkpoint.checkpointer import Checkpointer, Progress
 from penstock.streaming.checkpoint.errors import CheckpointWriteError
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
 from penstock.streaming.errors import JobGenerationError
+from penstock.streaming.scheduler.due_times import DueTimes
 from penstock.streaming.scheduler.event_loop import EventLoop
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.jobs import JobSet
@@ -29,11 +34,17 @@ from penstock.streaming.scheduler.recurring_timer import RecurringTimer
 
 __all__ = ["JobGenerator"]
 
+_RETRY_S = 1.0
+"""After how long an allocation that failed is tried again."""
+
 _log = logging.getLogger("penstock.streaming.job_generator")
 
 
 class JobGenerator:
     """The batches of one streaming context.
+
+    `_changed` (a condition with its lock) guards what is still to be done, and is notified
+    whenever a batch was made.
 
     Args:
         graph: The graph; it is started here.
@@ -43,10 +54,11 @@ class JobGenerator:
         enter_thread: Run in the generator's thread first, for Spark's local properties.
         on_error: Told of errors that cost a batch.
         unpersist: Whether old RDDs and blocks are let go.
-        allocation_patience_s: How long allocations may fail before `on_error` is told; meanwhile
-            the blocks stay for the next batch.
+        allocation_patience_s: How long an allocation may fail before `on_error` is told. It is
+            tried again all the time, and the batches after it wait.
         checkpointer: Keeps graph and progress; None without a checkpoint directory.
         recovered: How far an earlier run was, whose graph this is; None at a first start.
+        after_ms: The last batch of another version of the program; -1 without one.
     """
 
     def __init__(
@@ -62,6 +74,7 @@ class JobGenerator:
         allocation_patience_s: float,
         checkpointer: Checkpointer | None = None,
         recovered: Progress | None = None,
+        after_ms: int = -1,
     ) -> None:
         self._graph = graph
         self._scheduler = scheduler
@@ -74,12 +87,18 @@ class JobGenerator:
         self._timer = RecurringTimer(clock, graph.batch_ms, self._tick, "batch-timer")
         self._checkpointer = checkpointer
         self._recovered = recovered
+        self._after_ms = after_ms
         self._again: set[int] = set()
         self._is_durable = True
         self._failing_since_s: float | None = None
+        self._told_of_failure = False
         self._last_ms: int | None = None
         self._released_ms: int | None = None
         self._abandoned = threading.Event()
+        self._due = DueTimes(graph.batch_ms)
+        self._changed = threading.Condition()
+        self._is_posted = False
+        self._to_clear_ms: int | None = None
 
     def start(self) -> None:
         """Start the graph, then the timer; after a recovery, first what the run before left.
@@ -93,7 +112,9 @@ class JobGenerator:
             self._restart(self._recovered)
 
     def _start_first(self) -> None:
-        first_ms = self._timer.first_time()
+        # A batch time is never used twice, also by a run before whose ledger this one goes on with.
+        last_ms = max(self._runtime.received_blocks.last_allocated_ms(), self._after_ms)
+        first_ms = self._timer.first_time(after_ms=last_ms)
         self._last_ms = first_ms - self._graph.batch_ms
         self._graph.start(self._last_ms, self._runtime)
         if self._checkpointer is not None:
@@ -102,7 +123,7 @@ class JobGenerator:
             if not self._checkpointer.flush(self._patience_s):
                 reason = "the first checkpoint was not written; see the log"
                 raise CheckpointWriteError("the checkpoint directory", self._patience_s, reason)
-        self._scheduler.start(self._horizon_reached)
+        self._scheduler.start(self._horizon_reached, self._make_soon)
         self._loop.start()
         self._timer.start(first_ms)
         _log.info("First batch at %d ms, one every %d ms", first_ms, self._graph.batch_ms)
@@ -113,14 +134,14 @@ class JobGenerator:
         last_ms = recovered.last_batch_ms
         assert self._graph.zero_ms is not None
         # The clock may have been set back: a batch time is never used twice.
-        self._timer.not_before(max(last_ms, self._runtime.received_blocks.last_allocated_ms()))
-        first_ms = self._timer.first_time(self._graph.zero_ms)
+        allocated_ms = self._runtime.received_blocks.last_allocated_ms()
+        first_ms = self._timer.first_time(self._graph.zero_ms, max(last_ms, allocated_ms))
         missed = range(last_ms + batch_ms, first_ms, batch_ms)
         times = [*recovered.pending_ms, *missed]
         self._last_ms = last_ms
         self._again = set(recovered.pending_ms)
-        self._graph.restart(self._runtime)
-        self._scheduler.start(self._horizon_reached)
+        self._graph.restart(self._runtime, times[0] if times else first_ms)
+        self._scheduler.start(self._horizon_reached, self._make_soon)
         self._loop.start()
         self._loop.post(self._save)
         self._loop.post(lambda: self._graph.catch_up(times[0] if times else first_ms))
@@ -141,25 +162,55 @@ class JobGenerator:
         """Make no more batches by time."""
         self._timer.stop(timeout_s)
 
-    def generate_last_batches(self, timeout_s: float) -> bool:
-        """Make the batches that are left to do, without waiting for their times.
+    def finish(self, timeout_s: float) -> bool:
+        """Wait for the batch that takes what no batch has yet, then make no more.
 
-        One batch takes all unallocated blocks. Where an output's slide is longer than the batch
-        interval, empty batches follow up to the time at which it is due, so that every output
-        sees the last records. When nothing is left, no batch is made. Call after `stop_timer`.
+        It comes at its time, as Spark's does: a batch with a time to come would take that time
+        from what is received by then. With nothing left to take it returns at once.
 
         Returns:
-            False when it took longer.
+            False when the time was over before every batch that had come was made.
         """
-        self._loop.post(self._generate_last)
-        return self._loop.drain(timeout_s)
+        end_s = time.monotonic() + timeout_s
+
+        def left_s() -> float:
+            return max(0.0, end_s - time.monotonic())
+
+        blocks = self._runtime.received_blocks
+        has_all = self._wait_until(lambda: not blocks.has_unallocated_blocks(), left_s())
+        self._timer.stop(left_s())
+        is_made = self._wait_until(lambda: not len(self._due), left_s())
+        return self._loop.drain(left_s()) and has_all and is_made
+
+    def _wait_until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(holds, timeout_s)
+
+    def unseen(self) -> bool:
+        """Tell whether an output with a longer slide has not seen the last batches yet."""
+        last_ms = self._last_ms
+        return last_ms is not None and self._graph.last_time_needed(last_ms) > last_ms
+
+    @property
+    def not_made(self) -> int:
+        """How many batch times have come whose batches are not made."""
+        return len(self._due)
 
     def save_last(self, timeout_s: float) -> None:
         """Write a checkpoint of what is complete now; call once no more batches are made."""
         if self._checkpointer is not None:
-            self._loop.post(self._save)
+            self._loop.post(self._save_last)
             self._loop.drain(timeout_s)
             self._checkpointer.flush(timeout_s)
+
+    def note_complete(self) -> None:
+        """Tell the ledger which batches were processed, as every output has seen them."""
+        if self._graph.zero_ms is None:
+            return
+        blocks = self._runtime.received_blocks
+        seen_at = {ms: self._graph.times_that_see(ms) for ms in blocks.incomplete_batches()}
+        complete = self._scheduler.complete_among(set().union(*seen_at.values()))
+        blocks.complete_batches(ms for ms, times in seen_at.items() if times <= complete)
 
     def stop(self, timeout_s: float) -> None:
         """Make no more batches, stop the inputs and end the thread.
@@ -168,23 +219,74 @@ class JobGenerator:
         """
         self._abandoned.set()
         self._timer.stop(timeout_s)
+        if not self._loop.is_running:
+            self._graph.stop()
+            return
+        # In the thread of the loop: a function of `transform` has the graph's lock while it runs.
+        self._loop.post(self._graph.stop)
         if not self._loop.stop(timeout_s):
             _log.warning("The job generator has not ended after %.1f s", timeout_s)
-        self._graph.stop()
+
+    def is_current_thread(self) -> bool:
+        """Tell whether the caller is a function that runs while a batch is made."""
+        return self._loop.is_current_thread()
+
+    # -- what is to be done ----------------------------------------------------------------------
 
     def _tick(self, time_ms: int) -> None:
-        self._loop.post(lambda: self._generate(time_ms))
+        self._due.add(time_ms)
+        self._make_soon()
+
+    def _make_soon(self) -> None:
+        """Have the loop look at what is due; at most one such event waits in it."""
+        with self._changed:
+            if self._is_posted or not len(self._due):
+                return
+            self._is_posted = True
+        self._loop.post(self._make_due)
 
     def _horizon_reached(self, time_ms: int) -> None:
-        self._loop.post(lambda: self._clear(time_ms))
+        with self._changed:
+            is_posted = self._to_clear_ms is not None
+            self._to_clear_ms = time_ms
+        if not is_posted:
+            self._loop.post(self._clear_due)
 
-    def _generate(self, time_ms: int) -> None:
-        self._scheduler.wait_for_room()
-        if self._abandoned.is_set():
-            return
+    def _make_due(self) -> None:
+        """Make the batches that are due; the scheduler says when there is room for more."""
+        with self._changed:
+            self._is_posted = False
+        while not self._abandoned.is_set() and self._scheduler.has_room():
+            time_ms = self._due.pop()
+            if time_ms is None:
+                return
+            try:
+                is_made = self._generate(time_ms)
+            finally:
+                with self._changed:
+                    self._changed.notify_all()
+            self._clear_due()
+            if not is_made:
+                self._due.put_back(time_ms)
+                if not self._clock.wait(self._abandoned, _RETRY_S):
+                    self._make_soon()
+                return
+
+    def _clear_due(self) -> None:
+        with self._changed:
+            time_ms, self._to_clear_ms = self._to_clear_ms, None
+        if time_ms is not None:
+            self._clear(time_ms)
+
+    # -- a batch ---------------------------------------------------------------------------------
+
+    def _generate(self, time_ms: int) -> bool:
+        """Make a batch; False when it must be tried again, as it could not be given its blocks."""
+        self.note_complete()
+        if not self._allocate(time_ms):
+            return False
         if self._last_ms is None or time_ms > self._last_ms:
             self._last_ms = time_ms
-        self._allocate(time_ms)
         try:
             jobs = tuple(self._graph.generate_jobs(time_ms))
             info = self._runtime.input_info.get_info(time_ms)
@@ -195,51 +297,50 @@ class JobGenerator:
                 patience_s = self._patience_s if self._is_durable else 0.0
                 self._is_durable = self._checkpointer.flush(patience_s)
             self._scheduler.submit_job_set(JobSet(time_ms, jobs, info))
-        except Exception as error:  # noqa: BLE001  # travels to the waiter
+        except BaseException as error:  # noqa: BLE001  # travels to the waiter, also SystemExit
             failure = JobGenerationError(time_ms, f"{type(error).__name__}: {error}")
             failure.__cause__ = error
             _log.error("%s", failure, exc_info=error)
             self._on_error(failure)
         self._again.discard(time_ms)
         self._save()
+        return True
 
-    def _allocate(self, time_ms: int) -> None:
-        """Allocate, or leave the blocks for the next batch when the log cannot be written."""
+    def _allocate(self, time_ms: int) -> bool:
+        """Give the batch its blocks; False when the driver log cannot be written now."""
         blocks = self._runtime.received_blocks
         if self._recovered is not None and time_ms <= blocks.last_allocated_ms():
-            return  # It has its blocks since before the restart (I3).
+            return True  # It has its blocks since before the restart (I3).
         try:
             blocks.allocate_blocks_to_batch(time_ms)
         except Exception as error:  # noqa: BLE001  # the disk may have space again
-            now_s = self._clock.monotonic_s()
-            if self._failing_since_s is None:
-                self._failing_since_s = now_s
+            self._tell_of_failure(time_ms, error)
+            return False
+        if self._failing_since_s is not None:
+            _log.info("Blocks can be allocated again; batches go on with that of %d ms", time_ms)
+        self._failing_since_s = None
+        self._told_of_failure = False
+        return True
+
+    def _tell_of_failure(self, time_ms: int, error: Exception) -> None:
+        now_s = self._clock.monotonic_s()
+        if self._failing_since_s is None:
+            self._failing_since_s = now_s
             _log.error(
-                "Blocks could not be allocated to the batch of %d ms and stay for the next",
+                "Blocks could not be allocated to the batch of %d ms, which waits with those "
+                "after it; it is tried again",
                 time_ms,
                 exc_info=error,
             )
-            if now_s - self._failing_since_s >= self._patience_s:
-                failure = JobGenerationError(time_ms, f"blocks cannot be allocated: {error}")
-                failure.__cause__ = error
-                self._on_error(failure)
-        else:
-            self._failing_since_s = None
-
-    def _generate_last(self) -> None:
-        assert self._last_ms is not None
-        last_ms = self._last_ms
-        if self._runtime.received_blocks.has_unallocated_blocks():
-            last_ms += self._graph.batch_ms
-        assert self._graph.zero_ms is not None
-        if last_ms == self._graph.zero_ms:
-            return
-        for time_ms in range(
-            self._last_ms + self._graph.batch_ms,
-            self._graph.last_time_needed(last_ms) + 1,
-            self._graph.batch_ms,
-        ):
-            self._generate(time_ms)
+        if not self._told_of_failure and now_s - self._failing_since_s >= self._patience_s:
+            self._told_of_failure = True
+            failure = JobGenerationError(
+                time_ms,
+                f"its blocks cannot be allocated for {self._patience_s:.0f} s now; it is tried "
+                f"again: {error}",
+            )
+            failure.__cause__ = error
+            self._on_error(failure)
 
     def _clear(self, time_ms: int) -> None:
         self._graph.clear_metadata(time_ms, self._unpersist)
@@ -250,15 +351,18 @@ class JobGenerator:
         if self._unpersist and remember_ms <= self._graph.batch_ms:
             # No later batch reads these blocks: their memory is worth more to the next ones.
             self._release_memory(time_ms)
+        self._scheduler.let_go_failed(time_ms)
+        self.note_complete()
         if self._checkpointer is None:
             self._release(threshold_ms)
             return
-        self._scheduler.let_go_failed(time_ms)
         # What this checkpoint refers to decides, not what is there by the time it is written.
-        self._graph.update_rdd_checkpoints()
+        assert self._last_ms is not None
+        pending = self._pending_times()
+        self._graph.note_checkpoints(min(pending, default=self._last_ms + self._graph.batch_ms))
         needed_ms = self._graph.oldest_needed_ms()
         if needed_ms is not None:
-            threshold_ms = min(threshold_ms, needed_ms + 1)
+            threshold_ms = min(threshold_ms, needed_ms)
         self._save(lambda: self._loop.post(lambda: self._release(threshold_ms)))
 
     def _release(self, threshold_ms: int) -> None:
@@ -268,10 +372,19 @@ class JobGenerator:
     def _save(self, *when_durable: Callable[[], None]) -> None:
         if self._checkpointer is not None:
             assert self._last_ms is not None
-            pending = {*self._scheduler.pending_times(), *self._again}
-            self._checkpointer.save(
-                self._last_ms, sorted(ms for ms in pending if ms <= self._last_ms), when_durable
-            )
+            self._checkpointer.save(self._last_ms, self._pending_times(), when_durable)
+
+    def _pending_times(self) -> list[int]:
+        """Return the batches up to the last one that a restart makes again, in order."""
+        pending = {*self._scheduler.pending_times(), *self._again}
+        return sorted(ms for ms in pending if self._last_ms is not None and ms <= self._last_ms)
+
+    def _save_last(self) -> None:
+        assert self._checkpointer is not None
+        if self._scheduler.pending_times() or self._again or self._last_ms is None:
+            self._save()
+        else:
+            self._checkpointer.save_last(self._last_ms)
 
     def _release_memory(self, time_ms: int) -> None:
         first_ms = (

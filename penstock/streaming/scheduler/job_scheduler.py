@@ -7,6 +7,9 @@ job does not stop the others: its error goes to whoever waits in `awaitTerminati
 A batch is complete when all its jobs have ended, well or not. What may be cleared follows from
 the *horizon*: the last batch before the first that is not complete. So a batch that overtakes
 another never clears what that one still needs.
+
+A batch that a stop or the end of Spark cut short is *given up*: it is never complete, listeners
+are not told that it is, and a restarted driver runs it again.
 """
 
 from __future__ import annotations
@@ -14,10 +17,11 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.clock import Clock, SystemClock
+from penstock.streaming._bounded import run_bounded
 from penstock.streaming.errors import JobGenerationError, OutputOperationError
 from penstock.streaming.scheduler._spark_jobs import SparkJobScope
 from penstock.streaming.scheduler.jobs import Job, JobSet
@@ -58,6 +62,7 @@ class SchedulerStatistics:
         last_total_delay_ms: From submission to the end of the last completed batch, or None.
         skipped_blocks: Blocks that batches left out because no host has them, with
             ``spark.penstock.lostBlocks=skip``.
+        given_up_batches: Made and not processed to the end, because of a stop or the end of Spark.
     """
 
     waiting_batches: int
@@ -66,6 +71,7 @@ class SchedulerStatistics:
     failed_batches: int
     last_total_delay_ms: int | None
     skipped_blocks: int = 0
+    given_up_batches: int = 0
 
 
 class JobScheduler:
@@ -99,6 +105,7 @@ class JobScheduler:
         self._bus = bus
         self._on_error = on_error
         self._on_horizon: Callable[[int], None] = lambda _: None
+        self._on_room: Callable[[], None] = lambda: None
         self._changed = threading.Condition()
         self._sets: dict[int, JobSet] = {}
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -110,41 +117,46 @@ class JobScheduler:
         self._last_submitted_ms: int | None = None
         self._horizon_ms: int | None = None
         self._next_warning = _WARN_AT
-        # Batches that were given up, or were cut short by the end of Spark: never complete.
-        self._given_up: set[int] = set()
+        # By time, with how many records each stream has in them.
+        self._given_up: dict[int, Mapping[int, int]] = {}
         # Complete, with a failed job; a restart tries the last one again.
         self._failed_ms: set[int] = set()
-        self._current = threading.local()
+        self._own_batch = threading.local()
         self._threads = [
             threading.Thread(target=self._run, name=f"penstock-job-{index}", daemon=True)
             for index in range(concurrent_jobs)
         ]
 
-    def start(self, on_horizon: Callable[[int], None]) -> None:
+    def start(
+        self, on_horizon: Callable[[int], None], on_room: Callable[[], None] = lambda: None
+    ) -> None:
         """Begin to run jobs.
 
         Args:
             on_horizon: Told when all batches up to a time are complete; called from job threads,
                 and must return at once.
+            on_room: Told when one batch fewer waits; the same.
         """
         self._on_horizon = on_horizon
+        self._on_room = on_room
         for thread in self._threads:
             thread.start()
 
     # -- batches -------------------------------------------------------------------------------
 
-    def wait_for_room(self) -> None:
-        """Wait while `_MAX_WAITING` batches wait already, so that the backlog is bounded."""
+    def has_room(self) -> bool:
+        """Tell whether fewer than `_MAX_WAITING` batches wait; the backlog is bounded by that."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping or self._waiting() < _MAX_WAITING)
+            return self._waiting() < _MAX_WAITING
 
     def submit_job_set(self, job_set: JobSet) -> None:
-        """Queue the jobs of a batch; after `stop` nothing happens.
+        """Queue the jobs of a batch; after `stop` it is given up.
 
         A batch without jobs is complete at once, without events.
         """
         with self._changed:
             if self._stopping:
+                self._give_up(job_set)
                 return
             self._last_submitted_ms = job_set.time_ms
             if self._horizon_ms is None:
@@ -170,7 +182,13 @@ class JobScheduler:
                 self._completed,
                 self._failed,
                 self._last_delay_ms,
+                given_up_batches=len(self._given_up),
             )
+
+    def given_up(self) -> dict[int, Mapping[int, int]]:
+        """Return how many records each stream has in the batches that were given up, by time."""
+        with self._changed:
+            return dict(sorted(self._given_up.items()))
 
     def pending_times(self) -> list[int]:
         """Return the batches that a restarted driver must run again, in order.
@@ -179,6 +197,18 @@ class JobScheduler:
         """
         with self._changed:
             return sorted({*self._sets, *self._given_up, *self._failed_ms})
+
+    def complete_among(self, times_ms: Iterable[int]) -> set[int]:
+        """Return those of the times up to which batches were submitted and which are complete.
+
+        A batch with a failed job is among them once a later one is complete, too.
+        """
+        with self._changed:
+            last_ms = self._last_submitted_ms
+            if last_ms is None:
+                return set()
+            pending = {*self._sets, *self._given_up, *self._failed_ms}
+            return {ms for ms in times_ms if ms <= last_ms and ms not in pending}
 
     def let_go_failed(self, time_ms: int) -> None:
         """Forget failed batches before `time_ms`: what they are made of may be let go."""
@@ -192,16 +222,11 @@ class JobScheduler:
     def wait_until_idle(self, timeout_s: float) -> bool:
         """Wait until every batch is complete.
 
-        An output operation that calls this does not wait for its own batch.
-
         Returns:
             False when the time was over first.
         """
-        own: int | None = getattr(self._current, "time_ms", None)
         with self._changed:
-            return self._changed.wait_for(
-                lambda: all(time_ms == own for time_ms in self._sets), timeout_s
-            )
+            return self._changed.wait_for(lambda: not self._sets, timeout_s)
 
     def _waiting(self) -> int:
         return sum(job_set.start_ms is None for job_set in self._sets.values())
@@ -245,28 +270,26 @@ class JobScheduler:
                 return
             if not self._begin(job):
                 continue
-            self._current.time_ms = job.time_ms
+            self._own_batch.time_ms = job.time_ms
             error: BaseException | None = None
             try:
                 with self._scope.job(job):
                     job.run()
             except BaseException as failure:  # noqa: BLE001  # the user's; goes to the waiter
                 error = failure
-            finally:
-                self._current.time_ms = None
             self._end(job, error)
 
     def _begin(self, job: Job) -> bool:
-        """Note that a job starts; return False when it must not, because of a fast stop."""
+        """Note that a job starts; return False when it must not, because of a stop."""
         with self._changed:
             job_set = self._sets.get(job.time_ms)
-            if job_set is None:
+            if self._stopping or job_set is None:
                 return False
             now_ms = self._clock.time_ms()
             result = job_set.results[job.output_op_id]
             if job_set.start_ms is None:
                 job_set.start_ms = now_ms
-                self._changed.notify_all()  # There is room for another batch.
+                self._on_room()
                 self._bus.post(BatchStarted(BatchInfo.of(job_set)))
             result.start_ms = now_ms
             self._bus.post(OutputOperationStarted(OutputOperationInfo.of(result)))
@@ -275,6 +298,8 @@ class JobScheduler:
     def _end(self, job: Job, error: BaseException | None) -> None:
         if error is not None:
             self._report(job, error)
+        # Asked of the JVM, so not under the lock.
+        is_cut_short = error is not None and (self._cancelled or bool(self._scope.why_ended()))
         with self._changed:
             job_set = self._sets.get(job.time_ms)
             if job_set is None:
@@ -283,11 +308,12 @@ class JobScheduler:
             result = job_set.results[job.output_op_id]
             result.end_ms = now_ms
             result.error = error
-            if error is not None and (self._cancelled or not self._scope.is_alive()):
-                self._given_up.add(job.time_ms)
+            if is_cut_short:
+                self._give_up(job_set)
             self._bus.post(OutputOperationCompleted(OutputOperationInfo.of(result)))
             if job_set.is_complete:
                 self._complete(job_set, now_ms)
+            self._changed.notify_all()
 
     def _report(self, job: Job, error: BaseException) -> None:
         """Tell of a failed job, before its batch is complete."""
@@ -299,9 +325,16 @@ class JobScheduler:
         if not interrupted:
             self._on_error(failure)
 
+    def _give_up(self, job_set: JobSet) -> None:
+        self._given_up[job_set.time_ms] = {
+            stream_id: info.num_records for stream_id, info in job_set.input_info.items()
+        }
+
     def _complete(self, job_set: JobSet, now_ms: int) -> None:
         job_set.end_ms = now_ms
         del self._sets[job_set.time_ms]
+        if job_set.time_ms in self._given_up:
+            return
         self._completed += 1
         if any(result.error is not None for result in job_set.results.values()):
             self._failed += 1
@@ -310,32 +343,39 @@ class JobScheduler:
         self._last_delay_ms = info.totalDelay()
         self._bus.post(BatchCompleted(info))
         self._advance_horizon()
-        self._changed.notify_all()
 
     # -- stop ------------------------------------------------------------------------------------
 
     def stop(self, timeout_s: float) -> None:
-        """Run no more jobs; those that run may take `timeout_s` before their Spark jobs end.
+        """Let no more jobs begin; those that run may take `timeout_s`, then they are cancelled.
 
-        Batches that wait are dropped. May be called from an output operation, and again.
+        Batches of which something was not run are given up. May be called from an output
+        operation, and again.
         """
         with self._changed:
             self._stopping = True
-            waiting = [ms for ms, job_set in self._sets.items() if job_set.start_ms is None]
-            for time_ms in waiting:
-                del self._sets[time_ms]
-                self._given_up.add(time_ms)
+            for job_set in list(self._sets.values()):
+                if any(result.start_ms is None for result in job_set.results.values()):
+                    self._give_up(job_set)
+                if job_set.start_ms is None:
+                    del self._sets[job_set.time_ms]
             self._changed.notify_all()
-        if waiting:
-            _log.warning("%d batches that waited were not processed", len(waiting))
         for _ in self._threads:
             self._queue.put(None)
-        if self._join(timeout_s):
-            return
+        if not self._join(timeout_s):
+            self._cancel()
+        own_ms: int | None = getattr(self._own_batch, "time_ms", None)
+        with self._changed:
+            # What has not even ended now may do so after `stop` has returned, half-done.
+            for job_set in self._sets.values():
+                if job_set.time_ms != own_ms:
+                    self._give_up(job_set)
+
+    def _cancel(self) -> None:
         _log.warning("Cancelling the Spark jobs of output operations that still run")
         with self._changed:
             self._cancelled = True
-        self._scope.cancel_jobs()
+        run_bounded("cancel", self._scope.cancel_jobs, _INTERRUPTED_S)
         if not self._join(_INTERRUPTED_S):
             names = [thread.name for thread in self._others() if thread.is_alive()]
             _log.warning(

@@ -124,7 +124,7 @@ class StreamingListenerBus:
             return
         try:
             method(event)
-        except Exception:  # noqa: BLE001  # the program's; the next listener is called
+        except BaseException:  # noqa: BLE001  # the program's, also SystemExit; the others go on
             _log.exception("Listener %s threw an exception", type(listener).__name__)
 
 

@@ -11,17 +11,18 @@ from penstock.streaming.durations import next_multiple
 
 __all__ = ["RecurringTimer"]
 
-_LARGEST_CORRECTION_MS = 1000
-
 _log = logging.getLogger("penstock.streaming")
 
 
 class RecurringTimer:
     """Calls back at every multiple of a period, in a thread of its own.
 
-    A callback that takes long makes the next ones late, and they follow back to back with their
-    nominal times. When wall time is set back by more than a second, the timer goes on at its pace
-    instead of standing still until wall time has caught up; smaller corrections are followed.
+    A time comes when wall time has reached it (I14). A callback that takes long makes the next
+    ones late, and they follow back to back with their nominal times.
+
+    No time comes twice, so where wall time was set back, the next ones are ahead of it. Then they
+    come at half their pace, one every two periods, until wall time has caught up: neither do they
+    stand still for as long as it was set back, nor do they stay ahead.
 
     Args:
         clock: The clock.
@@ -38,22 +39,27 @@ class RecurringTimer:
         self._callback = callback
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"penstock-{name}", daemon=True)
-        self._offset_ms = clock.time_ms() - clock.monotonic_s() * 1000
         self._next_ms = 0
+        self._last_tick_s = 0.0
+        self._is_ahead = False
 
-    def not_before(self, time_ms: int) -> None:
-        """Go on from this time if wall time is earlier, because it was set back."""
-        elapsed_ms = self._clock.monotonic_s() * 1000
-        self._offset_ms = max(self._offset_ms, time_ms - elapsed_ms)
+    def first_time(self, origin_ms: int = 0, after_ms: int | None = None) -> int:
+        """Return the first time after now that is a multiple of the period from `origin_ms` on.
 
-    def first_time(self, origin_ms: int = 0) -> int:
-        """Return the first time after now that is a multiple of the period from `origin_ms` on."""
-        now_ms = int(self._now_ms())
+        Args:
+            origin_ms: See there.
+            after_ms: It is also after this time, which is later than now where wall time was set
+                back.
+        """
+        now_ms = self._clock.time_ms()
+        if after_ms is not None:
+            now_ms = max(now_ms, after_ms)
         return next_multiple(now_ms - origin_ms, self._period_ms) + origin_ms
 
     def start(self, first_ms: int) -> None:
         """Begin to call back, at `first_ms` first."""
         self._next_ms = first_ms
+        self._last_tick_s = self._clock.monotonic_s()
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
@@ -64,33 +70,32 @@ class RecurringTimer:
 
     def _run(self) -> None:
         while True:
-            wait_ms = self._next_ms - self._now_ms()
-            if wait_ms > 0:
-                if self._clock.wait(self._stopping, wait_ms / 1000):
-                    return
-                continue
+            ahead_ms = self._next_ms - self._clock.time_ms()
+            now_s = self._clock.monotonic_s()
+            if ahead_ms > 0:
+                latest_s = self._last_tick_s + 2 * self._period_ms / 1000
+                wait_s = min(ahead_ms / 1000, latest_s - now_s)
+                if wait_s > 0:
+                    if self._clock.wait(self._stopping, wait_s):
+                        return
+                    continue
             if self._stopping.is_set():
                 return
+            self._last_tick_s = now_s
+            self._tell_if_ahead(ahead_ms)
             time_ms = self._next_ms
             self._next_ms += self._period_ms
             self._callback(time_ms)
 
-    def _now_ms(self) -> float:
-        """Wall time, except that it never goes back far."""
-        elapsed_ms = self._clock.monotonic_s() * 1000
-        wall_ms = self._clock.time_ms()
-        now_ms = elapsed_ms + self._offset_ms
-        behind_ms = now_ms - wall_ms
-        if behind_ms > _LARGEST_CORRECTION_MS:
-            if not self._told_of_step:
-                self._told_of_step = True
-                _log.warning(
-                    "Wall time was set back by %.1f s; batch times go on at their pace",
-                    behind_ms / 1000,
-                )
-            return now_ms
-        self._told_of_step = False
-        self._offset_ms = wall_ms - elapsed_ms
-        return wall_ms
-
-    _told_of_step = False
+    def _tell_if_ahead(self, ahead_ms: int) -> None:
+        if ahead_ms > 0 and not self._is_ahead:
+            _log.warning(
+                "Batch times are %.1f s ahead of the clock, which was set back; there is one every "
+                "%.1f s until it has caught up, for about %.0f s",
+                ahead_ms / 1000,
+                2 * self._period_ms / 1000,
+                2 * ahead_ms / 1000,
+            )
+        elif ahead_ms <= 0 and self._is_ahead:
+            _log.info("The clock has caught up with the batch times")
+        self._is_ahead = ahead_ms > 0

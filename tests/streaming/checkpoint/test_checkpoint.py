@@ -49,6 +49,17 @@ class TestFolder:
         assert not (tmp_path / "checkpoint-5.new").exists()
         assert (tmp_path / "checkpoint-1.bk").exists()
 
+    def test_folders_named_like_checkpoints_are_passed_over(self, tmp_path: Path) -> None:
+        for name in ("checkpoint-5", "checkpoint-9999", "checkpoint-7.new"):
+            (tmp_path / name).mkdir()
+        folder = CheckpointFolder(str(tmp_path))
+        assert folder.read_newest() is None
+        folder.check_encryption()
+        folder.write(checkpoint(1000))
+        folder.remove_unfinished()
+        assert folder.names() == ["checkpoint-1000"]
+        assert folder.read_newest() == checkpoint(1000)
+
     @pytest.mark.parametrize("length", [0, 10, 27, 40, -1])
     def test_a_torn_file_gives_way_to_an_older_one(
         self, tmp_path: Path, caplog: Any, length: int

@@ -111,15 +111,16 @@ class TestText:
 
     @pytest.mark.usefixtures("remembering_3_s")
     def test_a_file_that_shows_late_is_found_within_the_time_to_look_back(
-        self, sc: Any, tmp_path: Path
+        self, sc: Any, tmp_path: Path, caplog: Any
     ) -> None:
         with batches(sc) as run:
             found = run.collect(run.ssc.textFileStream(str(tmp_path)))
             run.run(4)
-            put(tmp_path / "late", "late", FIRST_S + 1.5)
-            put(tmp_path / "too late", "too late", FIRST_S + 1)
-            run.run(1)
-        assert found == [[], [], [], [], ["late"]]
+            put(tmp_path / "late", "late", FIRST_S + 0.5)
+            put(tmp_path / "too late", "too late", FIRST_S)
+            run.run(2)
+        assert found == [[], [], [], [], ["late"], []]
+        assert caplog.text.count("too late have appeared with a time of modification longer") == 1
 
     def test_names_of_every_kind(self, sc: Any, tmp_path: Path, caplog: Any) -> None:
         names = ["a*b", "a[b]", "{x}", "a?b", "sp ace", "per%20c", "back\\slash", "ü", "a^b", "#h"]

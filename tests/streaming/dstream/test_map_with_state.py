@@ -22,7 +22,7 @@ from penstock.streaming import (
     StreamGraphError,
 )
 from penstock.streaming.dstream.map_with_state import StateRecord, _Step
-from tests.streaming.batches import Batches, batches
+from tests.streaming.batches import Batches, batches, forget_checkpoint_directory
 
 
 def running_count(key: Any, value: Any, state: Any) -> Any:
@@ -247,6 +247,7 @@ class TestStreams:
         assert found[0] == found[1] == [[("a", 1)], [("a", 3)], [], [], []]
 
     def test_a_checkpoint_directory_is_needed(self, sc: Any) -> None:
+        forget_checkpoint_directory(sc)
         with batches(sc) as run:
             stream = run.ssc.queueStream([[("a", 1)]])
             run.collect(stream.mapWithState(StateSpec.function(running_count)))

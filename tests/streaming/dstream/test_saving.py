@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from tests.streaming.batches import batches
 
@@ -41,6 +42,18 @@ def test_a_batch_that_was_saved_before_is_left_as_it_is(sc: Any, tmp_path: Path)
         run.run(1)
         assert run.ssc.statistics().failed_batches == 0
     assert list((tmp_path / f"out-{FIRST_MS}").iterdir()) == []
+
+
+def test_an_operation_that_runs_again_writes_again_to_its_folder(sc: Any, tmp_path: Path) -> None:
+    """Spark: SPARK-4835, for what batches save and nobody else."""
+    path = str(tmp_path / "out")
+    with batches(sc) as run:
+        run.ssc.queueStream([["1"], ["2"]]).foreachRDD(lambda rdd: rdd.saveAsTextFile(path))
+        run.run(2)
+        assert run.ssc.statistics().failed_batches == 0
+    assert sc.textFile(path).collect() == ["2"]
+    with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
+        sc.parallelize(["3"]).saveAsTextFile(path)
 
 
 def test_a_prefix_must_be_text(sc: Any) -> None:

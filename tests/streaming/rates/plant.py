@@ -82,12 +82,15 @@ class Gate:
 class Group:
     """A group whose receivers run; messages take `delay_ms` each way."""
 
-    def __init__(self, total: float, speeds: list[float], delay_ms: int = 10) -> None:
+    def __init__(
+        self, total: float, speeds: list[float], delay_ms: int = 10, *, in_bytes: bool = False
+    ) -> None:
         self.made = Book(len(speeds))
         self.total = total
         self.delay_ms = delay_ms
         self.gates = [Gate(speed) for speed in speeds]
-        self.group = self.made.book.make_group(total, range(len(speeds)))
+        self.in_bytes = in_bytes
+        self.group = self.made.book.make_group(total, range(len(speeds)), in_bytes=in_bytes)
         self.now_ms = 0
         self.largest = 0.0
         self._reports: list[tuple[int, ReportGate]] = []
@@ -98,10 +101,12 @@ class Group:
             self.made.book.receiver_started(stream)
 
     def _send(self, stream: int, records: float | None, size: float | None) -> int:
-        assert records is not None
+        rate, other = (size, records) if self.in_bytes else (records, size)
+        assert rate is not None
+        assert other is None or not self.in_bytes
         version = self.made.send(stream, records, size)
         if self.gates[stream].is_running:
-            self.gates[stream].due.append((self.now_ms + self.delay_ms, records, version))
+            self.gates[stream].due.append((self.now_ms + self.delay_ms, rate, version))
         return version
 
     def run(self, seconds: float) -> float:
@@ -126,14 +131,17 @@ class Group:
         self.made.book.receiver_stopped(stream)
 
     def restart(self, stream: int) -> None:
-        rate, version = self.made.book.rates()[stream].effective, self.made.versions[stream]
+        found, version = self.made.book.rates()[stream], self.made.versions[stream]
+        rate = found.effective_bytes if self.in_bytes else found.effective
         assert rate is not None
         passed = self.gates[stream].passed
         self.gates[stream] = Gate(self.gates[stream].speed, rate, version, passed=passed)
         self.made.book.receiver_started(stream)
 
     def _report(self, stream: int, gate: Gate) -> ReportGate:
+        passed = int(gate.passed)
+        records, size = (passed // 1000, passed) if self.in_bytes else (passed, 0)
         return ReportGate(
-            stream, "a", gate.version, int(gate.passed), gate.waited_s, gate.is_waiting, 0.0,
-            self.now_ms / 1000,
+            stream, "a", gate.version, records, gate.waited_s, gate.is_waiting, 0.0,
+            self.now_ms / 1000, size,
         )  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.streaming import StreamGraphError
+from penstock.streaming import RateSource, StreamGraphError
 from penstock.streaming.rates.division import share_out
 from penstock.wire.messages import ReportGate
 from tests.streaming.rates.plant import Book, Group
@@ -61,6 +61,24 @@ def test_whatever_the_sources_do_the_shares_in_force_stay_within_the_total(
         assert used <= TOTAL * 1.02
         changed = data.draw(st.integers(0, len(speeds) - 1))
         group.gates[changed].speed = data.draw(st.sampled_from([0.0, 1e4, 1e7]))
+
+
+def test_a_total_of_bytes_is_divided_by_the_bytes_that_pass() -> None:
+    speeds = [0, 10_000, 1e7, 1e7]
+    group = Group(TOTAL, [float(speed) for speed in speeds], in_bytes=True)
+    group.run(5)
+    assert 0.98 * TOTAL <= group.run(10) <= TOTAL
+    found = group.group.rate
+    assert found.shares[1] >= 10_000
+    assert found.used[1] == pytest.approx(10_000, rel=0.02)
+    assert found.shares[2] == pytest.approx(found.shares[3], rel=0.01)
+    rate = group.made.book.rates()[2]
+    assert (rate.effective, rate.byte_source) == (None, RateSource.GROUP)
+    assert rate.effective_bytes == found.shares[2]
+    # Another limit of bytes of a member leaves the rest to the other.
+    group.made.book.set_byte_rate(2, 1000)
+    group.run(3)
+    assert group.group.rate.shares[3] > 0.9 * TOTAL
 
 
 def test_a_source_that_wakes_up_gets_its_part_soon() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -34,9 +35,18 @@ class Ledger:
         self.waiting: list[int] = []
         self.batches: dict[int, list[int]] = {}
         self.disk_full = False
+        self.refused = 0
+        self.complete: set[int] = set()
+
+    def incomplete_batches(self) -> tuple[int, ...]:
+        return tuple(time_ms for time_ms in self.batches if time_ms not in self.complete)
+
+    def complete_batches(self, times_ms: Iterable[int], /) -> None:
+        self.complete.update(times_ms)
 
     def allocate_blocks_to_batch(self, time_ms: int, /) -> None:
         if self.disk_full:
+            self.refused += 1
             raise OSError("no space left on device")
         self.history.append(("allocated", time_ms))
         self.batches[time_ms], self.waiting = self.waiting, []
@@ -46,6 +56,9 @@ class Ledger:
 
     def has_unallocated_blocks(self) -> bool:
         return bool(self.waiting)
+
+    def last_allocated_ms(self) -> int:
+        return max(self.batches, default=-1)
 
     def release_memory(self, time_ms: int, /) -> None:
         self.history.append(("memory released", time_ms))
@@ -114,8 +127,19 @@ class Generator:
         """Let the next batch come and wait until it is complete and cleared."""
         count = sum(1 for what, _ in self.ledger.history if what == "made")
         self.clock.advance(1000)
+        self.until_made(count + 1)
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Let time pass until something holds."""
         pause = threading.Event()
-        while sum(1 for what, _ in self.ledger.history if what == "made") == count:
+        while not holds():
+            self.clock.advance(250)
+            assert not pause.wait(0.01)
+
+    def until_made(self, count: int) -> None:
+        """Wait until that many batches were made, in all, and are complete."""
+        pause = threading.Event()
+        while sum(1 for what, _ in self.ledger.history if what == "made") < count:
             assert not pause.wait(0.005)
         self.settle()
 
@@ -200,45 +224,51 @@ def test_memory_stays_for_the_batches_of_a_window(run: Generator) -> None:
     assert "memory released" not in {what for what, _ in run.ledger.history}
 
 
-def test_a_full_disk_leaves_the_blocks_for_the_next_batch(run: Generator) -> None:
+def test_batches_wait_while_a_full_disk_takes_no_allocation(run: Generator, caplog: Any) -> None:
     run.output()
     run.generator.start()
     run.ledger.waiting = [1]
     run.ledger.disk_full = True
-    run.batch()
+    run.until(lambda: run.ledger.refused >= 3)
     run.ledger.disk_full = False
     run.ledger.waiting.append(2)
-    run.batch()
-    assert run.processed == {1000: [], 2000: [1, 2]}
-    assert run.errors == []
+    run.until(lambda: len(run.processed) >= 4)
+    assert list(run.processed)[:4] == [1000, 2000, 3000, 4000]
+    assert list(run.processed.values())[:4] == [[1, 2], [], [], []]
+    assert caplog.text.count("Blocks could not be allocated") == 1
 
 
 def test_a_disk_that_stays_full_is_told(run: Generator) -> None:
     run.output()
     run.generator.start()
     run.ledger.disk_full = True
-    for _ in range(6):
-        run.batch()
-    assert isinstance(run.errors[0], JobGenerationError)
-    assert isinstance(run.errors[0].__cause__, OSError)
-    assert run.errors[0].batch_time_ms == 6000
+    run.until(lambda: bool(run.errors))
+    refused = run.ledger.refused
+    run.until(lambda: run.ledger.refused > refused + 3)
+    (error,) = run.errors
+    assert isinstance(error, JobGenerationError)
+    assert isinstance(error.__cause__, OSError)
+    assert error.batch_time_ms == 1000
 
 
 class TestLastBatches:
-    def drain(self, run: Generator) -> list[int]:
-        """Return the times of the batches that are made for what is left."""
+    def drain(self, run: Generator, wait_ms: int = 0) -> list[int]:
+        """Return the times of the batches that are made for what is left in `wait_ms`."""
         before = len(run.ledger.history)
-        run.generator.stop_timer(WAIT_S)
-        assert run.generator.generate_last_batches(WAIT_S)
+        with ThreadPoolExecutor(1) as pool:
+            finished = pool.submit(run.generator.finish, WAIT_S)
+            run.clock.advance(wait_ms)
+            assert finished.result(WAIT_S)
+        run.clock.advance(5000)
         run.settle()
         return [time for what, time in run.ledger.history[before:] if what == "allocated"]
 
-    def test_i10_unallocated_blocks_get_one_more_batch_at_once(self, run: Generator) -> None:
+    def test_i10_unallocated_blocks_get_the_next_batch(self, run: Generator) -> None:
         run.output()
         run.generator.start()
         run.batch()
         run.ledger.waiting = [7]
-        assert self.drain(run) == [2000]
+        assert self.drain(run, 1000) == [2000]
         assert run.processed[2000] == [7]
 
     def test_without_anything_left_no_batch_is_made(self, run: Generator) -> None:
@@ -256,20 +286,30 @@ class TestLastBatches:
         run.output()
         run.generator.start()
         run.ledger.waiting = [7]
-        assert self.drain(run) == [1000]
+        assert self.drain(run, 500) == [1000]
         assert run.processed == {1000: [7]}
 
-    def test_i10_batches_follow_until_every_output_has_seen_the_records(
+    def test_i14_no_batch_comes_before_its_time_for_an_output_with_a_longer_slide(
         self, run: Generator
     ) -> None:
         run.output()
-        run.output(WindowedDStream(run.numbers, 3000, 3000))
+        run.output(WindowedDStream(run.numbers, 120_000, 120_000))
         run.generator.start()
         run.ledger.waiting = [1]
         run.batch()
-        run.ledger.waiting = [2]
-        assert self.drain(run) == [2000, 3000]
-        assert sorted(run.processed[3000]) == [1, 2]
+        assert self.drain(run) == []
+        assert run.generator.unseen()
+
+    def test_what_cannot_be_allocated_is_waited_for_until_the_time_is_over(
+        self, run: Generator
+    ) -> None:
+        run.output()
+        run.generator.start()
+        run.ledger.waiting = [1]
+        run.ledger.disk_full = True
+        run.until(lambda: run.ledger.refused > 0)
+        assert not run.generator.finish(0.05)
+        assert run.generator.not_made > 0
 
 
 def test_diamonds_of_streams_are_cleared_once(run: Generator) -> None:

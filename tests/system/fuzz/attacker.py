@@ -10,10 +10,11 @@ import threading
 from collections import Counter, deque
 
 from penstock.blockstore._fetch import SERVICE
-from penstock.wire import AuthenticationError, ClientHandshake
+from penstock.wire import AuthenticationError, ClientHandshake, Seals
 from tests.blockstore.peers import receive
 from tests.system.fuzz.application import Application
 from tests.system.fuzz.attacks import BLOCKS, TRACKER, Attack, Ending, Proof
+from tests.system.fuzz.recording import sealed
 
 PATIENCE_S = 60.0
 READ_S = 0.01
@@ -72,10 +73,15 @@ class Attacker:
     def _speak(self, peer: socket.socket, attack: Attack) -> None:
         try:
             with contextlib.suppress(*_BROKEN):
-                self._prove(peer, attack, self._applications[attack.tls].secret)
+                seals = self._prove(peer, attack, self._applications[attack.tls].secret)
+                pieces = attack.pieces
+                if attack.proof is Proof.RIGHT and seals is not None and pieces:
+                    data = sealed(seals.outgoing, b"".join(pieces))
+                    size = max(1, -(-len(data) // len(pieces)))
+                    pieces = tuple(data[at : at + size] for at in range(0, len(data), size))
                 # What does not fit into the buffers because nobody reads must not stop this end.
                 peer.settimeout(READ_S)
-                for piece in attack.pieces:
+                for piece in pieces:
                     peer.sendall(piece)
                     if attack.slow:
                         self._pause.wait(SLOW_S)
@@ -97,8 +103,9 @@ class Attacker:
                     attack = Attack(port, tls, Proof.RIGHT, "crowd", (), False, Ending.HOLD)
                     peer = self._connected(attack)
                     crowd.append(peer)
-                    self._prove(peer, attack, application.secret)
-                    peer.sendall(asked * 5)
+                    seals = self._prove(peer, attack, application.secret)
+                    assert seals is not None
+                    peer.sendall(sealed(seals.outgoing, asked * 5))
         self._pause.wait(CROWD_S)
         for peer in crowd:
             peer.close()
@@ -108,13 +115,13 @@ class Attacker:
         while self._held:
             self._held.popleft().close()
 
-    def _prove(self, peer: socket.socket, attack: Attack, secret: bytes) -> None:
+    def _prove(self, peer: socket.socket, attack: Attack, secret: bytes) -> Seals | None:
         if attack.proof in (Proof.NONE, Proof.NO_TLS):
-            return
+            return None
         key = (attack.tls, attack.port)
         if attack.proof is Proof.REPLAYED and key in self._hellos:
             peer.sendall(self._hellos[key])
-            return
+            return None
         services = {True: "tracker", False: SERVICE}
         is_tracker = attack.port == TRACKER
         service = services[is_tracker is not (attack.proof is Proof.OTHER_SERVICE)]
@@ -125,6 +132,7 @@ class Attacker:
             peer.sendall(said)
             if said and attack.proof is Proof.RIGHT:
                 self._hellos[key] = said
+        return handshake.seals()
 
     def _end(self, peer: socket.socket, ending: Ending) -> None:
         if ending is Ending.HOLD:

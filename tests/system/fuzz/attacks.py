@@ -25,6 +25,7 @@ class Proof(enum.Enum):
     WRONG = "wrong secret"
     OTHER_SERVICE = "proof for the other port"
     RIGHT = "right secret"
+    UNSEALED = "right secret, and no tags after that"
     REPLAYED = "recorded handshake"
     NO_TLS = "no TLS where there should be"
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from types import TracebackType
 
-from penstock.wire import TlsIdentity
+from penstock.wire import TAG_BYTES, Seal, TlsIdentity
 
 WAIT_S = 60.0
 HELLO_BYTES = 74
@@ -56,8 +56,9 @@ class Relay:
             end.close()
 
     def conversations(self) -> list[bytes]:
-        """Return what each client sent after its handshake, if it sent anything."""
-        return [bytes(sent[HELLO_BYTES:]) for sent in self._sent if len(sent) > HELLO_BYTES]
+        """Return what each client sent after its handshake, without tags, if it sent anything."""
+        said = [bytes(sent[HELLO_BYTES:]) for sent in self._sent if len(sent) > HELLO_BYTES]
+        return [b"".join(frames(sent, TAG_BYTES)) for sent in said]
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -89,10 +90,20 @@ class Relay:
         thread.start()
 
 
-def frames(conversation: bytes) -> Iterator[bytes]:
-    """Cut what was sent into its parts, each with its length field."""
+def frames(conversation: bytes, tag_bytes: int = 0) -> Iterator[bytes]:
+    """Cut what was sent into its parts, each with its length field and without its tag."""
     at = 0
     while at + 4 <= len(conversation):
         (length,) = struct.unpack_from("<I", conversation, at)
         yield conversation[at : at + 4 + length]
-        at += 4 + length
+        at += 4 + length + tag_bytes
+
+
+def sealed(seal: Seal, said: bytes) -> bytes:
+    """Return it with a tag after each part that is whole by its length."""
+    made = b""
+    for part in frames(said):
+        is_whole = len(part) == 4 + struct.unpack_from("<I", part)[0]
+        made += part + (seal.tag(part) if is_whole else b"")
+        said = said[len(part) :]
+    return made + said

@@ -1,0 +1,68 @@
+"""Which process somebody is, so that another one on the same host can tell whether it lives."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+__all__ = ["ProcessIdentity"]
+
+
+@dataclass(frozen=True)
+class ProcessIdentity:
+    """One process, told from a later one that gets the same number.
+
+    Attributes:
+        host: The boot of the host, and the process numbers that it can see there.
+        pid: Its number.
+        started: When it was started, in ticks since the boot.
+    """
+
+    host: str
+    pid: int
+    started: str
+
+    @classmethod
+    def this_process(cls) -> ProcessIdentity:
+        """Return who this process is."""
+        pid = os.getpid()
+        return cls(host_id(), pid, started(pid))
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether this process sees that one as long as it lives: they share host and numbers."""
+        return bool(self.host) and self.host == host_id()
+
+    @property
+    def is_alive_here(self) -> bool:
+        """Whether it is a living process that this one sees."""
+        return self.is_visible and started(self.pid) == self.started
+
+    @property
+    def is_known_dead(self) -> bool:
+        """Whether it was a process of this host and is no more. One elsewhere is never known."""
+        return self.is_visible and started(self.pid) != self.started
+
+
+def host_id() -> str:
+    """Name this host as of this boot, and the process numbers that can be seen here.
+
+    Returns:
+        Empty where the system does not tell: then no process is known.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def started(pid: int) -> str:
+    """Return when a process was started, in a form to compare; empty when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            # Behind the name, which may hold blanks and brackets: field 22 of proc(5).
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]

@@ -1,0 +1,169 @@
+"""`StoreDoor`: the way into the block generator for one start of a receiver."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from penstock.errors import IllegalStateError
+
+__all__ = [
+    "DoorState",
+    "ReceiverStoppedError",
+    "StoreDoor",
+    "acknowledge_nothing",
+    "withdraw",
+]
+
+_STEP_S = 1.0
+
+
+class ReceiverStoppedError(IllegalStateError):
+    """A record came too late: its receiver stops, or was started again since.
+
+    It was not stored. `Receiver.isStopped` is true in the thread that got this.
+    """
+
+
+class DoorState(enum.Enum):
+    """What a door takes."""
+
+    OPEN = "open"
+    HELD = "held"
+    """Data with an acknowledgement waits until it is known whether the door opens again."""
+    DRAINED = "drained"
+    """Data with an acknowledgement is refused; what has none is taken."""
+    CLOSED = "closed"
+
+
+class StoreDoor:
+    """What one start of a receiver stores through; each start has its own.
+
+    The threads of an earlier start so find a closed door, whatever the receiver does by then, and
+    a stop can make durable and acknowledge what was taken before the receiver hears of the stop.
+
+    `_changed` guards the state and who is inside. The generator makes the door and closes it.
+
+    Attributes:
+        store: See `penstock.receiver.Receiver.store`; an attribute, so that a receiver can bind it.
+        store_from: See `penstock.receiver.Receiver.storeFrom`.
+        shut: Makes the fast path of `store` look whether it came too late.
+        acknowledged: Be inside with data that has an acknowledgement; entering waits while the door
+            is held, and raises `ReceiverStoppedError` when such data is not taken any more.
+        late: Told of each use after it was closed, in the thread that uses it.
+        drop_lease: Takes its permits from `store`; returns how many there were.
+    """
+
+    def __init__(self, stream_id: int) -> None:
+        self.store: Callable[..., None]
+        self.store_from: Callable[..., None]
+        self.shut: Callable[[], None]
+        self.drop_lease: Callable[[], int]
+        self.late: Callable[[], None] = lambda: None
+        self._stream_id = stream_id
+        self._changed = threading.Condition(threading.Lock())
+        self._state = DoorState.OPEN
+        self._inside = 0
+        self._was_acknowledged = False
+        self.acknowledged = _Inside(self._enter, self._leave)
+
+    @property
+    def state(self) -> DoorState:
+        """The state now."""
+        return self._state
+
+    @property
+    def was_acknowledged(self) -> bool:
+        """Whether anything came with an acknowledgement."""
+        return self._was_acknowledged
+
+    def check(self) -> None:
+        """Raise unless the door takes data without an acknowledgement.
+
+        Raises:
+            ReceiverStoppedError: It is closed.
+        """
+        if self._state is DoorState.CLOSED:
+            self.late()
+            raise ReceiverStoppedError(
+                f"receiver {self._stream_id} has stopped, or was started again: this is a thread "
+                "of a start that is over; end it when isStopped() turns true"
+            )
+
+    def _enter(self) -> None:
+        with self._changed:
+            self._was_acknowledged = True
+            while self._state is DoorState.HELD:
+                self._changed.wait(_STEP_S)
+            self.check()
+            if self._state is DoorState.DRAINED:
+                raise ReceiverStoppedError(
+                    f"receiver {self._stream_id} stops: all that was taken is acknowledged, and "
+                    "nothing more is; the source gives this again"
+                )
+            self._inside += 1
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._inside -= 1
+            if self._state is not DoorState.OPEN:
+                self._changed.notify_all()
+
+    def hold(self, left_s: Callable[[], float]) -> bool:
+        """Let data with an acknowledgement wait; then wait for what is inside.
+
+        Returns:
+            Whether nothing is inside; False when `left_s` seconds were over first.
+        """
+        with self._changed:
+            if self._state is DoorState.OPEN:
+                self._state = DoorState.HELD
+            while self._inside and left_s() > 0:
+                self._changed.wait(min(_STEP_S, left_s()))
+            return not self._inside
+
+    def refuse_acknowledged(self) -> None:
+        """Refuse data with an acknowledgement, also that which waits."""
+        with self._changed:
+            if self._state is not DoorState.CLOSED:
+                self._state = DoorState.DRAINED
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Take nothing any more. May be called again."""
+        with self._changed:
+            self._state = DoorState.CLOSED
+            self._changed.notify_all()
+        self.shut()
+
+
+class _Inside(AbstractContextManager[None]):
+    """A `with` that costs little; from any thread."""
+
+    __slots__ = ("_enter", "_leave")
+
+    def __init__(self, enter: Callable[[], None], leave: Callable[[], None]) -> None:
+        self._enter = enter
+        self._leave = leave
+
+    def __enter__(self) -> None:
+        self._enter()
+
+    def __exit__(self, *error: object) -> None:
+        self._leave()
+
+
+def acknowledge_nothing() -> None:
+    """As an `ack`, make `store` of many records return without waiting until they are durable."""
+
+
+def withdraw(pending: list[Any], record: Any) -> bool:
+    """Take back a record from those that wait to enter a block; False: it is in one."""
+    for index in range(len(pending) - 1, -1, -1):
+        if pending[index] is record:
+            del pending[index]
+            return True
+    return False

@@ -1,0 +1,79 @@
+"""`StopReport`: what a stop gave up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["GivenUpBatch", "StopReport"]
+
+
+@dataclass(frozen=True)
+class GivenUpBatch:
+    """A batch that was made and whose output operations have not all run to their end.
+
+    Attributes:
+        time_ms: The batch time.
+        records: How many records each stream has in it, where it is known.
+    """
+
+    time_ms: int
+    records: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StopReport:
+    """What `StreamingContext.stop` gave up; nothing, if all went well.
+
+    Attributes:
+        graceful: Whether the stop was to process everything first.
+        given_up: The batches that were not processed to the end.
+        batches_not_made: How many batch times had come whose batches were not made.
+        waiting_records: How many records of each stream were stored and are in no batch.
+        are_kept: Whether a folder keeps them, so that the next start processes them.
+        duration_s: How long the stop took.
+    """
+
+    graceful: bool = False
+    given_up: tuple[GivenUpBatch, ...] = ()
+    batches_not_made: int = 0
+    waiting_records: Mapping[str, int] = field(default_factory=dict)
+    are_kept: bool = False
+    duration_s: float = 0.0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing was given up."""
+        return not (self.given_up or self.batches_not_made or self.waiting_records)
+
+    @property
+    def given_up_records(self) -> Mapping[str, int]:
+        """How many records of each stream are in the batches that were given up."""
+        total: Counter[str] = Counter()
+        for batch in self.given_up:
+            total.update(batch.records)
+        return dict(total)
+
+    def __str__(self) -> str:
+        if self.is_complete:
+            return "The stop gave up nothing"
+        parts = []
+        if self.given_up or self.batches_not_made:
+            count = len(self.given_up) + self.batches_not_made
+            parts.append(f"{count} batches with {_records(self.given_up_records)}")
+        if self.waiting_records:
+            parts.append(f"{_records(self.waiting_records)} that no batch has")
+        then = (
+            "the next start processes them"
+            if self.are_kept
+            else "they are lost, because neither a checkpoint directory nor "
+            "spark.penstock.wal.dir is set"
+        )
+        return f"The stop gave up {' and '.join(parts)}; {then}"
+
+
+def _records(by_stream: Mapping[str, int]) -> str:
+    if not by_stream:
+        return "no records that are counted"
+    return ", ".join(f"{count} records of {name}" for name, count in by_stream.items())

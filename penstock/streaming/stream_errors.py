@@ -1,0 +1,62 @@
+"""`StreamErrors`: what goes wrong in any part of a running context, on its way to the waiter."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from penstock.streaming.errors import SparkEndedError
+from penstock.streaming.waiter import ContextWaiter
+
+__all__ = ["StreamErrors"]
+
+_log = logging.getLogger("penstock.streaming")
+
+
+class StreamErrors:
+    """Tells the waiter of errors, and ends the context when they come of the end of Spark.
+
+    Without Spark each batch fails, and each receiver, in its own way. All that is told then is
+    that Spark has ended, once.
+
+    Args:
+        waiter: Told of errors.
+        why_ended: Returns why Spark runs no more jobs; empty while it does.
+        on_ended: Told once that it does not; must return at once.
+    """
+
+    def __init__(
+        self, waiter: ContextWaiter, why_ended: Callable[[], str], on_ended: Callable[[], None]
+    ) -> None:
+        self._waiter = waiter
+        self._why_ended = why_ended
+        self._on_ended = on_ended
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._is_stopping = False
+
+    def stopping(self) -> None:
+        """From now on the context is ended already, whatever goes wrong."""
+        with self._lock:
+            self._is_stopping = True
+
+    def tell(self, error: BaseException) -> None:
+        """Take an error. Any thread may."""
+        if self._is_over:
+            return
+        reason = self._why_ended()
+        if not reason:
+            self._waiter.notify_error(error)
+            return
+        with self._lock:
+            is_first = not self._is_over
+            self._is_over = True
+        if not is_first:
+            return
+        ended = SparkEndedError(reason)
+        ended.__cause__ = error
+        _log.critical("%s", ended)
+        self._waiter.notify_error(ended)
+        if not self._is_stopping:
+            self._on_ended()

@@ -1,0 +1,175 @@
+"""Accepting connections, and the bound of those that have proved nothing.
+
+Who proves nothing costs a descriptor and some memory from the moment when it is accepted, so that
+is where it is counted: before TLS, which asks more of it than the challenge does. When there are
+too many, the oldest has to go. A peer of the application needs a few milliseconds and tries again;
+a crowd of strangers must not keep it out until a time-out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from penstock.clock import SystemClock
+from penstock.wire._complaints import Complaints
+from penstock.wire._connection import peer_text
+
+__all__ = ["Arrival", "Arrivals"]
+
+_logger = logging.getLogger("penstock.wire")
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_PAUSE_S = 0.2
+"""So long nothing is accepted when the process may open no more."""
+
+
+class Arrival:
+    """A connection that has proved nothing yet.
+
+    Attributes:
+        peer: Who it says that it is.
+        turn_away: Ends it; is given why. Whoever takes the connection over replaces it.
+        is_over: It was turned away.
+    """
+
+    __slots__ = ("_timer", "is_over", "peer", "turn_away")
+
+    def __init__(self, peer: str, turn_away: Callable[[str], None]) -> None:
+        self.peer = peer
+        self.turn_away = turn_away
+        self.is_over = False
+        self._timer: asyncio.TimerHandle | None = None
+
+
+class Arrivals:
+    """Accepts connections of listening sockets; belongs to the thread of one event loop.
+
+    Args:
+        protocol: Makes the protocol of a connection, when the TLS of it stands if there is one. It
+            has to call `remove` when the connection has proved itself, or is over.
+        most: So many may prove themselves at one time.
+        timeout_s: So long may one take, TLS included.
+        refused: Is told of a connection that ended before it had a protocol, and why.
+        ssl_context: Makes each connection a TLS connection.
+    """
+
+    def __init__(
+        self,
+        protocol: Callable[[Arrival], asyncio.BaseProtocol],
+        *,
+        most: int,
+        timeout_s: float,
+        refused: Callable[[str, str], None],
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._protocol = protocol
+        self._most = most
+        self._timeout_s = timeout_s
+        self._refused = refused
+        self._ssl_context = ssl_context
+        self._complaints = Complaints(_logger, SystemClock())
+        self._waiting: OrderedDict[Arrival, None] = OrderedDict()
+        self._listeners: list[socket.socket] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def listen(self, listeners: Iterable[socket.socket]) -> None:
+        """Accept connections of these sockets until `stop`, which closes them."""
+        for listener in listeners:
+            listener.setblocking(False)
+            self._listeners.append(listener)
+            self._start(asyncio.ensure_future(self._accept(listener)))
+
+    async def stop(self) -> None:
+        """Accept no more, and end those that have no protocol yet."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+        for listener in self._listeners:
+            listener.close()
+
+    def remove(self, arrival: Arrival) -> None:
+        """Say that it has proved itself or is over. May be called twice."""
+        self._waiting.pop(arrival, None)
+        if arrival._timer is not None:
+            arrival._timer.cancel()
+            arrival._timer = None
+
+    def _start(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(listener)
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    self._complaints.log(f"no connections can be accepted: {error.strerror}")
+                    await asyncio.sleep(_PAUSE_S)
+                continue
+            self._arrived(accepted, peer_text(address))
+            # A crowd that comes at once must not hold up those who are there.
+            await asyncio.sleep(0)
+
+    def _arrived(self, accepted: socket.socket, peer: str) -> None:
+        loop = asyncio.get_running_loop()
+        task: asyncio.Task[None]
+        reasons: list[str] = []
+
+        def turn_away(reason: str) -> None:
+            reasons.append(reason)
+            task.cancel()
+
+        def over(task: asyncio.Task[None]) -> None:
+            error = None if task.cancelled() else task.exception()
+            if error is None and not task.cancelled():
+                return
+            # Nobody has it: the transport, if it was made, has let go of it.
+            accepted.close()
+            self.remove(arrival)
+            if error is not None:
+                reasons.append(f"{type(error).__name__}: {error}")
+                # Its frames hold the connection's buffers.
+                error.with_traceback(None)
+            if reasons:
+                self._refused(peer, reasons[0])
+
+        arrival = Arrival(peer, turn_away)
+        task = asyncio.ensure_future(self._connect(arrival, accepted))
+        task.add_done_callback(over)
+        self._start(task)
+        self._waiting[arrival] = None
+        arrival._timer = loop.call_later(
+            self._timeout_s,
+            self._turn_away,
+            arrival,
+            f"{peer} did not finish the authentication within {self._timeout_s:g} s",
+        )
+        if len(self._waiting) > self._most:
+            oldest = next(iter(self._waiting))
+            self._turn_away(oldest, f"{oldest.peer} made way for newer connections")
+
+    def _turn_away(self, arrival: Arrival, reason: str) -> None:
+        self.remove(arrival)
+        arrival.is_over = True
+        arrival.turn_away(reason)
+
+    async def _connect(self, arrival: Arrival, accepted: socket.socket) -> None:
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: self._protocol(arrival),
+            accepted,
+            ssl=self._ssl_context,
+            # Until it is turned away.
+            ssl_handshake_timeout=2 * self._timeout_s if self._ssl_context else None,
+        )

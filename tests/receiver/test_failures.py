@@ -1,0 +1,130 @@
+"""What a receiver's code raises: where it is told, and when it is enough."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.receiver import Receiver, ReceiverContext, ReceiverNotAttachedError
+from penstock.receiver._ending import described
+from penstock.receiver._failures import Failures
+from penstock.wire.messages import RegisterReceiver, ReportError, StopReceiver
+from tests.receiver.conftest import SETTINGS
+from tests.receiver.running import Running, Shared, Tracker
+
+Run = Callable[..., Running]
+
+
+class InOnStart(Receiver):
+    error: BaseException = OSError("gone")
+
+    def onStart(self) -> None:
+        raise self.error
+
+    def onStop(self) -> None: ...
+
+
+class InThread(InOnStart):
+    def onStart(self) -> None:
+        threading.Thread(target=self.receive).start()
+
+    def receive(self) -> None:
+        raise self.error
+
+
+class InRun:
+    def run(self, context: ReceiverContext) -> None:
+        raise InOnStart.error
+
+
+def in_generator(context: ReceiverContext) -> Iterator[str]:
+    raise InOnStart.error
+    yield ""
+
+
+async def in_async_generator(context: ReceiverContext) -> AsyncIterator[str]:
+    raise InOnStart.error
+    yield ""
+
+
+FORMS = [InOnStart(), InThread(), InRun(), in_generator, in_async_generator]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_a_receiver_raises_is_told_as_an_error_whatever_its_form(
+    run: Run, tracker: Tracker, form: Any
+) -> None:
+    running = run(form)
+    tracker.wait_for_count(ReportError, 1)
+    report = tracker.of(ReportError)[0]
+    assert "OSError: gone (" in report.message
+    assert "test_failures.py" in report.message
+    assert "Traceback" in report.error
+    assert not report.permanent
+    tracker.send(StopReceiver())
+    running.join()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_mistake_in_the_program_ends_it_at_once(
+    run: Run, tracker: Tracker, monkeypatch: pytest.MonkeyPatch, form: Any
+) -> None:
+    monkeypatch.setattr(InOnStart, "error", NameError("name 'jsn' is not defined"))
+    assert run(form).join() is None, "no other attempt is started"
+    tracker.wait_for_count(ReportError, 1)
+    (report,) = tracker.of(ReportError)
+    assert report.permanent
+    assert "NameError: name 'jsn' is not defined (" in report.message
+    assert len(tracker.of(RegisterReceiver)) == 1
+
+
+def test_an_error_that_comes_again_without_a_record_in_between_ends_the_receiver(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    def parse(context: ReceiverContext) -> Iterator[str]:
+        shared.say("start")
+        count = shared.events.count("start")
+        if count <= 4:
+            yield "a record"
+        raise ValueError("cannot parse this")
+
+    settings = replace(SETTINGS, receiver_max_failures=3, receiver_restart_delay_ms=1)
+    assert run(parse, settings=settings).join() is None
+    tracker.wait_for(lambda: any(each.permanent for each in tracker.of(ReportError)))
+    assert shared.events.count("start") == 6, "the fourth and two that stored nothing"
+    last = tracker.of(ReportError)[-1]
+    assert last.permanent
+    assert "ValueError: cannot parse this (" in last.message
+    assert "3 times in a row" in last.message
+
+
+def test_the_pause_doubles_up_to_a_bound_and_begins_anew_after_a_record() -> None:
+    failures = Failures(100, 1000)
+    pauses = []
+    for _ in range(6):
+        failures.note(ValueError("x"), 7)
+        pauses.append(failures.delay_ms(100))
+    assert pauses == [100, 200, 400, 800, 1000, 1000]
+    failures.note(ValueError("x"), 8)
+    assert failures.delay_ms(100) == 100
+    assert failures.delay_ms(5000) == 5000, "never shorter than asked for"
+
+
+def test_a_source_that_is_away_is_tried_for_ever() -> None:
+    failures = Failures(2, 1000)
+    for _ in range(10):
+        error = ConnectionRefusedError("no broker")
+        failures.note(error, 0)
+        assert not failures.is_enough(error, is_new=True)
+        assert failures.delay_ms(100) == 100
+
+
+def test_an_error_is_described_by_where_it_came_from_in_the_code_of_its_author() -> None:
+    with pytest.raises(ReceiverNotAttachedError) as raised:
+        Receiver().store("x")
+    assert "test_failures.py" in described(raised.value)
+    assert described(KeyError()) == "KeyError"

@@ -1,0 +1,88 @@
+"""A program whose streams changed, over the folder of the one before, without its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.streaming import StreamGraphError
+from penstock.tracker import StreamsDoNotFitError
+from tests.streaming.restarts.driven import Driven, World
+
+
+def program_of(*names: str) -> Any:
+    def build(ssc: Any, world: World) -> None:
+        for name in names:
+            world.keep(world.stream(ssc).named(name), name)
+
+    return build
+
+
+def start(program: Driven, names: Sequence[str]) -> None:
+    """Start another version, which knows nothing of the checkpoints of the one before."""
+    for path in Path(program.world.checkpoint).glob("checkpoint-*"):
+        path.unlink()
+    program._build = program_of(*names)
+    program.start()
+
+
+def receive(program: Driven, name: str, number: int) -> None:
+    assert program.world.side is not None
+    program.receive([f"{name}-{number}"], program.world.side.numbers[name])
+
+
+def given(program: Driven, name: str) -> list[str]:
+    """Return all records that the output of a stream was given."""
+    found = program.world.results.get(name, {})
+    return [record for _, batch in sorted(found.items()) for records in batch for record in records]
+
+
+@pytest.mark.parametrize("ending", ["crash", "stop"])
+def test_records_go_to_the_stream_of_their_name(ending: str) -> None:
+    with Driven(program_of("orders", "clicks")) as program:
+        orders = [("orders", "clicks"), ("clicks", "orders"), ("visits", "orders", "clicks")]
+        number = 0
+        for names in orders:
+            start(program, names)
+            for name in ("orders", "clicks"):
+                receive(program, name, number)
+            program.advance(1000)
+            number += 1
+            for name in ("orders", "clicks"):
+                receive(program, name, number)
+            number += 1
+            # The last ones wait when it ends.
+            if ending == "crash":
+                program.crash()
+            else:
+                program.stop()
+            program.advance(5000)
+        start(program, ("orders", "clicks", "visits"))
+        program.advance(1000)
+        assert program.world.errors == []
+        for name in ("orders", "clicks"):
+            assert given(program, name) == [f"{name}-{n}" for n in range(number)]
+
+
+def test_records_of_a_stream_that_is_gone_are_not_given_to_another() -> None:
+    with Driven(program_of("orders", "clicks")) as program:
+        start(program, ("orders", "clicks"))
+        receive(program, "orders", 0)
+        program.crash()
+        with pytest.raises(StreamsDoNotFitError, match="'orders'"):
+            start(program, ("visits", "clicks"))
+        program._conf["spark.penstock.removedStreams"] = "orders"
+        start(program, ("visits", "clicks"))
+        program.advance(1000)
+        assert given(program, "visits") == given(program, "clicks") == []
+
+
+def test_two_streams_of_one_name_are_refused() -> None:
+    with (
+        Driven(program_of("orders", "orders")) as program,
+        pytest.raises(StreamGraphError, match="two streams have the name 'orders'"),
+    ):
+        program.start()

@@ -1,0 +1,240 @@
+"""States and windows over a restart: exact, or an error; and no more is kept than they need."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from penstock.streaming import StateSpec
+from penstock.streaming.errors import OutdatedCheckpointError
+from tests.streaming.restarts.driven import BEGIN_MS, Driven, World
+
+
+def total(values: list[int], state: int | None) -> int:
+    return sum(values) + (state or 0)
+
+
+def tally(key: str, value: int, state: Any) -> tuple[str, int]:
+    state.update(value + (state.getOption() or 0))
+    return key, state.get()
+
+
+def window_over_a_state(ssc: Any, world: World) -> None:
+    world.keep(world.stream(ssc).updateStateByKey(total).window(4, 1), "out")
+
+
+def window_over_map_with_state(ssc: Any, world: World) -> None:
+    tallies = world.stream(ssc).mapWithState(StateSpec.function(tally)).checkpoint(5)
+    world.keep(tallies.window(4, 1), "out")
+
+
+def inverse_window(ssc: Any, world: World) -> None:
+    counts = world.stream(ssc).reduceByKeyAndWindow(operator.add, operator.sub, 5, 1)
+    world.keep(counts.checkpoint(2), "out")
+
+
+def state(ssc: Any, world: World) -> None:
+    world.keep(world.stream(ssc).updateStateByKey(total), "out")
+
+
+depths: list[int] = []
+
+
+def noting_depth(rdd: Any) -> Any:
+    frame: FrameType | None = sys._getframe()
+    depth = 0
+    while frame is not None:
+        frame, depth = frame.f_back, depth + 1
+    depths.append(depth)
+    return rdd
+
+
+def state_that_tells_how_deep_it_is_made(ssc: Any, world: World) -> None:
+    pairs = world.stream(ssc).transform(noting_depth)
+    world.keep(pairs.updateStateByKey(total).checkpoint(30), "out")
+
+
+def two_states(ssc: Any, world: World) -> None:
+    first = world.stream(ssc).updateStateByKey(total).checkpoint(1)
+    world.keep(first.updateStateByKey(total).checkpoint(1), "out")
+
+
+def fail(path: str) -> None:
+    raise OSError(f"{path} cannot be written")
+
+
+def run(program: Driven, batches: int) -> None:
+    for _ in range(batches):
+        program.receive([("a", 1)])
+        program.advance(1000)
+
+
+def values(program: Driven) -> dict[int, list[list[int]]]:
+    """Return the values that each batch wrote, counted from 1, each time that it ran."""
+    return {
+        (ms - BEGIN_MS) // 1000: [[value for _, value in records] for records in given]
+        for ms, given in program.world.results["out"].items()
+    }
+
+
+@pytest.mark.parametrize("build", [window_over_a_state, window_over_map_with_state])
+@pytest.mark.parametrize("batches", [12, 15, 19, 20, 21, 22])
+def test_a_window_over_a_state_is_right_after_a_restart(build: Any, batches: int) -> None:
+    with Driven(build) as program:
+        program.start()
+        run(program, batches)
+        program.crash()
+        program.start()
+        run(program, 5)
+        assert program.world.errors == []
+        for number, given in values(program).items():
+            assert given[0] == list(range(max(number - 3, 1), number + 1))
+            assert all(again == given[0] for again in given)
+
+
+@pytest.mark.parametrize("runs_jobs", [False, True])
+def test_an_inverse_window_is_right_after_a_failure_that_lasted_and_a_restart(
+    runs_jobs: bool,
+) -> None:
+    with Driven(inverse_window) as program:
+        program.start()
+        run(program, 8)
+        program.world.down = {"out": runs_jobs}
+        run(program, 13)
+        program.crash()
+        program.start()
+        program.world.down = {}
+        run(program, 12)
+        assert program.world.errors == []
+        assert [values(program)[number][-1] for number in range(23, 34)] == [[5]] * 11
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("build", [state, inverse_window])
+def test_a_sink_that_is_down_for_500_batches_costs_its_own_output_only(
+    build: Any, restarts: bool
+) -> None:
+    with Driven(build) as program:
+        program.start()
+        program.world.down = {"out": False}
+        run(program, 500)
+        kept = len(program.world.blocks) - len(program.world.gone)
+        assert kept < 40
+        if restarts:
+            program.crash()
+            program.start()
+        program.world.down = {}
+        run(program, 3)
+        assert program.world.errors == []
+        expected = 503 if build is state else 5
+        assert values(program)[503] == [[expected]]
+        assert program.sc is not None
+        assert program.sc.deepest < 200
+
+
+def test_blocks_are_kept_for_as_long_as_states_cannot_be_saved() -> None:
+    with Driven(inverse_window) as program:
+        program.start()
+        run(program, 8)
+        assert program.sc is not None
+        program.sc.on_save = fail
+        run(program, 31)
+        program.crash()
+        program.world.errors.clear()
+        program.start()
+        run(program, 6)
+        assert program.world.errors == []
+        assert [values(program)[number][-1] for number in range(41, 46)] == [[5]] * 5
+
+
+@pytest.mark.parametrize("build", [window_over_a_state, window_over_map_with_state])
+def test_no_more_blocks_are_kept_than_a_restart_may_need(build: Any) -> None:
+    with Driven(build) as program:
+        program.start()
+        run(program, 60)
+        assert len(program.world.blocks) - len(program.world.gone) < 40
+
+
+def test_states_are_made_again_one_by_one_and_not_one_in_the_other() -> None:
+    with Driven(state_that_tells_how_deep_it_is_made) as program:
+        program.start()
+        run(program, 29)
+        program.crash()
+        depths.clear()
+        program.start()
+        run(program, 1)
+        assert values(program)[30] == [[30]]
+        assert len(depths) >= 30
+        assert max(depths) - min(depths) < 30
+
+
+def test_two_states_in_a_chain_are_both_saved() -> None:
+    with Driven(two_states) as program:
+        program.start()
+        run(program, 60)
+        assert program.world.errors == []
+        assert program.sc is not None
+        assert program.sc.deepest < 30
+        assert len(program.world.blocks) - len(program.world.gone) < 10
+
+
+def test_a_state_that_no_record_ever_came_to_keeps_no_blocks() -> None:
+    with Driven(two_states) as program:
+        program.start()
+        for _ in range(50):
+            program.receive([])
+            program.advance(1000)
+        assert len(program.world.blocks) - len(program.world.gone) < 10
+
+
+def damage_newest(program: Driven, count: int) -> None:
+    for path in sorted(Path(program.world.checkpoint).glob("checkpoint-*"))[-count:]:
+        path.write_bytes(b"damaged")
+
+
+@pytest.mark.parametrize("build", [state, inverse_window, window_over_a_state, two_states])
+@pytest.mark.parametrize("batches", [26, 30])
+@pytest.mark.parametrize("count", [4, 8])
+def test_older_states_are_never_written_over_newer_results(
+    build: Any, batches: int, count: int
+) -> None:
+    with Driven(build) as program:
+        program.start()
+        run(program, batches)
+        before = values(program)
+        program.crash()
+        damage_newest(program, count)
+        with contextlib.suppress(OutdatedCheckpointError):
+            program.start()
+        for number, given in before.items():
+            assert all(again == given[0] for again in values(program)[number])
+
+
+def test_a_checkpoint_that_is_older_than_what_was_released_is_refused() -> None:
+    with Driven(two_states) as program:
+        program.start()
+        run(program, 30)
+        program.crash()
+        damage_newest(program, 8)
+        with pytest.raises(OutdatedCheckpointError, match=r"was cleaned up, .* put back those"):
+            program.start()
+
+
+@pytest.mark.slow
+def test_a_restart_after_a_long_time_makes_states_in_order_and_not_one_in_the_other() -> None:
+    with Driven(state) as program:
+        program.start()
+        run(program, 13)
+        program.crash()
+        program.advance(300_000)
+        program.start()
+        run(program, 2)
+        assert program.world.errors == []
+        assert values(program)[315] == [[15]]

@@ -1,0 +1,206 @@
+"""I14: clocks that jump, pauses and stops change nothing of what batches read, nor do restarts.
+
+Whole programs with received records and files; each record, and each file, must be in one batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.streaming.restarts.driven import Driven, World
+from tests.streaming.restarts.world import current_world
+
+HOUR_MS = 3_600_000
+
+
+class InTime:
+    """A sink that keeps how far batch times were ahead of the clock."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, time: Any, rdd: Any) -> None:
+        world = current_world()
+        time_ms = round(time.timestamp() * 1000)
+        ahead = world.__dict__.setdefault("ahead_ms", {})
+        ahead.setdefault(time_ms, time_ms - world.clock.time_ms())
+        world.write(self.name, time_ms, rdd)
+
+
+def build(ssc: Any, world: World) -> None:
+    world.stream(ssc).foreachRDD(InTime("records"))
+    ssc.textFileStream(world.files).foreachRDD(InTime("files"))
+
+
+def windows(ssc: Any, world: World) -> None:
+    stream = world.stream(ssc)
+    stream.foreachRDD(InTime("records"))
+    stream.window(120, 120).foreachRDD(InTime("windows"))
+
+
+class Feed:
+    """Lets records and files come in, and knows which."""
+
+    def __init__(self, program: Driven) -> None:
+        self.program = program
+        self.count = 0
+        self.files: list[str] = []
+
+    def record(self) -> None:
+        self.count += 1
+        self.program.receive([self.count])
+
+    def file(self) -> None:
+        if not self.files:
+            self.program.advance(100)  # One that is as old as the stream was there before.
+        name = f"file-{len(self.files)}"
+        self.files.append(name)
+        self.program.put_file(name, [name])
+
+    def check(self) -> None:
+        assert self.program.world.errors == []
+        assert self._given("records") == list(range(1, self.count + 1))
+        files = Counter(self._given("files"))
+        assert {name: files[name] for name in self.files if files[name] != 1} == {}
+
+    def _given(self, sink: str) -> list[Any]:
+        found = self.program.world.results.get(sink, {})
+        assert all(times == [times[0]] * len(times) for times in found.values())
+        return sorted(record for times in found.values() for record in times[0])
+
+
+def ahead_ms(program: Driven) -> dict[int, int]:
+    found: dict[int, int] = program.world.__dict__.get("ahead_ms", {})
+    return found
+
+
+def test_graceful_stops_send_no_batch_into_the_future_and_pass_no_file_over() -> None:
+    with Driven(build, batch_s=60) as program:
+        feed = Feed(program)
+        for _ in range(4):
+            program.start()
+            for _ in range(25):
+                feed.record()
+                feed.file()
+                program.advance(10_000)
+            feed.record()
+            program.stop()
+            # Files that come while nothing runs are found, too.
+            feed.file()
+            program.advance(130_000)
+        program.start()
+        program.advance(120_000)
+        feed.check()
+        assert max(ahead_ms(program).values()) <= 0
+
+
+def test_a_stop_calls_no_output_operation_with_batches_of_times_to_come() -> None:
+    with Driven(windows) as program:
+        program.start()
+        for number in range(1, 14):
+            program.receive([number])
+            program.advance(1000)
+        before = len(program.world.results["records"])
+        program.stop()
+        assert len(program.world.results["records"]) == before
+        program.start()
+        for number in range(14, 131):
+            program.receive([number])
+            program.advance(1000)
+        assert program.world.errors == []
+        assert max(ahead_ms(program).values()) <= 0
+        ((window,),) = program.world.results["windows"].values()
+        in_it = [
+            number
+            for time_ms, ((number,),) in program.world.results["records"].items()
+            if time_ms <= next(iter(program.world.results["windows"]))
+        ]
+        assert window == sorted(in_it)
+        assert len(window) >= 100
+
+
+@pytest.mark.parametrize("with_restart", [False, True])
+def test_a_driver_that_was_paused_for_two_minutes_goes_on(with_restart: bool) -> None:
+    with Driven(build) as program:
+        feed = Feed(program)
+        program.start()
+        for step in range(10):
+            feed.record()
+            feed.file()
+            program.advance(120_000 if step == 5 else 1000, settle=not with_restart)
+            if with_restart and step == 5:
+                program.crash()
+                program.start()
+        program.advance(2000)
+        feed.check()
+        assert max(ahead_ms(program).values()) <= 0
+
+
+@pytest.mark.parametrize("restarted_when", ["never", "forward", "back", "stopped while back"])
+def test_a_clock_that_is_set_forward_and_back_by_an_hour_loses_nothing(
+    restarted_when: str,
+) -> None:
+    with Driven(build, batch_s=10) as program:
+        feed = Feed(program)
+
+        def run(steps: int) -> None:
+            for _ in range(steps):
+                feed.record()
+                feed.file()
+                program.advance(5000)
+
+        def restart(*, stop: bool = False) -> None:
+            if stop:
+                program.stop()
+            else:
+                program.crash()
+            feed.file()
+            program.advance(25_000)
+            program.start()
+
+        program.start()
+        run(10)
+        program.set_wall_time(program.world.clock.time_ms() + HOUR_MS)
+        run(10)
+        if restarted_when == "forward":
+            restart()
+        run(2)
+        program.set_wall_time(program.world.clock.time_ms() - HOUR_MS)
+        run(10)
+        if restarted_when in ("back", "stopped while back"):
+            restart(stop=restarted_when != "back")
+        run(10)
+        # The lead is worked off, at half the pace, and never grows.
+        for _ in range(2 * HOUR_MS // 10_000 + 20):
+            program.advance(10_000)
+        run(10)
+        program.advance(20_000)
+        feed.check()
+        leads = [lead for _, lead in sorted(ahead_ms(program).items())]
+        assert max(leads) <= HOUR_MS
+        assert max(leads[-5:]) <= 0
+
+
+@pytest.mark.slow
+def test_a_sink_that_is_down_for_an_hour_loses_nothing_behind_it(caplog: Any) -> None:
+    with (
+        caplog.at_level("CRITICAL", logger="penstock.streaming.job_scheduler"),
+        Driven(build) as program,
+    ):
+        feed = Feed(program)
+        program.start()
+        program.world.down["records"] = True
+        for step in range(3600):
+            if step % 60 == 0:
+                feed.record()
+                feed.file()
+            program.advance(1000)
+        program.crash()
+        program.world.down.clear()
+        program.start()
+        feed.record()
+        program.advance(2000)
+        feed.check()

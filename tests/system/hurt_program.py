@@ -1,0 +1,74 @@
+"""The program that `tests.system.chaos` hurts: ``python -m tests.system.hurt_program JSON``.
+
+Like `recoverable`, with more that can go wrong: one stream with positions feeds batches, a state
+and a window with an inverse function, another one without positions is only acknowledged. Each
+output writes to a file of the batch's time, so that a batch that runs again writes the same again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from operator import add, sub
+from typing import Any
+
+from penstock.streaming import StreamingContext
+from tests.system import recoverable
+from tests.system.program import say
+from tests.system.receivers import NumberedLines
+
+WINDOW_S = 12
+SLIDE_S = 4
+
+
+def with_one(number: int) -> tuple[str, int]:
+    return recoverable.word_of(number), 1
+
+
+def some(pair: tuple[str, int]) -> bool:
+    return pair[1] != 0
+
+
+def counts_of_window(pairs: list[tuple[str, int]]) -> dict[str, Any]:
+    return {"counts": dict(pairs)}
+
+
+def numbers_in_order(numbers: list[int]) -> dict[str, Any]:
+    """The numbers of a batch as runs of [first, one after the last], in their order."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number:
+            runs[-1][1] = number + 1
+        else:
+            runs.append([number, number + 1])
+    return {"runs": runs}
+
+
+def build(config: dict[str, Any]) -> StreamingContext:
+    ssc, numbers = recoverable.build_with_numbers(config)
+    if config["recoverable"]:
+        counts = numbers.map(with_one).reduceByKeyAndWindow(
+            add, sub, WINDOW_S, SLIDE_S, 2, filterFunc=some
+        )
+        counts.checkpoint(2 * SLIDE_S)
+        counts.foreachRDD(recoverable.Write(config["windows"], counts_of_window))
+    plain = ssc.receiverStream(NumberedLines(tuple(config["plain_feeder"])))
+    plain.map(recoverable.parse).foreachRDD(recoverable.Write(config["plain"], numbers_in_order))
+    return ssc
+
+
+def tell(ssc: StreamingContext) -> None:
+    java: Any = ssc.sparkContext._jvm
+    say(
+        "identity",
+        application=str(ssc.sparkContext.applicationId),
+        jvm=int(java.java.lang.ProcessHandle.current().pid()),
+    )
+
+
+if __name__ == "__main__":
+    # Its functions belong to the modules, not to `__main__`, so that a checkpoint finds them.
+    from tests.system import hurt_program
+
+    recoverable.CONFIG.update(json.loads(sys.argv[1]))
+    recoverable.main(hurt_program.build, hurt_program.tell)

@@ -1,0 +1,71 @@
+"""Ledgers that earlier versions wrote are read, and those of later ones refused with a reason.
+
+`ledger_formats/<version>` holds the driver log of a program that was written in that version.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.tracker import LedgerRecoveryError, ReceivedBlockTracker
+from penstock.tracker._events import EVENTS_KIND, FORMAT, SNAPSHOT_KIND, encode
+from penstock.tracker._ledger_state import LedgerState
+from penstock.tracker._snapshot import snapshot_parts
+from penstock.wal import LogWriter
+from penstock.wire.messages import Ok
+from tests.tracker.ledger_cases import LOG_OPTIONS, add, attempt_name, block, ids
+
+BEFORE = Path(__file__).parent / "ledger_formats"
+
+
+def recover(folder: Path) -> ReceivedBlockTracker:
+    return ReceivedBlockTracker.recover([0, 1], str(folder), options=LOG_OPTIONS)
+
+
+def test_a_ledger_of_format_1_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    shutil.copytree(BEFORE / "1", folder)
+    ledger = recover(folder)
+    numbers = [(2 << 32) + n for n in range(3)]
+    held = ledger.get_blocks_of_batch_and_stream(4000, 0)
+    assert ids(held) == [f"input-0-{n}" for n in numbers[:2]]
+    assert ids(ledger.unallocated_blocks(0)) == [f"input-0-{numbers[2]}"]
+    assert (ledger.last_position(0), ledger.last_position(1)) == (b"a6", b"b1")
+    assert ledger.last_allocated_ms == 4000
+    # It did not know which batches were complete.
+    assert ledger.incomplete_batches() == (4000,)
+    assert ledger.return_unfinished_batches() == 2
+    name = attempt_name(9)
+    first = ledger.register_attempt(0, name, "host").first_block_number
+    assert first > max(numbers)
+    assert add(ledger, 0, name, [block(0, name, first, position=b"a7")]) == Ok()
+    ledger.allocate_blocks_to_batch(5000)
+    ledger.complete_batches([5000])
+    ledger.close()
+    again = recover(folder)
+    assert len(again.get_blocks_of_batch_and_stream(5000, 0)) == 4
+    assert again.incomplete_batches() == ()
+
+
+@pytest.mark.parametrize("kind", [EVENTS_KIND, SNAPSHOT_KIND])
+@pytest.mark.parametrize("known", [True, False], ids=["known events", "unknown events"])
+def test_a_ledger_of_a_later_format_is_refused_with_both_versions(
+    tmp_path: Path, kind: int, known: bool
+) -> None:
+    later = FORMAT + 1
+    if kind == SNAPSHOT_KIND:
+        (part,) = snapshot_parts(LedgerState(), 1, 0)
+        payload = encode(msgspec.structs.replace(part, version=later))
+    else:
+        event = (3, (1000,)) if known else (99, "something new")
+        payload = msgspec.msgpack.encode((1, 0, (event,), later, "more"))
+    with LogWriter.create(str(tmp_path), options=LOG_OPTIONS) as log:
+        log.append(kind, payload)
+    with pytest.raises(LedgerRecoveryError, match="newer Penstock") as raised:
+        recover(tmp_path)
+    assert f"version {later}" in str(raised.value)
+    assert f"up to version {FORMAT}" in str(raised.value)
