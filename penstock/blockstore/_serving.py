@@ -74,9 +74,10 @@ class ServingLimits:
     """What readers may cost.
 
     Attributes:
-        max_connections: Connections at one time; more are answered `BUSY`.
+        max_connections: Connections at one time that have proved themselves; more are answered
+            `BUSY`.
         max_unauthenticated: Connections beside these that have proved nothing yet, those in the
-            handshake of TLS included; then the oldest is dropped.
+            handshake of TLS included; then one is dropped (see `Arrivals`).
         max_transfers: Records on their way at one time; others wait.
         max_senders: Connections at one time that may send copies; more are answered `BUSY`.
         authentication_timeout_s: Bound of the handshake, that of TLS included.
@@ -138,6 +139,7 @@ class BlockService:
         self._hashers = ThreadPoolExecutor(_HASHERS, "penstock-block-hashes")
         self._complaints = Complaints(_logger, SystemClock())
         self._connections: set[asyncio.Task[None]] = set()
+        self._peers = 0
         self._closing: set[asyncio.Future[None]] = set()
 
     async def start(self, host: str, port: int = 0, port_retries: int = 0) -> tuple[str, int]:
@@ -196,12 +198,7 @@ class BlockService:
         try:
             seals = await self._authenticate(reader, writer, arrival)
             if seals is not None:
-                peer = _Peer(reader, writer, seals, arrival.peer)
-                if len(self._connections) > self._limits.max_connections:
-                    await self._say(peer, FetchStatus.BUSY, "too many connections")
-                    return
-                while await self._answer_next(peer):
-                    pass
+                await self._answer_all(_Peer(reader, writer, seals, arrival.peer))
         except TamperedError as error:
             self._complaints.log(str(error))
             _forget_frames(error)
@@ -262,6 +259,18 @@ class BlockService:
             self._refused(arrival.peer, handshake.reason)
             return None
         return handshake.seals()
+
+    async def _answer_all(self, peer: _Peer) -> None:
+        # Strangers are not counted: a crowd of them must not keep the application's own out.
+        if self._peers >= self._limits.max_connections:
+            await self._say(peer, FetchStatus.BUSY, "too many connections")
+            return
+        self._peers += 1
+        try:
+            while await self._answer_next(peer):
+                pass
+        finally:
+            self._peers -= 1
 
     async def _answer_next(self, peer: _Peer) -> bool:
         """Answer one request; False when the connection is to end."""

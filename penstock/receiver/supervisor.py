@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, repeat
@@ -114,6 +115,8 @@ class ReceiverSupervisor:
         self._door: StoreDoor | None = None
         self._threads_before_start: frozenset[threading.Thread] = frozenset()
         self._older_threads: frozenset[threading.Thread] = frozenset()
+        self._refused_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        self._told_of_older_thread = False
         self._storage: BlockStorage | None = None
         self._generator: BlockPipe | None = None
         self._helpers: list[UserCall] = []
@@ -432,6 +435,7 @@ class ReceiverSupervisor:
         if self._door is not None:
             self._door.close()
         self._older_threads = frozenset(threading.enumerate())
+        self._told_of_older_thread = False
         if not self._flush():
             return False
         if self._older_threads - self._threads_before_start:
@@ -598,23 +602,42 @@ class ReceiverSupervisor:
     def _used_late(self, door: StoreDoor) -> None:
         """Somebody has the object of a start that is over.
 
-        A thread of that start may; it is of the past. One that was begun since shows that the
-        object of this start refers to the old one, by a callback that was made in `__init__` for
-        example: then nothing that it gives is stored. In another attempt there is one object only.
+        A thread of that start may, once; it is of the past, and the error that it gets ends it. One
+        that comes again is a client's, which keeps its thread and swallows the error: all that it
+        gives is refused. One that was begun since shows that the object of this start refers to
+        the old one, by a callback that was made in `__init__` for example: then nothing that it
+        gives is stored. In another attempt there is one object only.
         """
-        is_older = threading.current_thread() in self._older_threads
-        if is_older or door is self._door or not self.is_started():
+        if door is self._door or not self.is_started():
             return
         if self._attempt.stop is not None:
             return  # told already, or of no concern any more
+        thread = threading.current_thread()
+        if thread in self._older_threads:
+            self._tell_of_older_thread(thread)
+            return
         text = (
             f"Receiver {self.stream_id} calls its object of before the last restart in the thread "
-            f"{threading.current_thread().name}: a restart whose onStop leaves threads behind "
+            f"{thread.name}: a restart whose onStop leaves threads behind "
             "starts a copy, and something in it still refers to the old one. Let onStop end all "
             "threads, or make callbacks and what holds `self` in onStart"
         )
         self.report_error(text)
         self.end(Ending(EndingKind.FAILED, text))
+
+    def _tell_of_older_thread(self, thread: threading.Thread) -> None:
+        if thread not in self._refused_threads:
+            self._refused_threads.add(thread)
+            return
+        if self._told_of_older_thread:
+            return
+        self._told_of_older_thread = True
+        self.report_error(
+            f"The thread {thread.name} of receiver {self.stream_id} is of before its last restart "
+            "and goes on storing: each such call raises ReceiverStoppedError, and its records are "
+            "not stored. Let onStop close the client that owns the thread and wait for the "
+            "thread's end, and onStart make a new client"
+        )
 
     def _on_stop_failed(self, error: BaseException) -> None:
         self.report_error(f"Error stopping receiver {self.stream_id}: {error}", error)

@@ -233,6 +233,7 @@ class StreamingEngine:
                 self._bus.wait_until_empty(_THREADS_END_S)
             self._bus.stop(_THREADS_END_S)
         _bounded("the scratch folder", self._remove_scratch, _THREADS_END_S)
+        self._errors.stopped()
         return report
 
     def _remove_scratch(self) -> None:

@@ -35,11 +35,17 @@ class StreamErrors:
         self._lock = threading.Lock()
         self._is_over = False
         self._is_stopping = False
+        self._has_stopped = False
 
     def stopping(self) -> None:
         """From now on the context is ended already, whatever goes wrong."""
         with self._lock:
             self._is_stopping = True
+
+    def stopped(self) -> None:
+        """The context was stopped: that Spark ends after it is no error."""
+        with self._lock:
+            self._has_stopped = True
 
     def tell(self, error: BaseException) -> None:
         """Take an error. Any thread may."""
@@ -48,6 +54,9 @@ class StreamErrors:
         reason = self._why_ended()
         if not reason:
             self._waiter.notify_error(error)
+            return
+        if self._has_stopped:
+            _log.info("After the stop, and the end of Spark (%s): %s", reason, error)
             return
         with self._lock:
             is_first = not self._is_over

@@ -2,8 +2,9 @@
 
 Who proves nothing costs a descriptor and some memory from the moment when it is accepted, so that
 is where it is counted: before TLS, which asks more of it than the challenge does. When there are
-too many, the oldest has to go. A peer of the application needs a few milliseconds and tries again;
-a crowd of strangers must not keep it out until a time-out.
+too many, one has to go: the oldest of the host that has most of them. A peer of the application
+needs a few milliseconds, or a second when its host is busy, and tries again; a crowd of strangers
+must not keep it out until a time-out, nor cut it short.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import errno
 import logging
 import socket
 import ssl
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from penstock.clock import SystemClock
@@ -33,15 +34,17 @@ class Arrival:
     """A connection that has proved nothing yet.
 
     Attributes:
-        peer: Who it says that it is.
+        peer: Its address, for messages.
+        host: The host of it.
         turn_away: Ends it; is given why. Whoever takes the connection over replaces it.
         is_over: It was turned away.
     """
 
-    __slots__ = ("_timer", "is_over", "peer", "turn_away")
+    __slots__ = ("_timer", "host", "is_over", "peer", "turn_away")
 
-    def __init__(self, peer: str, turn_away: Callable[[str], None]) -> None:
+    def __init__(self, peer: str, host: str, turn_away: Callable[[str], None]) -> None:
         self.peer = peer
+        self.host = host
         self.turn_away = turn_away
         self.is_over = False
         self._timer: asyncio.TimerHandle | None = None
@@ -74,7 +77,7 @@ class Arrivals:
         self._refused = refused
         self._ssl_context = ssl_context
         self._complaints = Complaints(_logger, SystemClock())
-        self._waiting: OrderedDict[Arrival, None] = OrderedDict()
+        self._waiting: dict[Arrival, None] = {}  # the oldest first
         self._listeners: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -118,12 +121,13 @@ class Arrivals:
                     self._complaints.log(f"no connections can be accepted: {error.strerror}")
                     await asyncio.sleep(_PAUSE_S)
                 continue
-            self._arrived(accepted, peer_text(address))
+            self._arrived(accepted, address)
             # A crowd that comes at once must not hold up those who are there.
             await asyncio.sleep(0)
 
-    def _arrived(self, accepted: socket.socket, peer: str) -> None:
+    def _arrived(self, accepted: socket.socket, address: tuple[str, int]) -> None:
         loop = asyncio.get_running_loop()
+        peer = peer_text(address)
         task: asyncio.Task[None]
         reasons: list[str] = []
 
@@ -145,7 +149,7 @@ class Arrivals:
             if reasons:
                 self._refused(peer, reasons[0])
 
-        arrival = Arrival(peer, turn_away)
+        arrival = Arrival(peer, address[0], turn_away)
         task = asyncio.ensure_future(self._connect(arrival, accepted))
         task.add_done_callback(over)
         self._start(task)
@@ -157,8 +161,14 @@ class Arrivals:
             f"{peer} did not finish the authentication within {self._timeout_s:g} s",
         )
         if len(self._waiting) > self._most:
-            oldest = next(iter(self._waiting))
-            self._turn_away(oldest, f"{oldest.peer} made way for newer connections")
+            self._make_room()
+
+    def _make_room(self) -> None:
+        counts = Counter(arrival.host for arrival in self._waiting)
+        # Among hosts with as many the one that has waited longest: it comes first in the counter.
+        crowd = max(counts, key=counts.__getitem__)
+        oldest = next(arrival for arrival in self._waiting if arrival.host == crowd)
+        self._turn_away(oldest, f"{oldest.peer} made way for newer connections")
 
     def _turn_away(self, arrival: Arrival, reason: str) -> None:
         self.remove(arrival)

@@ -207,6 +207,18 @@ def test_connections_over_the_limit_are_told_so(tmp_path: Path) -> None:
             peer.close()
 
 
+def test_strangers_take_no_place_of_those_who_have_proved_themselves(tmp_path: Path) -> None:
+    block = make_block(tmp_path, 1000)
+    with serving(tmp_path, max_connections=2) as address:
+        strangers = [socket.create_connection(address, WAIT_S) for _ in range(10)]
+        for stranger in strangers:
+            assert stranger.recv(1), "it is served, up to the challenge"
+        for _ in range(3):
+            assert len(fetch(address, SECRET, block, WAIT_S)) == 1000
+        for stranger in strangers:
+            stranger.close()
+
+
 def test_idle_and_stalled_connections_end(tmp_path: Path) -> None:
     block = make_block(tmp_path, 1000)
     with serving(

@@ -309,7 +309,8 @@ def test_the_process_does_not_outlive_its_executor(tracker: Tracker, tmp_path: P
             sys.stdin.read()
             os._exit(0)
         from penstock.receiver import run_receiver
-        run_receiver(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()))
+        launch = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())
+        run_receiver(launch, ensure_block_server=lambda _: None)
         """
     )
     (tmp_path / "idle.py").write_text(
@@ -357,7 +358,8 @@ def test_a_process_ends_though_its_receiver_keeps_the_interpreter_for_itself(
     script = (
         "import pathlib, pickle, sys, stuck\n"
         "from penstock.receiver import run_receiver\n"
-        "run_receiver(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()))"
+        "launch = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())\n"
+        "run_receiver(launch, ensure_block_server=lambda _: None)"
     )
     process = subprocess.Popen(
         [

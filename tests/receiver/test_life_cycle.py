@@ -577,6 +577,42 @@ def test_a_copy_whose_callbacks_go_to_the_object_before_it_is_given_up_and_says_
     assert any("before the last restart" in told.message for told in tracker.of(ReportError))
 
 
+def test_a_client_that_keeps_its_thread_over_a_restart_gets_errors_and_is_told_of_once(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    class Keeping(Calling):
+        """Its onStop leaves the client as it is, and a new start makes a new one."""
+
+        def on_record(self, record: str) -> None:
+            try:
+                self.store(record)
+            except ReceiverStoppedError:
+                self.shared.say("refused")
+                raise
+
+        def onStart(self) -> None:
+            self.client = Client(self.on_record, self.shared.go.is_set)
+            super().onStart()
+
+        def onStop(self) -> None:
+            self.shared.say("onStop")
+
+    running = run(Keeping(shared))
+    shared.wait_for("onStart")
+    try:
+        shared.receiver.restart("once")
+        shared.wait_for("refused", 10)
+        records = len(tracker.records())
+        tracker.wait_for(lambda: len(tracker.records()) > records)
+    finally:
+        shared.go.set()
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    (told,) = tracker.of(ReportError)
+    assert "goes on storing" in told.message
+    assert "Let onStop close the client" in told.message
+
+
 class Reduced(Quiet):
     """Says itself what a copy is made of."""
 

@@ -14,7 +14,13 @@ import threading
 import msgspec
 import pytest
 
-from penstock.wire import ClientClosedError, ServerHandshake, WireOptions
+from penstock.wire import (
+    ClientClosedError,
+    ClientHandshake,
+    HandshakeState,
+    ServerHandshake,
+    WireOptions,
+)
 from penstock.wire.messages import Failure, Ok, Refused, RegisterReceiver
 
 OK = msgspec.msgpack.encode(Ok())
@@ -219,6 +225,23 @@ def test_a_flood_of_connections_does_not_keep_a_new_client_out(make_server, make
         over.set()
         thread.join(20)
         for connection in held:
+            connection.close()
+
+
+def test_a_flood_from_one_host_does_not_cut_short_a_slow_client_of_another(make_server, secret):
+    server = make_server(options=WireOptions(max_unauthenticated=16))
+    host, port = server.start()
+    with socket.create_connection((host, port), 20, source_address=("127.0.0.2", 0)) as slow:
+        handshake = ClientHandshake(secret, "tracker", "the server")
+        challenge = slow.recv(handshake.expects, socket.MSG_WAITALL)
+        flood = [socket.create_connection((host, port), 20) for _ in range(100)]
+        for connection in flood[:80]:
+            while connection.recv(4096):  # until it made way
+                pass
+        slow.sendall(handshake.receive(challenge))
+        handshake.receive(slow.recv(handshake.expects, socket.MSG_WAITALL))
+        assert handshake.state is HandshakeState.ACCEPTED
+        for connection in flood:
             connection.close()
 
 
