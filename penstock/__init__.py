@@ -24,16 +24,16 @@ The rooms, in the order in which they may import each other (never back):
 * `penstock.sources`: receivers and streams that come with the project.
 
 Beside them stand `penstock.settings` (every configuration key), `penstock.clock`,
-`penstock.errors`, `penstock.processes` and `penstock.progress`.
+`penstock.complaints` (log lines that repeat), `penstock.errors`, `penstock.processes` and
+`penstock.progress`.
 
 Importing this package is cheap: it starts nothing and does not import PySpark. It raises
 `ImportError` when Python or PySpark does not fit, naming both versions. Logging goes to the
-standard logger ``penstock`` and those below it, and is silent until the program asks for it.
+standard logger ``penstock`` and those below it: without a set-up of the program's own, warnings
+and errors reach standard error by Python's last resort, and INFO stays quiet.
 """
 
 from __future__ import annotations
-
-import logging
 
 from penstock._versions import check_versions
 
@@ -42,4 +42,3 @@ __all__ = ["__version__"]
 __version__ = "0.1.0.dev0"
 
 check_versions()
-logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
+from penstock.complaints import Complaints
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.receiver._ending import Ending, EndingKind, error_text
 from penstock.receiver._parts import Connect, TrackerConnection
@@ -55,6 +56,7 @@ class Driver:
 
     def __init__(self, registration: RegisterReceiver) -> None:
         self._registration = registration
+        self._complaints = Complaints(logger)
         self._lock = threading.Lock()
         self._connection: TrackerConnection | None = None
         self._registered = False
@@ -147,7 +149,7 @@ class Driver:
         try:
             self.connection.send(report)
         except (WireError, IllegalStateError) as failure:
-            logger.warning("not reported to the driver (%s): %s", failure, message)
+            self._complaints.log(f"not reported to the driver ({failure}): {message}", error=error)
 
     def report_gate(self, reading: GateReading, rate_version: int, at_s: float) -> None:
         """Tell how the gate is used. Never raises; the next report makes up for a lost one."""

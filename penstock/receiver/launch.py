@@ -251,7 +251,7 @@ def _registration(
 def _report_permanent(launch: ReceiverLaunch, host: str, executor: str, error: Exception) -> None:
     """Tell the driver that there is no point in trying again."""
     text = f"Receiver {launch.stream_id} could not be made in the executor: {error}"
-    logger.error("%s", text, exc_info=error)
+    logger.info("%s", text, exc_info=error)
     driver = Driver(_registration(launch, "", host, executor))
     driver.connect(
         _Connect(launch),

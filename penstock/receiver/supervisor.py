@@ -223,7 +223,8 @@ class ReceiverSupervisor:
 
     def report_error(self, message: str, error: BaseException | None = None) -> None:
         """Tell the driver of an error, and go on."""
-        logger.warning("receiver %d: %s", self.stream_id, message, exc_info=error)
+        # The driver tells it where the user looks, or else `Driver` does here.
+        logger.info("receiver %d: %s", self.stream_id, message, exc_info=error)
         self._driver.report_error(message, error)
 
     def thread_died(self, thread: threading.Thread | None, error: BaseException) -> None:

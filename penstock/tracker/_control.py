@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 
+from penstock.complaints import Complaints
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._listeners import Listeners
 from penstock.tracker._receivers import Receivers
@@ -97,6 +98,7 @@ class Control:
         self._is_started = is_started
         self._later = later
         self._on_gate = on_gate
+        self._complaints = Complaints(_log)
         # Attempts of which it was told that they are out of reach.
         self._out_of_reach: set[str] = set()
         self._skipped: deque[str] = deque(maxlen=_SKIPPED_REMEMBERED)
@@ -114,11 +116,7 @@ class Control:
             self._report_error(message)
             return Ok()
         if isinstance(message, DeregisterReceiver):
-            info = self._receivers.deregister(message)
-            if info is not None:
-                level = logging.WARNING if message.error else logging.INFO
-                _log.log(level, "Deregistered receiver %d: %s", message.stream_id, message.message)
-                self._listeners.stopped(info)
+            self._deregister(message)
             return Ok()
         if isinstance(message, RegisterBlockServer):
             self._block_servers.register(peer, message)
@@ -174,11 +172,29 @@ class Control:
             return f"the tracker stops, so receiver {message.stream_id} may not start"
         return self._receivers.refusal(message)
 
+    def _deregister(self, message: DeregisterReceiver) -> None:
+        told = self._receivers.infos().get(message.stream_id)
+        info = self._receivers.deregister(message)
+        if info is None:
+            return
+        is_told = told is not None and message.error and told.last_error == message.error
+        if message.expected or is_told or not self._is_started():
+            _log.info("Receiver %d stopped: %s", message.stream_id, message.message)
+        else:
+            self._complaints.log(
+                f"Receiver {message.stream_id} stopped: {message.message}",
+                trace=message.error,
+            )
+        self._listeners.stopped(info)
+
     def _report_error(self, message: ReportError) -> None:
         info = self._receivers.report_error(message)
         if info is None:
             return
-        _log.warning("Receiver %d: %s", message.stream_id, message.message)
+        if not message.permanent:
+            self._complaints.log(
+                f"Receiver {message.stream_id}: {message.message}", trace=message.error
+            )
         self._listeners.error(info)
         if message.permanent:
             self._listeners.gave_up(message.stream_id, message.message, message.error)

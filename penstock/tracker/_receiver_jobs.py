@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.clock import Clock
+from penstock.complaints import Complaints
 from penstock.tracker._restart_backoff import RestartBackoff
 from penstock.tracker.cluster import Cluster, TaskEnd
 from penstock.tracker.task_location import TaskLocation
@@ -76,6 +77,7 @@ class ReceiverJob:
         self._owner = owner
         self._backoff = backoff
         self._clock = clock
+        self._complaints = Complaints(_log, clock)
         self._tag = f"penstock-receiver-{stream_id}-{uuid.uuid4().hex}"
         self._stopping = threading.Event()
         self._thread = cluster.thread(self._run, f"penstock-receiver-job-{stream_id}")
@@ -136,9 +138,6 @@ class ReceiverJob:
         if following is Next.DONE or self._stopping.is_set():
             return False
         delay_s = self._backoff.next_delay_s(self._clock.monotonic_s() - started_s)
-        _log.warning(
-            "Restarting the job of receiver %d%s",
-            self._stream_id,
-            f" in {delay_s:.1f} s" if delay_s else " at once",
-        )
+        when = f"in {delay_s:.1f} s" if delay_s else "at once"
+        self._complaints.log(f"Receiver {self._stream_id} is started again {when}", like="")
         return not self._clock.wait(self._stopping, delay_s)

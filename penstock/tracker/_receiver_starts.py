@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from penstock.complaints import Complaints
 from penstock.errors import PenstockError
 from penstock.receiver import ReceiverFailedError, ReceiverLaunch, run_receiver
 from penstock.tracker._block_servers import BlockServers
@@ -70,6 +71,7 @@ class ReceiverStarts:
         self._shared_logs = shared_logs
         self._listeners = listeners
         self._is_started = is_started
+        self._complaints = Complaints(_log)
         self._policy = ReceiverSchedulingPolicy()
         self._lock = threading.Lock()
         self._first_places = dict(first_places)
@@ -97,11 +99,9 @@ class ReceiverStarts:
         """Tell when the executors that are left have no room for batches beside the receivers."""
         slots, receivers = self._cluster.slots(), len(self._launches)
         if slots <= receivers:
-            _log.warning(
-                "the executors that are up run %d tasks at a time, and each of %d receivers holds "
-                "one for good: no batch can run until there are more executors",
-                slots,
-                receivers,
+            self._complaints.log(
+                f"the executors that are up run {slots} tasks at a time, and each of {receivers} "
+                "receivers holds one for good: no batch can run until there are more executors"
             )
 
     def job_ended(
@@ -117,10 +117,11 @@ class ReceiverStarts:
         # A receiver that deregistered has told of its error itself.
         if trace and not stopping and (ended.was_active or not ended.registered):
             text = f"The job of receiver {stream_id} failed"
-            _log.warning("%s: %s", text, _headline(trace))
+            self._complaints.log(f"{text}: {_headline(trace)}")
             self._listeners.error(self._receivers.keep_error(stream_id, text, trace))
         if ended.was_active:
-            _log.warning("Receiver %d exited but didn't deregister", stream_id)
+            level = logging.INFO if trace else logging.WARNING
+            _log.log(level, "Receiver %d exited but didn't deregister", stream_id)
             self._listeners.stopped(ended.info)
         if ended.disconnected:
             self._ledger.end_attempt(attempt)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
+from penstock.complaints import Complaints
 from penstock.wal._filesystem import AppendFile, FileSystem
 from penstock.wal._layout import (
     INDEX_ENTRY,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_RECORDS", "AppendUnit", "SegmentWriter", "UnitRecord", "new_scratch"]
 
 _logger = logging.getLogger("penstock.wal")
+_complaints = Complaints(_logger)
 
 MAX_RECORDS = 1 << 20
 """Records per segment: bounds the index that is kept in memory to 16 MiB."""
@@ -404,7 +406,10 @@ class SegmentWriter:
         self.sync_seconds_total += seconds
         self.sync_seconds_max = max(self.sync_seconds_max, seconds)
         if seconds > _SLOW_SYNC_S:
-            _logger.warning("slow disk: forcing a write to %s took %.2f s", self.path, seconds)
+            _complaints.log(
+                f"slow disk: forcing a write to {self.path} took {seconds:.2f} s",
+                like=os.path.dirname(self.path),
+            )
 
     def finish(self, *, committed: int, sync: bool) -> None:
         """Write index and trailer, cut the file behind them, and close it.

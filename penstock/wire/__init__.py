@@ -39,7 +39,6 @@ from penstock.wire._authentication import (
     ServerHandshake,
 )
 from penstock.wire._client_state import ClientState, ClientStatistics
-from penstock.wire._complaints import Complaints
 from penstock.wire._handler import Handler, Peer, PendingReply, Reply
 from penstock.wire._seal import TAG_BYTES, Seal, Seals
 from penstock.wire.client import Client
@@ -70,7 +69,6 @@ __all__ = [
     "ClientHandshake",
     "ClientState",
     "ClientStatistics",
-    "Complaints",
     "ConnectionLostError",
     "FrameTooLargeError",
     "Handler",

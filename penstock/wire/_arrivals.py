@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from penstock.clock import SystemClock
-from penstock.wire._complaints import Complaints
+from penstock.complaints import Complaints
 from penstock.wire._connection import peer_text
 
 __all__ = ["Arrival", "Arrivals"]

@@ -160,12 +160,16 @@ class ReportGate(msgspec.Struct, frozen=True, tag=True):
 
 
 class DeregisterReceiver(msgspec.Struct, frozen=True, tag=True):
-    """Ask to be counted as stopped; the receiver will add no more blocks. Answered by `Ok`."""
+    """Ask to be counted as stopped; the receiver will add no more blocks. Answered by `Ok`.
+
+    `expected`: it is as the author declared it, and no news.
+    """
 
     stream_id: int
     attempt: str
     message: str
     error: str
+    expected: bool = False
 
 
 class FindReplicaHost(msgspec.Struct, frozen=True, tag=True):

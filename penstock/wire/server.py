@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.clock import Clock, SystemClock
+from penstock.complaints import Complaints
 from penstock.errors import IllegalStateError
 from penstock.wire._arrivals import Arrival, Arrivals
 from penstock.wire._authentication import ServerHandshake
-from penstock.wire._complaints import Complaints
 from penstock.wire._connection import Connection
 from penstock.wire._frames import Kind, encode_frame
 from penstock.wire._handler import Handler, Peer, PendingReply
@@ -305,7 +305,7 @@ class Server:
 
     def _refuse(self, peer: str, reason: str) -> None:
         self._refused += 1
-        self._complaints.log(f"refused a connection from {peer}: {reason}")
+        self._complaints.log(f"refused a connection from {peer}: {reason}", like="")
 
     def frame_received(
         self, connection: Connection, ask_id: int, kind: Kind, message: Message

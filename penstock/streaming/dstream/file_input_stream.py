@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD
 
+from penstock.complaints import Complaints
 from penstock.streaming.dstream.input_streams import InputDStream
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.kernels._deferred import no_partitions
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["FileInputDStream", "FileSelection", "is_visible"]
 
 _log = logging.getLogger("penstock.streaming.files")
+_complaints = Complaints(_log)
 
 _GLOB_SIGNS = re.compile(r"([\\*?\[\]{}^])")
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -192,12 +194,10 @@ class FileInputDStream(InputDStream):
         self._highest_oldest_ms = max(self._highest_oldest_ms, self._oldest_ms)
         taken_ms = round((time.monotonic() - begin_s) * 1000)
         if taken_ms > self.slide_ms:
-            _log.warning(
-                "Looking for new files in %s took %d ms, longer than the batch interval of %d ms; "
-                "move files that are done out of the folder",
-                self._directory,
-                taken_ms,
-                self.slide_ms,
+            _complaints.log(
+                f"Looking for new files in {self._directory} took {taken_ms} ms, longer than the "
+                f"batch interval of {self.slide_ms} ms; move files that are done out of the folder",
+                like=(self._directory, "slow"),
             )
         files = tuple(path for _, path in found)
         self._selected[time_ms] = files
@@ -248,7 +248,7 @@ class FileInputDStream(InputDStream):
             except OSError as error:
                 self._is_seen_whole = False
                 # Its files are found in a later batch, as long as they are not too old.
-                _log.warning("Cannot look for new files in %s: %s", folder, error)
+                _complaints.log(f"Cannot look for new files in {folder}: {error}", like=folder)
 
     def _listed_on_hdfs(self) -> Iterator[tuple[str, int]]:
         try:
@@ -262,7 +262,9 @@ class FileInputDStream(InputDStream):
                     yield root + file.path, file.modified_ms
         except OSError as error:
             self._is_seen_whole = False
-            _log.warning("Cannot look for new files in %s: %s", self._directory, error)
+            _complaints.log(
+                f"Cannot look for new files in {self._directory}: {error}", like=self._directory
+            )
 
     def _tell_of_missing(self, is_missing: bool) -> None:
         if is_missing and not self._is_missing:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from penstock.complaints import Complaints
 from penstock.streaming.listener import StreamingListener
 from penstock.streaming.scheduler.listener_events import (
     BatchCompleted,
@@ -53,6 +54,7 @@ class StreamingListenerBus:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._dropped = 0
+        self._complaints = Complaints(_log)
         self._thread = threading.Thread(target=self._run, name="penstock-listener-bus", daemon=True)
 
     def add(self, listener: StreamingListener) -> None:
@@ -124,8 +126,15 @@ class StreamingListenerBus:
             return
         try:
             method(event)
-        except BaseException:  # noqa: BLE001  # the program's, also SystemExit; the others go on
-            _log.exception("Listener %s threw an exception", type(listener).__name__)
+        except BaseException as error:  # noqa: BLE001  # the program's, also SystemExit
+            name = type(listener).__name__
+            self._complaints.log(
+                f"Listener {name} threw an exception in {method.__name__}: "
+                f"{type(error).__name__}: {error}",
+                like=(name, type(error)),
+                level=logging.ERROR,
+                error=error,
+            )
 
 
 class _Marker(StreamingEvent):

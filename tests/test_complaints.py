@@ -1,0 +1,62 @@
+"""Lines that repeat: shown once, counted, and shown again in a while."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.complaints import Complaints
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def complaints(clock):
+    return Complaints(logging.getLogger("penstock.test"), clock)
+
+
+def test_a_line_that_repeats_is_shown_again_after_a_minute_with_how_often_it_came(
+    complaints, clock, caplog
+):
+    for _ in range(13):
+        complaints.log("no server")
+        clock.advance(5_000)
+    assert caplog.messages == ["no server", "no server … 12 times in the last minute"]
+
+
+def test_lines_that_differ_in_numbers_only_are_alike(complaints, caplog):
+    complaints.log("restarting in 2000 ms")
+    complaints.log("restarting in 4000 ms")
+    complaints.log("gave up after 4000 ms")
+    assert caplog.messages == ["restarting in 2000 ms", "gave up after 4000 ms"]
+
+
+def test_the_traceback_is_in_the_log_the_first_time(complaints, clock, caplog):
+    for _ in range(2):
+        complaints.log("it failed", error=ValueError("x"))
+        complaints.log("it failed there", trace="Traceback (most recent call last):\n…\n")
+        clock.advance(60_000)
+    assert [bool(record.exc_info) for record in caplog.records] == [True, False, False, False]
+    assert caplog.messages[1::2] == [
+        "it failed there\nTraceback (most recent call last):\n…",
+        "it failed there",
+    ]
+
+
+def test_warnings_reach_the_terminal_of_a_program_that_sets_up_no_logging_and_infos_do_not():
+    program = (
+        "import logging, penstock\n"
+        "logging.getLogger('penstock.tracker').warning('receiver 0 is away')\n"
+        "logging.getLogger('penstock.tracker').info('receiver 0 is back')\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert run.stderr == "receiver 0 is away\n"
