@@ -11,7 +11,8 @@ _USAGE = """\
 usage: penstock COMMAND ...
 
 commands:
-  wal   look into a segment log, and repair it
+  settings   print what settings mean and accept
+  wal        look into a segment log, and repair it
 
 'penstock COMMAND --help' tells more about one.
 """
@@ -34,6 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from penstock.wal._cli import main as wal
 
         return wal(arguments[1:])
+    if arguments[0] == "settings":
+        from penstock._settings_cli import main as settings
+
+        return settings(arguments[1:])
     print(f"penstock: no command {arguments[0]!r}\n\n{_USAGE}", end="", file=sys.stderr)
     return 2
 

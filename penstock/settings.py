@@ -39,7 +39,7 @@ from penstock._setting_values import (
 from penstock._settings_without_effect import find_setting_without_effect
 from penstock.errors import SettingError
 
-__all__ = ["IO_ENCRYPTION", "Setting", "Settings", "settings_table"]
+__all__ = ["IO_ENCRYPTION", "Setting", "Settings", "closest_setting", "settings_table"]
 
 SPARK_PREFIX = "spark.streaming."
 OWN_PREFIX = "spark.penstock."
@@ -146,7 +146,7 @@ class Settings:
         "spark.streaming.backpressure.rateEstimator",
         Choice(("pid", "aimd")),
         "pid",
-        "What makes a rate of a batch's delays; docs/rates.md compares them.",
+        "What makes a rate of a batch's delays ([rates.md](rates.md) compares them).",
     )
     pid_proportional: float = _setting(
         "spark.streaming.backpressure.pid.proportional",
@@ -229,7 +229,7 @@ class Settings:
         Flag(),
         "false",
         "Ask for executors when batches take long, and let go of some when they are short. Not "
-        "together with `spark.dynamicAllocation.enabled`; docs/rates.md.",
+        "together with `spark.dynamicAllocation.enabled` ([rates.md](rates.md)).",
     )
     scaling_interval_s: float = _setting(
         "spark.streaming.dynamicAllocation.scalingInterval",
@@ -419,7 +419,7 @@ class Settings:
         Rate("records"),
         None,
         "The most records of all receivers together, of all applications that name the same "
-        "storage and key. If they name different rates, the lowest holds. docs/rates.md.",
+        "storage and key. If they name different rates, the lowest holds ([rates.md](rates.md)).",
         unset="no limit",
     )
     shared_rate_storage: str | None = _setting(
@@ -667,11 +667,14 @@ def settings_table() -> tuple[Setting, ...]:
     )
 
 
-def _closest(key: str) -> str:
-    """Name the known key that is most like `key`, whatever the case of its letters."""
+def closest_setting(key: str) -> str:
+    """Return the known key that is most like `key`, whatever the case of its letters."""
     known = {line.key.lower(): line.key for line in settings_table()}
-    found = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.0)
-    return f"the closest is {known[found[0]]}; docs/settings.md has them all"
+    return known[difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.0)[0]]
+
+
+def _closest(key: str) -> str:
+    return f"the closest is {closest_setting(key)}; `penstock settings` prints them all"
 
 
 def _warn_of_settings_without_effect(texts: dict[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 import pickle
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.__main__ import main
 from penstock._settings_page import reference_page
 from penstock._settings_without_effect import SETTINGS_WITHOUT_EFFECT
 from penstock.errors import PenstockError, SettingError
@@ -358,6 +360,57 @@ def test_the_module_prints_the_reference_page() -> None:
         cwd=ROOT,
     )
     assert printed.stdout == reference_page()
+
+
+def test_the_command_prints_a_setting_its_like_or_all(capsys: pytest.CaptureFixture[str]) -> None:
+    """What an error names is there wherever the wheel is, without the pages."""
+    assert main(["settings", "spark.penstock.block.maxSize"]) == 0
+    one = capsys.readouterr().out
+    assert one.startswith("spark.penstock.block.maxSize\n")
+    assert "Default: " in one
+    assert "Accepted: " in one
+    assert main(["settings", "blockserver"]) == 0
+    assert capsys.readouterr().out.count("\nspark.penstock.blockServer.") == 2
+    assert main(["settings"]) == 0
+    every = capsys.readouterr().out
+    assert all(f"{line.key}\n    " in every for line in settings_table())
+    assert "](" not in every
+
+
+def test_the_command_knows_the_closest_and_what_has_no_effect(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["settings", "spark.penstock.blok.maxSize"]) == 1
+    assert "the closest is spark.penstock.block.maxSize" in capsys.readouterr().err
+    assert main(["settings", SETTINGS_WITHOUT_EFFECT[0].key]) == 0
+    assert "has no effect: " in capsys.readouterr().out
+
+
+def test_no_message_names_a_page_that_the_wheel_does_not_have() -> None:
+    found = [
+        f"{path.name}: {node.value}"
+        for path in (ROOT / "penstock").rglob("*.py")
+        for node in _strings(path)
+        if "docs/" in node.value
+    ]
+    assert found == []
+
+
+def _strings(path: Path) -> Iterator[Any]:
+    """Yield the texts of a module that are no docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docstrings = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in docstrings
+        ):
+            yield node
 
 
 def test_the_reference_page_names_every_key() -> None:

@@ -1,4 +1,4 @@
-"""`AsyncStoring`: stores what an async generator yields, without blocking its event loop."""
+"""Sources on an event loop of their own: async generators, and coroutines that store themselves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import copy
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.receiver._context import ReceiverContext
 from penstock.receiver._yielded import store_yielded
 
-__all__ = ["AsyncStoring"]
+__all__ = ["AsyncStoring", "run_coroutine"]
 
 IN_HAND = 256
 """Records that may have been taken from the generator and not stored yet (I7)."""
@@ -31,6 +31,30 @@ def _as_it_is(item: Any) -> Any:
     if isinstance(item, _UNCHANGING):
         return item
     return tuple(map(_as_it_is, item)) if type(item) is tuple else copy.deepcopy(item)
+
+
+def run_coroutine(
+    coroutine: Coroutine[Any, Any, Any],
+    context: ReceiverContext,
+    interrupt_with: Callable[[Callable[[], object]], object],
+) -> None:
+    """Run a coroutine to its end, or until it is cancelled by what `interrupt_with` is given.
+
+    Raises:
+        Exception: What it raises.
+    """
+
+    async def run() -> None:
+        task = asyncio.ensure_future(coroutine)
+        loop = asyncio.get_running_loop()
+        interrupt_with(lambda: loop.call_soon_threadsafe(task.cancel))
+        if context.stopped.is_set():
+            task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.result()
+
+    asyncio.run(run())
 
 
 class AsyncStoring:
@@ -52,15 +76,15 @@ class AsyncStoring:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._taking: asyncio.Task[None] | None = None
 
-    def run(self) -> bool:
-        """Store until the generator ends (True) or the context is stopped (False).
+    def run(self) -> None:
+        """Store until the generator ends or the context is stopped.
 
         Raises:
             Exception: What the generator or storing raises.
         """
         name = f"penstock-async-store-{self._context.stream_id}"
         with ThreadPoolExecutor(1, thread_name_prefix=name) as storer:
-            return asyncio.run(self._main(storer))
+            asyncio.run(self._main(storer))
 
     def interrupt(self) -> None:
         """Cancel the generator where it waits; from any thread."""
@@ -68,7 +92,7 @@ class AsyncStoring:
             if self._loop is not None and self._taking is not None:
                 self._loop.call_soon_threadsafe(self._taking.cancel)
 
-    async def _main(self, storer: ThreadPoolExecutor) -> bool:
+    async def _main(self, storer: ThreadPoolExecutor) -> None:
         loop = asyncio.get_running_loop()
         arrived = asyncio.Event()
         room = asyncio.Event()
@@ -92,7 +116,6 @@ class AsyncStoring:
             await asyncio.wait([taking], timeout=CLOSE_BOUND_S)
         if not taking.cancelled():
             taking.result()
-        return not self._context.stopped.is_set()
 
     async def _take(self, arrived: asyncio.Event, room: asyncio.Event) -> None:
         try:

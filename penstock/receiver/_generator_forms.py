@@ -1,25 +1,25 @@
-"""Receivers made of generator functions."""
+"""Receivers made of functions: what they return is stored."""
 
 from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from operator import itemgetter
 from typing import Any
 
-from penstock.receiver._async_storing import AsyncStoring
+from penstock.receiver._async_storing import AsyncStoring, run_coroutine
 from penstock.receiver._context import ReceiverContext
 from penstock.receiver._threaded import ThreadedReceiver
 from penstock.receiver._yielded import BULK, store_yielded
 
-__all__ = ["AsyncGeneratorReceiver", "GeneratorReceiver", "store_from_generator"]
+__all__ = ["FunctionReceiver", "can_be_stored", "store_all", "store_from_generator"]
 
 
 def store_from_generator(
     records: Generator[Any, None, None], context: ReceiverContext, with_positions: bool
-) -> bool:
-    """Store what `records` yields until it ends (True) or the context is stopped (False).
+) -> None:
+    """Store what `records` yields until it ends or the context is stopped.
 
     It is closed in either case. Each record is stored before the next is asked for.
     """
@@ -40,44 +40,57 @@ def store_from_generator(
             deque(map(context.store, going_on), maxlen=0)
     finally:
         records.close()
-    return not context.stopped.is_set()
 
 
-class GeneratorReceiver(ThreadedReceiver):
-    """Stores what a generator function yields."""
+def can_be_stored(returned: object) -> bool:
+    """Tell whether `store_all` takes what a function of the author's returned."""
+    return isinstance(returned, (Iterator, AsyncGenerator, Coroutine))
 
-    def __init__(self, source: Any, takes_context: bool, with_positions: bool) -> None:
+
+def store_all(
+    returned: Any,
+    context: ReceiverContext,
+    with_positions: bool,
+    interrupt_with: Callable[[Callable[[], object]], object],
+) -> None:
+    """Store what a generator or an async generator yields, or run a coroutine that stores.
+
+    Args:
+        returned: It, or another iterator.
+        context: The source's context.
+        with_positions: What is yielded are pairs with positions.
+        interrupt_with: Is given what ends it at a stop, from another thread.
+
+    Returns when it has ended, or the context is stopped.
+    """
+    if isinstance(returned, AsyncGenerator):
+        storing = AsyncStoring(returned, context, with_positions)
+        interrupt_with(storing.interrupt)
+        storing.run()
+    elif isinstance(returned, Coroutine):
+        run_coroutine(returned, context, interrupt_with)
+    else:
+        records = returned if isinstance(returned, Generator) else (each for each in returned)
+        store_from_generator(records, context, with_positions)
+
+
+class FunctionReceiver(ThreadedReceiver):
+    """Stores what the generator or async generator yields that a function returns."""
+
+    def __init__(self, source: Any, takes_context: bool, with_positions: bool, kind: str) -> None:
         super().__init__(source, takes_context)
         self._with_positions = with_positions
+        self._kind = kind
 
     def _receive(self, context: ReceiverContext) -> bool:
-        records = self._source(context) if self._takes_context else self._source()
-        return store_from_generator(records, context, self._with_positions)
+        returned = self._source(context) if self._takes_context else self._source()
+        if not can_be_stored(returned):
+            raise TypeError(
+                f"{self._describe()} returned {type(returned).__name__!r}, which is no generator "
+                "and no async generator: nothing can be received from it"
+            )
+        store_all(returned, context, self._with_positions, self._interrupt_with)
+        return not context.stopped.is_set()
 
     def _describe(self) -> str:
-        return f"generator {self._receiver_type()!r} of receiver {self.streamId}"
-
-
-class AsyncGeneratorReceiver(ThreadedReceiver):
-    """Stores what an async generator function yields."""
-
-    def __init__(self, source: Any, takes_context: bool, with_positions: bool) -> None:
-        super().__init__(source, takes_context)
-        self._with_positions = with_positions
-        self._interrupting: Callable[[], None] | None = None
-
-    def _receive(self, context: ReceiverContext) -> bool:
-        records = self._source(context) if self._takes_context else self._source()
-        storing = AsyncStoring(records, context, self._with_positions)
-        self._interrupting = storing.interrupt
-        return storing.run()
-
-    def _interrupt(self) -> None:
-        if self._interrupting is not None:
-            self._interrupting()
-
-    def _describe(self) -> str:
-        return f"async generator {self._receiver_type()!r} of receiver {self.streamId}"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_interrupting": None}
+        return f"{self._kind} {self._receiver_type()!r} of receiver {self.streamId}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark import StorageLevel
 
+from penstock._arguments import as_storage_level
 from penstock.errors import IllegalStateError
 
 if TYPE_CHECKING:
@@ -143,8 +144,8 @@ class Receiver:
 
     _supervisor: SupervisorDoor | None = None
 
-    def __init__(self, storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2) -> None:
-        self.storageLevel = storageLevel
+    def __init__(self, storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2) -> None:
+        self.storageLevel = as_storage_level(storageLevel)
 
     # -- what a subclass writes ------------------------------------------------------------------
 
@@ -197,7 +198,8 @@ class Receiver:
                 `pyarrow.RecordBatch` or `pyarrow.Table`. With ``framing``, `data` is a buffer of
                 bytes that holds many records.
             position: The source's place after the last of these records: any value that
-                MessagePack can carry (numbers, str, bytes, lists, dicts).
+                MessagePack brings back as it was: None, bool, int, float, str, bytes, and lists
+                and dicts of these (a tuple comes back as a list).
             ack: Called without arguments, from another thread, once all of `data` is durable
                 (I1). It must be quick, must not raise, and must not store: a `store` there that
                 would have to wait raises. It is never called for data that was lost; the source
@@ -213,6 +215,7 @@ class Receiver:
             ReceiverNotAttachedError: Before `onStart`.
             ReceiverStoppedError: The receiver has stopped, or was started again since; or it stops,
                 and this has an `ack`. Nothing of it counts as stored.
+            PositionTypeError: `position` holds something else.
             PenstockError: The position is larger than 64 KB; or many records with a position, which
                 must be in one block, do not fit into one together.
             Exception: A record cannot be pickled. Only this call fails; the stream goes on.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -35,6 +36,8 @@ class ThreadedReceiver(Receiver):
         self._takes_context = takes_context
         self._call: UserCall | None = None
         self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._interrupting: Callable[[], object] | None = None
 
     def onStart(self) -> None:
         """Start the thread."""
@@ -84,8 +87,16 @@ class ThreadedReceiver(Receiver):
         """Store records until the source ends (True) or the context is stopped (False)."""
         raise TypeError(f"{type(self).__name__} must define _receive()")
 
+    def _interrupt_with(self, interrupt: Callable[[], object] | None) -> None:
+        """Take what wakes the source at a stop; it is called once, from another thread."""
+        with self._lock:
+            self._interrupting = interrupt
+
     def _interrupt(self) -> None:
-        """Wake the source, if there is a way. Called once, from another thread."""
+        with self._lock:
+            interrupt = self._interrupting
+        if interrupt is not None:
+            interrupt()
 
     def _describe(self) -> str:
         """Name the source, for messages."""
@@ -110,7 +121,7 @@ class ThreadedReceiver(Receiver):
         return str(getattr(source, "__name__", type(source).__name__))
 
     def __getstate__(self) -> dict[str, Any]:
-        dropped = ("_call", "_stopped")
+        dropped = ("_call", "_stopped", "_lock", "_interrupting")
         return {
             name: value for name, value in super().__getstate__().items() if name not in dropped
         }
@@ -119,3 +130,5 @@ class ThreadedReceiver(Receiver):
         self.__dict__.update(state)
         self._call = None
         self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._interrupting = None

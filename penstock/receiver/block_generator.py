@@ -132,6 +132,27 @@ class PositionTooLargeError(PenstockError, ValueError):
         self.limit = limit
 
 
+class PositionTypeError(PenstockError, TypeError):
+    """A position holds something that would not come back as it was.
+
+    Attributes:
+        found: The value, as text.
+        kind: The type of what cannot be kept, which may lie within the position.
+    """
+
+    def __init__(self, found: str, kind: str) -> None:
+        super().__init__(
+            f"position={found} is not accepted, because of the {kind}: a position comes back "
+            "from the driver's log as it was given, so it is None, bool, int (64 bits), float, "
+            "str, bytes, or a list, tuple or dict of these"
+        )
+        self.found = found
+        self.kind = kind
+
+    def __reduce__(self) -> tuple[type[PositionTypeError], tuple[str, str]]:
+        return type(self), (self.found, self.kind)
+
+
 class BlockGeneratorState(enum.Enum):
     """As in Spark's `BlockGenerator`."""
 
@@ -200,6 +221,24 @@ class BlockGeneratorOptions:
 
 
 _NO_ACKNOWLEDGEMENT: AbstractContextManager[None] = nullcontext()
+
+
+_PLAIN = frozenset((str, bytes, float, bool, type(None)))
+_INTEGERS = range(-(1 << 63), 1 << 64)
+
+
+def _check_position(part: Any, position: Any) -> None:
+    kind = type(part)
+    if kind in _PLAIN or (kind is int and part in _INTEGERS):
+        return
+    if kind is list or kind is tuple:
+        parts = part
+    elif kind is dict:
+        parts = (*part, *part.values())
+    else:
+        raise PositionTypeError(f"{position!r:.200}", kind.__name__)
+    for each in parts:
+        _check_position(each, position)
 
 
 def _inside(door: StoreDoor, ack: Callable[[], None] | None) -> AbstractContextManager[None]:
@@ -529,6 +568,7 @@ class BlockGenerator:
     def _encoded(self, position: Any) -> bytes | None:
         if position is None:
             return None
+        _check_position(position, position)
         encoded = msgspec.msgpack.encode(position)
         if len(encoded) > self._options.position_bytes:
             raise PositionTooLargeError(len(encoded), self._options.position_bytes)

@@ -7,26 +7,33 @@ subclass would set as attributes. How each form is run stands in `_generator_for
 
 from __future__ import annotations
 
+import copy
+import dis
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from pyspark import StorageLevel
 
+from penstock._arguments import as_storage_level, refused
 from penstock.errors import PenstockError
-from penstock.receiver._generator_forms import AsyncGeneratorReceiver, GeneratorReceiver
+from penstock.receiver._generator_forms import FunctionReceiver
 from penstock.receiver._receiver import Receiver
 from penstock.receiver._run_form import RunReceiver
+from penstock.receiver._schemas import arrow_schema, check_schema
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from penstock.receiver._schemas import Schema
 
 __all__ = ["NotAReceiverError", "as_receiver", "receiver"]
 
 _DECLARED = "__penstock_receiver__"
 _Declared = TypeVar("_Declared", bound=Callable[..., Any])
+_Class = TypeVar("_Class")
+_Arguments = ParamSpec("_Arguments")
 
 
 class NotAReceiverError(PenstockError, TypeError):
@@ -36,8 +43,10 @@ class NotAReceiverError(PenstockError, TypeError):
         super().__init__(
             f"{found!r} is not a receiver: {detail}. Accepted are an instance of a subclass of "
             "penstock.receiver.Receiver; a generator function or async generator function that "
-            "takes no argument or the context, and yields records; and a class, or an instance, "
-            "with a method run() that takes no argument or the context"
+            "takes no argument or the context, and yields records, or another callable that "
+            "returns what such a one returns; and a class, or an instance, with a method run() "
+            "that takes no argument or the context. Other arguments are given by "
+            "lambda ctx: source(ctx, ...), or by functools.partial"
         )
         self.found = repr(found)
         self.detail = detail
@@ -50,10 +59,20 @@ class NotAReceiverError(PenstockError, TypeError):
 class _Declaration:
     """What `receiver` was called with."""
 
-    schema: pa.Schema | None = None
+    schema: Any = None
     storage_level: StorageLevel | None = None
     preferred_location: str | None = None
     positions: bool = False
+
+
+class _DeclaresPairs(Protocol):
+    """Declares a source of pairs with positions, whose records have a type of their own."""
+
+    @overload
+    def __call__(self, source: type[_Class], /) -> type[_Class]: ...
+
+    @overload
+    def __call__(self, source: Callable[_Arguments, Any], /) -> Callable[_Arguments, Any]: ...
 
 
 @overload
@@ -63,10 +82,20 @@ def receiver(source: _Declared, /) -> _Declared: ...
 @overload
 def receiver(
     *,
-    schema: pa.Schema | None = None,
-    storageLevel: StorageLevel | None = None,
+    schema: Schema | None = None,
+    storageLevel: StorageLevel | str | None = None,
     preferredLocation: str | None = None,
-    positions: bool = False,
+    positions: Literal[True],
+) -> _DeclaresPairs: ...
+
+
+@overload
+def receiver(
+    *,
+    schema: Schema | None = None,
+    storageLevel: StorageLevel | str | None = None,
+    preferredLocation: str | None = None,
+    positions: Literal[False] = False,
 ) -> Callable[[_Declared], _Declared]: ...
 
 
@@ -74,8 +103,8 @@ def receiver(
     source: Any = None,
     /,
     *,
-    schema: pa.Schema | None = None,
-    storageLevel: StorageLevel | None = None,
+    schema: Schema | None = None,
+    storageLevel: StorageLevel | str | None = None,
     preferredLocation: str | None = None,
     positions: bool = False,
 ) -> Any:
@@ -91,24 +120,68 @@ def receiver(
         ssc.receiverStream(orders)
 
     Args:
-        source: The function or class, when used without parentheses. It is returned as it is, and
-            can be called and tested as before.
-        schema: Every record must fit this Arrow schema.
-        storageLevel: Which copies of a block must exist; as for `Receiver`.
+        source: The function, class or object, when used without parentheses. It is left as it is;
+            what is returned is like it, can be called and tested as before, and has what was
+            declared. So one function can be declared twice.
+        schema: Every record must fit this schema: a `pyarrow.Schema`, a `StructType`, or DDL such
+            as ``"sensor STRING, value DOUBLE"``.
+        storageLevel: Which copies of a block must exist, or the level's name; as for `Receiver`.
         preferredLocation: Host, or ``executor_<host>_<executor id>``, to run on.
         positions: Everything that is yielded is a pair ``(records, position)``. Without it a
             yielded pair is a record like any other.
+
+    Raises:
+        TypeError: An argument is of a type that is not accepted.
+        ValueError: There is no storage level of that name.
     """
-    declaration = _Declaration(schema, storageLevel, preferredLocation, positions)
+    check_schema(schema)
+    if not isinstance(positions, bool):
+        raise TypeError(refused("positions", positions, "True or False"))
+    if preferredLocation is not None and not isinstance(preferredLocation, str):
+        raise TypeError(refused("preferredLocation", preferredLocation, "a host's name as text"))
+    level = None if storageLevel is None else as_storage_level(storageLevel)
+    declaration = _Declaration(schema, level, preferredLocation, positions)
 
     def declare(declared: _Declared) -> _Declared:
-        setattr(declared, _DECLARED, declaration)
-        return declared
+        like: _Declared = _like(declared, declaration)
+        return like
 
     return declare if source is None else declare(source)
 
 
-def as_receiver(source: object, storageLevel: StorageLevel | None = None) -> Receiver:
+def _like(source: Any, declaration: _Declaration) -> Any:
+    """Return what is like `source` and has a declaration."""
+    if isinstance(source, type):
+        body = {
+            "__module__": source.__module__,
+            "__qualname__": source.__qualname__,
+            "__doc__": source.__doc__,
+            _DECLARED: declaration,
+        }
+        return type(source)(source.__name__, (source,), body)
+    if inspect.ismethod(source) or inspect.isbuiltin(source):
+        like: Any = functools.partial(source)
+    elif inspect.isfunction(source):
+        like = FunctionType(
+            source.__code__,
+            source.__globals__,
+            source.__name__,
+            source.__defaults__,
+            source.__closure__,
+        )
+        like.__kwdefaults__ = source.__kwdefaults__
+        functools.update_wrapper(like, source)
+        del like.__wrapped__
+    else:
+        like = copy.copy(source)
+    try:
+        setattr(like, _DECLARED, declaration)
+    except AttributeError:
+        raise NotAReceiverError(source, f"it is {type(source).__name__!r}") from None
+    return like
+
+
+def as_receiver(source: object, storageLevel: StorageLevel | str | None = None) -> Receiver:
     """Return `source` as a `Receiver`; see `NotAReceiverError` for what it may be.
 
     **A generator function** runs in a thread of its own. What it yields is stored: one record, or
@@ -121,6 +194,10 @@ def as_receiver(source: object, storageLevel: StorageLevel | None = None) -> Rec
 
     **An async generator function** runs on an event loop of its own, which storing never blocks.
     At a stop it is cancelled where it waits.
+
+    **Another callable** is called like these, and what it returns is stored: a generator, an async
+    generator or another iterator. So ``lambda ctx: source(ctx, url)`` gives a generator function
+    more arguments.
 
     **A class with run()** runs it in a thread of its own. `run` may block, and stores with
     ``ctx.store`` (or ``self.store``, which is set if `run` takes no argument). When it returns the
@@ -136,20 +213,25 @@ def as_receiver(source: object, storageLevel: StorageLevel | None = None) -> Rec
 
     Raises:
         NotAReceiverError: It has none of the accepted forms.
+        TypeError, ValueError: Its schema or its storage level is not accepted.
     """
     if isinstance(source, Receiver):
+        level = as_storage_level(source.storageLevel)
+        if level is not source.storageLevel:
+            source.storageLevel = level
+        if source.schema is not None:
+            source.schema = arrow_schema(source.schema)
         return source
+    given = None if storageLevel is None else as_storage_level(storageLevel)
     declaration = getattr(source, _DECLARED, None) or _Declaration()
     made = _make(source, declaration)
-    made.schema = declaration.schema
-    made.storageLevel = declaration.storage_level or storageLevel or made.storageLevel
+    made.schema = arrow_schema(declaration.schema)
+    made.storageLevel = declaration.storage_level or given or made.storageLevel
     made.location = declaration.preferred_location
     return made
 
 
-def _make(
-    source: Any, declaration: _Declaration
-) -> GeneratorReceiver | AsyncGeneratorReceiver | RunReceiver:
+def _make(source: Any, declaration: _Declaration) -> FunctionReceiver | RunReceiver:
     if isinstance(source, type) and issubclass(source, Receiver):
         raise NotAReceiverError(source, f"it is a class; give an instance: {source.__name__}(…)")
     if hasattr(source, "run"):
@@ -161,16 +243,41 @@ def _make(
             )
         takes_context = _takes_context(source, source.run, bound=not isinstance(source, type))
         return RunReceiver(source, takes_context, declaration.positions)
+    if isinstance(source, (Generator, AsyncGenerator, Coroutine)):
+        name = getattr(source, "__name__", "source")
+        raise NotAReceiverError(source, f"it was called already; give {name}, without ()")
     if not callable(source):
         raise NotAReceiverError(source, f"it is {type(source).__name__!r}")
-    function = _underlying(source)
-    if inspect.isasyncgenfunction(function):
-        return AsyncGeneratorReceiver(source, _takes_context(source, source), declaration.positions)
-    if inspect.isgeneratorfunction(function):
-        return GeneratorReceiver(source, _takes_context(source, source), declaration.positions)
     if isinstance(source, type):
         raise NotAReceiverError(source, "it is a class without run()")
-    raise NotAReceiverError(source, "it is a function without yield")
+    function = _underlying(source)
+    if inspect.isasyncgenfunction(function):
+        kind = "async generator"
+    elif inspect.isgeneratorfunction(function):
+        kind = "generator"
+    elif inspect.iscoroutinefunction(function):
+        kind = "coroutine"
+    elif _returns_nothing(function):
+        raise NotAReceiverError(source, "it is a function without yield")
+    else:
+        kind = "function"
+    return FunctionReceiver(source, _takes_context(source, source), declaration.positions, kind)
+
+
+def _returns_nothing(function: Any) -> bool:
+    """Whether a function of Python returns None wherever it returns."""
+    if not inspect.isfunction(function):
+        return False
+    last = None
+    for step in dis.get_instructions(function):
+        if step.opname == "RETURN_VALUE" and (
+            last is None or last.opname != "LOAD_CONST" or last.argval is not None
+        ):
+            return False
+        if step.opname == "RETURN_CONST" and step.argval is not None:
+            return False
+        last = step
+    return True
 
 
 def _underlying(source: Any) -> Any:
@@ -188,7 +295,10 @@ def _yields(function: Any) -> bool:
 
 def _takes_context(source: object, function: Any, *, bound: bool = True) -> bool:
     """Whether `function` is to be given the context. `bound`: its ``self`` is not counted."""
-    parameters = list(inspect.signature(function).parameters.values())
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError:
+        raise NotAReceiverError(source, "its arguments cannot be told") from None
     if not bound:
         parameters = parameters[1:]
     required = [

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 from pyspark import StorageLevel
 
+from penstock._arguments import as_host, as_port, refused
 from penstock.errors import PenstockError
 from penstock.receiver import Framing, Receiver
 from penstock.wire.addresses import address_text, bare_host
@@ -37,7 +38,10 @@ class SocketReceiver(Receiver):
     Args:
         host: Name or address of the server; one of IPv6 with brackets or without.
         port: Its port.
-        storageLevel: Which copies of a block must exist.
+        storageLevel: Which copies of a block must exist; a level or its name.
+
+    Raises:
+        TypeError, ValueError: The host is no name, or the port no number from 1 to 65535.
     """
 
     _END_MESSAGE = "Socket data stream had no more data"
@@ -46,11 +50,11 @@ class SocketReceiver(Receiver):
         self,
         host: str,
         port: int,
-        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
     ) -> None:
         super().__init__(storageLevel)
-        self.host = host
-        self.port = port
+        self.host = as_host(host, "hostname")
+        self.port = as_port(port, "port")
         self._socket: socket.socket | None = None
         self._thread: threading.Thread | None = None
 
@@ -146,7 +150,7 @@ class RawSocketReceiver(SocketReceiver):
         self,
         host: str,
         port: int,
-        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
         max_frame_bytes: int = 1 << 30,
     ) -> None:
         super().__init__(host, port, storageLevel)
@@ -175,9 +179,11 @@ class ConvertingSocketReceiver(SocketReceiver):
         host: str,
         port: int,
         converter: Callable[[BinaryIO], Iterable[Any]],
-        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
     ) -> None:
         super().__init__(host, port, storageLevel)
+        if not callable(converter):
+            raise TypeError(refused("converter", converter, "a function of a binary file"))
         self.converter = converter
 
     def _receive_from(self, connection: socket.socket) -> None:

@@ -40,6 +40,9 @@ Layout
 `stream_errors`              what goes wrong in a running context, on its way to the waiter
 `_startup_checks`,           what is checked and decided before anything starts
 `_durability`, `_encryption`
+`_context_settings`
+`_spark_contexts`,           what a program gives, looked at where it is given; which variable of
+`_sources`, `_culprits`      a function cannot be pickled
 `_call_site`, `_interrupts`  names that people recognise; Ctrl-C and the order to end
 ===========================  =====================================================================
 

@@ -22,16 +22,30 @@ second host before it is acknowledged, if there is one: then the loss of a host 
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock._arguments import refused
 from penstock.errors import SettingError
 from penstock.settings import Settings
-from penstock.wal import UnsupportedAddressError, is_on_hdfs, normal_address
+from penstock.wal import (
+    UnsupportedAddressError,
+    UnwritableFolderError,
+    is_on_hdfs,
+    normal_address,
+)
 
-__all__ = ["Durability", "checkpoint_address", "choose_durability", "scratch_parent"]
+__all__ = [
+    "Durability",
+    "check_writable",
+    "checkpoint_address",
+    "checkpoint_folder",
+    "choose_durability",
+    "scratch_parent",
+]
 
 _WAL_ENABLE = "spark.streaming.receiver.writeAheadLog.enable"
 _BLOCKS = "receivedData"
@@ -164,3 +178,42 @@ def checkpoint_address(directory: str) -> str:
             "a folder on a local file system or on HDFS, such as hdfs://namenode:8020/checkpoints; "
             "other file systems have no files that are forced to disk while they grow",
         ) from error
+
+
+def checkpoint_folder(directory: str | os.PathLike[str]) -> str:
+    """Return the address of the folder that a program sets, which is made if it is on this host.
+
+    Raises:
+        TypeError: It is no path.
+        SettingError: It is on a file system that is not accepted.
+        UnwritableFolderError: It is on this host and cannot be made or written.
+    """
+    try:
+        text = os.fspath(directory)
+    except TypeError:
+        text = None
+    if not isinstance(text, str) or not text:
+        raise TypeError(refused("directory", directory, "a folder's path, hdfs://…, or None"))
+    address = checkpoint_address(text)
+    if not is_on_hdfs(address):
+        check_writable(address, 0o777)
+    return address
+
+
+def check_writable(folder: str, mode: int = 0o700) -> None:
+    """Make a folder on this host, if it is not there.
+
+    Raises:
+        UnwritableFolderError: It cannot be made, or this user may not write there.
+    """
+    try:
+        os.makedirs(folder, mode=mode, exist_ok=True)
+    except OSError as error:
+        raise UnwritableFolderError(folder, str(error)) from error
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise UnwritableFolderError(folder, os.strerror(_refusal(folder)))
+
+
+def _refusal(folder: str) -> int:
+    read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
+    return errno.EROFS if read_only else errno.EACCES

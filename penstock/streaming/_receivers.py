@@ -5,7 +5,6 @@ The rates of its streams, with and without receivers, begin and end here, too.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from penstock.clock import Clock
 from penstock.errors import IllegalStateError
 from penstock.receiver import SharedRatePlace
 from penstock.settings import Settings
-from penstock.streaming._durability import Durability
+from penstock.streaming._durability import Durability, check_writable
 from penstock.streaming._stream_numbers import number_streams
 from penstock.streaming.checkpoint.folder import CheckpointHeader
 from penstock.streaming.dstream.graph import DStreamGraph
@@ -31,7 +30,7 @@ from penstock.streaming.scheduler.listener_events import (
 )
 from penstock.tracker.receiver_tracker import ReceiverTracker, open_ledger
 from penstock.tracker.receiver_tracking_info import ReceiverInfo as TrackedReceiver
-from penstock.wal import EncryptionKey, UnwritableFolderError
+from penstock.wal import EncryptionKey
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -132,7 +131,7 @@ class ReceiverSide:
         """
         if self._is_local and self._tracker is not None:
             # Executors are on this host, so that what they would find can be said now.
-            _check_writable(self._durability.host_root)
+            check_writable(self._durability.host_root)
             if self._is_encrypted:
                 check_in_memory(self._memory_dir)
         if self._shared_rate is not None:
@@ -202,15 +201,6 @@ class ReceiverSide:
                 block_log_root=self._durability.host_root,
                 memory_folder=self._memory_dir,
             )
-
-
-def _check_writable(folder: str) -> None:
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise UnwritableFolderError(folder, str(error)) from error
-    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise UnwritableFolderError(folder, "permission denied")
 
 
 class _TrackerEvents:

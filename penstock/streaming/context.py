@@ -9,17 +9,19 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from pyspark import RDD, SparkContext
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
-from penstock.settings import Settings
-from penstock.streaming._durability import choose_durability, scratch_parent
+from penstock.streaming._context_settings import read_settings
+from penstock.streaming._durability import checkpoint_folder, choose_durability, scratch_parent
 from penstock.streaming._encryption import choose_encryption
 from penstock.streaming._engine import StreamingEngine
 from penstock.streaming._interrupts import exit_on_termination, plain_interrupts
+from penstock.streaming._sources import check_picklable
+from penstock.streaming._spark_contexts import spark_context_of
 from penstock.streaming._startup_checks import check_cores, check_speculation
 from penstock.streaming.checkpoint._recovery import (
     find_upgrade,
@@ -44,6 +46,19 @@ from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
 from penstock.streaming.stop_report import StopReport
 from penstock.streaming.waiter import ContextWaiter
 from penstock.wal import EncryptionKey
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.receiver import Receiver
+    from penstock.streaming._sources import (
+        BulkSource,
+        BulkSourceOfContext,
+        CoroutineSource,
+        Runs,
+        Source,
+        SourceOfContext,
+    )
 
 __all__ = ["StreamingContext", "StreamingContextState"]
 
@@ -78,12 +93,14 @@ class StreamingContext(InputOperations, RateOperations):
     A program that ends without `stop` is stopped when the interpreter exits.
 
     Args:
-        sparkContext: The Spark context.
+        sparkContext: The Spark context, or a `SparkSession` that has one.
         batchDuration: Seconds between two batches, as int or float.
         clock: Tells the batch times; for tests.
 
     Raises:
         ValueError: `batchDuration` is missing or not above zero.
+        TypeError: `sparkContext` is neither, or a session of Spark Connect, which has none.
+        IllegalStateError: The Spark context was stopped.
     """
 
     _active: ClassVar[StreamingContext | None] = None
@@ -91,16 +108,16 @@ class StreamingContext(InputOperations, RateOperations):
 
     def __init__(
         self,
-        sparkContext: SparkContext,
+        sparkContext: SparkContext | SparkSession,
         batchDuration: float | None = None,
         *,
         clock: Clock | None = None,
     ) -> None:
         if batchDuration is None:
             raise ValueError("batchDuration is needed: the seconds between two batches")
-        self._sc = sparkContext
+        self._sc = spark_context_of(sparkContext)
         self._clock = SystemClock() if clock is None else clock
-        self._graph = DStreamGraph(sparkContext, to_milliseconds(batchDuration, "batchDuration"))
+        self._graph = DStreamGraph(self._sc, to_milliseconds(batchDuration, "batchDuration"))
         self._bus = StreamingListenerBus()
         self._waiter = ContextWaiter()
         self._engine: StreamingEngine | None = None
@@ -114,7 +131,7 @@ class StreamingContext(InputOperations, RateOperations):
         self._state = StreamingContextState.INITIALIZED
         self._stopping = False
         self._stop_report = StopReport()
-        directory = sparkContext.getConf().get("spark.streaming.checkpoint.directory")
+        directory = self._sc.getConf().get("spark.streaming.checkpoint.directory")
         if directory is not None:
             self.checkpoint(directory)
 
@@ -214,24 +231,46 @@ class StreamingContext(InputOperations, RateOperations):
 
     # -- streams ---------------------------------------------------------------------------------
 
+    @overload
+    def receiverStream(
+        self, receiver: Receiver | Runs | type[Runs], name: str | None = None
+    ) -> ReceiverDStream[Any]: ...
+
+    @overload
+    def receiverStream(
+        self, receiver: BulkSource[T] | BulkSourceOfContext[T], name: str | None = None
+    ) -> ReceiverDStream[T]: ...
+
+    @overload
+    def receiverStream(
+        self, receiver: Source[T] | SourceOfContext[T], name: str | None = None
+    ) -> ReceiverDStream[T]: ...
+
+    @overload
+    def receiverStream(
+        self, receiver: CoroutineSource, name: str | None = None
+    ) -> ReceiverDStream[Any]: ...
+
     def receiverStream(self, receiver: Any, name: str | None = None) -> ReceiverDStream[Any]:
         """Return the records that a receiver stores.
 
         Args:
             receiver: A `penstock.receiver.Receiver`, a generator function or async generator
-                function that yields records, or a class with `run()`. A copy of it runs in an
-                executor.
+                function that yields records, another callable that returns what such a one does,
+                or a class with `run()`. A copy of it runs in an executor.
             name: The stream's name, see `ReceiverDStream.named`; by default the receiver's type
                 or function.
 
         Raises:
             NotAReceiverError: It is none of these.
+            ReceiverPickleError: It cannot be sent to an executor; names the variable.
             ValueError: The name is empty.
         """
         from penstock.receiver import as_receiver
 
         adapted = as_receiver(receiver)
         kind = getattr(receiver, "__name__", type(receiver).__name__)
+        check_picklable(adapted, kind, len(self._graph.inputs))
         stream = self._received(ReceiverInputDStream(self._graph, adapted, kind))
         return stream if name is None else stream.named(name)
 
@@ -281,10 +320,15 @@ class StreamingContext(InputOperations, RateOperations):
     # -- settings --------------------------------------------------------------------------------
 
     def remember(self, duration: float) -> None:
-        """Let every stream remember its RDDs for at least `duration` seconds; once only."""
+        """Let every stream remember its RDDs for at least `duration` seconds; once only.
+
+        Raises:
+            IllegalStateError: The context was started already.
+        """
+        self._check_not_started(f"remember({duration!r})")
         self._graph.remember(to_milliseconds(duration, "duration"))
 
-    def checkpoint(self, directory: str | None) -> None:
+    def checkpoint(self, directory: str | os.PathLike[str] | None) -> None:
         """Set the folder for what must survive the driver; None clears it.
 
         A path of this host, or ``hdfs://…``, which also survives the loss of the host.
@@ -292,14 +336,26 @@ class StreamingContext(InputOperations, RateOperations):
         The driver's log goes there, and unless a log folder is set the receivers' logs, too; both
         are then synced to disk. RDDs are checkpointed there, and the graph with its functions, so
         that `getOrCreate` can go on after a crash.
+
+        Raises:
+            SettingError: It is on a file system whose files cannot be forced to disk, such as an
+                object store.
+            UnwritableFolderError: It is on this host, and this user may not write there.
+            IllegalStateError: The context was started already.
         """
+        self._check_not_started(f"checkpoint({directory!r})")
         if directory is None:
             self._checkpoint_directory = None
             return
-        if "://" not in directory:
-            directory = os.path.abspath(directory)
+        directory = checkpoint_folder(directory)
         self._sc.setCheckpointDir(directory)
         self._checkpoint_directory = directory
+
+    def _check_not_started(self, call: str) -> None:
+        if self._state is not StreamingContextState.INITIALIZED:
+            raise IllegalStateError(
+                f"{call} has no effect on a context that was started; call it before start()"
+            )
 
     def addStreamingListener(self, streamingListener: StreamingListener) -> None:
         """Tell `streamingListener` of receivers, batches and output operations from now on."""
@@ -367,7 +423,7 @@ class StreamingContext(InputOperations, RateOperations):
     def _make_engine(self) -> StreamingEngine:
         self._check_graph()
         conf = dict(self._sc.getConf().getAll())
-        settings = Settings.from_pairs(conf.items())
+        settings = read_settings(self._sc)
         is_kept = self._checkpoint_directory is not None or settings.wal_dir is not None
         encryption = choose_encryption(settings, is_kept, os.environ)
         self._graph.encryption = encryption

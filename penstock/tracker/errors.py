@@ -160,7 +160,8 @@ class ReceiverPickleError(TrackerError):
     def __init__(self, stream_id: int, receiver_type: str, reason: str) -> None:
         super().__init__(
             f"the receiver {receiver_type} of stream {stream_id} cannot be pickled: {reason}. "
-            f"Open sockets, threads and files in onStart, not in the constructor"
+            f"Open sockets, threads and files where the receiver runs: in its function, in run or "
+            f"in onStart"
         )
         self.stream_id = stream_id
         self.receiver_type = receiver_type

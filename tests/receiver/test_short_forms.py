@@ -537,3 +537,118 @@ def test_a_run_that_raises_is_run_again(run: Run, tracker: Tracker, shared: Shar
 
     assert run(Stumbling()).join() is None
     assert tracker.records() == ["x", "x", "x"]
+
+
+# -- other callables -------------------------------------------------------------------------------
+
+
+def numbered(ctx: ReceiverContext, first: int) -> Iterator[str]:
+    yield f"{ctx.stream_id}: {first}"
+
+
+async def numbered_later(ctx: ReceiverContext, first: int) -> AsyncIterator[str]:
+    yield f"{ctx.stream_id}: {first}"
+
+
+def test_a_callable_that_returns_a_generator_gives_it_arguments(run: Run, tracker: Tracker) -> None:
+    class Urls:
+        def source(self, ctx: ReceiverContext) -> Iterator[str]:
+            return numbered(ctx, 4)
+
+    sources = [
+        lambda ctx: numbered(ctx, 1),
+        lambda ctx: numbered_later(ctx, 2),
+        lambda: iter(["3: 3"]),
+        Urls().source,
+    ]
+    for source in sources:
+        assert run(source).join() is None
+    assert tracker.records() == ["3: 1", "3: 2", "3: 3", "3: 4"]
+
+
+def test_a_run_that_returns_a_generator_is_stored(run: Run, tracker: Tracker) -> None:
+    class Delegates:
+        def run(self, ctx: ReceiverContext) -> Iterator[str]:
+            return numbered(ctx, 1)
+
+    assert run(Delegates()).join() is None
+    assert tracker.records() == ["3: 1"]
+
+
+def test_a_callable_that_returns_something_else_fails_for_good_and_says_what(
+    run: Run, tracker: Tracker
+) -> None:
+    run(lambda: 5).join()
+    (report,) = tracker.of(ReportError)
+    assert report.permanent
+    assert "function '<lambda>' of receiver 3 returned 'int', which is no generator" in (
+        report.message
+    )
+
+
+def test_what_was_called_already_is_refused() -> None:
+    with pytest.raises(NotAReceiverError, match="it was called already; give generator_of_two, w"):
+        as_receiver(generator_of_two(1, 2))
+
+
+# -- the decorator's own ---------------------------------------------------------------------------
+
+
+class OfModule:
+    def run(self) -> Iterator[tuple[str, int]]:
+        yield "a", 1
+
+
+def test_one_function_or_class_declared_twice_has_two_declarations() -> None:
+    def source(first: int = 1, *, second: int = 2) -> Iterator[Any]:
+        """Says what it is."""
+        yield first, second
+
+    instance = OfModule()
+    for given in (source, OfModule, instance, functools.partial(source, 3), instance.run):
+        plain: Any = given
+        disk = receiver(storageLevel=StorageLevel.DISK_ONLY, positions=True)(plain)
+        memory = receiver(preferredLocation="here")(plain)
+        made = [as_receiver(each) for each in (disk, memory, plain)]
+        level = StorageLevel.MEMORY_AND_DISK_2
+        assert [each.storageLevel for each in made] == [StorageLevel.DISK_ONLY, level, level]
+        assert [each.preferredLocation() for each in made] == [None, "here", None]
+        assert [getattr(each, "_with_positions") for each in made] == [True, False, False]  # noqa: B009  # of two classes
+    declared = receiver(positions=True)(source)
+    assert list(declared(4)) == [(4, 2)]
+    assert (declared.__doc__, declared.__name__) == (source.__doc__, source.__name__)
+
+
+def test_a_declared_class_is_still_that_class(run: Run, tracker: Tracker) -> None:
+    declared = receiver(positions=True)(OfModule)
+    assert issubclass(declared, OfModule)
+    assert declared.__name__ == "OfModule"
+    assert run(declared).join() is None
+    assert tracker.records() == ["a"]
+    assert tracker.last_position() == 1
+
+
+@pytest.mark.parametrize(
+    ("position", "kind"),
+    [
+        (object(), "object"),
+        ({"at": threading.Lock()}, "lock"),
+        (2**70, "int"),
+        ([1, {2, 3}], "set"),
+        (b"".join, "builtin_function_or_method"),
+    ],
+)
+def test_a_position_that_is_none_is_refused_and_named(
+    run: Run, tracker: Tracker, shared: Shared, position: Any, kind: str
+) -> None:
+    shared.receiver = position
+
+    @receiver(positions=True)
+    def source() -> Iterator[Any]:
+        yield "a", shared.receiver
+
+    run(source).join()
+    report = tracker.of(ReportError)[-1]
+    assert report.permanent
+    assert f"is not accepted, because of the {kind}: a position comes back" in report.message
+    assert tracker.records() == []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +41,45 @@ def test_streams_without_an_output_operation_are_an_error(sc: Any) -> None:
         with pytest.raises(StreamGraphError, match="No output operations"):
             run.start()
         assert StreamingContext.getActive() is None
+
+
+_NOTEBOOK = """
+from pyspark import SparkConf, SparkContext
+from penstock.errors import SettingError
+from penstock.streaming import StreamingContext
+
+def start(conf):
+    sc = SparkContext("local[2]", "notebook", conf=conf.set("spark.ui.enabled", "false"))
+    ssc = StreamingContext(sc, 60)
+    ssc.queueStream([[1]]).foreachRDD(lambda rdd: None)
+    try:
+        ssc.start()
+        print("started")
+    except SettingError as error:
+        print(error)
+    ssc.stop()
+
+start(SparkConf().set("spark.penstock.blok.maxSize", "1m"))
+start(SparkConf())
+"""
+
+
+@pytest.mark.slow
+def test_a_mistyped_setting_does_not_come_back_in_a_notebook(tmp_path: Path) -> None:
+    """The JVM of the process keeps what its first SparkContext was given."""
+    (tmp_path / "notebook.py").write_text(_NOTEBOOK)
+    ended = subprocess.run(
+        [sys.executable, str(tmp_path / "notebook.py")],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=True,
+    )
+    refused, started = ended.stdout.strip().splitlines()
+    assert "spark.penstock.blok.maxSize='1m' is not accepted" in refused
+    assert "Settings are those of the SparkContext: stop it, and make a new one" in refused
+    assert started == "started"
 
 
 @pytest.mark.parametrize(

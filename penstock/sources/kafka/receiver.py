@@ -84,7 +84,7 @@ class KafkaReceiver(Receiver):
         topics: Iterable[str],
         kafkaParams: Mapping[str, Any],
         convert: Callable[[KafkaRecord], Any] | None = None,
-        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
         *,
         columns: bool = False,
         includeHeaders: bool = False,

@@ -20,6 +20,7 @@ from penstock.sources.kafka.strategies import (
     LocationStrategy,
     PerPartitionConfig,
 )
+from penstock.streaming._context_settings import read_settings
 from penstock.streaming.dstream.rated_dstream import RatedDStream
 
 if TYPE_CHECKING:
@@ -126,8 +127,7 @@ class KafkaUtils:
 
 
 def _settings(sc: SparkContext) -> Settings:
-    pairs = sc.getConf().getAll()
-    return Settings.from_pairs((key, text) for key, text in pairs if key.startswith(_KEYS))
+    return read_settings(sc, lambda key: key.startswith(_KEYS))
 
 
 def _reading(settings: Settings, params: KafkaParams, fail_on_data_loss: bool) -> Reading:

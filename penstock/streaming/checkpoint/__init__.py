@@ -18,7 +18,6 @@ What must hold
 `errors`               what goes wrong, with the way out
 `_graph_pickling`      a graph as bytes, and back
 `_sealed_file`         a checkpoint as an encrypted file
-`_culprits`            which function, and which of its variables, cannot be pickled
 `_encrypted_rdds`      RDDs that are encrypted where they are saved
 `_saved_states`        states by name, saved by a graceful stop for another version of the program
 `_rdd_files`           RDDs that were saved, read back

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.streaming.checkpoint._culprits import find_culprit
+from penstock.streaming._culprits import find_culprit
 from penstock.streaming.checkpoint._graph_pickling import dump
 from penstock.streaming.checkpoint._saved_states import save_states
 from penstock.streaming.checkpoint.errors import CheckpointWriteError, UnpicklableFunctionError

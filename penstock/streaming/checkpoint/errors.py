@@ -52,8 +52,9 @@ class CheckpointVersionError(CheckpointReadError):
         super().__init__(
             folder,
             f"it was written with {what} {written}, and this is {what} {running}; run the program "
-            f"with {what} {written}, or give the program another version to upgrade it "
-            "(docs/upgrading.md), or begin anew with an empty checkpoint directory",
+            f"with {what} {written}, or give the program another version, "
+            'getOrCreate(path, setup, version="2"), to upgrade it, or begin anew with an empty '
+            "checkpoint directory",
         )
         self.what = what
         self.written = written

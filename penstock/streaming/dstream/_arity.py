@@ -13,7 +13,7 @@ from datetime import datetime
 from types import FunctionType
 from typing import Any
 
-__all__ = ["TimedFunction", "with_time"]
+__all__ = ["TimedFunction", "check_arguments", "with_time"]
 
 TimedFunction = Callable[..., Any]
 """A function of the batch time (`datetime`) and one or more RDDs."""
@@ -44,6 +44,27 @@ def with_time(func: Callable[..., Any], rdds: int) -> TimedFunction:
         return _WithoutTime(func)
     words = {1: "one or two arguments", 2: "two or three arguments", 3: "three or four arguments"}
     raise TypeError(f"func should take {words.get(rdds, f'{rdds} or {rdds + 1} arguments')}")
+
+
+def check_arguments(func: Callable[..., Any], what: str, count: int) -> None:
+    """Check that a function can be called with `count` arguments, which are `what`.
+
+    Raises:
+        TypeError: It cannot, or it is no function.
+    """
+    if not callable(func):
+        raise TypeError(f"a function is needed, not {type(func).__name__}")
+    try:
+        signature = inspect.signature(func)
+    except ValueError:
+        return  # A builtin that does not tell.
+    try:
+        signature.bind(*range(count))
+    except TypeError as error:
+        name = getattr(func, "__name__", type(func).__name__)
+        raise TypeError(
+            f"func={name}{signature} is not accepted: it is called with {count} arguments, {what}"
+        ) from error
 
 
 def _argument_count(func: Callable[..., Any], rdds: int) -> int:

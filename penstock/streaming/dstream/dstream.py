@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark import RDD, StorageLevel
 
+from penstock._arguments import as_count, as_storage_level
 from penstock.streaming._call_site import call_site
-from penstock.streaming.dstream._arity import with_time
+from penstock.streaming.dstream._arity import check_arguments, with_time
 from penstock.streaming.dstream.derived_streams import (
     NarrowDStream,
     ReducedDStream,
@@ -187,6 +188,7 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co]):
 
         Raises:
             StreamGraphError: This stream is neither a receiver's nor a direct one.
+            TypeError: `func` cannot be called with two arguments.
         """
         if not isinstance(self._node, (ReceiverInputDStream, DirectInputDStream)):
             raise StreamGraphError(
@@ -194,16 +196,21 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co]):
                 "(receiverStream, socketTextStream), because it hands over their blocks; do the "
                 "transformations on the DataFrame, or use foreachRDD"
             )
-        if not callable(func):
-            raise TypeError(f"a function is needed, not {type(func).__name__}")
+        check_arguments(func, "the DataFrame and the batch time", 2)
         ForEachBatchDStream(self._node, func, call_site("foreachBatch"))
 
     def pprint(self, num: int = 10) -> None:
-        """Print the first `num` records of each RDD, below the batch time as a date."""
+        """Print the first `num` records of each RDD, below the batch time as a date.
+
+        Raises:
+            TypeError, ValueError: `num` is no number of records.
+        """
+        num = as_count(num, "num", "records")
         self._output(lambda time, rdd: _show(rdd, num, str(time)), "pprint")
 
     def print(self, num: int = 10) -> None:
         """Print like `pprint`, with the batch time in milliseconds, as Spark does in Scala."""
+        num = as_count(num, "num", "records")
         self._output(
             lambda time, rdd: _show(rdd, num, f"{time_milliseconds(time)} ms"),
             "print",
@@ -215,9 +222,13 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co]):
         """Persist its RDDs with `StorageLevel.MEMORY_ONLY`."""
         return self.persist(StorageLevel.MEMORY_ONLY)
 
-    def persist(self: DStream[T], storageLevel: StorageLevel) -> DStream[T]:
-        """Persist its RDDs, until they are no longer remembered."""
-        self._persist(storageLevel)
+    def persist(self: DStream[T], storageLevel: StorageLevel | str) -> DStream[T]:
+        """Persist its RDDs, until they are no longer remembered.
+
+        Args:
+            storageLevel: The level, or its name.
+        """
+        self._persist(as_storage_level(storageLevel))
         return self
 
     def checkpoint(self: DStream[T], interval: float) -> DStream[T]:

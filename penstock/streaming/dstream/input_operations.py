@@ -11,6 +11,7 @@ from pyspark import serializers as _untyped_serializers
 
 from penstock.clock import Clock
 from penstock.settings import Settings
+from penstock.streaming._context_settings import read_settings
 from penstock.streaming.dstream.file_input_stream import FileInputDStream, FileSelection, is_visible
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class InputOperations(ABC):
         self,
         hostname: str,
         port: int,
-        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
     ) -> ReceiverDStream[str]:
         r"""Return the lines that a TCP server sends: UTF-8 text, each line ended by ``\n``."""
         from penstock.sources import SocketReceiver
@@ -137,7 +138,7 @@ class InputOperations(ABC):
         hostname: str,
         port: int,
         converter: Callable[[BinaryIO], Iterable[T]],
-        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
     ) -> ReceiverDStream[T]:
         """Return the records that `converter` makes of what a TCP server sends.
 
@@ -146,7 +147,7 @@ class InputOperations(ABC):
             port: Its port.
             converter: Called in an executor for each connection, with a binary file that reads
                 from it; yields records until the file ends.
-            storageLevel: Which copies of a block must exist.
+            storageLevel: Which copies of a block must exist; a level or its name.
         """
         from penstock.sources import ConvertingSocketReceiver
 
@@ -158,7 +159,7 @@ class InputOperations(ABC):
         self,
         hostname: str,
         port: int,
-        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
     ) -> ReceiverDStream[bytes]:
         """Return the frames that a TCP server sends, each as one `bytes`.
 
@@ -173,8 +174,7 @@ class InputOperations(ABC):
 
     def _settings_of(self, keys: tuple[str, ...]) -> Settings:
         """Return settings of which only those of `keys` are read; `start` checks all."""
-        pairs = self._sc.getConf().getAll()
-        return Settings.from_pairs((key, text) for key, text in pairs if key in keys)
+        return read_settings(self._sc, keys.__contains__)
 
 
 class _RecordReader:

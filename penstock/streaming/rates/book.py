@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from penstock._arguments import refused
 from penstock._setting_values import rate_per_second
 from penstock.clock import Clock
 from penstock.settings import Settings
@@ -330,10 +331,20 @@ def _rate(rate: str | float | None) -> float | None:
 
     Raises:
         ValueError: It is not one rate above 0.
+        TypeError: It is neither text nor a number.
     """
     if rate is None:
         return None
-    per_second = rate_per_second(rate) if isinstance(rate, str) else float(rate)
+    accepted = (
+        'records or bytes per second as a number, text such as "50000/second" or '
+        '"600000 per minute", or None for no limit; it must be above 0'
+    )
+    if isinstance(rate, bool) or not isinstance(rate, (str, int, float)):
+        raise TypeError(refused("rate", rate, accepted))
+    try:
+        per_second = rate_per_second(rate) if isinstance(rate, str) else float(rate)
+    except ValueError as error:
+        raise ValueError(refused("rate", rate, accepted)) from error
     if not 0 < per_second < math.inf:
-        raise ValueError(f"a rate must be above 0 (None is no limit), not {rate!r}")
+        raise ValueError(refused("rate", rate, accepted))
     return per_second

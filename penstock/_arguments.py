@@ -1,0 +1,96 @@
+"""What a program may give as an argument, looked at where it is given.
+
+Each function returns the value in the form that is used, or raises an error that names the
+argument, the value, and what is accepted.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from pyspark import StorageLevel
+
+__all__ = ["as_count", "as_host", "as_port", "as_storage_level", "refused"]
+
+_LEVELS = {
+    name: level for name, level in vars(StorageLevel).items() if isinstance(level, StorageLevel)
+}
+_SHOWN = 100
+
+
+def refused(name: str, value: object, accepted: str) -> str:
+    """Return the message of an error."""
+    text = repr(value)
+    shown = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return f"{name}={shown} is not accepted: {accepted}"
+
+
+def as_storage_level(value: Any, name: str = "storageLevel") -> StorageLevel:
+    """Return a storage level of Spark's, which may be given by its name.
+
+    Raises:
+        TypeError: It is neither a storage level nor text.
+        ValueError: There is no storage level of that name.
+    """
+    if isinstance(value, StorageLevel):
+        return value
+    accepted = f"a pyspark.StorageLevel or the name of one ({', '.join(sorted(_LEVELS))})"
+    if not isinstance(value, str):
+        raise TypeError(refused(name, value, accepted))
+    level = _LEVELS.get(value.strip().upper())
+    if level is None:
+        raise ValueError(refused(name, value, accepted))
+    return level
+
+
+def as_host(value: Any, name: str) -> str:
+    """Return the name or address of a host.
+
+    Raises:
+        TypeError: It is not text.
+        ValueError: It is empty.
+    """
+    accepted = "a host's name or address as text, and then the port"
+    if not isinstance(value, str):
+        raise TypeError(refused(name, value, accepted))
+    if not value.strip():
+        raise ValueError(refused(name, value, accepted))
+    return value
+
+
+def as_port(value: Any, name: str) -> int:
+    """Return the port of a server.
+
+    Raises:
+        TypeError: It is not a whole number.
+        ValueError: There is no such port.
+    """
+    accepted = "a whole number from 1 to 65535"
+    port = _whole(value, name, accepted)
+    if not 1 <= port <= 65535:
+        raise ValueError(refused(name, value, accepted))
+    return port
+
+
+def as_count(value: Any, name: str, what: str) -> int:
+    """Return how many of something are wanted; 0 is accepted.
+
+    Raises:
+        TypeError: It is not a whole number.
+        ValueError: It is below 0.
+    """
+    accepted = f"a whole number of {what}, 0 or more"
+    count = _whole(value, name, accepted)
+    if count < 0:
+        raise ValueError(refused(name, value, accepted))
+    return count
+
+
+def _whole(value: Any, name: str, accepted: str) -> int:
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise TypeError(refused(name, value, accepted))

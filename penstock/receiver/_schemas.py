@@ -1,0 +1,66 @@
+"""The schema that a receiver declares, in each form that Spark's users have one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock._arguments import refused
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["Schema", "arrow_schema", "check_schema"]
+
+if TYPE_CHECKING:
+    Schema = pa.Schema | StructType | str
+
+_ACCEPTED = (
+    'a pyarrow.Schema, a pyspark.sql.types.StructType, or DDL such as "sensor STRING, value DOUBLE"'
+)
+
+
+def check_schema(schema: Any) -> None:
+    """Check that a schema is of a type that is accepted; DDL is not read yet.
+
+    Raises:
+        TypeError: It is not.
+    """
+    if schema is None or isinstance(schema, (pa.Schema, str)):
+        return
+    from pyspark.sql.types import StructType
+
+    if not isinstance(schema, StructType):
+        raise TypeError(refused("schema", schema, _ACCEPTED))
+
+
+def arrow_schema(schema: Any) -> pa.Schema | None:
+    """Return a schema as Arrow has it. Reading DDL needs a SparkContext.
+
+    Raises:
+        TypeError: It is of another type.
+        ValueError: The DDL cannot be read, or a column has a type that Arrow does not have.
+    """
+    check_schema(schema)
+    if schema is None or isinstance(schema, pa.Schema):
+        return schema
+    from pyspark.errors import PySparkException
+
+    from penstock.blockstore.arrow_frames import to_arrow_schema
+
+    try:
+        return to_arrow_schema(_from_ddl(schema) if isinstance(schema, str) else schema)
+    except PySparkException as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"{refused('schema', schema, _ACCEPTED)} ({reason})") from error
+
+
+def _from_ddl(text: str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    found = StructType.fromDDL(text)
+    if not isinstance(found, StructType):
+        # DDL such as "int" is one type without a name.
+        raise ValueError(refused("schema", text, _ACCEPTED))
+    return found

@@ -1,0 +1,53 @@
+"""What `StreamingContext.receiverStream` takes: its types, and whether it can be sent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from pyspark import cloudpickle
+
+from penstock.streaming._culprits import find_culprit
+from penstock.tracker.errors import ReceiverPickleError
+
+if TYPE_CHECKING:
+    from penstock.receiver import Receiver, ReceiverContext
+
+__all__ = ["check_picklable"]
+
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    Source = Callable[[], Iterator[T] | AsyncIterator[T]]
+    SourceOfContext = Callable[[ReceiverContext], Iterator[T] | AsyncIterator[T]]
+    BulkSource = Callable[[], Iterator[list[T]] | AsyncIterator[list[T]]]
+    BulkSourceOfContext = Callable[[ReceiverContext], Iterator[list[T]] | AsyncIterator[list[T]]]
+    CoroutineSource = Callable[[], Awaitable[None]] | Callable[[ReceiverContext], Awaitable[None]]
+
+
+class Runs(Protocol):
+    """A class, or an object, with `run`."""
+
+    @property
+    def run(self) -> Callable[..., Any]: ...
+
+
+def check_picklable(receiver: Receiver, name: str, stream_id: int) -> None:
+    """Check that a receiver can be sent to an executor.
+
+    Args:
+        receiver: The receiver.
+        name: What it is called in the error.
+        stream_id: The number that its stream will have.
+
+    Raises:
+        ReceiverPickleError: It cannot; names the function, its line and the variable.
+    """
+    dump: Any = cloudpickle.dumps
+    try:
+        dump(receiver)
+    except Exception as error:  # whatever pickling runs into in the author's objects
+        found = find_culprit(receiver, dump)
+        way = " -> ".join(part for part in (found.function, found.variable) if part)
+        reason = f"{way}: {found.reason}" if way else found.reason
+        raise ReceiverPickleError(stream_id, name, reason) from error

@@ -1,0 +1,291 @@
+"""What a program gives that cannot be right is refused where it is given, with the way out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import SparkContext, StorageLevel
+from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
+
+from penstock.errors import IllegalStateError, SettingError
+from penstock.receiver import Receiver, receiver
+from penstock.sources import SocketReceiver
+from penstock.streaming import StreamingContext
+from penstock.tracker import ReceiverPickleError
+from penstock.wal import UnwritableFolderError
+from tests.streaming.batches import batches
+
+
+@pytest.fixture
+def ssc(sc: SparkContext) -> Iterator[StreamingContext]:
+    made = StreamingContext(sc, 1)
+    yield made
+    made.stop(stopSparkContext=False)
+
+
+def some() -> Iterator[dict[str, int]]:
+    yield {"n": 1}
+
+
+def nothing(*_: Any) -> None:
+    pass
+
+
+# -- what a context is made of ---------------------------------------------------------------------
+
+
+def test_a_session_is_taken_for_its_context(sc: SparkContext) -> None:
+    made = StreamingContext(SparkSession(sc), 1)
+    assert made.sparkContext is sc
+    made.stop(stopSparkContext=False)
+
+
+def test_what_has_no_spark_context_is_refused() -> None:
+    given: Any = "local[2]"
+    with pytest.raises(TypeError, match=r"sparkContext='local.*a SparkContext or a SparkSession"):
+        StreamingContext(given, 1)
+
+    class Connect:
+        pass
+
+    Connect.__module__ = "pyspark.sql.connect.session"
+    remote: Any = Connect()
+    with pytest.raises(TypeError, match="Spark Connect has none"):
+        StreamingContext(remote, 1)
+
+
+def test_a_spark_context_that_was_stopped_is_refused(
+    sc: SparkContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sc, "_jsc", None)
+    with pytest.raises(IllegalStateError, match="was stopped; make a new one"):
+        StreamingContext(sc, 1)
+
+
+# -- streams ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "error", "says"),
+    [
+        (9999, "localhost", TypeError, "hostname=9999 is not accepted"),
+        ("", 9999, ValueError, "hostname='' is not accepted"),
+        ("localhost", "9999", TypeError, "port='9999' is not accepted: a whole number from 1"),
+        ("localhost", 0, ValueError, "port=0 is not accepted"),
+        ("localhost", 65536, ValueError, "port=65536 is not accepted: .* to 65535"),
+        ("localhost", True, TypeError, "port=True"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(
+    ssc: StreamingContext, host: Any, port: Any, error: type[Exception], says: str
+) -> None:
+    for make in (ssc.socketTextStream, ssc.rawSocketStream):
+        with pytest.raises(error, match=says):
+            make(host, port)
+    with pytest.raises(error, match=says):
+        ssc.socketStream(host, port, nothing)
+
+
+def test_a_converter_must_be_a_function(ssc: StreamingContext) -> None:
+    converter: Any = "utf-8"
+    with pytest.raises(TypeError, match="converter='utf-8'"):
+        ssc.socketStream("localhost", 9999, converter)
+
+
+def test_a_storage_level_may_be_given_by_its_name(ssc: StreamingContext) -> None:
+    class Named(Receiver):
+        storageLevel: Any = "disk_only"
+
+        def __init__(self) -> None:
+            """Without that of the base class."""
+
+    declared = receiver(storageLevel="MEMORY_ONLY")(some)
+    for given, level in (
+        (declared, StorageLevel.MEMORY_ONLY),
+        (Named(), StorageLevel.DISK_ONLY),
+        (SocketReceiver("localhost", 1, "MEMORY_AND_DISK"), StorageLevel.MEMORY_AND_DISK),
+    ):
+        node: Any = ssc.receiverStream(given)._node
+        assert node.receiver.storageLevel == level
+    assert ssc.queueStream([[1]]).persist("MEMORY_ONLY_2")._node.storage_level == (
+        StorageLevel.MEMORY_ONLY_2
+    )
+
+
+@pytest.mark.parametrize(
+    ("level", "error"), [("MEMORY", ValueError), (5, TypeError), (True, TypeError)]
+)
+def test_what_is_no_storage_level_is_refused_with_all_that_are(
+    ssc: StreamingContext, level: Any, error: type[Exception]
+) -> None:
+    says = f"storageLevel={level!r} is not accepted.*DISK_ONLY, DISK_ONLY_2"
+    with pytest.raises(error, match=says):
+        receiver(storageLevel=level)
+    with pytest.raises(error, match=says):
+        SocketReceiver("localhost", 1, level)
+    with pytest.raises(error, match=says):
+        ssc.queueStream([[1]]).persist(level)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "n BIGINT",
+        StructType([StructField("n", LongType())]),
+        pa.schema([("n", pa.int64())]),
+    ],
+    ids=["DDL", "StructType", "Arrow"],
+)
+def test_a_schema_in_each_form_is_taken(ssc: StreamingContext, schema: Any) -> None:
+    class Subclass(Receiver):
+        pass
+
+    Subclass.schema = schema
+    for given in (receiver(schema=schema)(some), Subclass()):
+        node: Any = ssc.receiverStream(given)._node
+        assert node.receiver.schema == pa.schema([("n", pa.int64())])
+
+
+def test_what_is_no_schema_is_refused(ssc: StreamingContext) -> None:
+    given: Any = {"n": "bigint"}
+    with pytest.raises(TypeError, match=r"schema=\{'n': 'bigint'\} is not accepted: a pyarrow"):
+        receiver(schema=given)
+    for ddl in ("n BIGIN", "int"):
+        with pytest.raises(ValueError, match=f"schema='{ddl}' is not accepted.*DDL such as"):
+            ssc.receiverStream(receiver(schema=ddl)(some))
+
+
+@pytest.mark.parametrize("positions", ["yes", 1, None])
+def test_positions_are_declared_by_true_or_false(positions: Any) -> None:
+    with pytest.raises(TypeError, match=r"positions=.* is not accepted: True or False"):
+        receiver(positions=positions)
+
+
+LOCK = threading.Lock()
+
+
+def test_a_receiver_that_cannot_be_sent_names_function_line_and_variable(
+    ssc: StreamingContext,
+) -> None:
+    lock = threading.Lock()
+
+    def locked() -> Iterator[int]:
+        with lock:
+            yield 1
+
+    class Holds(Receiver):
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = {"lock": lock}
+
+    line = locked.__code__.co_firstlineno
+    with pytest.raises(ReceiverPickleError) as caught:
+        ssc.receiverStream(locked)
+    assert f"locked (test_arguments.py:{line}) -> closure variable 'lock'" in str(caught.value)
+    assert "cannot pickle '_thread.lock' object" in str(caught.value)
+    with pytest.raises(ReceiverPickleError, match=r"attribute 'held' -> \['lock'\]"):
+        ssc.receiverStream(Holds())
+    assert ssc._graph.inputs == []
+
+
+# -- operations ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "func",
+    [lambda frame: None, lambda frame, time, more: None, lambda: None],
+    ids=["one", "three", "none"],
+)
+def test_the_function_of_foreach_batch_takes_two_arguments(
+    ssc: StreamingContext, func: Any
+) -> None:
+    with pytest.raises(TypeError, match="is called with 2 arguments, the DataFrame and the batch"):
+        ssc.receiverStream(some).foreachBatch(func)
+
+
+def test_other_functions_of_two_arguments_are_taken(ssc: StreamingContext) -> None:
+    class Callable:
+        def __call__(self, frame: Any, time: Any, more: int = 0) -> None: ...
+
+        def method(self, frame: Any, time: Any) -> None: ...
+
+    for func in (Callable(), Callable().method, nothing, max):
+        ssc.receiverStream(some).foreachBatch(func)
+
+
+@pytest.mark.parametrize(
+    ("num", "error"), [("x", TypeError), (1.5, TypeError), (None, TypeError), (-1, ValueError)]
+)
+def test_what_is_printed_is_a_number_of_records(
+    ssc: StreamingContext, num: Any, error: type[Exception]
+) -> None:
+    stream = ssc.queueStream([[1]])
+    for method in (stream.pprint, stream.print):
+        with pytest.raises(error, match=r"num=.* is not accepted: a whole number of records"):
+            method(num)
+
+
+@pytest.mark.parametrize(
+    ("rate", "error"),
+    [("1000/s", ValueError), (0, ValueError), (-1.0, ValueError), ([], TypeError)],
+)
+def test_what_is_no_rate_is_refused_with_one_that_is(
+    ssc: StreamingContext, rate: Any, error: type[Exception]
+) -> None:
+    stream = ssc.receiverStream(some)
+    for method in (stream.set_rate, stream.set_byte_rate):
+        with pytest.raises(error, match=r'rate=.* is not accepted: .* "50000/second"'):
+            method(rate)
+
+
+# -- folders ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", ["s3://bucket/checkpoints", "gs://b/c", "file+x:/tmp"])
+def test_a_checkpoint_directory_that_cannot_be_synced_is_refused(
+    ssc: StreamingContext, folder: str
+) -> None:
+    with pytest.raises(SettingError) as caught:
+        ssc.checkpoint(folder)
+    assert folder in str(caught.value)
+    assert "on a local file system or on HDFS" in str(caught.value)
+
+
+def test_a_checkpoint_directory_that_cannot_be_made_is_refused(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UnwritableFolderError, match=r"file/checkpoints.*choose a folder"):
+        ssc.checkpoint(tmp_path / "file" / "checkpoints")
+    with pytest.raises(UnwritableFolderError, match="/proc/checkpoints"):
+        ssc.checkpoint("/proc/checkpoints")
+
+
+@pytest.mark.parametrize("folder", [5, "", b"/tmp"])
+def test_what_is_no_folder_is_refused(ssc: StreamingContext, folder: Any) -> None:
+    with pytest.raises(TypeError, match=r"directory=.* is not accepted"):
+        ssc.checkpoint(folder)
+
+
+def test_a_folder_may_be_a_path(ssc: StreamingContext, tmp_path: Path) -> None:
+    ssc.checkpoint(tmp_path / "checkpoints")
+    assert (tmp_path / "checkpoints").is_dir()
+
+
+def test_checkpoint_and_remember_belong_before_the_start(sc: SparkContext, tmp_path: Path) -> None:
+    with batches(sc) as run:
+        run.ssc.queueStream([[1]]).foreachRDD(nothing)
+        run.start()
+        with pytest.raises(IllegalStateError, match=r"remember\(60\).* call it before start"):
+            run.ssc.remember(60)
+        with pytest.raises(IllegalStateError, match=r"checkpoint\('/.* call it before start"):
+            run.ssc.checkpoint(str(tmp_path))
+        run.ssc.stop(False)
+        with pytest.raises(IllegalStateError, match="call it before start"):
+            run.ssc.checkpoint(str(tmp_path))
