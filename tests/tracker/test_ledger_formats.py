@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.tracker import LedgerRecoveryError, ReceivedBlockTracker
+from penstock.tracker import LedgerRecoveryError, ReceivedBlockTracker, _events
 from penstock.tracker._events import EVENTS_KIND, FORMAT, SNAPSHOT_KIND, encode
 from penstock.tracker._ledger_state import LedgerState
 from penstock.tracker._snapshot import snapshot_parts
@@ -69,3 +69,45 @@ def test_a_ledger_of_a_later_format_is_refused_with_both_versions(
         recover(tmp_path)
     assert f"version {later}" in str(raised.value)
     assert f"up to version {FORMAT}" in str(raised.value)
+
+
+ROW = _events.BlockRow(1, 2, 3, 4, 5, 6, 7, 8, 9, None, ((10, 11, 12, 13),))
+ADDITION = _events.BlockAdditionEvent(0, "a", "h", "m", "f", "binary", None, (ROW,), (("o", "g"),))
+WRITTEN = {
+    ROW: "[1,2,3,4,5,6,7,8,9,null,[[10,11,12,13]]]",
+    ADDITION: (
+        '[1,0,"a","h","m","f","binary",null,[[1,2,3,4,5,6,7,8,9,null,[[10,11,12,13]]]],[["o","g"]]]'
+    ),
+    _events.BatchAllocationEvent(1000, ((0, ((1, 2),)),)): "[2,1000,[[0,[[1,2]]]]]",
+    _events.BatchCleanupEvent((1000,)): "[3,[1000]]",
+    _events.AttemptRegistrationEvent(0, "a", "h", 1): '[4,0,"a","h",1]',
+    _events.AttemptEndEvent(("a",)): '[5,["a"]]',
+    _events.BatchReturnEvent((1000,)): "[6,[1000]]",
+    _events.BatchCompletionEvent((1000,)): "[7,[1000]]",
+    _events.StreamNamesEvent(((0, "orders"),)): '[8,[[0,"orders"]]]',
+    _events.StreamRemovalEvent((0,)): "[9,[0]]",
+    _events.LedgerRecord(2, 1, (_events.BatchCleanupEvent(()),)): "[2,1,[[3,[]]],1]",
+    _events.GapState(1, 2, 3, 4): "[1,2,3,4]",
+    _events.AttemptState("a", 0, "h", 1, 2, 3, ()): '["a",0,"h",1,2,3,[],[]]',
+    _events.StreamState(0, 1, "a", None, 2): '[0,1,"a",null,2,""]',
+    _events.SnapshotPart(1, 2, 3, True, 4, (), (), (), ()): "[1,2,3,true,4,[],[],[],[],1,[],-1]",
+}
+
+
+@pytest.mark.parametrize("part", WRITTEN, ids=lambda part: type(part).__name__)
+def test_what_the_driver_log_holds_keeps_its_form(part: msgspec.Struct) -> None:
+    """Fields may be added at the end, with a default; anything else needs a new `FORMAT`."""
+    assert msgspec.json.encode(part).decode() == WRITTEN[part]
+    assert type(part).__struct_config__.frozen
+
+
+def test_there_is_a_form_of_everything_that_the_driver_log_holds() -> None:
+    kinds = {
+        kind
+        for kind in vars(_events).values()
+        if isinstance(kind, type)
+        and issubclass(kind, msgspec.Struct)
+        and kind.__module__ == _events.__name__
+        and not kind.__name__.startswith("_")
+    }
+    assert kinds == set(map(type, WRITTEN))

@@ -100,6 +100,14 @@ def test_there_is_an_example_of_every_message() -> None:
     assert {type(message) for message in EXAMPLES} == set(get_args(Message))
 
 
+def test_what_is_sent_cannot_be_changed_and_is_told_by_its_name() -> None:
+    for part in (BLOCK, BLOCK.memory, BLOCK.segment, BLOCK.replicas[0]):
+        assert type(part).__struct_config__.frozen
+    for kind in map(type, EXAMPLES):
+        assert kind.__struct_config__.frozen
+        assert kind.__struct_config__.tag == kind.__name__
+
+
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
 def test_every_message_arrives_as_it_was_both_ways(message, make_server, make_client, recorder):
     server = make_server()
