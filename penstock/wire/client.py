@@ -350,8 +350,6 @@ class Client:
             except (OSError, WireError, asyncio.TimeoutError) as error:
                 self._last_error = error
                 failures += 1
-            if self._stop.is_set():
-                return
             delay_s = min(_MAX_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(failures, 10))
             delay_s *= random.uniform(0.5, 1.0)
             await self._pause(delay_s, lost_s)

@@ -6,6 +6,7 @@ one of its asks is not answered or its connection is ever cut.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
@@ -15,6 +16,8 @@ import msgspec
 import pytest
 
 from penstock.wire import (
+    Arrival,
+    Arrivals,
     ClientClosedError,
     ClientHandshake,
     HandshakeState,
@@ -243,6 +246,46 @@ def test_a_flood_from_one_host_does_not_cut_short_a_slow_client_of_another(make_
         assert handshake.state is HandshakeState.ACCEPTED
         for connection in flood:
             connection.close()
+
+
+def test_who_makes_way_is_told_so_and_the_next_one_is_not() -> None:
+    """The block server asks whether one is over: it may be turned away before its task begins."""
+
+    async def run() -> tuple[list[Arrival], list[str], int]:
+        arrived: list[Arrival] = []
+        reasons: list[str] = []
+        there = asyncio.Event()
+
+        def protocol(arrival: Arrival) -> asyncio.BaseProtocol:
+            assert not arrival.is_over
+            arrival.turn_away = reasons.append
+            arrived.append(arrival)
+            there.set()
+            return asyncio.Protocol()
+
+        arrivals = Arrivals(
+            protocol, most=1, timeout_s=60, refused=lambda peer, reason: reasons.append(reason)
+        )
+        listener = socket.create_server(("127.0.0.1", 0))
+        arrivals.listen([listener])
+        _, first = await asyncio.open_connection(*listener.getsockname())
+        await asyncio.wait_for(there.wait(), 20)
+        there.clear()
+        _, second = await asyncio.open_connection(*listener.getsockname())
+        await asyncio.wait_for(there.wait(), 20)
+        waiting = len(arrivals)
+        arrivals.remove(arrived[1])
+        await arrivals.stop()
+        first.close()
+        second.close()
+        return arrived, reasons, waiting
+
+    (first, second), reasons, waiting = asyncio.run(run())
+    assert (first.is_over, second.is_over) == (True, False)
+    assert first.host == second.host == "127.0.0.1"
+    assert first.peer != second.peer
+    assert reasons == [f"{first.peer} made way for newer connections"]
+    assert waiting == 1
 
 
 def test_a_server_that_falls_silent_is_noticed_by_the_client(make_client, secret):

@@ -100,6 +100,49 @@ def test_nothing_else_goes_out_before_the_hello_is_answered(make_server, make_cl
     assert recorder.messages() == [HELLO, numbered(1), numbered(2)]
 
 
+def test_a_hello_that_is_not_answered_in_time_is_said_again_on_another_connection(
+    make_server, make_client, recorder
+):
+    first = make_server()
+    address = first.start()
+    client = make_client(address, on_reconnect=lambda: [HELLO], ask_timeout_s=0.2)
+    client.connect()
+    first.stop()
+    recorder.answer = lambda peer, message: PendingReply() if message == HELLO else Ok()
+    make_server(port=address[1]).start()
+    recorder.wait_for(lambda: recorder.messages().count(HELLO) >= 2)
+    recorder.answer = lambda peer, message: Ok()
+    assert client.ask(numbered(1), 20) == Ok()
+    first_two = [peer for peer, message in recorder.seen if message == HELLO][:2]
+    assert first_two[0] is not first_two[1]
+
+
+def test_an_ask_that_times_out_tells_why_there_is_no_connection(make_server, make_client, recorder):
+    recorder.answer = lambda peer, message: PendingReply()
+    server = make_server()
+    address = server.start()
+    client = make_client(address)
+    client.connect()
+
+    def reason() -> str:
+        with pytest.raises(AskTimeoutError) as caught:
+            client.ask(Ok(), 0.05)
+        return str(caught.value)
+
+    assert "(connected)" in reason()
+    server.stop()
+    # The first try comes at once, but not within any bound.
+    assert any(
+        "not connected, trying; last: " in text and "Connect call failed" in text
+        for text in (reason() for _ in range(200))
+    )
+    make_server(port=address[1]).start()
+    recorder.answer = lambda peer, message: Ok()
+    assert client.ask(Ok()) == Ok()
+    recorder.answer = lambda peer, message: PendingReply()
+    assert "(connected)" in reason(), "what was before is not why"
+
+
 SERVER_PROGRAM = """
 import sys, threading
 from penstock.wire import Server
@@ -232,6 +275,15 @@ def test_a_client_gives_up_when_told_to(make_server, make_client):
     assert isinstance(ends[0], ConnectionLostError)
     assert "0.3 s" in str(ends[0])
     assert client.statistics().state is ClientState.CLOSED
+
+
+def test_a_client_that_was_closed_does_not_connect(make_server, make_client, recorder):
+    server = make_server()
+    client = make_client(server.start())
+    client.close()
+    with pytest.raises(ClientClosedError, match="closed by this process"):
+        client.connect()
+    assert client.statistics().connections == 0
 
 
 def test_close_fails_what_has_no_answer(make_server, make_client, recorder):
