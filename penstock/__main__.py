@@ -11,8 +11,9 @@ _USAGE = """\
 usage: penstock COMMAND ...
 
 commands:
-  settings   print what settings mean and accept
-  wal        look into a segment log, and repair it
+  checkpoint   look into the checkpoints in a folder
+  settings     print what settings mean and accept
+  wal          look into a segment log, and repair it
 
 'penstock COMMAND --help' tells more about one.
 """
@@ -35,6 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from penstock.wal._cli import main as wal
 
         return wal(arguments[1:])
+    if arguments[0] == "checkpoint":
+        from penstock.streaming.checkpoint._cli import main as checkpoint
+
+        return checkpoint(arguments[1:])
     if arguments[0] == "settings":
         from penstock._settings_cli import main as settings
 

@@ -21,6 +21,7 @@ What must hold
 `_encrypted_rdds`      RDDs that are encrypted where they are saved
 `_saved_states`        states by name, saved by a graceful stop for another version of the program
 `_rdd_files`           RDDs that were saved, read back
+`_cli`                 ``penstock checkpoint``: what a folder holds
 `_recovery`            the context made again: `StreamingContext.getOrCreate`
 =====================  ==========================================================================
 """

@@ -193,7 +193,8 @@ def recover_context(directory: str, clock: Clock | None = None) -> StreamingCont
         raise CheckpointReadError(
             path,
             f"its graph cannot be made again ({type(error).__name__}: {error}); code that it "
-            "refers to may have changed or be missing, or files of it were removed",
+            "refers to may have changed or be missing, or files of it were removed. `penstock "
+            f"checkpoint {path}` says what is there",
         ) from error
     context._take_over(
         graph,

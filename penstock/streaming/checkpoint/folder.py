@@ -290,7 +290,7 @@ class CheckpointFolder:
             EncryptionMismatchError, WrongKeyError: As `read`.
         """
         reasons = []
-        for name, found in self._each():
+        for name, found in self.each():
             if isinstance(found, Checkpoint):
                 if for_graph:
                     found.check_versions(self.path)
@@ -302,14 +302,24 @@ class CheckpointFolder:
                 "%s in %s cannot be used, an older one is tried: %s", name, self.path, found
             )
         if reasons:
-            raise CheckpointReadError(self.path, "; ".join(reasons))
+            raise CheckpointReadError(
+                self.path,
+                f"none of its checkpoints is whole: {'; '.join(reasons)}. `penstock checkpoint "
+                f"{self.path}` says what is there. Bring the folder back from a copy; or, to give "
+                "up states and what was received, start with another checkpoint directory",
+            )
         return None
 
     def headers(self) -> dict[str, CheckpointHeader]:
         """Return the headers of all whole checkpoints by name, the newest first."""
-        return {name: found.header for name, found in self._each() if isinstance(found, Checkpoint)}
+        return {name: found.header for name, found in self.each() if isinstance(found, Checkpoint)}
 
-    def _each(self) -> Iterator[tuple[str, Checkpoint | Exception]]:
+    def each(self) -> Iterator[tuple[str, Checkpoint | Exception]]:
+        """Yield each name, the newest first, with its checkpoint or with why there is none.
+
+        Raises:
+            EncryptionMismatchError, WrongKeyError: As `read`.
+        """
         for name in self.names():
             try:
                 yield name, self.read(name)

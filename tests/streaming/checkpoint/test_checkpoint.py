@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.__main__ import main
 from penstock.clock import ManualClock, SystemClock
 from penstock.streaming import CheckpointReadError, CheckpointVersionError, CheckpointWriteError
 from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder, CheckpointHeader
@@ -35,6 +36,27 @@ class TestFolder:
         assert folder.write(wanted) == "checkpoint-3000"
         assert folder.read_newest() == wanted
         assert (tmp_path / "not" / "there" / "checkpoint-3000").stat().st_mode & 0o777 == 0o600
+
+    def test_the_command_says_what_is_there_and_errors_name_it(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        folder = CheckpointFolder(str(tmp_path))
+        assert main(["checkpoint", str(tmp_path)]) == 1
+        assert f"{tmp_path}: 0 whole, 0 damaged" in capsys.readouterr().out
+        folder.write(checkpoint(2000, version="2", state_names=("totals",)))
+        assert main(["checkpoint", str(tmp_path)]) == 0
+        told = capsys.readouterr().out
+        assert "checkpoint-2000: whole, last batch 1970-01-01" in told
+        assert "program version '2'; states totals" in told
+        (tmp_path / "checkpoint-2000").write_bytes(b"torn")
+        with pytest.raises(CheckpointReadError) as raised:
+            folder.read_newest()
+        assert f"`penstock checkpoint {tmp_path}`" in str(raised.value)
+        assert "another checkpoint directory" in str(raised.value)
+        assert main(["checkpoint", str(tmp_path)]) == 1
+        assert "checkpoint-2000: DAMAGED: it has 4 bytes" in capsys.readouterr().out
+        assert main(["checkpoint", str(tmp_path / "missing")]) == 2
+        assert "no such folder" in capsys.readouterr().err
 
     def test_names_that_are_none_are_left_alone(self, tmp_path: Path) -> None:
         """Spark: SPARK-28912."""

@@ -1,0 +1,89 @@
+"""``penstock checkpoint``: look into the checkpoints in a folder."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from penstock.errors import PenstockError
+from penstock.streaming._encryption import recovery_encryption
+from penstock.streaming.checkpoint.errors import CheckpointVersionError
+from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder
+from penstock.streaming.durations import batch_datetime
+from penstock.wal import locate
+
+__all__ = ["main"]
+
+_DESCRIPTION = """\
+Look into the checkpoints in a folder, the newest first: which of them are whole, which batch each
+one stands at, and which versions wrote it. No code of the program is run, and nothing is changed.
+Encrypted ones are read with the key of PENSTOCK_ENCRYPTION_KEY, as a program reads them.
+"""
+_EPILOG = """\
+exit codes: 0 all are whole, 1 some are damaged, or there is none, 2 wrong usage, no such folder
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``penstock checkpoint`` with these arguments and return its exit code."""
+    try:
+        options = _parser().parse_args(argv)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 2
+    try:
+        fs, path = locate(options.folder)
+        if not fs.is_folder(path):
+            print(f"penstock checkpoint: no such folder: {options.folder}", file=sys.stderr)
+            return 2
+        return _show(CheckpointFolder(path, fs, recovery_encryption(None, os.environ)))
+    except (OSError, PenstockError) as error:
+        print(f"penstock checkpoint: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock checkpoint",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="the checkpoint directory, or hdfs://…")
+    return parser
+
+
+def _show(folder: CheckpointFolder) -> int:
+    whole = damaged = 0
+    for name, found in folder.each():
+        if isinstance(found, Checkpoint):
+            whole += 1
+            print(f"{name}: {_described(found)}")
+        elif isinstance(found, CheckpointVersionError):
+            whole += 1
+            print(f"{name}: of another version: {found.what} {found.written}")
+        else:
+            damaged += 1
+            print(f"{name}: DAMAGED: {found}")
+    print(f"{folder.path}: {whole} whole, {damaged} damaged")
+    return 0 if whole and not damaged else 1
+
+
+def _described(found: Checkpoint) -> str:
+    header = found.header
+    parts = [
+        f"whole, last batch {batch_datetime(header.last_batch_ms)}",
+        f"{len(header.pending_ms)} batches not complete",
+        f"batches of {header.batch_ms / 1000:g} s",
+        f"Python {header.python}, PySpark {header.pyspark}, Penstock {header.penstock}",
+    ]
+    if header.version:
+        parts.append(f"program version {header.version!r}")
+    if header.state_names:
+        parts.append(f"states {', '.join(header.state_names)}")
+    if header.is_last:
+        parts.append("written by a graceful stop that left nothing")
+    if header.refusal:
+        parts.append(f"cannot be recovered from: {header.refusal}")
+    return "; ".join(parts)
