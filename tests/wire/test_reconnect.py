@@ -117,6 +117,17 @@ def test_a_hello_that_is_not_answered_in_time_is_said_again_on_another_connectio
     assert first_two[0] is not first_two[1]
 
 
+def test_every_ask_has_its_own_deadline(make_server, make_client, recorder):
+    recorder.answer = lambda peer, message: PendingReply()
+    client = make_client(make_server().start())
+    client.connect()
+    late, early, later = (client.ask_async(numbered(n), (n + 1) / 10) for n in (1, 0, 2))
+    for future in (early, late, later):
+        with pytest.raises(AskTimeoutError):
+            future.result(20)
+    assert client.statistics().unanswered == 0
+
+
 def test_an_ask_that_times_out_tells_why_there_is_no_connection(make_server, make_client, recorder):
     recorder.answer = lambda peer, message: PendingReply()
     server = make_server()
