@@ -135,6 +135,10 @@ class Receiver:
     """If set, every record must fit it; one that does not is discarded, counted and reported to the
     driver with its reason, and the stream goes on."""
 
+    requires: tuple[str, ...] = ()
+    """Modules that its executor must be able to import, beside Penstock's own; looked for at
+    `start()` where executors may have another Python than the driver."""
+
     streamId: int = -1
     """The number of the stream; -1 before it is known."""
 

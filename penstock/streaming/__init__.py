@@ -67,6 +67,7 @@ Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generato
 
 from pyspark import StorageLevel
 
+from penstock.streaming._executor_python import ExecutorPythonError
 from penstock.streaming.checkpoint.errors import (
     CheckpointError,
     CheckpointReadError,
@@ -108,6 +109,7 @@ __all__ = [
     "CheckpointWriteError",
     "DStream",
     "EncryptionKeyError",
+    "ExecutorPythonError",
     "GivenUpBatch",
     "GroupRate",
     "IllegalStateChangeError",

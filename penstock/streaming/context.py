@@ -15,10 +15,12 @@ from pyspark import RDD, SparkContext
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
+from penstock.settings import Settings
 from penstock.streaming._context_settings import read_settings
 from penstock.streaming._durability import checkpoint_folder, choose_durability, scratch_parent
 from penstock.streaming._encryption import choose_encryption
 from penstock.streaming._engine import StreamingEngine
+from penstock.streaming._executor_python import check_executor_python, use_own_python
 from penstock.streaming._interrupts import exit_on_termination, plain_interrupts
 from penstock.streaming._sources import check_picklable
 from penstock.streaming._spark_contexts import spark_context_of
@@ -45,7 +47,7 @@ from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
 from penstock.streaming.stop_report import StopReport
 from penstock.streaming.waiter import ContextWaiter
-from penstock.wal import EncryptionKey
+from penstock.wal import EncryptionKey, is_on_hdfs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,6 +118,7 @@ class StreamingContext(InputOperations, RateOperations):
         if batchDuration is None:
             raise ValueError("batchDuration is needed: the seconds between two batches")
         self._sc = spark_context_of(sparkContext)
+        use_own_python(self._sc)
         self._clock = SystemClock() if clock is None else clock
         self._graph = DStreamGraph(self._sc, to_milliseconds(batchDuration, "batchDuration"))
         self._bus = StreamingListenerBus()
@@ -377,6 +380,7 @@ class StreamingContext(InputOperations, RateOperations):
             StreamGraphError: There is no output operation, or a stream cannot run as it is.
             NotEnoughCoresError: The receivers would hold every core.
             SettingError: A setting has an unknown key or a value that is not accepted.
+            ExecutorPythonError: The executors' Python cannot run the program.
             UnwritableFolderError: A log folder cannot be written.
             UnpicklableFunctionError: A checkpoint directory is set, and a function of a stream
                 cannot be written to checkpoints; names the variable.
@@ -431,6 +435,7 @@ class StreamingContext(InputOperations, RateOperations):
         receivers = [node for node in self._graph.inputs if isinstance(node, ReceiverInputDStream)]
         check_cores(self._sc, len(receivers))
         check_speculation(self._sc.getConf().get, len(receivers))
+        check_executor_python(self._sc, self._needed_modules(settings, encryption))
         # A name of this context's own: what a context of the same application left behind a
         # moment ago, such as a block server that has not ended yet, must not touch its files.
         run_id = f"{self._sc.applicationId}-{uuid.uuid4().hex[:8]}"
@@ -465,6 +470,26 @@ class StreamingContext(InputOperations, RateOperations):
             rates=self._rates,
             encryption=encryption,
         )
+
+    def _needed_modules(self, settings: Settings, encryption: EncryptionKey | None) -> list[str]:
+        """Return what executors must have beside what Penstock always needs."""
+        needed = {
+            name
+            for node in self._graph.inputs
+            for name in (
+                node.receiver.requires
+                if isinstance(node, ReceiverInputDStream)
+                else getattr(node, "requires", ())
+            )
+        }
+        if is_on_hdfs(settings.wal_dir or self._checkpoint_directory or ""):
+            needed.add("hdfs_native")
+        if encryption is not None:
+            needed.add("cryptography")
+        if settings.shared_rate_storage is not None:
+            is_valkey = settings.shared_rate_storage.startswith("valkey")
+            needed.add("valkey" if is_valkey else "redis")
+        return sorted(needed)
 
     def _check_graph(self) -> None:
         """Check that the streams can run; states need a folder, and the SparkContext's own will do.

@@ -19,6 +19,7 @@ from penstock.complaints import Complaints
 from penstock.sources.kafka._allowance import allowed, divided
 from penstock.sources.kafka._driver_client import CommitCallback, DriverClient
 from penstock.sources.kafka._reading import Reading
+from penstock.sources.kafka.engines import package_of
 from penstock.sources.kafka.engines.seam import PartitionState
 from penstock.sources.kafka.errors import (
     KafkaDataLossError,
@@ -118,6 +119,11 @@ class DirectKafkaInputDStream(DirectInputDStream):
     def params(self) -> KafkaParams:
         """The client's settings."""
         return self._strategy.params
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """What executors must be able to import."""
+        return (package_of(self.params.engine_name),)
 
     # -- life ------------------------------------------------------------------------------------
 

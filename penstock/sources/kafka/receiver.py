@@ -16,6 +16,7 @@ from penstock.errors import PenstockError
 from penstock.receiver import Receiver, RecordTooLargeError
 from penstock.sources.kafka._ledger import OffsetLedger
 from penstock.sources.kafka._reading import as_records
+from penstock.sources.kafka.engines import package_of
 from penstock.sources.kafka.engines.seam import (
     AskAgainError,
     Chunk,
@@ -95,6 +96,7 @@ class KafkaReceiver(Receiver):
             raise TypeError("topics are a list of names, and not one str")
         self.topics = sorted(set(topics))
         self.params = KafkaParams(kafkaParams)
+        self.requires = (package_of(self.params.engine_name),)
         if not self.topics:
             raise ValueError("a Kafka receiver needs at least one topic")
         if self.params.group_id is None:

@@ -23,6 +23,7 @@ import os
 import pickle
 import shutil
 import struct
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -313,7 +314,8 @@ class LocalContext(SparkContext):
         self._unbatched_serializer = _serializers.CPickleSerializer()
         self._batchSize = 0
         self.profiler_collector: Any = None
-        self.master = "stand-in"
+        self.master = "local[4]"
+        self.pythonExec = sys.executable
         self.appName = "stand-in"
         self._folder: str | None = None
         runtime = SimpleNamespace(getRuntime=lambda: SimpleNamespace(availableProcessors=lambda: 4))

@@ -29,7 +29,7 @@ from functools import cache
 
 from penstock.sources.kafka.engines.seam import Engine
 
-__all__ = ["ENGINES", "engine_of", "installed_engine"]
+__all__ = ["ENGINES", "engine_of", "installed_engine", "package_of"]
 
 _MODULES = {
     "confluent-kafka": ("confluent_kafka", "penstock.sources.kafka.engines.confluent"),
@@ -54,6 +54,11 @@ def installed_engine() -> str:
         except ValueError:
             continue
     raise MissingKafkaClientError
+
+
+def package_of(name: str) -> str:
+    """Return what must be importable for a client."""
+    return _MODULES[name][0]
 
 
 @cache
