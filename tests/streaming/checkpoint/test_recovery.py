@@ -280,7 +280,9 @@ def test_a_damaged_checkpoint_costs_a_batch_that_is_made_again(
     program_of: ProgramOf, caplog: Any
 ) -> None:
     program = program_of(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
-    program.run(3)
+    program.run(2)
+    # A run of its own: so the checkpoint before is that of a complete batch.
+    program.run(1)
     newest = program.checkpoint / f"checkpoint-{ZERO_MS + 3 * BATCH_MS}"
     newest.write_bytes(newest.read_bytes()[:-1])
     program.run(1, again=1)
