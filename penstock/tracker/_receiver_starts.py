@@ -115,12 +115,13 @@ class ReceiverStarts:
         trace = _text_of(error) if error is not None else ""
         ended = self._receivers.job_ended(stream_id, attempt)
         # A receiver that deregistered has told of its error itself.
-        if trace and not stopping and (ended.was_active or not ended.registered):
+        told = bool(trace) and not stopping and (ended.was_active or not ended.registered)
+        if told:
             text = f"The job of receiver {stream_id} failed"
             self._complaints.log(f"{text}: {_headline(trace)}")
             self._listeners.error(self._receivers.keep_error(stream_id, text, trace))
         if ended.was_active:
-            level = logging.INFO if trace else logging.WARNING
+            level = logging.INFO if told else logging.WARNING
             _log.log(level, "Receiver %d exited but didn't deregister", stream_id)
             self._listeners.stopped(ended.info)
         if ended.disconnected:
