@@ -33,6 +33,7 @@ from penstock.wire.messages import (
     Registered,
     ReleaseBlocks,
     ReportGate,
+    SkippedBlock,
     StopBlockServer,
     StopReceiver,
     UpdateRateLimit,
@@ -570,3 +571,18 @@ def test_a_tracker_needs_somewhere_to_run(tmp_path: Path) -> None:
             sync="none",
             events=Events(),
         )
+
+
+def test_a_block_that_batches_skip_is_counted_and_told_once(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, events):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        events.next("started")
+        for block_id in ("input-0-1", "input-0-1", "input-0-2"):
+            assert attempt.ask(SkippedBlock(0, block_id, "no host has it")) == Ok()
+        assert tracker.skipped_blocks == 2
+        assert isinstance(attempt.ask(SkippedBlock(9, "input-9-1", "")), Refused)
+        assert tracker.skipped_blocks == 2
+        texts = [events.next("error").lastErrorMessage for _ in range(2)]
+        assert ["input-0-1" in texts[0], "input-0-2" in texts[1]] == [True, True]
+        assert events.rest() == []
