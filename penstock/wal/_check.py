@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from penstock.wal._errors import CorruptRecordError
@@ -81,6 +81,7 @@ class LogReport:
         unfinished: Names of files that are no segments yet, or no longer: left by a crash, or a
             living writer's spare.
         actions: What `repair` did, in words.
+        aside: Names of segments that an earlier `repair` put aside.
     """
 
     folder: str
@@ -88,6 +89,7 @@ class LogReport:
     unfinished: tuple[str, ...]
     gaps: tuple[Gap, ...] = ()
     actions: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
 
     @property
     def damages(self) -> tuple[CorruptRecordError, ...]:
@@ -139,11 +141,11 @@ def check(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
             )
         )
     unfinished = tuple(list_names(fs, folder)[1])
-    return LogReport(folder, tuple(reports), unfinished, tuple(_gaps(reader, fs)))
+    aside = tuple(sorted(n for n in fs.list_folder(folder) if n.endswith(DAMAGED_SUFFIX)))
+    return LogReport(folder, tuple(reports), unfinished, tuple(_gaps(reader, aside)), aside=aside)
 
 
-def _gaps(reader: LogReader, fs: FileSystem) -> Iterator[Gap]:
-    aside = {name for name in fs.list_folder(reader.folder) if name.endswith(DAMAGED_SUFFIX)}
+def _gaps(reader: LogReader, aside: Collection[str]) -> Iterator[Gap]:
     last: dict[bytes, SegmentInfo] = {}
     for info in reader.segments:
         before = last.get(info.log_id)

@@ -11,6 +11,7 @@ from penstock.wal._addresses import locate
 from penstock.wal._check import LogReport, check, repair
 from penstock.wal._errors import CorruptRecordError, WalError
 from penstock.wal._filesystem import FileSystem
+from penstock.wal._names import LOCK_NAME, list_names
 from penstock.wal._reader import LogReader
 
 __all__ = ["main"]
@@ -26,9 +27,12 @@ A torn tail is what a crash leaves of a record that was never acknowledged: no d
 """
 _EPILOG = """\
 exit codes: 0 all is well (torn tails included), 1 damage was found, or segments are missing,
-            2 wrong usage, no such folder, or the log is in use (repair)
+            2 wrong usage, no such folder, no log in it, or the log is in use (repair)
 """
 _PREVIEW_BYTES = 48
+_DEPTH = 2
+"""A checkpoint directory has the ledger one level below it, and the blocks' logs two."""
+_SHOWN = 10
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,6 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not fs.is_folder(path):
             print(f"penstock wal: no such folder: {options.folder}", file=sys.stderr)
             return 2
+        if not _is_log(fs, path):
+            print(f"penstock wal: {_no_log(fs, path, options.folder)}", file=sys.stderr)
+            return 2
         code: int = options.run(fs, path, options)
     except BrokenPipeError:
         # Whoever read the output has seen enough: keep the interpreter from complaining at exit.
@@ -51,6 +58,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"penstock wal: {error}", file=sys.stderr)
         return 2
     return code
+
+
+def _is_log(fs: FileSystem, folder: str) -> bool:
+    return LOCK_NAME in fs.list_folder(folder) or list_names(fs, folder)[2] > 0
+
+
+def _no_log(fs: FileSystem, folder: str, shown: str) -> str:
+    """Say that a folder is no log, and which folders below it are: most have the one above."""
+    found: list[str] = []
+    level = [folder]
+    for _ in range(_DEPTH):
+        below = [os.path.join(path, name) for path in level for name in fs.list_folder(path)]
+        level = sorted(path for path in below if fs.is_folder(path))
+        found += [path for path in level if _is_log(fs, path)]
+    if not found:
+        return f"no log in {shown}"
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return f"no log in {shown} itself; below it are {', '.join(found[:_SHOWN])}{more}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -123,6 +148,8 @@ def _print_report(report: LogReport) -> None:
             print(f"  damage at offset {damage.offset}: {damage.reason}")
     for name in report.unfinished:
         print(f"{name}: unfinished, never a segment")
+    for name in report.aside:
+        print(f"{name}: put aside by a repair; its records are not read")
     print(
         f"{report.folder}: {len(report.segments)} segments, {report.records} records, "
         f"{len(report.damages)} damaged places" + (f", {len(gaps)} gaps" if gaps else "")

@@ -319,6 +319,37 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "nothing to repair" in capsys.readouterr().out
 
 
+def test_what_a_repair_put_aside_is_told_by_every_later_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "log")
+    with LogWriter.create(folder, options=OPTIONS) as writer:
+        place = writer.append(7, b"payload")
+        writer.append(7, b"committed says that the first one was")
+    with open(segment_path(folder, 1), "r+b") as file:
+        file.seek(place.offset + 64)
+        file.write(b"?")
+    assert main(["wal", "repair", folder]) == 1
+    capsys.readouterr()
+    assert main(["wal", "check", folder]) == 0
+    assert "segment-000000000001.log.damaged: put aside" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["check", "dump", "repair"])
+def test_a_folder_that_is_no_log_is_not_called_whole(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["wal", command, str(tmp_path)]) == 2
+    assert f"no log in {tmp_path}\n" in capsys.readouterr().err
+    for folder in ("receivedBlockMetadata", "receivedData/0-1"):
+        LogWriter.create(str(tmp_path / folder), options=OPTIONS).close()
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["wal", command, str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert f"{tmp_path}/receivedBlockMetadata, {tmp_path}/receivedData/0-1\n" in error
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_segment_that_is_gone_from_the_middle_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
