@@ -37,7 +37,10 @@ class Complaints:
     """
 
     def __init__(
-        self, logger: logging.Logger, clock: Clock | None = None, interval_s: float = 60.0
+        self,
+        logger: logging.Logger | logging.LoggerAdapter[logging.Logger],
+        clock: Clock | None = None,
+        interval_s: float = 60.0,
     ) -> None:
         self._logger = logger
         self._clock: Clock = SystemClock() if clock is None else clock

@@ -351,6 +351,13 @@ class Settings:
         "`spark.task.maxFailures` tries: it fails, or it goes on without the block, which is "
         "logged, counted in `ssc.statistics()`, and told to listeners as an error of the receiver.",
     )
+    console: str = _setting(
+        "spark.penstock.console",
+        Choice(("auto", "on", "off")),
+        "auto",
+        "Whether the program tells on standard error that it has started, of its receivers, and "
+        "every few seconds how it goes; `auto`: if standard error is a terminal.",
+    )
     removed_streams: tuple[str, ...] | None = _setting(
         "spark.penstock.removedStreams",
         Names(),

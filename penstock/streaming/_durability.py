@@ -93,6 +93,22 @@ class Durability:
             f"{survives}"
         )
 
+    @property
+    def promise(self) -> str:
+        """Return in one clause where received records lie, and what they survive."""
+        if is_on_hdfs(self.block_log_root):
+            survives = "survive the loss of a host and of the driver"
+        elif not self.keeps_blocks:
+            survives = "survive workers that are killed, and neither the driver nor the host"
+        elif self.sync == "always":
+            survives = "survive the driver and a power loss"
+        elif self.sync == "interval":
+            survives = "survive the driver, and a power loss but for the last moments"
+        else:
+            survives = "survive the driver, and no power loss"
+        kept = "" if self.keeps_blocks else ", removed at stop"
+        return f"log in {self.block_log_root}{kept}: records {survives}"
+
     def describe_copies(self, master: str) -> str:
         """Return half a line for the log: what storage levels for several copies lead to here.
 

@@ -20,6 +20,7 @@ from penstock.streaming._bounded import run_bounded
 from penstock.streaming._durability import Durability
 from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
+from penstock.streaming.console import Console, ConsoleFacts, end_progress_bar
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
 from penstock.streaming.rates import RateBook
 from penstock.streaming.scheduler._spark_jobs import SparkJobScope
@@ -93,6 +94,7 @@ class StreamingEngine:
         self._durability = durability
         self._clock = clock
         self._bus = bus
+        self._spark_context = spark_context
         scope = SparkJobScope(spark_context)
         self._errors = StreamErrors(waiter, scope.why_ended, on_spark_ended)
         self._receivers = ReceiverSide(
@@ -145,6 +147,13 @@ class StreamingEngine:
                     else -1
                 ),
             )
+            self._console = Console(
+                ConsoleFacts(
+                    self._introduction(), self._scheduler.statistics, self._receivers.running
+                ),
+                settings.console,
+                clock,
+            )
             self._allocation = make_executor_allocation(
                 spark_context,
                 settings,
@@ -161,7 +170,10 @@ class StreamingEngine:
     def start(self) -> None:
         """Start everything; when something fails, stop what was started and raise."""
         try:
+            self._bus.add(self._console)
             self._bus.start()
+            if self._receivers.count:
+                end_progress_bar(self._spark_context)
             self._receivers.start()
             if self._writer is not None:
                 self._writer.start()
@@ -173,6 +185,23 @@ class StreamingEngine:
             self.stop(graceful=False)
             raise
         self._bus.post(StreamingStarted(self._clock.time_ms()))
+        self._console.start()
+
+    def _introduction(self) -> str:
+        names = ", ".join(f"{name}-{stream_id}" for stream_id, name in self._input_names().items())
+        every = f"a batch every {self._graph.batch_ms / 1000:g} s of {names or 'no input'}"
+        parts = [f"Penstock runs {self._spark_context.appName}: {every}"]
+        if self._receivers.count:
+            parts.append(self._durability.promise)
+        if self._spark_context.uiWebUrl:
+            parts.append(f"Spark's UI at {self._spark_context.uiWebUrl}")
+        return "; ".join(parts)
+
+    def _input_names(self) -> dict[int, str]:
+        return {
+            node.stream_id: getattr(node, "name", "") or type(node).__name__
+            for node in self._graph.inputs
+        }
 
     @property
     def is_graceful_on_shutdown(self) -> bool:
@@ -228,10 +257,13 @@ class StreamingEngine:
                 _log.warning("A checkpoint is still being written; it ends with the process")
         report = self._report(graceful, time.monotonic() - begin_s)
         _bounded("the tracker", lambda: self._receivers.stop(_THREADS_END_S), _RECEIVERS_CANCEL_S)
+        with _told("the console"):
+            self._console.stop(_THREADS_END_S)
         with _told("listeners"):
             if graceful:
                 self._bus.wait_until_empty(_THREADS_END_S)
             self._bus.stop(_THREADS_END_S)
+            self._bus.remove(self._console)
         _bounded("the scratch folder", self._remove_scratch, _THREADS_END_S)
         self._errors.stopped()
         return report
@@ -274,10 +306,7 @@ class StreamingEngine:
         )
 
     def _report(self, graceful: bool, duration_s: float) -> StopReport:
-        names = {
-            node.stream_id: f"{getattr(node, 'name', type(node).__name__)}-{node.stream_id}"
-            for node in self._graph.inputs
-        }
+        names = {number: f"{name}-{number}" for number, name in self._input_names().items()}
         batches = tuple(
             GivenUpBatch(
                 time_ms, {names[stream_id]: count for stream_id, count in records.items() if count}

@@ -159,6 +159,13 @@ class ReceiverSide:
         """How many receivers there are."""
         return 0 if self._tracker is None else len(self._tracker.get_all_receiver_info())
 
+    def running(self) -> tuple[int, int]:
+        """Return how many receivers run, and how many there are."""
+        if self._tracker is None:
+            return 0, 0
+        infos = self._tracker.get_all_receiver_info().values()
+        return sum(info.active for info in infos), len(infos)
+
     @property
     def skipped_blocks(self) -> int:
         """How many blocks batches left out because no host has them."""

@@ -1,0 +1,201 @@
+"""`Console`: what a program says on its terminal while it runs.
+
+One line when it starts, one for each receiver that starts or stops, and every few seconds how it
+goes. All but the last are log lines of level INFO, too. What goes wrong is not said here: warnings
+and errors reach the terminal by themselves.
+
+A line is written at once and whole, and no line is rewritten, so that `pprint`, the program's own
+output and Spark's can stand between. Spark's progress bar is ended where there are receivers: the
+endless job of each would have its bar there for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+from py4j.protocol import Py4JError
+
+from penstock.clock import Clock
+from penstock.complaints import Complaints
+from penstock.streaming.durations import batch_datetime
+from penstock.streaming.listener import StreamingListener
+from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
+from penstock.streaming.scheduler.listener_events import (
+    BatchCompleted,
+    BatchInfo,
+    ReceiverStarted,
+    ReceiverStopped,
+    StreamingStarted,
+)
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["Console", "ConsoleFacts", "end_progress_bar"]
+
+_STATUS_S = 5.0
+_ERASE_LINE = "\r\x1b[K"
+
+_log = logging.getLogger("penstock.streaming")
+
+
+@dataclass(frozen=True)
+class ConsoleFacts:
+    """What the console asks for.
+
+    Attributes:
+        introduction: The first line.
+        statistics: Returns the batches as they are.
+        receivers: Returns how many receivers run, and how many there are.
+    """
+
+    introduction: str
+    statistics: Callable[[], SchedulerStatistics]
+    receivers: Callable[[], tuple[int, int]]
+
+
+class Console(StreamingListener):
+    """Tells of a context; a listener with a thread of its own (``penstock-console``).
+
+    `_lock` guards what has been processed since the last status line.
+
+    Args:
+        facts: What to tell.
+        mode: ``on``, ``off``, or ``auto``: on where standard error is a terminal.
+        clock: Wall time for people.
+    """
+
+    def __init__(self, facts: ConsoleFacts, mode: str, clock: Clock) -> None:
+        self._facts = facts
+        # As it is now: a test or a notebook may put another one in its place.
+        self._stream = sys.stderr
+        self._is_shown = mode == "on" or (mode == "auto" and _is_terminal(self._stream))
+        self._clock = clock
+        self._lines = Complaints(_Lines(self._stream if self._is_shown else None))
+        self._lock = threading.Lock()
+        self._records = 0
+        self._last: BatchInfo | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-console", daemon=True)
+
+    def start(self) -> None:
+        """Begin to show how it goes."""
+        if self._is_shown:
+            self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Show no more."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def say(self, line: str) -> None:
+        """Say a line; one like it within a minute is only counted."""
+        self._lines.log(line, level=logging.INFO)
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def onStreamingStarted(self, streamingStarted: StreamingStarted) -> None:
+        self.say(self._facts.introduction)
+
+    def onReceiverStarted(self, receiverStarted: ReceiverStarted) -> None:
+        info = receiverStarted.receiverInfo()
+        executor = "" if info.executorId() == "driver" else f", executor {info.executorId()}"
+        self._lines.log(
+            f"Receiver {info.name()} runs on {info.location()}{executor}",
+            like=("started", info.streamId()),
+            level=logging.INFO,
+        )
+
+    def onReceiverStopped(self, receiverStopped: ReceiverStopped) -> None:
+        info = receiverStopped.receiverInfo()
+        # With an error, or to be started again: the tracker warns of that.
+        if not info.lastError() and not info.lastErrorMessage().startswith("Restarting"):
+            self._lines.log(
+                f"Receiver {info.name()} stopped: {info.lastErrorMessage()}",
+                like=("stopped", info.streamId()),
+                level=logging.INFO,
+            )
+
+    def onBatchCompleted(self, batchCompleted: BatchCompleted) -> None:
+        info = batchCompleted.batchInfo()
+        with self._lock:
+            self._records += info.numRecords()
+            self._last = info
+
+    # -- the status ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        began_s = self._clock.monotonic_s()
+        while not self._clock.wait(self._stopped, _STATUS_S):
+            now_s = self._clock.monotonic_s()
+            _write(self._stream, self._status(now_s - began_s))
+            began_s = now_s
+
+    def _status(self, span_s: float) -> str:
+        with self._lock:
+            records, self._records = self._records, 0
+            last, self._last = self._last, None
+        batches = self._facts.statistics()
+        running, receivers = self._facts.receivers()
+        parts = [f"{records / max(span_s, 0.001):,.0f} records/s"]
+        if last is None:
+            parts.append(f"no batch completed in {span_s:.0f} s")
+        else:
+            parts.append(
+                f"last batch {last.numRecords():,} records, delay {last.totalDelay() / 1000:.2f} s"
+            )
+        parts.append(f"{batches.waiting_batches} batches wait")
+        if batches.failed_batches:
+            parts.append(f"{batches.failed_batches} failed")
+        if receivers:
+            parts.append(f"{running} of {receivers} receivers run")
+        return f"{_time_of_day(self._clock)}  {' | '.join(parts)}"
+
+
+class _Lines(logging.LoggerAdapter[logging.Logger]):
+    """Logs, and writes to a terminal what the program's own logging does not show."""
+
+    def __init__(self, terminal: TextIO | None) -> None:
+        super().__init__(_log, {})
+        self._terminal = terminal
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        super().log(level, msg, *args, **kwargs)
+        is_shown = _log.isEnabledFor(level) and _log.hasHandlers()
+        if self._terminal is not None and not is_shown:
+            _write(self._terminal, str(msg) % args)
+
+
+def _write(terminal: TextIO, line: str) -> None:
+    # A terminal that went away is no reason to stop.
+    with contextlib.suppress(OSError, ValueError):
+        terminal.write(f"{_ERASE_LINE if _is_terminal(terminal) else ''}{line}\n")
+        terminal.flush()
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:
+        return False  # It is closed.
+
+
+def _time_of_day(clock: Clock) -> str:
+    return batch_datetime(clock.time_ms()).strftime("%H:%M:%S")
+
+
+def end_progress_bar(spark_context: SparkContext) -> None:
+    """End Spark's progress bar, if there is one, and clear its line."""
+    java: Any = spark_context._jsc
+    with contextlib.suppress(Py4JError, AttributeError):
+        bar = java.sc().progressBar()
+        if bar.isDefined():
+            bar.get().finishAll()
+            bar.get().stop()
