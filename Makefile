@@ -103,7 +103,7 @@ soak: setup ## kill a driver at 200 random moments and check its results (ARGS=-
 soak-restarts: setup ## run 10,000 random programs with crashes, stops and failures (ARGS=--help)
 	@$(BIN)/python -m tests.streaming.restarts.random_runs $(or $(ARGS),10000)
 
-chaos: setup ## hurt a program a hundred times in every known way and check its results (ARGS=--help)
+chaos: setup services ## hurt programs a hundred times in every known way and check their results (ARGS=--help)
 	@$(BIN)/python -m tests.system.chaos $(ARGS)
 
 fuzz: setup ## attack both ports for ten minutes (ARGS=--help)

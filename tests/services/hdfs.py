@@ -18,7 +18,8 @@ import subprocess
 import time
 import urllib.request
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -111,6 +112,17 @@ class _Node:
         self._process.wait(STOP_S)
         self._process = None
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop it with SIGSTOP until the end."""
+        process = self._process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -165,6 +177,7 @@ class Hdfs:
     Attributes:
         address: ``hdfs://host:port``, or the name of the service when there are two NameNodes.
         conf_dir: The configuration folder of its clients.
+        data_nodes: The numbers of its DataNodes.
     """
 
     def __init__(
@@ -202,7 +215,8 @@ class Hdfs:
         ]
         self._active = 0
         self._data_webs: list[str] = []
-        self._data_nodes = []
+        self._data_nodes: list[_Node] = []
+        self.data_nodes = range(data_nodes)
         for number in range(data_nodes):
             data, ipc, web = (f"127.0.0.1:{next(ports)}" for _ in range(3))
             self._data_webs.append(web)
@@ -284,6 +298,12 @@ class Hdfs:
     def kill_data_node(self, number: int) -> None:
         """Kill a DataNode with SIGKILL."""
         self._data_nodes[number].kill()
+
+    @contextmanager
+    def paused_data_node(self, number: int) -> Iterator[None]:
+        """Stop a DataNode with SIGSTOP until the end."""
+        with self._data_nodes[number].paused():
+            yield
 
     def start_data_node(self, number: int) -> None:
         """Start a DataNode again; returns at once."""

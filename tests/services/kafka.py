@@ -9,6 +9,8 @@ import socket
 import subprocess
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -219,6 +221,17 @@ class Broker(Kafka):
     def kill(self) -> None:
         """Kill it with SIGKILL; what was acknowledged is in the page cache."""
         self._end(signal.SIGKILL)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop it with SIGSTOP until the end."""
+        process = self._process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """Kill it if it runs: the data is not needed any more."""

@@ -23,6 +23,7 @@ from typing import Any
 
 from pyspark import SparkConf, SparkContext
 
+from penstock.receiver import Receiver
 from penstock.streaming import DStream, StreamingContext
 from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder
 from penstock.streaming.checkpoint.writer import CheckpointWriter
@@ -111,8 +112,15 @@ def build(config: dict[str, Any]) -> StreamingContext:
     return build_with_numbers(config)[0]
 
 
-def build_with_numbers(config: dict[str, Any]) -> tuple[StreamingContext, DStream[int]]:
-    """Return the program, and its stream of numbers for more operations."""
+def build_with_numbers(
+    config: dict[str, Any], receiver: Receiver | None = None
+) -> tuple[StreamingContext, DStream[int]]:
+    """Return the program, and its stream of numbers for more operations.
+
+    Args:
+        config: See `CONFIG`.
+        receiver: Where the numbers come from; None for the feeder.
+    """
     conf = SparkConf().setMaster(config["master"]).setAppName("penstock-recovery-test")
     plain = {
         "spark.ui.enabled": "false",
@@ -125,7 +133,7 @@ def build_with_numbers(config: dict[str, Any]) -> tuple[StreamingContext, DStrea
     for key, value in {**SMALL, **plain, **config.get("settings", {})}.items():
         conf.set(key, value)
     ssc = StreamingContext(SparkContext(conf=conf), config["batch_s"])
-    receiver = NumberedLines(tuple(config["feeder"]), positions=True)
+    receiver = receiver or NumberedLines(tuple(config["feeder"]), positions=True)
     numbers = ssc.receiverStream(receiver).map(parse)
     numbers.foreachRDD(Write(config["batches"], numbers_of_batch))
     if config.get("recoverable", True):
@@ -250,12 +258,14 @@ CONFIG: dict[str, Any] = {}
 def main(
     program: Callable[[dict[str, Any]], StreamingContext] = build,
     tell: Callable[[StreamingContext], object] | None = None,
+    obey: Callable[[StreamingContext], object] = obey,
 ) -> None:
     """Run it until it is stopped.
 
     Args:
         program: Makes it, when there is no checkpoint.
         tell: Says more of it when it has started.
+        obey: Does what standard input says.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)

@@ -1,0 +1,357 @@
+"""What is done to the program, and to the services that it uses."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.services.hdfs import Hdfs
+from tests.services.kafka import Broker
+from tests.system.driver_process import DriverProcess
+from tests.system.leftovers import block_servers, command_of, is_running, parent_of
+from tests.system.recoverable import MOMENTS
+
+LEASE_S = 2.0
+PAUSE_S = (1.25 * LEASE_S, 2.5 * LEASE_S)
+"""Between these lies how long something is paused: longer than the lease."""
+
+MOMENT_S = 30.0
+"""How long a named moment is waited for before the driver is killed from outside."""
+
+ENDS_S = 60.0
+
+
+@dataclass(frozen=True)
+class Victims:
+    """Who may be hurt beside the driver.
+
+    Attributes:
+        receivers: Returns the newest process of each receiver.
+        disk: Holds checkpoints and logs.
+        memory: Holds the memory files.
+        hdfs: Holds checkpoints and logs instead of the disk.
+        broker: Sends the records.
+    """
+
+    receivers: Callable[[], list[int]]
+    disk: Path
+    memory: Path
+    hdfs: Hdfs | None = None
+    broker: Broker | None = None
+
+
+class Life:
+    """One run of the driver, and the ways to hurt it.
+
+    Attributes:
+        chance: Decides about details.
+    """
+
+    def __init__(self, driver: DriverProcess, victims: Victims, chance: random.Random) -> None:
+        self.driver = driver
+        self.victims = victims
+        self.chance = chance
+        self.ended = False
+
+    def await_start(self) -> None:
+        identity = self.driver.wait_for("identity", timeout_s=150)
+        self.application = str(identity["application"])
+        self.jvm = int(identity["jvm"])
+        self.driver.wait_until_started()
+
+    # -- who ---------------------------------------------------------------------------------------
+
+    def receivers(self) -> list[int]:
+        return [pid for pid in self.victims.receivers() if is_running(pid)]
+
+    def executors(self) -> list[int]:
+        found = set()
+        for pid in self.receivers():
+            with suppress(OSError, IndexError):
+                while pid > 1 and "CoarseGrainedExecutorBackend" not in command_of(pid):
+                    pid = parent_of(pid)
+                if pid > 1:
+                    found.add(pid)
+        return sorted(found)
+
+    def servers(self) -> list[int]:
+        return block_servers(self.application)
+
+    def drivers(self) -> list[int]:
+        """The program's process, and its JVM."""
+        return [self.driver.process.pid, self.jvm]
+
+    # -- how ---------------------------------------------------------------------------------------
+
+    def kill(self, pids: list[int]) -> None:
+        if pids:
+            with suppress(ProcessLookupError):
+                os.kill(self.chance.choice(pids), signal.SIGKILL)
+
+    def pause(self, pids: list[int]) -> None:
+        """Stop one of them for longer than the lease."""
+        if not pids:
+            return
+        pid = self.chance.choice(pids)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            self.wait(*PAUSE_S)
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    @contextmanager
+    def full(self, folder: Path) -> Iterator[None]:
+        """Take all the space there is, again and again, until the end."""
+        done = threading.Event()
+        path = folder / "filler"
+
+        def fill() -> None:
+            with open(path, "ab", buffering=0) as filler:
+                while not done.wait(0.05):
+                    for size in (1 << 20, 4096, 1):
+                        with suppress(OSError):
+                            while filler.write(bytes(size)) and not done.is_set():
+                                pass
+
+        thread = threading.Thread(target=fill, name="chaos-filler")
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join(30)
+            path.unlink()
+
+    def wait(self, least_s: float, most_s: float) -> None:
+        """Wait so long, or until the driver ends."""
+        with suppress(subprocess.TimeoutExpired):
+            self.driver.process.wait(self.chance.uniform(least_s, most_s))
+
+    def order(self, line: str) -> None:
+        pipe = self.driver.process.stdin
+        assert pipe is not None
+        with suppress(BrokenPipeError):
+            pipe.write(f"{line}\n")
+            pipe.flush()
+
+    def die_at(self, moment_s: float) -> None:
+        """Wait until the driver has killed itself; do it, when it has not after so long."""
+        try:
+            self.driver.process.wait(moment_s)
+        except subprocess.TimeoutExpired:
+            self.driver.kill()
+        assert self.driver.process.returncode == -signal.SIGKILL, self.driver.report()
+        self.ended = True
+
+    def kill_driver(self) -> None:
+        self.driver.kill()
+        self.ended = True
+
+    def stop(self, timeout_s: float) -> None:
+        """Stop gracefully."""
+        self.order("stop")
+        assert self.driver.wait_until_ended(timeout_s) == 0, self.driver.report()
+        self.ended = True
+
+
+# -- what passes -----------------------------------------------------------------------------------
+
+
+def kill_receiver(life: Life) -> None:
+    life.kill(life.receivers())
+
+
+def kill_executor(life: Life) -> None:
+    life.kill(life.executors())
+
+
+def kill_block_server(life: Life) -> None:
+    life.kill(life.servers())
+
+
+def pause_receiver(life: Life) -> None:
+    life.pause(life.receivers())
+
+
+def pause_executor(life: Life) -> None:
+    life.pause(life.executors())
+
+
+def pause_block_server(life: Life) -> None:
+    life.pause(life.servers())
+
+
+def pause_driver(life: Life) -> None:
+    life.pause(life.drivers())
+
+
+def pause_all(life: Life) -> None:
+    """Press Ctrl-Z: everything that belongs to the program stops."""
+    group = life.driver.process.pid
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGSTOP)
+    try:
+        life.wait(*PAUSE_S)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGCONT)
+
+
+def fill_disk(life: Life) -> None:
+    with life.full(life.victims.disk):
+        life.wait(0.5, 4)
+
+
+def fill_memory(life: Life) -> None:
+    with life.full(life.victims.memory):
+        life.wait(0.5, 4)
+
+
+def kill_data_node(life: Life) -> None:
+    hdfs = life.victims.hdfs
+    assert hdfs is not None
+    number = life.chance.randrange(len(hdfs.data_nodes))
+    hdfs.kill_data_node(number)
+    life.wait(0.5, 10)
+    hdfs.start_data_node(number)
+    hdfs.wait_until_writable()
+
+
+def pause_data_node(life: Life) -> None:
+    hdfs = life.victims.hdfs
+    assert hdfs is not None
+    with hdfs.paused_data_node(life.chance.randrange(len(hdfs.data_nodes))):
+        life.wait(LEASE_S, 12)
+
+
+def kill_name_node(life: Life) -> None:
+    hdfs = life.victims.hdfs
+    assert hdfs is not None
+    hdfs.kill_name_node()
+    life.wait(0, 4)
+    hdfs.start_name_node()
+    hdfs.wait_until_writable()
+
+
+def kill_broker(life: Life) -> None:
+    broker = life.victims.broker
+    assert broker is not None
+    broker.kill()
+    life.wait(0, 6)
+    broker.start()
+
+
+def pause_broker(life: Life) -> None:
+    broker = life.victims.broker
+    assert broker is not None
+    with broker.paused():
+        life.wait(LEASE_S, 12)
+
+
+# -- what ends the driver --------------------------------------------------------------------------
+
+
+def kill_driver(life: Life) -> None:
+    life.wait(0, 3)
+    life.kill_driver()
+
+
+def kill_everything(life: Life) -> None:
+    """Kill the driver, its JVM, executors, workers and block servers."""
+    life.wait(0, 3)
+    for pid in [life.driver.process.pid, *life.driver.processes()]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    life.driver.process.wait(30)
+    life.ended = True
+
+
+def kill_jvm(life: Life) -> None:
+    """Kill the driver's JVM; the driver says so and ends."""
+    with suppress(ProcessLookupError):
+        os.kill(life.jvm, signal.SIGKILL)
+    code = life.driver.wait_until_ended(ENDS_S)
+    assert code == 1, (code, life.driver.report())
+    assert "SparkEndedError" in life.driver.log(), life.driver.report()
+    life.ended = True
+
+
+def kill_stopping_driver(life: Life) -> None:
+    """Kill the driver in the middle of a graceful stop."""
+    life.order("stop")
+    life.wait(0, 4)
+    life.kill_driver()
+
+
+def kill_at_moment(life: Life) -> None:
+    """Let the driver kill itself at a named moment: in a checkpoint, in an allocation, ..."""
+    moment = life.chance.choice(moments(life.victims))
+    life.order(f"die {life.chance.randint(1, 3)} {moment}")
+    life.die_at(MOMENT_S)
+
+
+def stop_gracefully(life: Life) -> None:
+    life.stop(STOPS_S)
+
+
+STOPS_S = 600.0
+"""How long a graceful stop may take: after a long pause there are many batches to make."""
+
+_OF_LOCAL_FILES = {
+    "in a checkpoint",
+    "before a checkpoint gets its name",
+    "after a checkpoint got its name",
+}
+
+
+def moments(victims: Victims) -> list[str]:
+    """Return the moments at which a driver can die: HDFS has none of a checkpoint's local file."""
+    found = list(MOMENTS)
+    return (
+        found if victims.hdfs is None else [each for each in found if each not in _OF_LOCAL_FILES]
+    )
+
+
+Fault = Callable[[Life], None]
+
+
+def passing(victims: Victims) -> dict[Fault, int]:
+    """Return the faults that the driver outlives, with how often they come."""
+    found: dict[Fault, int] = {
+        kill_receiver: 4,
+        kill_executor: 2,
+        kill_block_server: 3,
+        pause_receiver: 2,
+        pause_executor: 2,
+        pause_block_server: 2,
+        pause_driver: 3,
+        pause_all: 1,
+        fill_memory: 3,
+    }
+    if victims.hdfs is None:
+        found[fill_disk] = 3
+    else:
+        found.update({kill_data_node: 6, pause_data_node: 5, kill_name_node: 3})
+    if victims.broker is not None:
+        found.update({kill_broker: 7, pause_broker: 5})
+    return found
+
+
+ENDING: dict[Fault, int] = {
+    kill_driver: 3,
+    kill_at_moment: 4,
+    kill_everything: 2,
+    kill_stopping_driver: 2,
+    kill_jvm: 1,
+    stop_gracefully: 2,
+}
+"""The faults that end the driver."""
