@@ -12,7 +12,7 @@ import pytest
 from tests.system.chaos.__main__ import plan, summary
 from tests.system.chaos.program import BATCH_S, WINDOW_S, numbers_in_order
 from tests.system.chaos.results import Results
-from tests.system.chaos.run import MODES, Piece
+from tests.system.chaos.run import MODES
 from tests.system.recoverable import numbers_of_batch, word_of
 
 TIMES = [1000 * BATCH_S * n for n in range(1, 8)]
@@ -114,8 +114,7 @@ def test_doubles_are_counted_and_found_where_there_may_be_none(results: Results)
 
 
 def test_all_cycles_are_shared_out_and_each_program_has_its_seed() -> None:
-    piece = Piece("", 0, 0, "local[2]", "/folder")
-    pieces = plan(1000, 7, 50, list(MODES), piece)
+    pieces = plan(1000, 7, 50, list(MODES), None, Path("/folder"))
     assert sum(each.cycles for each in pieces) == 1000
     assert max(each.cycles for each in pieces) <= 50
     assert [each.seed for each in pieces] == list(range(7, 7 + len(pieces)))
@@ -125,15 +124,20 @@ def test_all_cycles_are_shared_out_and_each_program_has_its_seed() -> None:
 
 
 def test_a_program_that_failed_is_not_among_the_exact_ones() -> None:
-    good = {"mode": "folder", "seed": 1, "cycles": 5, "faults": {"kill driver": 5}, "drivers": 6}
-    bad = {"mode": "hdfs", "seed": 2, "cycles": 5, "folder": "/kept", "failed": "AssertionError: x"}
-    counted = {
+    good = {
+        "mode": "folder",
+        "master": "local[4]",
+        "seed": 1,
+        "cycles": 5,
+        "drivers": 6,
         "records": 9,
         "batches": 3,
         "states": 3,
         "windows": 1,
         "doubled without positions": 0,
+        "faults": {"kill driver": 5},
     }
-    told = summary([{**good, **counted, "doubled without positions": 0}, bad], 60.0)
+    bad = {"mode": "hdfs", "seed": 2, "folder": "/kept", "failed": "AssertionError: x"}
+    told = summary([good, bad], 60.0)
     assert told.startswith("5 cycles in 1 programs, 6 drivers: exact")
     assert "FAILED: hdfs, seed 2, /kept: AssertionError: x" in told

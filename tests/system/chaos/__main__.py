@@ -22,6 +22,7 @@ broker of Kafka that is hurt too, whose records come by a receiver and by a dire
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -35,7 +36,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,9 @@ def make_archive(path: Path) -> None:
     )
 
 
-def plan(cycles: int, seed: int, size: int, modes: list[str], piece: Piece) -> list[Piece]:
+def plan(
+    cycles: int, seed: int, size: int, modes: list[str], master: str | None, folder: Path
+) -> list[Piece]:
     """Return programs of at most `size` cycles that share out all cycles, the modes mixed."""
     whole = sum(SHARES[mode] for mode in modes)
     left = {mode: round(cycles * SHARES[mode] / whole) for mode in modes}
@@ -167,13 +170,16 @@ def plan(cycles: int, seed: int, size: int, modes: list[str], piece: Piece) -> l
         for number in range(pieces):
             part = count * (number + 1) // pieces - count * number // pieces
             found.append(((number + 0.5) / pieces, mode, part))
+    # JVMs for executors cost as much as all else: half of the programs do without.
+    masters = [master] if master else ["local[4]", "local-cluster[2,2,1024]"]
+    turns = {mode: itertools.cycle(masters) for mode in modes}
     return [
-        replace(
-            piece,
-            mode=mode,
-            seed=seed + number,
-            cycles=part,
-            folder=f"{piece.folder}/{mode.replace(' ', '-')}-{seed + number}",
+        Piece(
+            mode,
+            seed + number,
+            part,
+            next(turns[mode]),
+            f"{folder}/{mode.replace(' ', '-')}-{seed + number}",
         )
         for number, (_, mode, part) in enumerate(sorted(found))
     ]
@@ -187,7 +193,7 @@ def summary(told: list[dict[str, Any]], took_s: float) -> str:
     exact = [each for each in told if "failed" not in each]
     for each in exact:
         faults.update(each["faults"])
-        cycles[each["mode"]] += each["cycles"]
+        cycles[f"{each['mode']} in {each['master'].partition('[')[0]}"] += each["cycles"]
         sums.update({name: each[name] for name in each if type(each[name]) is int})
     seeds = [each["seed"] for each in told]
     commit = subprocess.run(
@@ -244,7 +250,7 @@ def main() -> int:
     parser.add_argument(
         "--mode", action="append", choices=MODES, help="again and again; default: all"
     )
-    parser.add_argument("--master", default="local-cluster[2,2,1024]")
+    parser.add_argument("--master", help="default: local[4] and local-cluster[2,2,1024] by turns")
     parser.add_argument("--folder", type=Path, help="holds what failed; default: a temporary one")
     options = parser.parse_args()
     modes = options.mode or list(MODES)
@@ -252,8 +258,7 @@ def main() -> int:
         if mode in modes:
             jars(pom)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="chaos-"))
-    some = Piece("", 0, 0, options.master, str(folder))
-    pieces = plan(options.cycles, options.seed, options.size, modes, some)
+    pieces = plan(options.cycles, options.seed, options.size, modes, options.master, folder)
     signal.signal(signal.SIGTERM, _exit)
     signal.signal(signal.SIGINT, _exit)
     print(f"seed {options.seed}", flush=True)

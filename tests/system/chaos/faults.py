@@ -36,6 +36,7 @@ class Victims:
         receivers: Returns the newest process of each receiver.
         disk: Holds checkpoints and logs.
         memory: Holds the memory files.
+        executors: Whether these are processes of their own.
         hdfs: Holds checkpoints and logs instead of the disk.
         broker: Sends the records.
     """
@@ -43,6 +44,7 @@ class Victims:
     receivers: Callable[[], list[int]]
     disk: Path
     memory: Path
+    executors: bool
     hdfs: Hdfs | None = None
     broker: Broker | None = None
 
@@ -328,15 +330,15 @@ def passing(victims: Victims) -> dict[Fault, int]:
     """Return the faults that the driver outlives, with how often they come."""
     found: dict[Fault, int] = {
         kill_receiver: 4,
-        kill_executor: 2,
         kill_block_server: 3,
         pause_receiver: 2,
-        pause_executor: 2,
         pause_block_server: 2,
         pause_driver: 3,
         pause_all: 1,
         fill_memory: 3,
     }
+    if victims.executors:
+        found.update({kill_executor: 3, pause_executor: 3})
     if victims.hdfs is None:
         found[fill_disk] = 3
     else:

@@ -43,7 +43,7 @@ MODES = ("folder", "no folder", "hdfs", "kafka")
 """Where checkpoints and logs lie, and with ``kafka``: on the disk, and brokers send the records."""
 
 RATE = 1000
-"""Records per second of each stream."""
+"""Records per second that each receiver takes; it catches up on brokers' topics with half of it."""
 
 FLOWS_S = 180.0
 """How long it may take until what came after a fault is in a batch."""
@@ -149,8 +149,8 @@ class Run:
             self._broker.start()
             marks = self.folder / "marks"
             marks.mkdir()
-            numbers = KafkaSource(self._broker, 1, RATE, marks)
-            plain = KafkaSource(self._broker, 2, RATE)
+            numbers = KafkaSource(self._broker, 1, RATE // 2, marks)
+            plain = KafkaSource(self._broker, 2, RATE // 2)
             self._kafka = {
                 "marks": str(marks),
                 "numbers": numbers.topic,
@@ -170,6 +170,7 @@ class Run:
             lambda: [each.pids[-1] for each in (self.numbers, self.plain) if each.pids],
             self.disk,
             self.memory,
+            "cluster" in self.piece.master,
             self._hdfs,
             self._broker,
         )
@@ -273,7 +274,7 @@ class Run:
                 "spark.penstock.memory.dir": str(self.memory),
                 "spark.penstock.blockServer.lease": f"{LEASE_S:g}s",
                 "spark.streaming.gracefulStopTimeout": f"{STOPS_S:g}s",
-                "spark.streaming.kafka.maxRatePerPartition": str(2 * RATE),
+                "spark.streaming.kafka.maxRatePerPartition": str(RATE),
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.bindAddress": "127.0.0.1",
                 # Executors are killed for as long as it runs.
