@@ -113,10 +113,11 @@ fuzz: setup ## attack both ports for ten minutes (ARGS=--help)
 mutants: setup ## look for changes of the code that no test notices (ARGS="--room wal --sample 30")
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
-lint: $(STAMP) ## check style, format and types
+lint: $(STAMP) ## check style, format, types and what rooms import
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
 
 demo: setup ## run the main job on real input for half a minute (ARGS=--help)
 	@$(BIN)/python examples/demo.py $(ARGS)

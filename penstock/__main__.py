@@ -33,11 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(_USAGE, end="", file=sys.stderr)
         return 2
     if arguments[0] == "wal":
-        from penstock.wal._cli import main as wal
+        from penstock.wal.cli import main as wal
 
         return wal(arguments[1:])
     if arguments[0] == "checkpoint":
-        from penstock.streaming.checkpoint._cli import main as checkpoint
+        from penstock.streaming.checkpoint.cli import main as checkpoint
 
         return checkpoint(arguments[1:])
     if arguments[0] == "settings":

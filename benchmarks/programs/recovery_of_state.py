@@ -19,8 +19,8 @@ from pyspark import SparkConf, SparkContext
 from benchmarks.programs._program import tell
 from penstock.clock import ManualClock
 from penstock.streaming import StreamingContext, StreamingListener
-from penstock.streaming.checkpoint._recovery import recover_context
 from penstock.streaming.dstream.input_streams import InputDStream
+from penstock.streaming.recovery import recover_context
 
 CASES = ((1_000, 0), (100_000, 0), (1_000_000, 0), (1_000, 64))
 """Keys, and MiB that a function closes over."""
@@ -73,7 +73,7 @@ def measure(sc, folder, keys, mib):
         done.wait()
     ssc.stop(stopSparkContext=False, stopGraceFully=True)
     begun = time.monotonic()
-    ssc = recover_context(folder, clock)
+    ssc = recover_context(StreamingContext, folder, clock)
     made = time.monotonic()
     done = start(ssc)
     clock.advance(1000)

@@ -22,7 +22,7 @@ from statistics import median
 from benchmarks.programs._program import tell
 from penstock.blockstore import _fetch
 from penstock.blockstore._fetch import fetch
-from penstock.blockstore._launch import BlockServerLaunch, ensure_block_server
+from penstock.blockstore.launch import BlockServerLaunch, ensure_block_server
 from penstock.wal import RECORD_HEADER_SIZE, stamp_record
 from penstock.wire import Server
 from penstock.wire.messages import (

@@ -81,7 +81,7 @@ The memory file of an attempt is locked as a whole by its receiver and by the bl
 somebody's. One that nobody has locked for a while was left by an application that was killed, and
 the next application's block server removes it.
 
-Modules: `memory` (arena and locks), `builder`, `_arrow_sizes`, `_record_pickles`, `store`,
+Modules: `memory` (arena and locks), `builder`, `arrow_sizes`, `record_pickles`, `store`,
 `reader`, `rdd`, `dataframe`, `server` (the block server), `_fetch` and `_remote` (reading from
 another host), `replicator`, `_peer_link`,
 `_keeping` and `_replica_logs` (copies on another host: choosing, sending, receiving, writing),
@@ -90,9 +90,9 @@ functions for Arrow data).
 """
 
 from penstock.blockstore._encryption import check_in_memory
-from penstock.blockstore._launch import end_on_this_host
 from penstock.blockstore.builder import BlockBuilder, BlockKind, SealedBlock
 from penstock.blockstore.dataframe import blocks_to_dataframe
+from penstock.blockstore.launch import end_on_this_host
 from penstock.blockstore.memory import ArenaStatistics, MemoryArena, Slot
 from penstock.blockstore.rdd import BlockRDD
 from penstock.blockstore.reader import Block, BlockAccess, BlockNotFoundError, read_block

@@ -7,7 +7,7 @@ beginning, and the block server takes it, too, so that the file stays when the r
 block server of any other application of the same user removes a file that nobody has had locked for
 a while. It waits because an application may be just starting, or starting its block server again.
 
-Lock files and empty logs of killed block servers are removed by `penstock.blockstore._launch`.
+Lock files and empty logs of killed block servers are removed by `penstock.blockstore.launch`.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.blockstore._record_pickles import definitions
 from penstock.blockstore.memory import Slot
+from penstock.blockstore.record_pickles import definitions
 
 __all__ = ["DESCRIPTOR", "BlockBuilder", "BlockKind", "SealedBlock"]
 

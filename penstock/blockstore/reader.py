@@ -28,8 +28,6 @@ import pyarrow as pa
 from penstock.blockstore._compression import expanded
 from penstock.blockstore._direct_reads import read_range
 from penstock.blockstore._encryption import block_cipher, opened_copy
-from penstock.blockstore._lines import line_chunks, line_column, line_pieces
-from penstock.blockstore._record_pickles import learn
 from penstock.blockstore.builder import (
     DESCRIPTOR,
     KIND_CODES,
@@ -37,7 +35,9 @@ from penstock.blockstore.builder import (
     WITHOUT_OFFSETS,
     BlockKind,
 )
+from penstock.blockstore.lines import line_chunks, line_column, line_pieces
 from penstock.blockstore.memory import lock_shared
+from penstock.blockstore.record_pickles import learn
 from penstock.errors import PenstockError
 from penstock.wal import (
     EncryptionKey,
@@ -114,7 +114,7 @@ class Block:
         num_records: How many.
         data: The data buffer.
         offsets: The Arrow offsets, int32, ``num_records + 1``; empty for lines and ``arrow``.
-        definitions: Classes that the records of a block of pickles name; see `_record_pickles`.
+        definitions: Classes that the records of a block of pickles name; see `record_pickles`.
     """
 
     kind: BlockKind

@@ -43,7 +43,10 @@ import msgspec
 
 from penstock.blockstore._files import ApplicationFiles
 from penstock.blockstore._keeping import BlockKeeper
-from penstock.blockstore._launch import (
+from penstock.blockstore._leftovers import MemoryKeeper
+from penstock.blockstore._replica_logs import ReplicaLogs
+from penstock.blockstore._serving import BlockService, ServingLimits
+from penstock.blockstore.launch import (
     BlockServerLaunch,
     BlockServerReady,
     holds_lock,
@@ -52,9 +55,6 @@ from penstock.blockstore._launch import (
     remove_leftovers,
     remove_own_files,
 )
-from penstock.blockstore._leftovers import MemoryKeeper
-from penstock.blockstore._replica_logs import ReplicaLogs
-from penstock.blockstore._serving import BlockService, ServingLimits
 from penstock.clock import SystemClock
 from penstock.errors import PenstockError
 from penstock.wire import (

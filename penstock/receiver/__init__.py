@@ -45,7 +45,7 @@ Modules: `_receiver` (what an author sees), `short_forms`, `_threaded`, `_genera
 `_start` and `_door` (what belongs to one start),
 `supervisor`, `_attempt_state`, `_author`, `_calls`, `_driver`, `_ending`, `_failures`, `_parts`,
 `_uncaught` and `_watchdog` (running one attempt),
-`launch` and `_placement` (the Spark task), `block_generator`, `_assembler`, `_discards`, `_pieces`,
+`launch` and `placement` (the Spark task), `block_generator`, `_assembler`, `_discards`, `_pieces`,
 `_pipeline` and `framing` (records to blocks),
 `rate_limiter` and `token_bucket` (the gate), `_gate` (its rates, and reports of its use),
 `shared_rate`, `shared_rate_limiter` and `redis_token_buckets` (a rate that applications share).

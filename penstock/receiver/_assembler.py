@@ -25,9 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.blockstore import BlockBuilder, BlockKind, BlockStore, SealedBlock
-from penstock.blockstore._arrow_sizes import compacted, stream_size
-from penstock.blockstore._lines import line_ends
-from penstock.blockstore._record_pickles import pickle_record
+from penstock.blockstore.arrow_sizes import compacted, stream_size
 from penstock.blockstore.builder import (
     DATA_START,
     HEADER_ROOM,
@@ -35,7 +33,9 @@ from penstock.blockstore.builder import (
     join_text,
     rows_to_batch,
 )
+from penstock.blockstore.lines import line_ends
 from penstock.blockstore.memory import ArenaError
+from penstock.blockstore.record_pickles import pickle_record
 from penstock.errors import PenstockError
 from penstock.receiver._discards import start_of
 

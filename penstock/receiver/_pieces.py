@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.blockstore import BlockKind
-from penstock.blockstore._lines import line_ends
+from penstock.blockstore.lines import line_ends
 from penstock.receiver._assembler import MAX_LEASE, BlockAssembler
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark import StorageLevel
 
 from penstock.blockstore import BlockStore
-from penstock.blockstore import _launch as block_server
+from penstock.blockstore import launch as block_server
 from penstock.blockstore.replicator import FindReplicaHost, Replicator
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.processes import ProcessIdentity
@@ -20,11 +20,11 @@ from penstock.receiver._driver import Driver
 from penstock.receiver._ending import Ending, EndingKind, ReceiverFailedError
 from penstock.receiver._failures import Failures
 from penstock.receiver._parts import BlockPipe, Bounds, OnError, Parts, ReportBlocks
-from penstock.receiver._placement import executor_id, host_name
 from penstock.receiver._receiver import Receiver
 from penstock.receiver._uncaught import UncaughtErrors
 from penstock.receiver._watchdog import Watchdog
 from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
+from penstock.receiver.placement import executor_id, host_name
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRate, SharedRatePlace
 from penstock.receiver.shared_rate_limiter import SharedRateLimiter

@@ -6,6 +6,10 @@ while it waits for its source, and each way in which its source fails is a resta
 with a message of its own, never a tight loop and never a silent end.
 """
 
-from penstock.sources.socket import ConvertingSocketReceiver, RawSocketReceiver, SocketReceiver
+from penstock.receiver.socket_receivers import (
+    ConvertingSocketReceiver,
+    RawSocketReceiver,
+    SocketReceiver,
+)
 
 __all__ = ["ConvertingSocketReceiver", "RawSocketReceiver", "SocketReceiver"]

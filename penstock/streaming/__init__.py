@@ -27,11 +27,12 @@ Layout
 ===========================  =====================================================================
 `context`                    `StreamingContext`: inputs, settings, start, wait, stop
 `dstream/`                   streams, their operations, and the graph of nodes behind them
-`scheduler/`                 a batch at each tick, its jobs, the events of both, executors
-`checkpoint/`                the graph and the progress kept, and the context made again
+`scheduler/`                 a batch at each tick, its jobs, executors
+`checkpoint/`                the graph and the progress kept
 `rates/`                     whose limit holds, backpressure, groups
 `kernels/`                   what the operations do with records, in the tasks
-`listener`                   what a program implements to be told of all that
+`listeners/`                 what a program implements to be told of all that, and the events
+`recovery`                   the context made again: `StreamingContext.getOrCreate`
 `durations`                  durations and batch times, as programs give and get them
 `errors`                     what goes wrong, with the way out
 `_engine`, `_receivers`,     what runs between start and stop, in the order in which it starts
@@ -40,7 +41,7 @@ Layout
 `stream_errors`              what goes wrong in a running context, on its way to the waiter
 `_startup_checks`,           what is checked and decided before anything starts
 `_durability`, `_encryption`
-`_context_settings`
+`context_settings`
 `_spark_contexts`,           what a program gives, looked at where it is given; which variable of
 `_sources`, `_culprits`      a function cannot be pickled
 `_call_site`, `_interrupts`  names that people recognise; Ctrl-C and the order to end
@@ -96,10 +97,10 @@ from penstock.streaming.errors import (
     SparkEndedError,
     StreamGraphError,
 )
-from penstock.streaming.listener import StreamingListener
+from penstock.streaming.listeners.listener import StreamingListener
+from penstock.streaming.listeners.stats_report import StatsReportListener
 from penstock.streaming.rates import GroupRate, RateGroup, RateSource, StreamRate
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
-from penstock.streaming.scheduler.stats_report import StatsReportListener
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
 
 __all__ = [

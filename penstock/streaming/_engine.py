@@ -22,14 +22,14 @@ from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
 from penstock.streaming.console import Console, ConsoleFacts, end_progress_bar
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
+from penstock.streaming.listeners.bus import StreamingListenerBus
+from penstock.streaming.listeners.events import StreamingStarted
+from penstock.streaming.listeners.input_info import InputInfoTracker
 from penstock.streaming.rates import RateBook
-from penstock.streaming.scheduler._spark_jobs import SparkJobScope
 from penstock.streaming.scheduler.executor_allocation import make_executor_allocation
-from penstock.streaming.scheduler.input_info import InputInfoTracker
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler, SchedulerStatistics
-from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
-from penstock.streaming.scheduler.listener_events import StreamingStarted
+from penstock.streaming.scheduler.spark_jobs import SparkJobScope
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
 from penstock.streaming.stream_errors import StreamErrors
 from penstock.streaming.waiter import ContextWaiter

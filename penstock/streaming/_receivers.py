@@ -19,15 +19,15 @@ from penstock.streaming.checkpoint.folder import CheckpointHeader
 from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.errors import PermanentReceiverError
-from penstock.streaming.rates import RateBook, RateController
-from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
-from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
-from penstock.streaming.scheduler.listener_events import (
+from penstock.streaming.listeners.bus import StreamingListenerBus
+from penstock.streaming.listeners.events import (
     ReceiverError,
     ReceiverInfo,
     ReceiverStarted,
     ReceiverStopped,
 )
+from penstock.streaming.rates import RateBook, RateController
+from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
 from penstock.tracker.receiver_tracker import ReceiverTracker, open_ledger
 from penstock.tracker.receiver_tracking_info import ReceiverInfo as TrackedReceiver
 from penstock.wal import EncryptionKey

@@ -24,15 +24,15 @@ from py4j.protocol import Py4JError
 from penstock.clock import Clock
 from penstock.complaints import Complaints
 from penstock.streaming.durations import batch_datetime
-from penstock.streaming.listener import StreamingListener
-from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
-from penstock.streaming.scheduler.listener_events import (
+from penstock.streaming.listeners.events import (
     BatchCompleted,
     BatchInfo,
     ReceiverStarted,
     ReceiverStopped,
     StreamingStarted,
 )
+from penstock.streaming.listeners.listener import StreamingListener
+from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

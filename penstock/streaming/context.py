@@ -16,7 +16,6 @@ from pyspark import RDD, SparkContext
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
 from penstock.settings import Settings
-from penstock.streaming._context_settings import read_settings
 from penstock.streaming._durability import checkpoint_folder, choose_durability, scratch_parent
 from penstock.streaming._encryption import choose_encryption
 from penstock.streaming._engine import StreamingEngine
@@ -25,14 +24,10 @@ from penstock.streaming._interrupts import exit_on_termination, plain_interrupts
 from penstock.streaming._sources import check_picklable
 from penstock.streaming._spark_contexts import spark_context_of
 from penstock.streaming._startup_checks import check_cores, check_speculation
-from penstock.streaming.checkpoint._recovery import (
-    find_upgrade,
-    make_checkpointing,
-    recover_context,
-)
-from penstock.streaming.checkpoint._saved_states import seed_states
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress
 from penstock.streaming.checkpoint.folder import CheckpointHeader
+from penstock.streaming.checkpoint.saved_states import seed_states
+from penstock.streaming.context_settings import read_settings
 from penstock.streaming.dstream.derived_streams import TransformedDStream, UnionDStream
 from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.graph import DStreamGraph
@@ -42,9 +37,14 @@ from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.dstream.rate_operations import RateOperations
 from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
 from penstock.streaming.durations import to_milliseconds
-from penstock.streaming.listener import StreamingListener
+from penstock.streaming.listeners.bus import StreamingListenerBus
+from penstock.streaming.listeners.listener import StreamingListener
+from penstock.streaming.recovery import (
+    find_upgrade,
+    make_checkpointing,
+    recover_context,
+)
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
-from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
 from penstock.streaming.stop_report import StopReport
 from penstock.streaming.waiter import ContextWaiter
 from penstock.wal import EncryptionKey, is_on_hdfs
@@ -190,7 +190,7 @@ class StreamingContext(InputOperations, RateOperations):
         if not callable(setupFunc):
             raise TypeError("setupFunc should be callable.")
         upgraded = find_upgrade(checkpointPath, version) if version else None
-        recovered = recover_context(checkpointPath) if upgraded is None else None
+        recovered = recover_context(cls, checkpointPath) if upgraded is None else None
         if recovered is not None:
             return recovered
         context = setupFunc()

@@ -24,8 +24,8 @@ from penstock.blockstore import (
     BlockStore,
     read_block,
 )
-from penstock.blockstore._record_pickles import pickle_record
 from penstock.blockstore.builder import join_binary, join_text, rows_to_batch
+from penstock.blockstore.record_pickles import pickle_record
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.wal import SyncPolicy, segment_path
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.blockstore._launch import BlockServerLaunch, ensure_block_server
 from penstock.blockstore._leftovers import MemoryKeeper
+from penstock.blockstore.launch import BlockServerLaunch, ensure_block_server
 from penstock.blockstore.memory import MemoryArena
 from penstock.clock import ManualClock
 from penstock.wire import Peer, Reply, Server

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from penstock.blockstore import BlockAccess, BlockKind, read_block
-from penstock.blockstore._record_pickles import (
+from penstock.blockstore.builder import join_binary
+from penstock.blockstore.record_pickles import (
     MAX_DEFINITIONS_BYTES,
     definitions,
     pickle_record,
 )
-from penstock.blockstore.builder import join_binary
 from penstock.wire.messages import ReceivedBlockInfo
 from tests.blockstore.test_blocks import make_store
 
@@ -32,7 +32,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.blockstore import BlockKind
-from penstock.blockstore._record_pickles import pickle_record
+from penstock.blockstore.record_pickles import pickle_record
 from penstock.blockstore.builder import join_binary
 from tests.blockstore.test_blocks import make_store
 

@@ -28,7 +28,8 @@ from penstock.blockstore._fetch import (
     FetchStatus,
     fetch,
 )
-from penstock.blockstore._launch import (
+from penstock.blockstore._peer_link import BlockNotKeptError, PeerLink
+from penstock.blockstore.launch import (
     BlockServerError,
     BlockServerLaunch,
     BlockServerReady,
@@ -37,7 +38,6 @@ from penstock.blockstore._launch import (
     lock_path,
     log_path,
 )
-from penstock.blockstore._peer_link import BlockNotKeptError, PeerLink
 from penstock.blockstore.memory import MemoryArena
 from penstock.processes import ProcessIdentity, started
 from penstock.wal import (
@@ -546,7 +546,7 @@ def test_the_secret_is_in_no_argument_no_environment_and_no_file(host: Host) -> 
 
 STARTER = """
 import sys, msgspec
-from penstock.blockstore._launch import BlockServerLaunch, ensure_block_server
+from penstock.blockstore.launch import BlockServerLaunch, ensure_block_server
 launch = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=BlockServerLaunch)
 print(ensure_block_server(launch, 30).pid, flush=True)
 import signal; signal.pause()

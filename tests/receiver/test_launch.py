@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from pyspark import StorageLevel
 
-from penstock.blockstore._launch import BlockServerError
+from penstock.blockstore.launch import BlockServerError
 from penstock.receiver import EndingKind, ReceiverFailedError, ReceiverLaunch
-from penstock.receiver._placement import executor_id, host_name
 from penstock.receiver.launch import start_block_server
+from penstock.receiver.placement import executor_id, host_name
 from penstock.wire.messages import (
     DeregisterReceiver,
     FindReplicaHost,
@@ -431,7 +431,7 @@ def test_an_executor_that_the_driver_did_not_know_yet_is_on_its_own_host() -> No
 
 def test_the_command_of_an_executor_is_found_above_its_workers() -> None:
     # A shell in place of the JVM; its child is the daemon, whose child is the worker.
-    code = "from penstock.receiver._placement import *; print(executor_id(), host_name('9', {}))"
+    code = "from penstock.receiver.placement import *; print(executor_id(), host_name('9', {}))"
     daemon = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]], check=True)"
     done = subprocess.run(
         [

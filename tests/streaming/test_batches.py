@@ -13,7 +13,7 @@ from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError
 from penstock.streaming import StreamingListener
 from penstock.streaming.dstream.input_streams import InputDStream
-from penstock.streaming.scheduler.input_info import InputInfoTracker, StreamInputInfo
+from penstock.streaming.listeners.input_info import InputInfoTracker, StreamInputInfo
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
 from tests.streaming.batches import WAIT_S, batches
 

@@ -9,7 +9,7 @@ import pyspark.streaming
 import pytest
 
 import penstock.streaming
-from penstock.streaming.scheduler import listener_events
+from penstock.streaming.listeners import events
 
 ELSEWHERE = {
     "StreamingContext.__init__": "there is no streaming class of the JVM to hand over (`jssc`)",
@@ -79,19 +79,19 @@ def test_what_only_scala_has_is_there(name: str) -> None:
 OF_CASE_CLASSES = {"canEqual", "copy", "curried", "equals", "hashCode", "toString", "tupled"}
 
 EVENTS = {
-    "JavaStreamingListenerStreamingStarted": listener_events.StreamingStarted,
-    "JavaStreamingListenerBatchSubmitted": listener_events.BatchSubmitted,
-    "JavaStreamingListenerBatchStarted": listener_events.BatchStarted,
-    "JavaStreamingListenerBatchCompleted": listener_events.BatchCompleted,
-    "JavaStreamingListenerOutputOperationStarted": listener_events.OutputOperationStarted,
-    "JavaStreamingListenerOutputOperationCompleted": listener_events.OutputOperationCompleted,
-    "JavaStreamingListenerReceiverStarted": listener_events.ReceiverStarted,
-    "JavaStreamingListenerReceiverError": listener_events.ReceiverError,
-    "JavaStreamingListenerReceiverStopped": listener_events.ReceiverStopped,
-    "JavaBatchInfo": listener_events.BatchInfo,
-    "JavaReceiverInfo": listener_events.ReceiverInfo,
-    "JavaStreamInputInfo": listener_events.StreamInputInfo,
-    "JavaOutputOperationInfo": listener_events.OutputOperationInfo,
+    "JavaStreamingListenerStreamingStarted": events.StreamingStarted,
+    "JavaStreamingListenerBatchSubmitted": events.BatchSubmitted,
+    "JavaStreamingListenerBatchStarted": events.BatchStarted,
+    "JavaStreamingListenerBatchCompleted": events.BatchCompleted,
+    "JavaStreamingListenerOutputOperationStarted": events.OutputOperationStarted,
+    "JavaStreamingListenerOutputOperationCompleted": events.OutputOperationCompleted,
+    "JavaStreamingListenerReceiverStarted": events.ReceiverStarted,
+    "JavaStreamingListenerReceiverError": events.ReceiverError,
+    "JavaStreamingListenerReceiverStopped": events.ReceiverStopped,
+    "JavaBatchInfo": events.BatchInfo,
+    "JavaReceiverInfo": events.ReceiverInfo,
+    "JavaStreamInputInfo": events.StreamInputInfo,
+    "JavaOutputOperationInfo": events.OutputOperationInfo,
 }
 
 

@@ -13,11 +13,9 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.streaming.console import Console, ConsoleFacts
-from penstock.streaming.scheduler.input_info import StreamInputInfo
-from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
-from penstock.streaming.scheduler.jobs import JobSet
-from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
-from penstock.streaming.scheduler.listener_events import (
+from penstock.streaming.dstream.job import JobSet
+from penstock.streaming.listeners.bus import StreamingListenerBus
+from penstock.streaming.listeners.events import (
     BatchCompleted,
     BatchInfo,
     ReceiverInfo,
@@ -25,6 +23,8 @@ from penstock.streaming.scheduler.listener_events import (
     ReceiverStopped,
     StreamingStarted,
 )
+from penstock.streaming.listeners.input_info import StreamInputInfo
+from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 
 FACTS = ConsoleFacts(
     "Penstock runs it", lambda: SchedulerStatistics(3, 0, 7, 0, None), lambda: (1, 2)

@@ -32,7 +32,7 @@ from penstock.wal import (
     repair,
     segment_path,
 )
-from penstock.wal._cli import main
+from penstock.wal.cli import main
 
 KEY = EncryptionKey(bytes(range(32)))
 CIPHER = KEY.cipher("a log")

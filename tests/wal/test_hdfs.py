@@ -26,8 +26,8 @@ from penstock.wal import (
     remove_log,
     segment_path,
 )
-from penstock.wal._cli import main
 from penstock.wal._hdfs import HdfsFileSystem
+from penstock.wal.cli import main
 from tests.services.hdfs import Hdfs, write_configuration
 
 pytestmark = pytest.mark.slow

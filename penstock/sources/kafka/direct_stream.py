@@ -36,7 +36,7 @@ from penstock.sources.kafka.strategies import (
     PerPartitionConfig,
 )
 from penstock.streaming.dstream.input_streams import DirectInputDStream
-from penstock.streaming.scheduler.input_info import StreamInputInfo
+from penstock.streaming.listeners.input_info import StreamInputInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,8 +13,8 @@ from penstock.sources.kafka._reading import Reading, as_records, read_chunks
 from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.records import OffsetRange, TopicPartition
 from penstock.sources.kafka.strategies import LocationStrategy
-from penstock.streaming.kernels._collector import collect_less
-from penstock.streaming.kernels._deferred import Content, DeferredRDD, Source
+from penstock.streaming.kernels.collector import collect_less
+from penstock.streaming.kernels.deferred import Content, DeferredRDD, Source
 from penstock.tracker.cluster import SparkCluster
 from penstock.tracker.task_location import HostLocation, TaskLocation
 from penstock.worker import begin_task

@@ -28,7 +28,7 @@ from penstock.sources.kafka.formats import ValueFormat
 from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import KafkaRecord, TopicPartition
-from penstock.streaming.kernels._collector import collect_less
+from penstock.streaming.kernels.collector import collect_less
 
 __all__ = ["KafkaReceiver"]
 

@@ -20,7 +20,7 @@ from penstock.sources.kafka.strategies import (
     LocationStrategy,
     PerPartitionConfig,
 )
-from penstock.streaming._context_settings import read_settings
+from penstock.streaming.context_settings import read_settings
 from penstock.streaming.dstream.rated_dstream import RatedDStream
 
 if TYPE_CHECKING:

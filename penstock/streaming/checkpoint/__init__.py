@@ -16,12 +16,9 @@ What must hold
 `writer`               the thread that writes them
 `checkpointer`         what the job generator asks to have its graph and its progress kept
 `errors`               what goes wrong, with the way out
-`_graph_pickling`      a graph as bytes, and back
+`graph_pickling`       a graph as bytes, and back
 `_sealed_file`         a checkpoint as an encrypted file
-`_encrypted_rdds`      RDDs that are encrypted where they are saved
-`_saved_states`        states by name, saved by a graceful stop for another version of the program
-`_rdd_files`           RDDs that were saved, read back
-`_cli`                 ``penstock checkpoint``: what a folder holds
-`_recovery`            the context made again: `StreamingContext.getOrCreate`
+`saved_states`         states by name, saved by a graceful stop for another version of the program
+`cli`                  ``penstock checkpoint``: what a folder holds
 =====================  ==========================================================================
 """

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.streaming._culprits import find_culprit
-from penstock.streaming.checkpoint._graph_pickling import dump
-from penstock.streaming.checkpoint._saved_states import save_states
 from penstock.streaming.checkpoint.errors import CheckpointWriteError, UnpicklableFunctionError
 from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder, CheckpointHeader
-from penstock.streaming.checkpoint.writer import CheckpointRequest, CheckpointWriter, RDDFiles
+from penstock.streaming.checkpoint.graph_pickling import dump
+from penstock.streaming.checkpoint.saved_states import save_states
+from penstock.streaming.checkpoint.writer import CheckpointRequest, CheckpointWriter
+from penstock.streaming.dstream.rdd_files import RDDFiles
 
 if TYPE_CHECKING:
     from penstock.clock import Clock

@@ -21,24 +21,15 @@ from penstock.streaming.checkpoint.folder import (
     CheckpointFolder,
     CheckpointHeader,
 )
+from penstock.streaming.dstream.rdd_files import RDDFiles
 
-__all__ = ["CheckpointRequest", "CheckpointWriter", "RDDFiles"]
+__all__ = ["CheckpointRequest", "CheckpointWriter"]
 
 _log = logging.getLogger("penstock.streaming.checkpoint")
 
 _RETRY_S = 1.0
 
 Done = Callable[[], None]
-
-
-class RDDFiles:
-    """What the writer asks of the file system that holds RDD checkpoints; does nothing itself."""
-
-    def sync(self, path: str) -> None:
-        """Return when an RDD checkpoint is on the disk, where it is a folder of this host."""
-
-    def remove(self, path: str) -> None:
-        """Remove an RDD checkpoint, or a folder of them."""
 
 
 @dataclass(frozen=True)

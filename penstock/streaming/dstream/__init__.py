@@ -19,7 +19,9 @@ operations ask for it.
 `file_input_stream`          the node of files that appear in a folder
 `derived_streams`            nodes of narrow operations, shuffles, functions of RDDs
 `windowed_streams`           nodes of windows and state
-`output`                     `foreachRDD` and `foreachBatch`
+`output`, `output_specs`     `foreachRDD` and `foreachBatch`; saving to folders that are there
+`job`                        one output operation of one batch; the set of them that a batch is
+`rdd_files`                  RDDs that were saved, read back
 `graph`                      inputs, outputs, time
 `_arity`                     with or without the batch time: what a user's function takes
 ===========================  =====================================================================

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark import RDD
 
-from penstock.streaming.checkpoint._rdd_files import checkpoint_file
+from penstock.streaming.dstream.rdd_files import checkpoint_file
 
 __all__ = ["SavingJob"]
 

@@ -11,17 +11,17 @@ from penstock.streaming.dstream._arity import TimedFunction
 from penstock.streaming.dstream.graph import common_slide
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.durations import batch_datetime
-from penstock.streaming.kernels._combine import (
+from penstock.streaming.kernels.combine import (
     Combiner,
     add_weighted,
     combine_by_key,
     count_keys,
     reduce_records,
 )
-from penstock.streaming.kernels._deferred import Content, content_of, narrow, no_partitions
-from penstock.streaming.kernels._fusion import FusedFunction, MapOperation, NarrowOperation
-from penstock.streaming.kernels._recognition import paired_constant
-from penstock.streaming.kernels._words import counted_words, split_words
+from penstock.streaming.kernels.deferred import Content, content_of, narrow, no_partitions
+from penstock.streaming.kernels.fusion import FusedFunction, MapOperation, NarrowOperation
+from penstock.streaming.kernels.recognition import paired_constant
+from penstock.streaming.kernels.words import counted_words, split_words
 
 __all__ = [
     "NarrowDStream",

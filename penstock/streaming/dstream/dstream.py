@@ -26,16 +26,16 @@ from penstock.streaming.dstream.stream_handle import T_co
 from penstock.streaming.dstream.window_operations import WindowOperations
 from penstock.streaming.durations import time_milliseconds
 from penstock.streaming.errors import StreamGraphError
-from penstock.streaming.kernels._combine import ADDITION
-from penstock.streaming.kernels._counting import count_records
-from penstock.streaming.kernels._fusion import (
+from penstock.streaming.kernels.combine import ADDITION
+from penstock.streaming.kernels.counting import count_records
+from penstock.streaming.kernels.fusion import (
     FilterOperation,
     FlatMapOperation,
     MapOperation,
     NarrowOperation,
     PartitionOperation,
 )
-from penstock.streaming.kernels._shuffle import deal
+from penstock.streaming.kernels.shuffle import deal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

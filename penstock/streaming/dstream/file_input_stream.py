@@ -33,8 +33,8 @@ from pyspark import RDD
 from penstock.complaints import Complaints
 from penstock.streaming.dstream.input_streams import InputDStream
 from penstock.streaming.errors import StreamGraphError
-from penstock.streaming.kernels._deferred import no_partitions
-from penstock.streaming.scheduler.input_info import StreamInputInfo
+from penstock.streaming.kernels.deferred import no_partitions
+from penstock.streaming.listeners.input_info import StreamInputInfo
 from penstock.wal import (
     HdfsFileSystem,
     UnsupportedAddressError,

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from penstock.streaming.dstream.input_streams import InputDStream
+    from penstock.streaming.dstream.job import Job
     from penstock.streaming.dstream.node import DStreamNode
     from penstock.streaming.dstream.output import ForEachDStream
+    from penstock.streaming.listeners.input_info import InputInfoTracker
     from penstock.streaming.received_blocks import ReceivedBlocks
-    from penstock.streaming.scheduler.input_info import InputInfoTracker
-    from penstock.streaming.scheduler.jobs import Job
     from penstock.wal import EncryptionKey
 
 __all__ = ["BatchRuntime", "DStreamGraph", "common_slide"]

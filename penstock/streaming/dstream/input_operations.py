@@ -11,7 +11,7 @@ from pyspark import serializers as _untyped_serializers
 
 from penstock.clock import Clock
 from penstock.settings import Settings
-from penstock.streaming._context_settings import read_settings
+from penstock.streaming.context_settings import read_settings
 from penstock.streaming.dstream.file_input_stream import FileInputDStream, FileSelection, is_visible
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class InputOperations(ABC):
         storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
     ) -> ReceiverDStream[str]:
         r"""Return the lines that a TCP server sends: UTF-8 text, each line ended by ``\n``."""
-        from penstock.sources import SocketReceiver
+        from penstock.receiver.socket_receivers import SocketReceiver
 
         return self.receiverStream(SocketReceiver(hostname, port, storageLevel))
 
@@ -149,7 +149,7 @@ class InputOperations(ABC):
                 from it; yields records until the file ends.
             storageLevel: Which copies of a block must exist; a level or its name.
         """
-        from penstock.sources import ConvertingSocketReceiver
+        from penstock.receiver.socket_receivers import ConvertingSocketReceiver
 
         return self.receiverStream(
             ConvertingSocketReceiver(hostname, port, converter, storageLevel)
@@ -167,7 +167,7 @@ class InputOperations(ABC):
         `spark.streaming.raw.maxBlockSizeBytes`, or of negative length, ends the connection; one
         that is larger than a block (`spark.penstock.block.maxSize`) is dropped and reported.
         """
-        from penstock.sources import RawSocketReceiver
+        from penstock.receiver.socket_receivers import RawSocketReceiver
 
         limit = self._settings_of(_RAW_KEYS).raw_max_frame_bytes
         return self.receiverStream(RawSocketReceiver(hostname, port, storageLevel, limit))

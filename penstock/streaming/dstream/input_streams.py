@@ -12,9 +12,9 @@ from pyspark import RDD
 from penstock.streaming.dstream.names import check_new_name
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.errors import OutdatedCheckpointError
-from penstock.streaming.kernels._deferred import no_partitions
+from penstock.streaming.kernels.deferred import no_partitions
+from penstock.streaming.listeners.input_info import StreamInputInfo
 from penstock.streaming.rates.memory import RateMemory
-from penstock.streaming.scheduler.input_info import StreamInputInfo
 from penstock.tracker.errors import BatchCleanedError
 
 if TYPE_CHECKING:

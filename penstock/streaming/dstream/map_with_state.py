@@ -20,9 +20,9 @@ from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.dstream.state import State, StateSpec
 from penstock.streaming.dstream.stateful import StatefulDStream
 from penstock.streaming.durations import batch_datetime, to_milliseconds
-from penstock.streaming.kernels._fusion import FlatMapOperation
-from penstock.streaming.kernels._sections import Section, is_placed, over_sections
-from penstock.streaming.kernels._shuffle import place_by_key
+from penstock.streaming.kernels.fusion import FlatMapOperation
+from penstock.streaming.kernels.sections import Section, is_placed, over_sections
+from penstock.streaming.kernels.shuffle import place_by_key
 
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext

@@ -19,10 +19,10 @@ from pyspark import RDD, StorageLevel
 
 from penstock.errors import IllegalStateError
 from penstock.streaming._call_site import made_by
-from penstock.streaming.checkpoint._encrypted_rdds import encrypted
-from penstock.streaming.checkpoint._rdd_files import NO_RECORDS, RDDFile, checkpoint_file, save_copy
+from penstock.streaming.dstream.rdd_files import NO_RECORDS, RDDFile, checkpoint_file, save_copy
 from penstock.streaming.errors import StreamGraphError
-from penstock.streaming.kernels._deferred import Content, content_of
+from penstock.streaming.kernels.deferred import Content, content_of
+from penstock.streaming.kernels.encrypted_rdds import encrypted
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -9,10 +9,10 @@ from pyspark import RDD
 
 from penstock.streaming.dstream._arity import TimedFunction
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
+from penstock.streaming.dstream.job import Job
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.durations import batch_datetime
 from penstock.streaming.errors import JobGenerationError
-from penstock.streaming.scheduler.jobs import Job
 
 __all__ = ["ForEachBatchDStream", "ForEachDStream"]
 

@@ -16,11 +16,11 @@ from penstock.streaming.dstream.derived_streams import (
 )
 from penstock.streaming.dstream.stream_handle import StreamHandle, T_co
 from penstock.streaming.dstream.windowed_streams import StateDStream
-from penstock.streaming.kernels._combine import Combiner
-from penstock.streaming.kernels._fusion import FlatMapValuesOperation, MapValuesOperation
-from penstock.streaming.kernels._grouping import cogroup, group_by_key, join
-from penstock.streaming.kernels._recognition import is_addition
-from penstock.streaming.kernels._shuffle import place_by_key
+from penstock.streaming.kernels.combine import Combiner
+from penstock.streaming.kernels.fusion import FlatMapValuesOperation, MapValuesOperation
+from penstock.streaming.kernels.grouping import cogroup, group_by_key, join
+from penstock.streaming.kernels.recognition import is_addition
+from penstock.streaming.kernels.shuffle import place_by_key
 
 if TYPE_CHECKING:
     from penstock.streaming.dstream.dstream import DStream

@@ -10,12 +10,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD
 
 from penstock.streaming._call_site import call_site
-from penstock.streaming.checkpoint._rdd_files import remove_unfinished_output
 from penstock.streaming.dstream._arity import with_time
 from penstock.streaming.dstream.output import ForEachDStream
+from penstock.streaming.dstream.output_specs import refuse_existing_folders
+from penstock.streaming.dstream.rdd_files import remove_unfinished_output
 from penstock.streaming.dstream.stream_handle import StreamHandle, T_co
 from penstock.streaming.durations import time_milliseconds
-from penstock.streaming.scheduler._output_specs import refuse_existing_folders
 
 __all__ = ["SaveOperations"]
 

@@ -16,11 +16,11 @@ from penstock.streaming.dstream.windowed_streams import (
     WindowedDStream,
 )
 from penstock.streaming.durations import to_milliseconds
-from penstock.streaming.kernels._combine import Combiner
-from penstock.streaming.kernels._counting import count_records
-from penstock.streaming.kernels._fusion import MapOperation, PartitionOperation
-from penstock.streaming.kernels._grouping import group_by_key
-from penstock.streaming.kernels._recognition import is_addition
+from penstock.streaming.kernels.combine import Combiner
+from penstock.streaming.kernels.counting import count_records
+from penstock.streaming.kernels.fusion import MapOperation, PartitionOperation
+from penstock.streaming.kernels.grouping import group_by_key
+from penstock.streaming.kernels.recognition import is_addition
 
 if TYPE_CHECKING:
     from penstock.streaming.dstream.dstream import DStream

@@ -10,13 +10,13 @@ from pyspark import RDD, StorageLevel
 from penstock.streaming.dstream.derived_streams import union_of
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.dstream.stateful import StatefulDStream
-from penstock.streaming.kernels._combine import Combiner, MergeCombiners, first_of_each_key
-from penstock.streaming.kernels._deferred import no_partitions
-from penstock.streaming.kernels._grouping import Spill, grouped
-from penstock.streaming.kernels._sections import over_sections
-from penstock.streaming.kernels._shuffle import Pair, place_by_key
-from penstock.streaming.kernels._slide import MergeWindow, SlideWindow
-from penstock.streaming.kernels._update import UpdateStates
+from penstock.streaming.kernels.combine import Combiner, MergeCombiners, first_of_each_key
+from penstock.streaming.kernels.deferred import no_partitions
+from penstock.streaming.kernels.grouping import Spill, grouped
+from penstock.streaming.kernels.sections import over_sections
+from penstock.streaming.kernels.shuffle import Pair, place_by_key
+from penstock.streaming.kernels.slide import MergeWindow, SlideWindow
+from penstock.streaming.kernels.update import UpdateStates
 
 __all__ = ["MergedWindowDStream", "ReducedWindowedDStream", "StateDStream", "WindowedDStream"]
 

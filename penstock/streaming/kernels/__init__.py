@@ -1,19 +1,21 @@
 """Kernels: how the operations work on records, in the tasks.
 
 No wrapper per record where a bulk operation exists. What goes through Spark's shuffle is placed
-and pickled here, in lists; what is placed alike is read side by side.
+and pickled here, in lists; what is placed alike is read side by side. The rooms above use each
+file by its name: they are many, and a task imports only those that it needs.
 
 =====================  ==========================================================================
-`_deferred`            RDDs that are made in the JVM when something asks for them
-`_fusion`              narrow operations as one function per partition
-`_recognition`,        functions that every word count has, known by their code; words of a block
-`_words`
-`_combine`             combining by key
-`_shuffle`             placing records in partitions
-`_sections`            reading what is placed alike, partition by partition
-`_grouping`            groups and joins
-`_slide`, `_update`    from one window, and from one batch's states, to the next
-`_counting`,           counting in C; the garbage collector made to look less often
-`_collector`
+`deferred`             RDDs that are made in the JVM when something asks for them
+`fusion`               narrow operations as one function per partition
+`recognition`,         functions that every word count has, known by their code; words of a block
+`words`
+`combine`              combining by key
+`shuffle`              placing records in partitions
+`sections`             reading what is placed alike, partition by partition
+`grouping`             groups and joins
+`slide`, `update`      from one window, and from one batch's states, to the next
+`counting`,            counting in C; the garbage collector made to look less often
+`collector`
+`encrypted_rdds`       records that are encrypted where Spark puts them
 =====================  ==========================================================================
 """

@@ -6,11 +6,11 @@ import logging
 from typing import Protocol
 
 from penstock.settings import Settings
-from penstock.streaming.listener import StreamingListener
+from penstock.streaming.listeners.events import BatchCompleted
+from penstock.streaming.listeners.listener import StreamingListener
 from penstock.streaming.rates.aimd import AIMDRateEstimator
 from penstock.streaming.rates.estimator import RateEstimator
 from penstock.streaming.rates.pid import PIDRateEstimator
-from penstock.streaming.scheduler.listener_events import BatchCompleted
 
 __all__ = ["RateController", "RateSink", "create_rate_estimator"]
 

@@ -19,8 +19,8 @@ from py4j.protocol import Py4JError
 
 from penstock.clock import Clock
 from penstock.settings import Settings
-from penstock.streaming.listener import StreamingListener
-from penstock.streaming.scheduler.listener_events import BatchCompleted
+from penstock.streaming.listeners.events import BatchCompleted
+from penstock.streaming.listeners.listener import StreamingListener
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
 
 if TYPE_CHECKING:

@@ -25,11 +25,11 @@ from penstock.clock import Clock
 from penstock.streaming.checkpoint.checkpointer import Checkpointer, Progress
 from penstock.streaming.checkpoint.errors import CheckpointWriteError
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
+from penstock.streaming.dstream.job import JobSet
 from penstock.streaming.errors import JobGenerationError
 from penstock.streaming.scheduler.due_times import DueTimes
 from penstock.streaming.scheduler.event_loop import EventLoop
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
-from penstock.streaming.scheduler.jobs import JobSet
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
 
 __all__ = ["JobGenerator"]

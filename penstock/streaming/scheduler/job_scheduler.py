@@ -22,11 +22,10 @@ from dataclasses import dataclass
 
 from penstock.clock import Clock, SystemClock
 from penstock.streaming._bounded import run_bounded
+from penstock.streaming.dstream.job import Job, JobSet
 from penstock.streaming.errors import JobGenerationError, OutputOperationError
-from penstock.streaming.scheduler._spark_jobs import SparkJobScope
-from penstock.streaming.scheduler.jobs import Job, JobSet
-from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
-from penstock.streaming.scheduler.listener_events import (
+from penstock.streaming.listeners.bus import StreamingListenerBus
+from penstock.streaming.listeners.events import (
     BatchCompleted,
     BatchInfo,
     BatchStarted,
@@ -35,6 +34,7 @@ from penstock.streaming.scheduler.listener_events import (
     OutputOperationInfo,
     OutputOperationStarted,
 )
+from penstock.streaming.scheduler.spark_jobs import SparkJobScope
 
 __all__ = ["JobScheduler", "SchedulerStatistics"]
 

@@ -11,9 +11,9 @@ from pyspark import SparkContext
 
 from penstock.clock import ManualClock
 from penstock.streaming import DStream, StreamingContext
-from penstock.streaming.checkpoint._recovery import recover_context
 from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.input_streams import InputDStream
+from penstock.streaming.recovery import recover_context
 from tests.streaming.batches import WAIT_S, CompletedBatches
 
 BATCH_MS = 1000
@@ -83,7 +83,7 @@ class Program:
 
     def open(self) -> StreamingContext:
         """Make the context: the first time anew, then from its checkpoint."""
-        ssc = recover_context(str(self.checkpoint), self.clock)
+        ssc = recover_context(StreamingContext, str(self.checkpoint), self.clock)
         if ssc is None:
             ssc = StreamingContext(self.sc, BATCH_MS / 1000, clock=self.clock)
             self.build(self, ssc)

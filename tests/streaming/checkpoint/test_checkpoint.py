@@ -16,7 +16,8 @@ from penstock.__main__ import main
 from penstock.clock import ManualClock, SystemClock
 from penstock.streaming import CheckpointReadError, CheckpointVersionError, CheckpointWriteError
 from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder, CheckpointHeader
-from penstock.streaming.checkpoint.writer import CheckpointRequest, CheckpointWriter, RDDFiles
+from penstock.streaming.checkpoint.writer import CheckpointRequest, CheckpointWriter
+from penstock.streaming.dstream.rdd_files import RDDFiles
 from tests.wal.faulty_filesystem import FaultyFileSystem, SimulatedCrashError
 
 WAIT_S = 30.0

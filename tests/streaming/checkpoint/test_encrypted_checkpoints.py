@@ -12,11 +12,11 @@ from pyspark.serializers import AutoBatchedSerializer
 
 from penstock.clock import SystemClock
 from penstock.streaming import CheckpointReadError
-from penstock.streaming.checkpoint._encrypted_rdds import EncryptedPickles, encrypted
-from penstock.streaming.checkpoint._graph_pickling import dump, load
-from penstock.streaming.checkpoint._rdd_files import RDDFile, checkpoint_file, save_copy
 from penstock.streaming.checkpoint.folder import CheckpointFolder
-from penstock.streaming.checkpoint.writer import CheckpointWriter, RDDFiles
+from penstock.streaming.checkpoint.graph_pickling import dump, load
+from penstock.streaming.checkpoint.writer import CheckpointWriter
+from penstock.streaming.dstream.rdd_files import RDDFile, RDDFiles, checkpoint_file, save_copy
+from penstock.streaming.kernels.encrypted_rdds import EncryptedPickles, encrypted
 from penstock.wal import EncryptionKey, EncryptionMismatchError, WalError, WrongKeyError
 from tests.streaming.checkpoint.test_checkpoint import checkpoint
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark import SparkConf
 
 from penstock.streaming import CheckpointReadError, StreamingContext
-from penstock.streaming.checkpoint._recovery import recover_context, recovered_conf, saved_conf
+from penstock.streaming.recovery import recover_context, recovered_conf, saved_conf
 from tests.streaming.checkpoint.recovering import ZERO_MS, ProgramOf
 
 INPUT = [["a", "a", "b"], ["b"]]
@@ -97,7 +97,7 @@ class TestGetOrCreate:
             program.build(program, ssc)
             return ssc
 
-        assert recover_context(path) is None
+        assert recover_context(StreamingContext, path) is None
         for create in (StreamingContext.getOrCreate, StreamingContext.getActiveOrCreate):
             ssc = create(path, setup)
             assert ssc._checkpoint_directory == path

@@ -26,8 +26,8 @@ from penstock.streaming import (
     StreamingContext,
     StreamingContextState,
 )
-from penstock.streaming.checkpoint._graph_pickling import dump, load
 from penstock.streaming.checkpoint.folder import CheckpointFolder
+from penstock.streaming.checkpoint.graph_pickling import dump, load
 from penstock.streaming.dstream.node import DStreamNode
 from tests.streaming.batches import WAIT_S
 from tests.streaming.checkpoint.recovering import BATCH_MS, ZERO_MS, Keep, Program, ProgramOf

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from penstock.streaming.kernels._deferred import Content, DeferredRDD, content_of, no_partitions
+from penstock.streaming.kernels.deferred import Content, DeferredRDD, content_of, no_partitions
 from tests.streaming.batches import batches
 
 

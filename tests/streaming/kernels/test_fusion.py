@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.streaming.kernels import _combine, _shuffle
-from penstock.streaming.kernels._combine import Combiner
-from penstock.streaming.kernels._fusion import (
+from penstock.streaming.kernels import combine, shuffle
+from penstock.streaming.kernels.combine import Combiner
+from penstock.streaming.kernels.fusion import (
     FilterOperation,
     FlatMapOperation,
     FlatMapValuesOperation,
@@ -22,7 +22,7 @@ from penstock.streaming.kernels._fusion import (
     MapValuesOperation,
     PartitionOperation,
 )
-from penstock.streaming.kernels._recognition import is_addition, paired_constant
+from penstock.streaming.kernels.recognition import is_addition, paired_constant
 
 
 def stop_at_two(x: int) -> Any:
@@ -123,11 +123,11 @@ def _fixed_hashes() -> Iterator[None]:
 def written(writer: Any, records: list[Any], partitions: int) -> list[dict[Any, Any]]:
     """Return what the reduce side merges for each partition."""
     chunks = list(writer(0, iter(records)))
-    pickler = _shuffle.PIECES
+    pickler = shuffle.PIECES
     parts: list[list[Any]] = [[] for _ in range(partitions)]
     for number, data in zip(chunks[::2], chunks[1::2], strict=True):
         parts[int.from_bytes(number, "big")].extend(pickler.loads(data))
-    merge = _combine.MergeCombiners(
+    merge = combine.MergeCombiners(
         Combiner(None, operator.add, operator.add, is_addition=True), 1e9, pickler
     )
     return [dict(merge(0, part)) for part in parts]
@@ -143,21 +143,21 @@ class TestCombining:
         for key, value in pairs:
             expected[key] = expected.get(key, 0) + value
         combiner = Combiner(None, operator.add, operator.add)
-        writer = _combine.WriteCombined(combiner.add_values, 1e9, partitions)
+        writer = combine.WriteCombined(combiner.add_values, 1e9, partitions)
         found = written(writer, pairs, partitions)
         assert {k: v for part in found for k, v in part.items()} == expected
         assert sum(map(len, found)) == len(expected)
 
     @given(st.lists(st.sampled_from("abc")), st.integers(-2, 2))
     def test_counts_are_multiplied(self, records: list[str], weight: int) -> None:
-        writer = _combine._WriteCounts(weight, 1e9, 2)
+        writer = combine._WriteCounts(weight, 1e9, 2)
         found = written(writer, records, 2)
         expected = {key: n * weight for key, n in Counter(records).items()}
         assert {k: v for part in found for k, v in part.items()} == expected
 
     def test_memory_is_bounded_by_writing_early(self, monkeypatch: Any) -> None:
-        monkeypatch.setattr(_shuffle, "_STRETCH", 10)
-        monkeypatch.setattr(_combine, "MAX_KEYS", 15)
+        monkeypatch.setattr(shuffle, "_STRETCH", 10)
+        monkeypatch.setattr(combine, "MAX_KEYS", 15)
         largest = 0
 
         def add(combined: dict[Any, Any], pairs: Any) -> None:
@@ -166,14 +166,14 @@ class TestCombining:
             largest = max(largest, len(combined))
 
         records = [(i % 100, 1) for i in range(1000)]
-        [found] = written(_combine.WriteCombined(add, 1e9, 1), records, 1)
+        [found] = written(combine.WriteCombined(add, 1e9, 1), records, 1)
         assert largest < 25
         assert found == dict.fromkeys(range(100), 10)
 
     def test_the_merging_side_spills_to_disk(self, monkeypatch: Any) -> None:
-        monkeypatch.setattr(_shuffle, "_STRETCH", 10)
-        monkeypatch.setattr(_combine, "_MAX_MERGED_KEYS", 15)
-        merge = _combine.MergeCombiners(Combiner(None, max, max), 1e9, _shuffle.PIECES)
+        monkeypatch.setattr(shuffle, "_STRETCH", 10)
+        monkeypatch.setattr(combine, "_MAX_MERGED_KEYS", 15)
+        merge = combine.MergeCombiners(Combiner(None, max, max), 1e9, shuffle.PIECES)
         found = dict(merge(0, [(i % 100, i) for i in range(1000)]))
         assert found == {i: 900 + i for i in range(100)}
 
@@ -181,14 +181,14 @@ class TestCombining:
         def stop(a: Any, b: Any) -> Any:
             raise StopIteration
 
-        writer = _combine.WriteCombined(Combiner(None, stop, stop).add_values, 1e9, 1)
+        writer = combine.WriteCombined(Combiner(None, stop, stop).add_values, 1e9, 1)
         with pytest.raises(RuntimeError, match="StopIteration"):
             list(writer(0, [(1, 1), (1, 1)]))
-        merge = _combine.MergeCombiners(Combiner(None, stop, stop), 1e9, None)
+        merge = combine.MergeCombiners(Combiner(None, stop, stop), 1e9, None)
         with pytest.raises(RuntimeError, match="StopIteration"):
             list(merge(0, [(1, 1), (1, 1)]))
         with pytest.raises(RuntimeError, match="StopIteration"):
-            list(_combine._WriteReduced(stop)(0, [1, 2]))
+            list(combine._WriteReduced(stop)(0, [1, 2]))
 
 
 def add_with_default(a: int, b: int = 0) -> int:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from pyspark import serializers as _untyped_serializers
 from pyspark.core.rdd import portable_hash
 
-from penstock.streaming.kernels._combine import Combiner
-from penstock.streaming.kernels._grouping import Spill, _Cogroup, _Group, _Join
-from penstock.streaming.kernels._sections import _OverSections
-from penstock.streaming.kernels._shuffle import PIECES, BucketWriter, _Deal
-from penstock.streaming.kernels._slide import SlideWindow
-from penstock.streaming.kernels._update import UpdateStates
+from penstock.streaming.kernels.combine import Combiner
+from penstock.streaming.kernels.grouping import Spill, _Cogroup, _Group, _Join
+from penstock.streaming.kernels.sections import _OverSections
+from penstock.streaming.kernels.shuffle import PIECES, BucketWriter, _Deal
+from penstock.streaming.kernels.slide import SlideWindow
+from penstock.streaming.kernels.update import UpdateStates
 
 serializers: Any = _untyped_serializers
 SERIALIZER = serializers.AutoBatchedSerializer(PIECES)

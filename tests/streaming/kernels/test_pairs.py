@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from penstock.streaming.kernels._combine import Combiner
-from penstock.streaming.kernels._fusion import (
+from penstock.streaming.kernels.combine import Combiner
+from penstock.streaming.kernels.fusion import (
     FlatMapValuesOperation,
     FusedFunction,
     MapValuesOperation,
 )
-from penstock.streaming.kernels._grouping import Spill, _Cogroup, _Join
-from penstock.streaming.kernels._shuffle import PIECES, _WritePairs
-from penstock.streaming.kernels._slide import SlideWindow
+from penstock.streaming.kernels.grouping import Spill, _Cogroup, _Join
+from penstock.streaming.kernels.shuffle import PIECES, _WritePairs
+from penstock.streaming.kernels.slide import SlideWindow
 from tests.streaming.batches import batches
 from tests.streaming.kernels.test_grouping import ENOUGH, NONE, over
 

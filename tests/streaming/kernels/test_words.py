@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from penstock.blockstore import Block, BlockAccess, BlockKind, BlockRDD, BlockStore
 from penstock.blockstore.store import BlockStoreOptions
-from penstock.streaming.kernels import _words
-from penstock.streaming.kernels._combine import add_weighted
-from penstock.streaming.kernels._fusion import FlatMapOperation, MapOperation
-from penstock.streaming.kernels._recognition import Split, split_of
+from penstock.streaming.kernels import words
+from penstock.streaming.kernels.combine import add_weighted
+from penstock.streaming.kernels.fusion import FlatMapOperation, MapOperation
+from penstock.streaming.kernels.recognition import Split, split_of
 
 SEPARATORS = [" ", ",", "a", "\t", None]
 texts = st.lists(
@@ -52,22 +52,22 @@ def test_words_and_counts_are_those_of_the_lines(
     lines: list[bytes], separator: str | None, size: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_words, "_SPLIT_BYTES", size)
-        patch.setattr(_words, "_COUNT_BYTES", size)
+        patch.setattr(words, "_SPLIT_BYTES", size)
+        patch.setattr(words, "_COUNT_BYTES", size)
         split = Split(separator)
         expected = words_of(lines, separator)
-        assert list(_words._SplitWords(split)(block_of(lines))) == expected
-        assert summed(_words._CountWords(split)(block_of(lines))) == Counter(expected)
+        assert list(words._SplitWords(split)(block_of(lines))) == expected
+        assert summed(words._CountWords(split)(block_of(lines))) == Counter(expected)
 
 
 @pytest.mark.parametrize("separator", [" ", None])
 def test_words_that_hardly_repeat_are_counted_too(
     separator: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_words, "MAX_KEYS", 1000)
-    monkeypatch.setattr(_words, "_COUNT_BYTES", 5000)
+    monkeypatch.setattr(words, "MAX_KEYS", 1000)
+    monkeypatch.setattr(words, "_COUNT_BYTES", 5000)
     lines = [b"once%d again" % number for number in range(5000)]
-    pairs = list(_words._CountWords(Split(separator))(block_of(lines)))
+    pairs = list(words._CountWords(Split(separator))(block_of(lines)))
     assert summed(pairs) == Counter(words_of(lines, separator))
     assert len(pairs) > 5001  # in parts, so that memory stays bounded
 
@@ -127,11 +127,11 @@ class TestInSpark:
     by_blank = FlatMapOperation(lambda line: line.split(" "))
 
     def test_blocks_are_split_and_counted(self, lines_rdd: BlockRDD) -> None:
-        words = _words.split_words(lines_rdd, self.by_blank)
-        assert words is not None
+        split = words.split_words(lines_rdd, self.by_blank)
+        assert split is not None
         expected = ["a", "b", "a", "0", "a", "b", "a", "1", "a", "b", "a", "2"]
-        assert words.collect() == expected
-        counted = _words.counted_words(lines_rdd, self.by_blank)
+        assert split.collect() == expected
+        counted = words.counted_words(lines_rdd, self.by_blank)
         assert counted is not None
         assert dict(add_weighted(counted, 1, 2).collect()) == Counter(expected)
         doubled = {word: 2 * number for word, number in Counter(expected).items()}
@@ -140,8 +140,8 @@ class TestInSpark:
     def test_only_lines_that_nobody_keeps_are_split_by_the_block(
         self, sc: Any, lines_rdd: BlockRDD
     ) -> None:
-        assert _words.split_words(sc.parallelize(["a b"]), self.by_blank) is None
-        assert _words.split_words(lines_rdd, MapOperation(str.split)) is None
-        assert _words.split_words(lines_rdd, FlatMapOperation(list)) is None
+        assert words.split_words(sc.parallelize(["a b"]), self.by_blank) is None
+        assert words.split_words(lines_rdd, MapOperation(str.split)) is None
+        assert words.split_words(lines_rdd, FlatMapOperation(list)) is None
         lines_rdd.persist()
-        assert _words.counted_words(lines_rdd, self.by_blank) is None
+        assert words.counted_words(lines_rdd, self.by_blank) is None

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from penstock.streaming import StreamGraphError
+from penstock.streaming.listeners.events import BatchCompleted, BatchInfo, Time
+from penstock.streaming.listeners.input_info import StreamInputInfo
 from penstock.streaming.rates import PIDRateEstimator, RateController, RateEstimator, RateSource
-from penstock.streaming.scheduler.input_info import StreamInputInfo
-from penstock.streaming.scheduler.listener_events import BatchCompleted, BatchInfo, Time
 from penstock.wire.messages import ReportGate
 from tests.streaming.rates.plant import Book
 

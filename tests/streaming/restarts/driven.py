@@ -42,7 +42,7 @@ from unittest import mock
 from pyspark import SparkContext
 
 from penstock.streaming import StreamingContext
-from penstock.streaming.checkpoint._recovery import recover_context
+from penstock.streaming.recovery import recover_context
 from tests.streaming.restarts.spark_stand_in import (
     LocalContext,
     LocalRDDFiles,
@@ -76,8 +76,8 @@ _SUBSTITUTES: dict[str, Any] = {
     "penstock.streaming.scheduler.job_generator.RecurringTimer": DrivenTimer,
     "penstock.streaming.checkpoint.checkpointer.CheckpointWriter": DrivenWriter,
     "penstock.streaming.context.StreamingListenerBus": DrivenBus,
-    "penstock.streaming.checkpoint._recovery.SparkRDDFiles": LocalRDDFiles,
-    "penstock.streaming.checkpoint._recovery.saved_conf": LocalContext.pairs,
+    "penstock.streaming.recovery.SparkRDDFiles": LocalRDDFiles,
+    "penstock.streaming.recovery.saved_conf": LocalContext.pairs,
     "penstock.blockstore.BlockRDD": block_rdd,
 }
 

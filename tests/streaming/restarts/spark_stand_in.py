@@ -512,7 +512,7 @@ def stand_in_for_spark() -> Iterator[None]:
         mock.patch("pyspark.core.rdd.RDD.collect", _collected),
         mock.patch("pyspark.serializers.CPickleSerializer.dumps", _pickled),
         mock.patch("pyspark.traceback_utils.SCCallSiteSync", nullcontext),
-        mock.patch("penstock.streaming.kernels._deferred.begin_task", _nothing_at_all),
-        mock.patch("penstock.streaming.kernels._shuffle.get_used_memory", _no_memory),
+        mock.patch("penstock.streaming.kernels.deferred.begin_task", _nothing_at_all),
+        mock.patch("penstock.streaming.kernels.shuffle.get_used_memory", _no_memory),
     ):
         yield

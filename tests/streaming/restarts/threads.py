@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.streaming.checkpoint.writer import CheckpointWriter
+from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.scheduler.event_loop import EventLoop
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
-from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
 from tests.streaming.restarts.world import current_world
 

@@ -11,15 +11,15 @@ from py4j.protocol import Py4JError
 
 from penstock.clock import ManualClock
 from penstock.settings import Settings
-from penstock.streaming.scheduler.executor_allocation import (
-    ExecutorAllocationManager,
-    make_executor_allocation,
-)
-from penstock.streaming.scheduler.listener_events import (
+from penstock.streaming.listeners.events import (
     BatchCompleted,
     BatchInfo,
     OutputOperationInfo,
     Time,
+)
+from penstock.streaming.scheduler.executor_allocation import (
+    ExecutorAllocationManager,
+    make_executor_allocation,
 )
 
 BATCH_MS = 1000

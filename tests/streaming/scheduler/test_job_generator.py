@@ -18,11 +18,11 @@ from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
 from penstock.streaming.dstream.input_streams import InputDStream
 from penstock.streaming.dstream.output import ForEachDStream
 from penstock.streaming.dstream.windowed_streams import WindowedDStream
-from penstock.streaming.scheduler._spark_jobs import SparkJobScope
-from penstock.streaming.scheduler.input_info import InputInfoTracker
+from penstock.streaming.listeners.bus import StreamingListenerBus
+from penstock.streaming.listeners.input_info import InputInfoTracker
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
-from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
+from penstock.streaming.scheduler.spark_jobs import SparkJobScope
 
 WAIT_S = 30.0
 

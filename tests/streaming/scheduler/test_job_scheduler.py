@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from penstock.clock import ManualClock
+from penstock.streaming.dstream.job import Job, JobSet
+from penstock.streaming.listeners.events import BatchCompleted, OutputOperationCompleted
+from penstock.streaming.listeners.input_info import StreamInputInfo
 from penstock.streaming.scheduler import job_scheduler
-from penstock.streaming.scheduler.input_info import StreamInputInfo
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
-from penstock.streaming.scheduler.jobs import Job, JobSet
-from penstock.streaming.scheduler.listener_events import BatchCompleted, OutputOperationCompleted
 
 WAIT_S = 30.0
 

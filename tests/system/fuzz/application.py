@@ -18,7 +18,7 @@ from typing import Any
 
 from penstock.blockstore import BlockAccess
 from penstock.blockstore._fetch import fetch
-from penstock.blockstore._launch import (
+from penstock.blockstore.launch import (
     BlockServerLaunch,
     ensure_block_server,
     lock_path,

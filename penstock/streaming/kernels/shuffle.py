@@ -17,8 +17,8 @@ from pyspark import traceback_utils as _untyped_traceback_utils
 from pyspark.core.rdd import Partitioner, portable_hash
 from pyspark.shuffle import get_used_memory
 
-from penstock.streaming.kernels._collector import collect_less
-from penstock.streaming.kernels._deferred import Content, DeferredRDD, Source, content_of, narrow
+from penstock.streaming.kernels.collector import collect_less
+from penstock.streaming.kernels.deferred import Content, DeferredRDD, Source, content_of, narrow
 
 __all__ = [
     "PIECES",

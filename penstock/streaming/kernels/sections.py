@@ -16,15 +16,15 @@ from pyspark import RDD, SparkContext
 from pyspark import serializers as _untyped_serializers
 from pyspark.core.rdd import Partitioner, portable_hash
 
-from penstock.streaming.kernels._collector import collect_less
-from penstock.streaming.kernels._deferred import (
+from penstock.streaming.kernels.collector import collect_less
+from penstock.streaming.kernels.deferred import (
     Content,
     DeferredRDD,
     Source,
     content_of,
     no_partitions,
 )
-from penstock.streaming.kernels._shuffle import PIECES, Place, place_by_key, shuffle
+from penstock.streaming.kernels.shuffle import PIECES, Place, place_by_key, shuffle
 
 __all__ = ["Section", "is_placed", "over_sections"]
 

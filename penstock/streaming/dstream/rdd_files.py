@@ -6,8 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.streaming.checkpoint._encrypted_rdds import encrypted
-from penstock.streaming.checkpoint.writer import RDDFiles
+from penstock.streaming.kernels.encrypted_rdds import encrypted
 from penstock.wal import EncryptionKey
 
 if TYPE_CHECKING:
@@ -16,11 +15,22 @@ if TYPE_CHECKING:
 __all__ = [
     "NO_RECORDS",
     "RDDFile",
+    "RDDFiles",
     "SparkRDDFiles",
     "checkpoint_file",
     "remove_unfinished_output",
     "save_copy",
 ]
+
+
+class RDDFiles:
+    """What the writer asks of the file system that holds RDD checkpoints; does nothing itself."""
+
+    def sync(self, path: str) -> None:
+        """Return when an RDD checkpoint is on the disk, where it is a folder of this host."""
+
+    def remove(self, path: str) -> None:
+        """Remove an RDD checkpoint, or a folder of them."""
 
 
 @dataclass(frozen=True)

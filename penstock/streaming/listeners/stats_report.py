@@ -7,8 +7,8 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
-from penstock.streaming.listener import StreamingListener
-from penstock.streaming.scheduler.listener_events import UNKNOWN, BatchCompleted, BatchInfo
+from penstock.streaming.listeners.events import UNKNOWN, BatchCompleted, BatchInfo
+from penstock.streaming.listeners.listener import StreamingListener
 
 __all__ = ["StatsReportListener"]
 

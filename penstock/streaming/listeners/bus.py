@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.complaints import Complaints
-from penstock.streaming.listener import StreamingListener
-from penstock.streaming.scheduler.listener_events import (
+from penstock.streaming.listeners.events import (
     BatchCompleted,
     BatchStarted,
     BatchSubmitted,
@@ -23,6 +22,7 @@ from penstock.streaming.scheduler.listener_events import (
     StreamingEvent,
     StreamingStarted,
 )
+from penstock.streaming.listeners.listener import StreamingListener
 
 __all__ = ["StreamingListenerBus"]
 

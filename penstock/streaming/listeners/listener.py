@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.streaming.scheduler.listener_events import (
+from penstock.streaming.listeners.events import (
     BatchCompleted,
     BatchStarted,
     BatchSubmitted,

@@ -16,11 +16,11 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from penstock.streaming.checkpoint._graph_pickling import dump, load
-from penstock.streaming.checkpoint._rdd_files import RDDFile, save_copy
 from penstock.streaming.checkpoint.errors import UpgradeError
 from penstock.streaming.checkpoint.folder import CheckpointHeader, SavedState
+from penstock.streaming.checkpoint.graph_pickling import dump, load
 from penstock.streaming.dstream.names import by_name
+from penstock.streaming.dstream.rdd_files import RDDFile, save_copy
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -16,9 +16,9 @@ from pyspark import serializers as _untyped_serializers
 from pyspark.resultiterable import ResultIterable
 from pyspark.shuffle import Aggregator, ExternalGroupBy
 
-from penstock.streaming.kernels._combine import WriteCombined
-from penstock.streaming.kernels._sections import Section, is_placed, over_sections
-from penstock.streaming.kernels._shuffle import PIECES, Pair, is_beyond, shuffle
+from penstock.streaming.kernels.combine import WriteCombined
+from penstock.streaming.kernels.sections import Section, is_placed, over_sections
+from penstock.streaming.kernels.shuffle import PIECES, Pair, is_beyond, shuffle
 
 __all__ = [
     "GroupedSection",

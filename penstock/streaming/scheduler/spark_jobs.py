@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
+from penstock.streaming.dstream.job import Job
+from penstock.streaming.dstream.output_specs import allow_existing_folders
 from penstock.streaming.durations import batch_datetime
-from penstock.streaming.scheduler._output_specs import allow_existing_folders
-from penstock.streaming.scheduler.jobs import Job
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

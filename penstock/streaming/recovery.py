@@ -16,13 +16,13 @@ from penstock.clock import Clock, SystemClock
 from penstock.settings import IO_ENCRYPTION, Settings
 from penstock.streaming._durability import checkpoint_address
 from penstock.streaming._encryption import recovery_encryption
-from penstock.streaming.checkpoint._graph_pickling import load
-from penstock.streaming.checkpoint._rdd_files import SparkRDDFiles
-from penstock.streaming.checkpoint._saved_states import state_names
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress, check_picklable
 from penstock.streaming.checkpoint.errors import CheckpointReadError, UpgradeError
 from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder, CheckpointHeader
+from penstock.streaming.checkpoint.graph_pickling import load
+from penstock.streaming.checkpoint.saved_states import state_names
 from penstock.streaming.dstream.graph import DStreamGraph
+from penstock.streaming.dstream.rdd_files import SparkRDDFiles
 from penstock.wal import EncryptionKey
 
 if TYPE_CHECKING:
@@ -150,12 +150,15 @@ def saved_conf(spark_context: SparkContext) -> Iterator[tuple[str, str]]:
         yield key, value
 
 
-def recover_context(directory: str, clock: Clock | None = None) -> StreamingContext | None:
+def recover_context(
+    contexts: type[StreamingContext], directory: str, clock: Clock | None = None
+) -> StreamingContext | None:
     """Return the context that the newest checkpoint in a folder describes, not started.
 
     The active SparkContext is used; if there is none, one is made as it was.
 
     Args:
+        contexts: The class of contexts.
         directory: The checkpoint directory.
         clock: The clock of the batches; for tests.
 
@@ -169,8 +172,6 @@ def recover_context(directory: str, clock: Clock | None = None) -> StreamingCont
         EncryptionMismatchError, WrongKeyError: They are encrypted and there is no key, or with
             another one; or they are not encrypted and there is one.
     """
-    from penstock.streaming.context import StreamingContext
-
     path = checkpoint_address(directory)
     spark_context = SparkContext._active_spark_context
     encryption, checkpoint = _newest(path, for_graph=True)
@@ -183,7 +184,7 @@ def recover_context(directory: str, clock: Clock | None = None) -> StreamingCont
     if spark_context is None:
         spark_context = SparkContext(conf=recovered_conf(header.conf))
     try:
-        context = StreamingContext(spark_context, header.batch_ms / 1000, clock=clock)
+        context = contexts(spark_context, header.batch_ms / 1000, clock=clock)
         context.checkpoint(directory)
         graph = load(checkpoint.body, spark_context, context, encryption)
         graph.restore(spark_context)

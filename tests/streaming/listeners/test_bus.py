@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.streaming import StreamingListener
-from penstock.streaming.scheduler.listener_bus import StreamingListenerBus
-from penstock.streaming.scheduler.listener_events import StreamingStarted
+from penstock.streaming.listeners.bus import StreamingListenerBus
+from penstock.streaming.listeners.events import StreamingStarted
 
 WAIT_S = 30.0
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from penstock.streaming.kernels._combine import Combiner, MergeCombiners
-from penstock.streaming.kernels._grouping import Spill
-from penstock.streaming.kernels._sections import Section
-from penstock.streaming.kernels._shuffle import Pair, is_beyond
+from penstock.streaming.kernels.combine import Combiner, MergeCombiners
+from penstock.streaming.kernels.grouping import Spill
+from penstock.streaming.kernels.sections import Section
+from penstock.streaming.kernels.shuffle import Pair, is_beyond
 
 __all__ = ["MergeWindow", "SlideWindow"]
 

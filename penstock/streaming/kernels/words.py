@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from pyspark import RDD
 
 from penstock.blockstore import Block, BlockKind, BlockRDD
-from penstock.streaming.kernels._combine import MAX_KEYS
-from penstock.streaming.kernels._fusion import FlatMapOperation, NarrowOperation
-from penstock.streaming.kernels._recognition import Split, split_of
+from penstock.streaming.kernels.combine import MAX_KEYS
+from penstock.streaming.kernels.fusion import FlatMapOperation, NarrowOperation
+from penstock.streaming.kernels.recognition import Split, split_of
 
 __all__ = ["counted_words", "split_words"]
 

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark import RDD
 from pyspark import serializers as _untyped_serializers
 
-from penstock.streaming.kernels._deferred import narrow
+from penstock.streaming.kernels.deferred import narrow
 from penstock.wal import EncryptionKey, LogCipher
 
 __all__ = ["EncryptedPickles", "encrypted"]

@@ -21,9 +21,9 @@ from pyspark import RDD
 from pyspark.core.rdd import Partitioner, portable_hash
 from pyspark.shuffle import Aggregator, ExternalMerger
 
-from penstock.streaming.kernels._collector import collect_less
-from penstock.streaming.kernels._deferred import narrow
-from penstock.streaming.kernels._shuffle import BucketWriter, Pair, is_beyond, shuffle, stretches
+from penstock.streaming.kernels.collector import collect_less
+from penstock.streaming.kernels.deferred import narrow
+from penstock.streaming.kernels.shuffle import BucketWriter, Pair, is_beyond, shuffle, stretches
 
 __all__ = [
     "ADDITION",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from penstock.streaming.kernels._collector import collect_less
+from penstock.streaming.kernels.collector import collect_less
 
 __all__ = [
     "FilterOperation",

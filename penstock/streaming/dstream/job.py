@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.streaming.scheduler.input_info import StreamInputInfo
+from penstock.streaming.listeners.input_info import StreamInputInfo
 
 __all__ = ["Job", "JobResult", "JobSet"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from penstock.streaming.kernels._grouping import Lists, Spill, as_lists, gather
-from penstock.streaming.kernels._sections import Section
-from penstock.streaming.kernels._shuffle import Pair
+from penstock.streaming.kernels.grouping import Lists, Spill, as_lists, gather
+from penstock.streaming.kernels.sections import Section
+from penstock.streaming.kernels.shuffle import Pair
 
 __all__ = ["UpdateStates"]
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from penstock.streaming.scheduler.input_info import StreamInputInfo as _InputInfo
-from penstock.streaming.scheduler.jobs import JobResult, JobSet
+from penstock.streaming.listeners.input_info import StreamInputInfo as _InputInfo
+
+if TYPE_CHECKING:
+    from penstock.streaming.dstream.job import JobResult, JobSet
 
 __all__ = [
     "BatchCompleted",

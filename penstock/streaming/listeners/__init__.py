@@ -1,0 +1,16 @@
+"""Listeners: what a running context tells of its receivers, batches and output operations.
+
+What must hold
+--------------
+
+* Listeners get events in order, and a slow or broken one delays no batch and no other listener.
+* After the context has stopped no event comes any more.
+
+================  ===============================================================================
+`listener`        what a program implements to be told
+`events`          what it is told, with PySpark's getters
+`bus`             the thread that hands events to listeners
+`input_info`      what the inputs of a batch tell of it
+`stats_report`    a listener that logs delays
+================  ===============================================================================
+"""
