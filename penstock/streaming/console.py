@@ -69,12 +69,14 @@ class Console(StreamingListener):
         facts: What to tell.
         mode: ``on``, ``off``, or ``auto``: on where standard error is a terminal.
         clock: Wall time for people.
+        stream: Where to write; None: standard error.
     """
 
-    def __init__(self, facts: ConsoleFacts, mode: str, clock: Clock) -> None:
+    def __init__(
+        self, facts: ConsoleFacts, mode: str, clock: Clock, stream: TextIO | None = None
+    ) -> None:
         self._facts = facts
-        # As it is now: a test or a notebook may put another one in its place.
-        self._stream = sys.stderr
+        self._stream = sys.stderr if stream is None else stream
         self._is_shown = mode == "on" or (mode == "auto" and _is_terminal(self._stream))
         self._clock = clock
         self._lines = Complaints(_Lines(self._stream if self._is_shown else None))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
-import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -50,10 +49,8 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    return terminal
+def terminal() -> Terminal:
+    return Terminal()
 
 
 @pytest.fixture
@@ -68,13 +65,12 @@ def receiver(message: str = "", error: str = "") -> ReceiverInfo:
     return ReceiverInfo(0, "lines-0", True, "host1", "2", message, error)
 
 
-def tell(bus: StreamingListenerBus, mode: str, *events: Any) -> Console:
-    console = Console(FACTS, mode, ManualClock())
+def tell(bus: StreamingListenerBus, mode: str, stream: TextIO, *events: Any) -> None:
+    console = Console(FACTS, mode, ManualClock(), stream)
     bus.add(console)
     for event in events:
         bus.post(event)
     bus.wait_until_empty(10)
-    return console
 
 
 def test_a_program_says_that_it_has_started_and_what_its_receivers_do(
@@ -83,6 +79,7 @@ def test_a_program_says_that_it_has_started_and_what_its_receivers_do(
     tell(
         bus,
         "auto",
+        terminal,
         StreamingStarted(1),
         ReceiverStarted(receiver()),
         ReceiverStopped(receiver("Stopped by driver")),
@@ -97,18 +94,22 @@ def test_a_program_says_that_it_has_started_and_what_its_receivers_do(
 def test_what_the_tracker_warns_of_is_not_said_twice(
     terminal: Terminal, bus: StreamingListenerBus
 ) -> None:
-    tell(bus, "auto", ReceiverStopped(receiver("it failed", "Traceback …")))
-    tell(bus, "auto", ReceiverStopped(receiver("Restarting receiver with delay 2000 ms: closed")))
+    tell(bus, "auto", terminal, ReceiverStopped(receiver("it failed", "Traceback …")))
+    tell(
+        bus,
+        "auto",
+        terminal,
+        ReceiverStopped(receiver("Restarting receiver with delay 2000 ms: closed")),
+    )
     assert terminal.lines() == []
 
 
 @pytest.mark.parametrize(("mode", "lines"), [("auto", 0), ("off", 0), ("on", 1)])
 def test_without_a_terminal_only_who_asks_for_it_gets_lines(
-    monkeypatch: pytest.MonkeyPatch, bus: StreamingListenerBus, mode: str, lines: int
+    bus: StreamingListenerBus, mode: str, lines: int
 ) -> None:
     file = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", file)
-    tell(bus, mode, StreamingStarted(1))
+    tell(bus, mode, file, StreamingStarted(1))
     assert file.getvalue().count("\n") == lines
     assert "\x1b" not in file.getvalue()
 
@@ -117,7 +118,7 @@ def test_a_program_whose_logging_shows_info_does_not_see_lines_twice(
     terminal: Terminal, bus: StreamingListenerBus, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "penstock.streaming"):
-        tell(bus, "auto", StreamingStarted(1))
+        tell(bus, "auto", terminal, StreamingStarted(1))
     assert "Penstock runs it" in caplog.messages
     assert terminal.lines() == []
 
@@ -126,7 +127,7 @@ def test_every_few_seconds_it_says_how_it_goes(
     terminal: Terminal, bus: StreamingListenerBus
 ) -> None:
     clock = ManualClock()
-    console = Console(FACTS, "auto", clock)
+    console = Console(FACTS, "auto", clock, terminal)
     bus.add(console)
     batch = JobSet(1000, (), {0: StreamInputInfo(0, 5000, {})})
     batch.submission_ms, batch.start_ms, batch.end_ms = 1000, 1100, 1500
@@ -145,6 +146,6 @@ def test_every_few_seconds_it_says_how_it_goes(
 def test_a_terminal_that_is_gone_is_no_reason_to_stop(
     terminal: Terminal, bus: StreamingListenerBus
 ) -> None:
-    console = Console(FACTS, "on", ManualClock())
+    console = Console(FACTS, "on", ManualClock(), terminal)
     terminal.close()
     console.say("something")
