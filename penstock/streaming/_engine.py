@@ -22,6 +22,7 @@ from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
 from penstock.streaming.console import Console, ConsoleFacts, end_progress_bar
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
+from penstock.streaming.dstream.state_saver import StateSaver
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.events import StreamingStarted
 from penstock.streaming.listeners.input_info import InputInfoTracker
@@ -117,6 +118,7 @@ class StreamingEngine:
                 if checkpointing is None
                 else checkpointing.writer(self._errors.tell, settings.ask_timeout_s, clock)
             )
+            self._state_saver = StateSaver(self._errors.tell, settings.ask_timeout_s, clock)
             input_info = InputInfoTracker()
             self._scheduler = JobScheduler(
                 scope,
@@ -129,7 +131,9 @@ class StreamingEngine:
             self._generator = JobGenerator(
                 graph,
                 self._scheduler,
-                BatchRuntime(spark_context, self._receivers.blocks, input_info, clock),
+                BatchRuntime(
+                    spark_context, self._receivers.blocks, input_info, clock, self._state_saver
+                ),
                 clock=clock,
                 enter_thread=scope.enter_thread,
                 on_error=self._errors.tell,
@@ -249,6 +253,7 @@ class StreamingEngine:
                 self._generator.save_last(max(_THREADS_END_S, left_s))
         with _told("the job generator"):
             self._generator.stop(_THREADS_END_S)
+        self._state_saver.give_up()
         with _told("output operations"):
             self._scheduler.stop(_FAST_STOP_S)
         _bounded("the ledger", self._generator.note_complete, _THREADS_END_S)

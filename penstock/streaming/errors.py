@@ -12,6 +12,8 @@ __all__ = [
     "OutputOperationError",
     "PermanentReceiverError",
     "SparkEndedError",
+    "StateNotSavedError",
+    "StateSavingError",
     "StreamGraphError",
 ]
 
@@ -130,4 +132,39 @@ class SparkEndedError(PenstockError):
             f"the streams have ended because Spark has: {reason}; start the program again, by "
             "StreamingContext.getOrCreate to go on where it was"
         )
+        self.reason = reason
+
+
+class StateSavingError(PenstockError):
+    """States could not be saved for longer than `patience_s`; the batch waits, and is tried again.
+
+    Attributes:
+        time_ms: The batch.
+        reason: Why not.
+    """
+
+    def __init__(self, time_ms: int, patience_s: float, reason: str) -> None:
+        super().__init__(
+            f"the states of the batch of {time_ms} ms cannot be saved for {patience_s:g} s now, "
+            "because the disk of the checkpoint directory is full; it waits with those after it "
+            f"and is tried again, so make room there: {reason}"
+        )
+        self.time_ms = time_ms
+        self.reason = reason
+
+
+class StateNotSavedError(PenstockError):
+    """A batch that waited for room to save its states was given up by a stop.
+
+    Attributes:
+        time_ms: The batch.
+        reason: Why it waited.
+    """
+
+    def __init__(self, time_ms: int, reason: str) -> None:
+        super().__init__(
+            f"the batch of {time_ms} ms was given up by the stop while it waited for room on the "
+            f"disk of the checkpoint directory, to save its states: {reason}"
+        )
+        self.time_ms = time_ms
         self.reason = reason

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 def in_own_mounts(script: str) -> Sequence[str]:
@@ -14,3 +16,24 @@ def in_own_mounts(script: str) -> Sequence[str]:
     """
     shell = ["sh", "-c", f'{script} && exec "$@"', "sh", sys.executable]
     return ["unshare", "--mount", *([] if os.getuid() == 0 else ["--map-root-user"]), *shell]
+
+
+@contextmanager
+def own_mounts(script: str) -> Iterator[tuple[list[str], int]]:
+    """Mount something for several programs, one after the other.
+
+    Yields a command that runs Python where `script` was run, and a process whose root shows it.
+    """
+    shell = ["sh", "-c", f"{script} && echo there && exec sleep 86400"]
+    users = [] if os.getuid() == 0 else ["--user", "--preserve-credentials"]
+    mapped = ["--map-root-user"] if users else []
+    with subprocess.Popen(
+        ["unshare", "--mount", *mapped, *shell], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "there\n"
+            inside = ["nsenter", f"--target={holder.pid}", "--mount", *users]
+            yield [*inside, f"--wd={os.getcwd()}", sys.executable], holder.pid
+        finally:
+            holder.kill()

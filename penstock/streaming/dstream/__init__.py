@@ -21,7 +21,7 @@ operations ask for it.
 `windowed_streams`           nodes of windows and state
 `output`, `output_specs`     `foreachRDD` and `foreachBatch`; saving to folders that are there
 `job`                        one output operation of one batch; the set of them that a batch is
-`rdd_files`                  RDDs that were saved, read back
+`rdd_files`, `state_saver`   RDDs that are saved, and read back; waiting for a full disk
 `graph`                      inputs, outputs, time
 `_arity`                     with or without the batch time: what a user's function takes
 ===========================  =====================================================================

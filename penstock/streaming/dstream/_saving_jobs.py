@@ -1,8 +1,9 @@
-"""Jobs that save the states that are due, also when the program's own operation fails.
+"""Jobs that save the states that are due, whatever the program's own operation does.
 
 Spark checkpoints an RDD when a job has run on it. An operation that fails before its job, or looks
 at no record, would so leave a state unsaved: with each batch there would be more RDDs behind it,
-and more received blocks to be kept, for as long as what it writes to is down.
+and more received blocks to be kept, for as long as what it writes to is down. And where the disk
+is full, the operation would fail that has just written its results.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 
 from pyspark import RDD
 
-from penstock.streaming.dstream.rdd_files import checkpoint_file
+from penstock.streaming.dstream.state_saver import StateSaver
+from penstock.streaming.errors import StateNotSavedError
 
 __all__ = ["SavingJob"]
 
@@ -23,37 +25,40 @@ _log = logging.getLogger("penstock.streaming")
 
 @dataclass(frozen=True)
 class SavingJob:
-    """The body of a job, and the states that are saved after it if they are not by then.
+    """The body of a job, and the states that are saved before it.
 
     Attributes:
         run: The program's operation.
-        due: The states.
-        is_stopping: Whether a failed operation may have been ended by a stop: nothing is begun.
+        due: The states, each after those that it is made of.
+        saver: Saves them.
+        time_ms: The batch.
     """
 
     run: Callable[[], None]
     due: tuple[RDD[Any], ...]
-    is_stopping: Callable[[], bool]
+    saver: StateSaver
+    time_ms: int
 
     def __call__(self) -> None:
+        failure = self._save()
         try:
             self.run()
         except Exception:
-            if not self.is_stopping():
-                self._try_to_save()
+            if failure is not None:
+                # Mostly both have one cause; the operation's own error is told.
+                _log.warning("A state could not be saved: %s", failure)
             raise
+        if failure is not None:
+            raise failure
+
+    def _save(self) -> Exception | None:
+        """Save what is due; return why it cannot be saved."""
+        failure = None
         for rdd in self.due:
-            _save(rdd)
-
-    def _try_to_save(self) -> None:
-        try:
-            for rdd in self.due:
-                _save(rdd)
-        except Exception as error:  # noqa: BLE001  # the operation's own error is told
-            _log.warning("A state could not be saved after a failed operation: %s", error)
-
-
-def _save(rdd: RDD[Any]) -> None:
-    if checkpoint_file(rdd) is None:
-        # The JVM's own: the records need not go through Python once more.
-        rdd._jrdd.count()
+            try:
+                self.saver.save(rdd, self.time_ms)
+            except StateNotSavedError:
+                raise
+            except Exception as error:  # noqa: BLE001  # raised after the operation
+                failure = error
+        return failure

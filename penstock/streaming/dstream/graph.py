@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
 from penstock.streaming.dstream._saving_jobs import SavingJob
+from penstock.streaming.dstream.state_saver import StateSaver
 from penstock.streaming.errors import StreamGraphError
 
 if TYPE_CHECKING:
@@ -35,12 +36,14 @@ class BatchRuntime:
         received_blocks: Which blocks of a stream belong to a batch.
         input_info: Where inputs tell how many records a batch has.
         clock: Tells how far wall time and batch time differ.
+        state_saver: Saves states in the checkpoint directory.
     """
 
     spark_context: SparkContext
     received_blocks: ReceivedBlocks
     input_info: InputInfoTracker
     clock: Clock = field(default_factory=SystemClock)
+    state_saver: StateSaver = field(default_factory=StateSaver)
 
 
 class DStreamGraph:
@@ -219,11 +222,13 @@ class DStreamGraph:
 
     def _saving_states(self, job: Job, output: ForEachDStream) -> Job:
         """Let a job save the states behind an output that are due, whatever its function does."""
-        states = [node for node in nodes_behind(output) if node.must_checkpoint]
-        due = [rdd for node in states if (rdd := node.newest_due()) is not None]
+        behind = {id(node) for node in nodes_behind(output)}
+        saved = [node for node in reversed(self._nodes) if id(node) in behind]
+        due = [rdd for node in saved if (rdd := node.newest_due()) is not None]
         if not due:
             return job
-        return replace(job, run=SavingJob(job.run, tuple(due), lambda: self._closed == "stopping"))
+        saver = self.runtime.state_saver
+        return replace(job, run=SavingJob(job.run, tuple(due), saver, job.time_ms))
 
     def clear_metadata(self, time_ms: int, unpersist: bool) -> None:
         """Forget the RDDs that nobody needs when all batches up to `time_ms` are done."""

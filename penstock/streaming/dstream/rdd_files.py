@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ __all__ = [
     "checkpoint_file",
     "remove_unfinished_output",
     "save_copy",
+    "save_marked",
 ]
 
 
@@ -83,6 +85,34 @@ def save_copy(rdd: RDD[Any], key: EncryptionKey | None = None) -> RDDFile:
     found = checkpoint_file(copy)
     assert found is not None
     return found
+
+
+def save_marked(rdd: RDD[Any]) -> None:
+    """Save an RDD that is marked for a checkpoint; runs a Spark job. May be tried again.
+
+    Spark itself tries once, in the job that first uses the RDD, and never again.
+
+    Raises:
+        OSError: The driver could not make its folder.
+        Py4JJavaError: It cannot be saved. Nothing of it is left.
+    """
+    context = rdd.context
+    java: Any = context._jvm
+    marked: Any = rdd._jrdd.rdd()
+    path = f"{context.getCheckpointDir()}/rdd-{marked.id()}"
+    local = _local_path(path)
+    if local is not None:
+        # Of a full disk Java would say only that it could not.
+        os.makedirs(local, exist_ok=True)
+    # As new: the one that failed, also in a job of the program's, stays "in progress" for ever.
+    getattr(marked, "checkpointData_$eq")(java.scala.Option.empty())
+    marked.checkpoint()
+    try:
+        marked.checkpointData().get().checkpoint()
+    except BaseException:
+        with contextlib.suppress(Exception):  # the error of the job is the one to tell
+            SparkRDDFiles(context).remove(path)
+        raise
 
 
 def _itself(records: Any) -> Any:

@@ -23,7 +23,11 @@ from dataclasses import dataclass
 from penstock.clock import Clock, SystemClock
 from penstock.streaming._bounded import run_bounded
 from penstock.streaming.dstream.job import Job, JobSet
-from penstock.streaming.errors import JobGenerationError, OutputOperationError
+from penstock.streaming.errors import (
+    JobGenerationError,
+    OutputOperationError,
+    StateNotSavedError,
+)
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.events import (
     BatchCompleted,
@@ -299,7 +303,9 @@ class JobScheduler:
         if error is not None:
             self._report(job, error)
         # Asked of the JVM, so not under the lock.
-        is_cut_short = error is not None and (self._cancelled or bool(self._scope.why_ended()))
+        is_cut_short = error is not None and (
+            self._cancelled or _is_given_up(error) or bool(self._scope.why_ended())
+        )
         with self._changed:
             job_set = self._sets.get(job.time_ms)
             if job_set is None:
@@ -317,6 +323,9 @@ class JobScheduler:
 
     def _report(self, job: Job, error: BaseException) -> None:
         """Tell of a failed job, before its batch is complete."""
+        if _is_given_up(error):
+            _log.warning("%s", error)
+            return
         failure = _as_failure(job, error)
         _log.error("%s", failure, exc_info=error)
         with self._changed:
@@ -396,6 +405,11 @@ class JobScheduler:
     def _real_time_s() -> float:
         # Joining a thread takes real time, whatever the clock of the batches is.
         return SystemClock().monotonic_s()
+
+
+def _is_given_up(error: BaseException) -> bool:
+    """Tell whether a job has ended because of a stop, before its operation began."""
+    return isinstance(error, StateNotSavedError)
 
 
 def _as_failure(job: Job, error: BaseException) -> BaseException:

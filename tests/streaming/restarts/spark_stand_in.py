@@ -121,6 +121,18 @@ class _JavaRDD:
     def checkpoint(self) -> None:
         self._is_marked = True
 
+    def forget_checkpoint(self, _: Any) -> None:
+        """What ``checkpointData_$eq`` does with nothing."""
+        self._is_marked = False
+
+    def checkpointData(self) -> _Option:
+        return _Option(SimpleNamespace(checkpoint=self._run_and_save))
+
+    def _run_and_save(self) -> None:
+        self.context.run_job(self, self.read)
+        if self._file is None:
+            self._save()
+
     def isCheckpointed(self) -> bool:
         return self._file is not None
 
@@ -197,8 +209,11 @@ class _JavaRDD:
         self.parents = ()
 
 
+setattr(_JavaRDD, "checkpointData_$eq", _JavaRDD.forget_checkpoint)
+
+
 def write_saved(path: str, partitions: list[list[bytes]]) -> None:
-    os.makedirs(path)
+    os.makedirs(path, exist_ok=True)
     with open(os.path.join(path, "part"), "wb") as file:
         pickle.dump(partitions, file)
 
@@ -325,6 +340,7 @@ class LocalContext(SparkContext):
             PairwiseRDD=lambda rdd: rdd,
             PythonPartitioner=lambda count, function: (count, function),
             java=SimpleNamespace(lang=SimpleNamespace(Runtime=runtime)),
+            scala=SimpleNamespace(Option=SimpleNamespace(empty=lambda: None)),
         )
         self._gateway: Any = SimpleNamespace(
             jvm=self._jvm, new_array=lambda _, length: [None] * length

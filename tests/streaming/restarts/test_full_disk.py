@@ -1,12 +1,16 @@
-"""A driver log that takes nothing for a while: batches wait, and then have all that came."""
+"""A disk that takes nothing for a while: batches wait, and then have all that came."""
 
 from __future__ import annotations
 
 import errno
+import operator
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from penstock.streaming import State, StateSpec
+from penstock.streaming.dstream._full_disks import is_full_disk
 from tests.streaming.restarts.driven import BEGIN_MS, Driven, World
 
 
@@ -60,3 +64,163 @@ def test_it_is_told_once_when_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()
         program.advance(1000)
         assert program.world.results["records"][BEGIN_MS + 1000] == [[1]]
+
+
+# -- the disk of the states ------------------------------------------------------------------------
+
+
+def add(values: Iterable[int], state: int | None) -> int:
+    return (state or 0) + sum(values)
+
+
+def count(_: str, value: int | None, state: State[int]) -> None:
+    state.update((state.getOption() or 0) + (value or 0))
+
+
+def build_states(ssc: Any, world: World) -> None:
+    pairs = world.stream(ssc)
+    sums = pairs.updateStateByKey(add, 2)
+    sums.checkpoint(2)
+    world.keep(sums, "sums")
+    mapped = pairs.mapWithState(StateSpec.function(count).numPartitions(2))
+    mapped.checkpoint(2)
+    world.keep(mapped.stateSnapshots(), "mapped")
+    window = pairs.reduceByKeyAndWindow(operator.add, operator.sub, 3, 1, 2)
+    window.checkpoint(2)
+    world.keep(window, "window")
+
+
+class FullDisk:
+    """Refuses states until the program has waited for it so many times; is the clock, too."""
+
+    def __init__(self, program: Driven, monkeypatch: pytest.MonkeyPatch, waits: int) -> None:
+        self.left = waits
+        self.gives_up = False
+        self._now_s = 0.0
+        assert program.sc is not None
+        self._save = program.sc.on_save
+        monkeypatch.setattr(program.sc, "on_save", self.save)
+        assert program.ssc is not None
+        saver = program.ssc._engine._state_saver  # type: ignore[union-attr]
+        monkeypatch.setattr(saver, "_clock", self)
+
+    def save(self, path: str) -> None:
+        if self.left > 0:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        self._save(path)
+
+    def wait(self, event: Any, timeout_s: float) -> bool:
+        self.left -= 1
+        self._now_s += timeout_s
+        return self.gives_up
+
+    def monotonic_s(self) -> float:
+        return self._now_s
+
+
+EXPECTED = {
+    "sums": [[("a", 1)], [("a", 3)], [("a", 6)], [("a", 10)], [("a", 15)]],
+    "mapped": [[("a", 1)], [("a", 3)], [("a", 6)], [("a", 10)], [("a", 15)]],
+    "window": [[("a", 1)], [("a", 3)], [("a", 6)], [("a", 9)], [("a", 12)]],
+}
+
+
+def results(program: Driven) -> dict[str, Any]:
+    """Return what each sink was given; each batch of it once."""
+    return {
+        name: [given for _, (given,) in sorted(found.items())]
+        for name, found in program.world.results.items()
+    }
+
+
+def receive_and_advance(program: Driven, *values: int) -> None:
+    for value in values:
+        program.receive([("a", value)])
+        program.advance(1000)
+
+
+def test_states_wait_for_room_before_the_operations_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Driven(build_states) as program:
+        program.start()
+        receive_and_advance(program, 1)
+        FullDisk(program, monkeypatch, waits=20)
+        receive_and_advance(program, 2, 3, 4, 5)
+        assert program.world.errors == []
+        assert results(program) == EXPECTED, "no operation ran twice"
+    assert caplog.text.count("the disk of the checkpoint directory is full") == 1
+
+
+def test_a_disk_without_room_for_states_is_told_of_once_when_it_lasts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Driven(build_states) as program:
+        program.start()
+        receive_and_advance(program, 1)
+        FullDisk(program, monkeypatch, waits=500)
+        receive_and_advance(program, 2, 3, 4, 5)
+        (error,) = program.world.errors
+        assert "cannot be saved for 30 s now" in str(error)
+        assert results(program) == EXPECTED
+
+
+def test_a_stop_gives_up_the_batch_that_waits_for_room_and_a_restart_makes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Driven(build_states) as program:
+        program.start()
+        receive_and_advance(program, 1)
+        disk = FullDisk(program, monkeypatch, waits=500)
+        disk.gives_up = True
+        receive_and_advance(program, 2)
+        assert program.world.errors == []
+        assert {name: len(found) for name, found in results(program).items()} == dict.fromkeys(
+            EXPECTED, 1
+        )
+        assert program.ssc is not None
+        given_up = program.ssc._engine._scheduler.given_up()  # type: ignore[union-attr]
+        assert list(given_up) == [BEGIN_MS + 2000]
+        program.crash()
+        monkeypatch.undo()
+        program.start()
+        receive_and_advance(program, 3, 4, 5)
+        assert results(program) == EXPECTED
+
+
+JAVA = "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0"
+HDFS = "File /c/rdd-4/.part-00000 could only be written to 0 of the 1 minReplication nodes."
+
+
+@pytest.mark.parametrize(
+    ("error", "is_full"),
+    [
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), True),
+        (
+            RuntimeError(
+                f"{JAVA}\n\tat x\nCaused by: java.io.IOException: No space left on device"
+            ),
+            True,
+        ),
+        (RuntimeError("protocol.DSQuotaExceededException: The DiskSpace quota"), True),
+        (
+            RuntimeError(
+                f"{HDFS} There are 2 datanode(s) running and no node(s) are excluded in this"
+            ),
+            True,
+        ),
+        (
+            RuntimeError(
+                f"{HDFS} There are 2 datanode(s) running and 2 node(s) are excluded in this"
+            ),
+            False,
+        ),
+        (RuntimeError(f"{HDFS} There are 0 datanode(s) running and no node(s) are"), False),
+        (OSError(errno.EACCES, "Permission denied"), False),
+    ],
+)
+def test_a_full_disk_is_known_by_number_and_by_text(error: Exception, is_full: bool) -> None:
+    outer = ValueError("what an operation makes of it")
+    outer.__cause__ = error
+    assert is_full_disk(error) is is_full
+    assert is_full_disk(outer) is is_full

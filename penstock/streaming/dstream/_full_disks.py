@@ -1,0 +1,39 @@
+"""Is a disk full? Errors of Python, of Spark's jobs and of Hadoop's file systems, told apart."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+
+__all__ = ["is_full_disk"]
+
+_NUMBERS = (errno.ENOSPC, errno.EDQUOT)
+
+_TEXTS = re.compile(
+    # The system's own, as Java and Python repeat them, also out of a task.
+    r"No space left on device|Disk quota exceeded"
+    # HDFS: a quota, or no DataNode that has room (those that failed would be excluded).
+    r"|DSQuotaExceededException|NSQuotaExceededException|QuotaByStorageTypeExceededException"
+    r"|could only be written to \d+ of [^\n]*There are [1-9]\d* datanode\(s\) running and "
+    r"no node\(s\) are excluded"
+)
+"""What of a Java error is left for Python is its text."""
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Tell whether an error, or one that it comes of, says that a disk or a quota is full."""
+    return any(
+        (isinstance(found, OSError) and found.errno in _NUMBERS)
+        or _TEXTS.search(str(found)) is not None
+        for found in _chain(error)
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        yield found
+        found = found.__cause__ or found.__context__

@@ -1,0 +1,121 @@
+"""`StateSaver`: saves states in the checkpoint directory, and waits there while its disk is full.
+
+Spark saves an RDD in the job that first uses it: in the program's own operation, which so fails
+when the disk is full, after it has written its results. And what could not be saved once Spark
+never tries to save again. So a state is saved by a step of its own, before the operation.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pyspark import RDD
+
+from penstock.clock import Clock, SystemClock
+from penstock.streaming.dstream._full_disks import is_full_disk
+from penstock.streaming.dstream.rdd_files import checkpoint_file, save_marked
+from penstock.streaming.errors import StateNotSavedError, StateSavingError
+
+__all__ = ["StateSaver"]
+
+_RETRY_S = 1.0
+"""After how long a full disk is tried again."""
+
+_log = logging.getLogger("penstock.streaming.checkpoint")
+
+
+class StateSaver:
+    """Saves the states of one running context.
+
+    While the disk is full a batch waits, and those after it with it. `_changing` guards since when.
+
+    Args:
+        on_error: Told once when the disk is full for `patience_s`, and again after the next time
+            that there was room.
+        patience_s: See there.
+        clock: Measures it.
+    """
+
+    def __init__(
+        self,
+        on_error: Callable[[BaseException], None] = lambda _: None,
+        patience_s: float = 0.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self._on_error = on_error
+        self._patience_s = patience_s
+        self._clock = clock or SystemClock()
+        self._given_up = threading.Event()
+        self._saving = threading.Lock()
+        self._changing = threading.Lock()
+        self._full_since_s: float | None = None
+        self._told = False
+
+    def give_up(self) -> None:
+        """Wait for room no more: a stop cannot."""
+        self._given_up.set()
+
+    def save(self, rdd: RDD[Any], time_ms: int) -> None:
+        """Save an RDD that is marked for a checkpoint; waits while the disk is full.
+
+        Args:
+            rdd: The RDD; nothing happens when it is saved already.
+            time_ms: The batch that waits, for messages.
+
+        Raises:
+            StateNotSavedError: The disk is full, and the context is being stopped.
+            Exception: It cannot be saved for another reason.
+        """
+        while True:
+            try:
+                # Two operations of a batch may have the same state.
+                with self._saving:
+                    if checkpoint_file(rdd) is not None:
+                        return
+                    save_marked(rdd)
+            except Exception as error:
+                if not is_full_disk(error):
+                    raise
+                self._note_full(time_ms, error)
+                if self._given_up.is_set() or self._clock.wait(self._given_up, _RETRY_S):
+                    raise StateNotSavedError(time_ms, _first_line(error)) from error
+            else:
+                self._note_room(time_ms)
+                return
+
+    def _note_full(self, time_ms: int, error: Exception) -> None:
+        now_s = self._clock.monotonic_s()
+        with self._changing:
+            is_new, is_long = self._full_since_s is None, False
+            if self._full_since_s is None:
+                self._full_since_s = now_s
+            if not self._told and now_s - self._full_since_s >= self._patience_s:
+                self._told = is_long = True
+        if is_new:
+            _log.error(
+                "The states of the batch of %d ms could not be saved, because the disk of the "
+                "checkpoint directory is full; it waits with those after it, and is tried again: "
+                "%s",
+                time_ms,
+                _first_line(error),
+            )
+        if is_long:
+            failure = StateSavingError(time_ms, self._patience_s, _first_line(error))
+            failure.__cause__ = error
+            self._on_error(failure)
+
+    def _note_room(self, time_ms: int) -> None:
+        with self._changing:
+            was_full, self._full_since_s, self._told = self._full_since_s is not None, None, False
+        if was_full:
+            _log.info("States can be saved again; batches go on with that of %d ms", time_ms)
+
+
+def _first_line(error: Exception) -> str:
+    """Return what a person wants to know of an error, which may be a Java stack of 200 lines."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith("at ") and is_full_disk(OSError(line))]
+    return (said or lines or [type(error).__name__])[0]
