@@ -67,6 +67,7 @@ class StoreDoor:
         self._changed = threading.Condition(threading.Lock())
         self._state = DoorState.OPEN
         self._inside = 0
+        self._waiting = 0
         self._was_acknowledged = False
         self.acknowledged = _Inside(self._enter, self._leave)
 
@@ -79,6 +80,11 @@ class StoreDoor:
     def was_acknowledged(self) -> bool:
         """Whether anything came with an acknowledgement."""
         return self._was_acknowledged
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a thread waits with data that has an acknowledgement."""
+        return self._waiting > 0
 
     def check(self) -> None:
         """Raise unless the door takes data without an acknowledgement.
@@ -96,8 +102,12 @@ class StoreDoor:
     def _enter(self) -> None:
         with self._changed:
             self._was_acknowledged = True
-            while self._state is DoorState.HELD:
-                self._changed.wait(_STEP_S)
+            self._waiting += 1
+            try:
+                while self._state is DoorState.HELD:
+                    self._changed.wait(_STEP_S)
+            finally:
+                self._waiting -= 1
             self.check()
             if self._state is DoorState.DRAINED:
                 raise ReceiverStoppedError(

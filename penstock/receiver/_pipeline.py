@@ -120,6 +120,7 @@ class BlockPipeline:
         self._in_hand = 0  # blocks that a thread has taken from a queue and not yet passed on
         self._abandoned = threading.Event()
         self._give_up_s: float | None = None
+        self._acknowledging_since_s: float | None = None
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -317,10 +318,17 @@ class BlockPipeline:
             self.blocks_reported += 1
             self.records_reported += block.num_records
             for acknowledge in block.acknowledge:
+                self._acknowledging_since_s = time.monotonic()
                 try:
                     acknowledge()
                 except BaseException as error:  # noqa: BLE001 - the author's callback
                     self._on_error("Error in an acknowledgement callback", error)
+                self._acknowledging_since_s = None
+
+    def acknowledging_s(self) -> float:
+        """Return for how long an acknowledgement callback has been running; 0 while none does."""
+        since_s = self._acknowledging_since_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
 
 
 def _size_of(info: ReceivedBlockInfo) -> int:

@@ -413,6 +413,10 @@ class BlockGenerator:
         """Tell whether nothing that waits will become durable any more."""
         return self._pipeline.is_over()
 
+    def acknowledging_s(self) -> float:
+        """Return for how long an acknowledgement callback has been running; 0 while none does."""
+        return self._pipeline.acknowledging_s()
+
     # -- storing -------------------------------------------------------------------------------
 
     def open_door(self) -> StoreDoor:

@@ -49,6 +49,8 @@ _BLOCK_SERVER_DELAYS_S = (0.5, 2.0, 10.0, 60.0)
 """Pauses between the tries to start the host's block server; each failure is reported."""
 
 _STEP_S = 1.0
+_CALLBACK_S = 2.0
+"""An acknowledgement callback that takes longer, while `store` is held up, waits for `store`."""
 _MAX_FAILURES = 10
 _MAX_DELAY_MS = 60_000
 
@@ -400,6 +402,13 @@ class ReceiverSupervisor:
             self._help("drain", lambda: generator.flush(durable.set), self._on_flush_failed)
             while left_s() > 0 and not generator.is_over():
                 if durable.wait(min(_STEP_S, max(0.0, left_s()))):
+                    return
+                if door.has_waiting and generator.acknowledging_s() > _CALLBACK_S:
+                    self.report_error(
+                        f"An acknowledgement callback of receiver {self.stream_id} has not "
+                        f"returned for {_CALLBACK_S:g} s while a thread waits in store: let no "
+                        "lock be held around store that the callback takes"
+                    )
                     return
         if not durable.is_set():
             self.report_error(

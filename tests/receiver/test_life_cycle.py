@@ -414,6 +414,47 @@ def test_a_subclass_may_override_store(run: Run, tracker: Tracker, shared: Share
     assert tracker.wait_for_records(1) == ["QUIET"]
 
 
+class Locking(Quiet):
+    """Holds a lock around `store` that its acknowledgements take."""
+
+    def onStart(self) -> None:
+        self.lock = threading.Lock()
+        self.given = self.acknowledged = 0
+        self.thread = threading.Thread(target=self.give)
+        super().onStart()
+        self.thread.start()
+
+    def give(self) -> None:
+        with self.lock, contextlib.suppress(ReceiverStoppedError):
+            while True:
+                self.store("record", ack=self.count)
+                self.given += 1
+
+    def count(self) -> None:
+        with self.lock:
+            self.acknowledged += 1
+
+    def onStop(self) -> None:
+        self.thread.join(WAIT_S)
+        super().onStop()
+
+
+def test_a_stop_sees_that_an_acknowledgement_waits_for_store(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    running = run(Locking(shared))
+    shared.wait_for("onStart")
+    tracker.wait_for_records(1)
+    tracker.send(StopReceiver(timeout_s=10 * WAIT_S))
+    assert running.join() is None
+    assert any(
+        "let no lock be held around store" in told.message for told in tracker.of(ReportError)
+    )
+    receiver = shared.receiver
+    assert receiver.given == receiver.acknowledged > 0
+    assert len(tracker.records()) == receiver.given
+
+
 # -- a start and the one after it ------------------------------------------------------------------
 
 

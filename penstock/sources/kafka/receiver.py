@@ -116,11 +116,12 @@ class KafkaReceiver(Receiver):
 
     def _reset(self) -> None:
         self._thread: threading.Thread | None = None
+        self._connected = threading.Event()
         self._ended = threading.Event()
         self._offsets = OffsetLedger(_DURABLE_S)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_thread", "_ended", "_offsets")
+        own = ("_thread", "_connected", "_ended", "_offsets")
         return {name: value for name, value in super().__getstate__().items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -139,10 +140,11 @@ class KafkaReceiver(Receiver):
                     for partition, offset in offsets.items()
                 }
             )
+        self._connected = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(
             target=self._run,
-            args=(self._ended,),
+            args=(self._connected, self._ended),
             name=f"penstock-kafka-{self.streamId}",
             daemon=True,
         )
@@ -151,12 +153,16 @@ class KafkaReceiver(Receiver):
     def onStop(self) -> None:
         """Wait until the last offsets are committed and the member has left the group.
 
-        All that was stored is durable by now: it came with an acknowledgement.
+        All that was stored is durable by now: it came with an acknowledgement. A thread that is
+        still connecting has stored nothing, and is not waited for: it ends when it has connected.
         """
+        if not self._connected.is_set():
+            self._ended.wait(_STEP_S)
+            return
         while not self._ended.wait(_STEP_S) and self._attached().on_stop_left_s() > _STEP_S:
             pass
 
-    def _run(self, ended: threading.Event) -> None:
+    def _run(self, connected: threading.Event, ended: threading.Event) -> None:
         # The client's messages are objects that the collector would look through by the thousands.
         collect_less()
         member: GroupMember | None = None
@@ -166,8 +172,11 @@ class KafkaReceiver(Receiver):
                     self.params, self.topics, self.member, self._offsets, _CONNECT_S
                 )
             except (ClientError, PenstockError) as error:
+                if self.isStopped():
+                    return
                 self.restart(f"Error connecting to Kafka at {self.params.servers}: {error}", error)
                 return
+            connected.set()
             try:
                 self._receive(member)
             except (ClientError, PenstockError) as error:

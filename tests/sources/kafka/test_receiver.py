@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -164,6 +165,23 @@ def test_a_broker_that_is_away_at_the_start_is_told_and_tried_again(
     assert "Error connecting to Kafka at 127.0.0.1:1: " in told
     tracker.send(StopReceiver())
     assert running.join() is None
+
+
+def test_a_stop_does_not_wait_for_a_connection_that_does_not_come(
+    run: Run, tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.sources.kafka.receiver._CONNECT_S", 2 * WAIT_S)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host, port = silent.getsockname()
+        running = run(
+            KafkaReceiver(["any"], {"bootstrap.servers": f"{host}:{port}", "group.id": "g"})
+        )
+        silent.settimeout(WAIT_S)
+        accepted, _ = silent.accept()
+        with accepted:
+            tracker.send(StopReceiver(timeout_s=10 * WAIT_S))
+            assert running.join() is None
+    assert tracker.of(ReportError) == []
 
 
 def test_records_that_are_gone_before_a_receiver_is_back_are_told(
