@@ -8,7 +8,7 @@ from collections.abc import Callable
 __all__ = ["run_bounded"]
 
 
-def run_bounded(name: str, step: Callable[[], None], timeout_s: float) -> bool:
+def run_bounded(name: str, step: Callable[[], object], timeout_s: float) -> bool:
     """Run `step` in a thread of its own, and wait for it no longer than `timeout_s`.
 
     For what waits for others without a bound that is known here: a disk, a NameNode, the JVM. A

@@ -19,6 +19,7 @@ from penstock.settings import Settings
 from penstock.streaming._bounded import run_bounded
 from penstock.streaming._durability import Durability
 from penstock.streaming._receivers import ReceiverSide
+from penstock.streaming._spark_end import tell_of_silence
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
 from penstock.streaming.console import Console, ConsoleFacts, end_progress_bar
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
@@ -96,7 +97,7 @@ class StreamingEngine:
         self._clock = clock
         self._bus = bus
         self._spark_context = spark_context
-        scope = SparkJobScope(spark_context)
+        self._scope = scope = SparkJobScope(spark_context)
         self._errors = StreamErrors(waiter, scope.why_ended, on_spark_ended)
         self._receivers = ReceiverSide(
             spark_context,
@@ -235,6 +236,7 @@ class StreamingEngine:
         """
         begin_s = time.monotonic()
         self._errors.stopping()
+        tell_of_silence(self._spark_context, self._scope.why_ended)
         if self._allocation is not None:
             with _told("the allocation of executors"):
                 self._allocation.stop(_THREADS_END_S)

@@ -7,6 +7,7 @@ import enum
 import logging
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
@@ -15,6 +16,7 @@ from pyspark import RDD, SparkContext
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
+from penstock.receiver._calls import blocked_at
 from penstock.settings import Settings
 from penstock.streaming._durability import checkpoint_folder, choose_durability, scratch_parent
 from penstock.streaming._encryption import choose_encryption
@@ -23,6 +25,7 @@ from penstock.streaming._executor_python import check_executor_python, use_own_p
 from penstock.streaming._interrupts import exit_on_termination, plain_interrupts
 from penstock.streaming._sources import check_picklable
 from penstock.streaming._spark_contexts import spark_context_of
+from penstock.streaming._spark_end import stop_spark
 from penstock.streaming._startup_checks import check_cores, check_speculation
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress
 from penstock.streaming.checkpoint.folder import CheckpointHeader
@@ -65,6 +68,9 @@ if TYPE_CHECKING:
 __all__ = ["StreamingContext", "StreamingContextState"]
 
 T = TypeVar("T")
+
+_START_ENDS_S = 10.0
+"""How long a stop waits for a start in another thread."""
 
 _log = logging.getLogger("penstock.streaming")
 
@@ -133,6 +139,8 @@ class StreamingContext(InputOperations, RateOperations):
         self._changing = threading.RLock()
         self._state = StreamingContextState.INITIALIZED
         self._stopping = False
+        self._starting: threading.Thread | None = None
+        self._was_stopped_early = False
         self._stop_report = StopReport()
         directory = self._sc.getConf().get("spark.streaming.checkpoint.directory")
         if directory is not None:
@@ -400,15 +408,22 @@ class StreamingContext(InputOperations, RateOperations):
             if self._state is StreamingContextState.STOPPED:
                 raise IllegalStateError("StreamingContext has already been stopped")
             self._become_active()
+            self._starting = threading.current_thread()
             try:
                 self._graph.close("starting")
                 engine = self._make_engine()
                 self._engine = engine
                 engine.start()
+                self._starting = None
+                if self._was_stopped_early:
+                    engine.stop(graceful=False)
+                    raise IllegalStateError("StreamingContext was stopped while it started")
             except BaseException as error:
                 self._engine = None
                 self._end(error)
                 raise
+            finally:
+                self._starting = None
             self._state = StreamingContextState.ACTIVE
             atexit.register(self._stop_at_exit)
             if engine.is_graceful_on_shutdown:
@@ -569,7 +584,8 @@ class StreamingContext(InputOperations, RateOperations):
                 operations get two seconds.
 
         Returns:
-            What was given up; None when another thread does the stop.
+            What was given up; None when another thread does the stop: also one that hangs in
+            `start`, which stops the context when it comes out of it.
 
         Raises:
             IllegalStateError: It was called by a listener, whose thread it would wait for.
@@ -583,15 +599,17 @@ class StreamingContext(InputOperations, RateOperations):
         if stopGraceFully and engine is not None and engine.is_batch_thread():
             self._stop_elsewhere(stopSparkContext)
             return None
-        if not self._take_turn():
+        has_turn = self._take_turn()
+        if has_turn:
+            try:
+                self._stop_streams(stopGraceFully)
+            finally:
+                self._changing.release()
+        elif not self._was_stopped_early:
             return None
-        try:
-            self._stop_streams(stopGraceFully)
-        finally:
-            self._changing.release()
         if stopSparkContext:
-            self._sc.stop()
-        return self._stop_report
+            stop_spark(self._sc)
+        return self._stop_report if has_turn else None
 
     def _stop_elsewhere(self, stopSparkContext: bool) -> None:
         if self._stopping:
@@ -607,12 +625,26 @@ class StreamingContext(InputOperations, RateOperations):
         ).start()
 
     def _take_turn(self) -> bool:
-        """Take the lock, except in a function that a stop may be waiting for."""
+        """Take the lock, except in a function that a stop may be waiting for.
+
+        Another stop is waited for, for it has its bounds; a start only for some seconds.
+        """
         engine = self._engine
-        if engine is None or not engine.is_batch_thread():
-            return self._changing.acquire()
+        is_batch_thread = engine is not None and engine.is_batch_thread()
+        start_by_s = time.monotonic() + _START_ENDS_S
         while not self._changing.acquire(timeout=0.05):
-            if self._stopping:
+            if is_batch_thread and self._stopping:
+                return False
+            starting = self._starting
+            if starting is not None and time.monotonic() >= start_by_s:
+                self._was_stopped_early = True
+                _log.critical(
+                    "StreamingContext cannot be stopped yet: start() has not returned for %.0f s "
+                    "in the thread %s, which stands at %s. It is stopped when start() returns",
+                    _START_ENDS_S,
+                    starting.name,
+                    blocked_at(starting, frames=10),
+                )
                 return False
         return True
 

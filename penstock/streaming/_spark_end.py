@@ -1,0 +1,64 @@
+"""Ending Spark, whose JVM may hang: a stop says so and goes on (I12)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.streaming._bounded import run_bounded
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["stop_spark", "tell_of_silence"]
+
+_SILENT_S = 5.0
+"""After how long without an answer to a question that costs nothing a JVM counts as hanging."""
+
+_SPARK_ENDS_S = 30.0
+"""How long Spark may take to stop: executors and the cluster are told, files are removed."""
+
+_log = logging.getLogger("penstock.streaming")
+
+
+def tell_of_silence(spark_context: SparkContext, ask: Callable[[], object]) -> None:
+    """Let it be told when the JVM does not answer, before each step of a stop has found that out.
+
+    Args:
+        spark_context: The Spark context.
+        ask: Asks the JVM something.
+    """
+
+    def look() -> None:
+        if not run_bounded("jvm", ask, _SILENT_S):
+            _log.critical(
+                "%s has not answered for %.0f s. What needs Spark cannot end: each step of the "
+                "stop waits for its time, and is then given up",
+                name,
+                _SILENT_S,
+            )
+
+    name = _name(spark_context)
+    # Beside the stop, whose time it is.
+    threading.Thread(target=look, name="penstock-stop-watch", daemon=True).start()
+
+
+def stop_spark(spark_context: SparkContext) -> None:
+    """Stop a Spark context, or say that it could not be stopped in time."""
+    name = _name(spark_context)
+    if not run_bounded("spark", spark_context.stop, _SPARK_ENDS_S):
+        _log.critical(
+            "%s has not stopped the SparkContext within %.0f s; the program goes on without. End "
+            "that process by hand (kill -9) if it is still there afterwards",
+            name,
+            _SPARK_ENDS_S,
+        )
+
+
+def _name(spark_context: SparkContext) -> str:
+    gateway: Any = spark_context._gateway
+    # With spark-submit it is the parent, which this process was started by.
+    started: Any = getattr(gateway, "proc", None)
+    return "The JVM of Spark" if started is None else f"The JVM of Spark (process {started.pid})"

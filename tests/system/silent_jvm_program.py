@@ -1,0 +1,52 @@
+"""A program whose JVM is stopped (SIGSTOP): ``python -m tests.system.silent_jvm_program JSON``.
+
+`when` is "at stop", "at graceful stop" or "at start". It says how long its stop took.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+
+from penstock.streaming import StreamingContext
+from tests.system.program import say
+from tests.system.running import SMALL
+
+
+def main(when: str) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    settings = {**SMALL, "spark.streaming.gracefulStopTimeout": "5s", "spark.ui.enabled": "false"}
+    conf = SparkConf().setMaster("local[2]").setAppName("penstock-silent-jvm")
+    sc = SparkContext(conf=conf.setAll(list(settings.items())))
+    sc.setLogLevel("OFF")
+    gateway: Any = sc._gateway
+    ssc = StreamingContext(sc, 0.5)
+    stream = ssc.socketStream("127.0.0.1", 1, lambda _: iter(()))
+    run = threading.Event()
+    stream.foreachRDD(lambda rdd: (rdd.count(), run.set()))
+    if when == "at start":
+        os.kill(gateway.proc.pid, signal.SIGSTOP)
+        threading.Thread(target=ssc.start, name="starter", daemon=True).start()
+        while ssc._starting is None:
+            time.sleep(0.01)
+    else:
+        ssc.start()
+        run.wait()
+        os.kill(gateway.proc.pid, signal.SIGSTOP)
+    say("silent", jvm=gateway.proc.pid)
+    began_s = time.monotonic()
+    ssc.stop(stopGraceFully=when == "at graceful stop")
+    say("stopped", took_s=time.monotonic() - began_s)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1])["when"])

@@ -1,0 +1,34 @@
+"""Stops while the JVM of Spark hangs: they say so, and end within their bounds."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.system.driver_process import DriverProcess
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+@pytest.mark.parametrize("when", ["at stop", "at graceful stop", "at start"])
+def test_a_stop_says_that_the_jvm_does_not_answer_and_ends(when: str, tmp_path: Path) -> None:
+    driver = DriverProcess(tmp_path, {"when": when}, module="tests.system.silent_jvm_program")
+    jvm = driver.wait_for("silent")["jvm"]
+    try:
+        driver.wait_for("stopped", timeout_s=200)
+        assert driver.wait_until_ended() == 0
+        told = driver.log()
+        assert f"The JVM of Spark (process {jvm}) has not stopped the SparkContext" in told
+        if when == "at start":
+            assert "StreamingContext cannot be stopped yet: start() has not returned" in told
+            assert "in the thread starter" in told
+        else:
+            assert f"The JVM of Spark (process {jvm}) has not answered for" in told
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(jvm, signal.SIGKILL)
+        driver.close()
