@@ -43,7 +43,7 @@ and other block numbers.
 Modules: `_receiver` (what an author sees), `short_forms`, `_threaded`, `_generator_forms`,
 `_async_storing`, `_yielded`, `_run_form` and `_context` (generators and classes with ``run``),
 `_start` and `_door` (what belongs to one start),
-`supervisor`, `_attempt_state`, `_author`, `_calls`, `_driver`, `_ending`, `_failures`, `_parts`,
+`supervisor`, `_attempt_state`, `_author`, `calls`, `_driver`, `_ending`, `_failures`, `_parts`,
 `_uncaught` and `_watchdog` (running one attempt),
 `launch` and `placement` (the Spark task), `block_generator`, `_assembler`, `_discards`, `_pieces`,
 `_pipeline` and `framing` (records to blocks),

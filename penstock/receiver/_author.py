@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from penstock.receiver._calls import UserCall
 from penstock.receiver._receiver import Receiver
+from penstock.receiver.calls import UserCall
 
 __all__ = ["Author"]
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.receiver._calls import UserCall
 from penstock.receiver._context import ReceiverContext
 from penstock.receiver._ending import described
 from penstock.receiver._receiver import Receiver
+from penstock.receiver.calls import UserCall
 
 __all__ = ["ThreadedReceiver"]
 

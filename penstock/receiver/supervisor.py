@@ -16,7 +16,6 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, PenstockError, SettingError
 from penstock.receiver._attempt_state import AttemptState, RestartRequest, SupervisorState
 from penstock.receiver._author import Author
-from penstock.receiver._calls import UserCall, blocked_at
 from penstock.receiver._door import ReceiverStoppedError, StoreDoor
 from penstock.receiver._driver import Driver
 from penstock.receiver._ending import Ending, EndingKind, ReceiverFailedError, described
@@ -27,6 +26,7 @@ from penstock.receiver._receiver import Receiver, ReceiverNotAttachedError
 from penstock.receiver._start import Start
 from penstock.receiver._uncaught import is_ours
 from penstock.receiver.block_generator import BlockNotStoredError, RefusedError
+from penstock.receiver.calls import UserCall, blocked_at
 from penstock.wire.messages import (
     CleanupOldBlocks,
     EnsureBlockServer,

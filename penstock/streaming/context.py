@@ -16,7 +16,7 @@ from pyspark import RDD, SparkContext
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
-from penstock.receiver._calls import blocked_at
+from penstock.receiver.calls import blocked_at
 from penstock.settings import Settings
 from penstock.streaming._durability import checkpoint_folder, choose_durability, scratch_parent
 from penstock.streaming._encryption import choose_encryption
