@@ -363,6 +363,10 @@ class LocalContext(SparkContext):
         return "stand-in"
 
     @property
+    def uiWebUrl(self) -> str | None:
+        return None
+
+    @property
     def defaultParallelism(self) -> int:
         return 2
 

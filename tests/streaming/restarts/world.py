@@ -323,6 +323,9 @@ class LedgerSide:
             found = self.ledger.register_attempt(stream_id, attempt, "host")
             self._next[stream_id] = (attempt, found.first_block_number)
 
+    def running(self) -> tuple[int, int]:
+        return 0, 0
+
     def executors(self) -> frozenset[str]:
         return frozenset()
 
