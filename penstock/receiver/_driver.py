@@ -100,7 +100,9 @@ class Driver:
         self._set_registered(True)
         return self.connection.ask_async(self._registration)
 
-    def deregister(self, message: str, error: BaseException | None) -> Future[Message]:
+    def deregister(
+        self, message: str, error: BaseException | None, *, expected: bool = False
+    ) -> Future[Message]:
         """Ask to be counted as stopped."""
         self._set_registered(False)
         return self.connection.ask_async(
@@ -109,6 +111,7 @@ class Driver:
                 attempt=self._registration.attempt,
                 message=message[:MESSAGE_LIMIT],
                 error=error_text(error),
+                expected=expected,
             )
         )
 
@@ -131,7 +134,9 @@ class Driver:
         if known:
             return
         try:
-            self.deregister(ending.message, ending.error).result(timeout_s)
+            expected = ending.kind in (EndingKind.FINISHED, EndingKind.DRIVER)
+            told = self.deregister(ending.message, ending.error, expected=expected)
+            told.result(timeout_s)
         except (WireError, IllegalStateError, FutureTimeoutError) as error:
             logger.warning("the driver was not told of the end: %s", ending.message, exc_info=error)
 

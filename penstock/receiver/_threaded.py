@@ -29,6 +29,8 @@ class ThreadedReceiver(Receiver):
     """
 
     location: str | None = None
+    is_finite: bool = False
+    is_reopened: bool = False
 
     def __init__(self, source: Any, takes_context: bool) -> None:
         super().__init__()
@@ -103,8 +105,18 @@ class ThreadedReceiver(Receiver):
         return f"{self._receiver_type()} of receiver {self.streamId}"
 
     def _run(self, context: ReceiverContext) -> None:
-        if self._receive(context) and not context.stopped.is_set():
-            self._attached().finish(f"Source ended: {self._describe()} returned")
+        if not self._receive(context) or context.stopped.is_set():
+            return
+        ended = f"Source ended: {self._describe()} returned"
+        if self.is_reopened:
+            self.restart(ended)
+            return
+        if not self.is_finite:
+            self.reportError(
+                f"{ended}, and its stream gets no more records. If it may end, declare "
+                '@receiver(finite=True); @receiver(restart="always") opens it again'
+            )
+        self._attached().finish(ended)
 
     def _failed(self, context: ReceiverContext, error: BaseException) -> None:
         if context.stopped.is_set():

@@ -63,6 +63,8 @@ class _Declaration:
     storage_level: StorageLevel | None = None
     preferred_location: str | None = None
     positions: bool = False
+    finite: bool = False
+    is_reopened: bool = False
 
 
 class _DeclaresPairs(Protocol):
@@ -86,6 +88,8 @@ def receiver(
     storageLevel: StorageLevel | str | None = None,
     preferredLocation: str | None = None,
     positions: Literal[True],
+    finite: bool = False,
+    restart: Literal["always"] | None = None,
 ) -> _DeclaresPairs: ...
 
 
@@ -96,6 +100,8 @@ def receiver(
     storageLevel: StorageLevel | str | None = None,
     preferredLocation: str | None = None,
     positions: Literal[False] = False,
+    finite: bool = False,
+    restart: Literal["always"] | None = None,
 ) -> Callable[[_Declared], _Declared]: ...
 
 
@@ -107,6 +113,8 @@ def receiver(
     storageLevel: StorageLevel | str | None = None,
     preferredLocation: str | None = None,
     positions: bool = False,
+    finite: bool = False,
+    restart: Literal["always"] | None = None,
 ) -> Any:
     """Declare how a generator function, or a class with `run`, is to be run as a receiver.
 
@@ -129,6 +137,9 @@ def receiver(
         preferredLocation: Host, or ``executor_<host>_<executor id>``, to run on.
         positions: Everything that is yielded is a pair ``(records, position)``. Without it a
             yielded pair is a record like any other.
+        finite: The source may end: that is no warning.
+        restart: ``"always"``: when the source ends, it is opened again, after
+            ``spark.streaming.receiverRestartDelay``. None: the stream goes on without it.
 
     Raises:
         TypeError: An argument is of a type that is not accepted.
@@ -137,10 +148,18 @@ def receiver(
     check_schema(schema)
     if not isinstance(positions, bool):
         raise TypeError(refused("positions", positions, "True or False"))
+    if not isinstance(finite, bool):
+        raise TypeError(refused("finite", finite, "True or False"))
+    if restart not in (None, "always"):
+        raise ValueError(refused("restart", restart, '"always" or None'))
+    if finite and restart:
+        raise ValueError('finite=True and restart="always" contradict each other')
     if preferredLocation is not None and not isinstance(preferredLocation, str):
         raise TypeError(refused("preferredLocation", preferredLocation, "a host's name as text"))
     level = None if storageLevel is None else as_storage_level(storageLevel)
-    declaration = _Declaration(schema, level, preferredLocation, positions)
+    declaration = _Declaration(
+        schema, level, preferredLocation, positions, finite, restart == "always"
+    )
 
     def declare(declared: _Declared) -> _Declared:
         like: _Declared = _like(declared, declaration)
@@ -188,9 +207,11 @@ def as_receiver(source: object, storageLevel: StorageLevel | str | None = None) 
     many (a `list`, a `pyarrow.RecordBatch` or `Table`), or with ``@receiver(positions=True)``
     pairs of these and a position. While the rate limiter or the queue of blocks makes it wait, it
     is not resumed. When it returns, the source has ended: what it yielded is made durable, and the
-    stream goes on without this receiver. When it raises, the error is reported, and it is called
-    again after the restart delay. At a stop it is closed (`GeneratorExit` at its ``yield``); one
-    that is blocked in a read is left behind after a few seconds, with a message that names it.
+    stream goes on without this receiver, which is a warning unless it is declared
+    (``finite=True``, or ``restart="always"`` to have it called again). When it raises, the error is
+    reported, and it is called again after the restart delay. At a stop it is closed
+    (`GeneratorExit` at its ``yield``); one that is blocked in a read is left behind after a few
+    seconds, with a message that names it.
 
     **An async generator function** runs on an event loop of its own, which storing never blocks.
     At a stop it is cancelled where it waits.
@@ -228,6 +249,8 @@ def as_receiver(source: object, storageLevel: StorageLevel | str | None = None) 
     made.schema = arrow_schema(declaration.schema)
     made.storageLevel = declaration.storage_level or given or made.storageLevel
     made.location = declaration.preferred_location
+    made.is_finite = declaration.finite
+    made.is_reopened = declaration.is_reopened
     return made
 
 

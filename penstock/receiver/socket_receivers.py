@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from collections.abc import Callable, Iterable
@@ -78,8 +79,8 @@ class SocketReceiver(Receiver):
         try:
             connection = socket.create_connection(place, CONNECT_TIMEOUT_S)
         except OSError as error:
-            # Refused, not reachable, or a name that is not known: all are tried again later.
-            self.restart(f"Error connecting to {address_text(*place)}", error)
+            # Whatever it is, it is tried again later.
+            self.restart(f"Error connecting to {address_text(*place)}: {_reason(error)}", error)
             return
         with connection:
             connection.settimeout(None)
@@ -276,6 +277,19 @@ class _LengthCheck:
 
 class _StoppedError(Exception):
     """Leaves the reading of a connection because the receiver was stopped."""
+
+
+def _reason(error: OSError) -> str:
+    """Say why there is no connection, in words that tell what to look at."""
+    if isinstance(error, socket.gaierror):
+        return f"host not found ({error.strerror}); look at its name and at DNS"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused; the host is up, and nothing listens at that port"
+    if isinstance(error, TimeoutError):
+        return f"no answer within {CONNECT_TIMEOUT_S:g} s; the host is down, or a firewall drops it"
+    if error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return f"no way to that host ({error.strerror}); look at the network"
+    return str(error)
 
 
 def _shut_down(connection: socket.socket) -> None:

@@ -123,6 +123,59 @@ def test_a_generator_is_a_receiver_and_its_end_is_for_good(run: Run, tracker: Tr
     )
 
 
+def test_the_end_of_a_source_is_told_with_the_ways_out(run: Run, tracker: Tracker) -> None:
+    def few() -> Iterator[str]:
+        yield "one"
+
+    assert run(few).join() is None
+    (report,) = tracker.of(ReportError)
+    assert "gets no more records" in report.message
+    assert "@receiver(finite=True)" in report.message
+    assert '@receiver(restart="always")' in report.message
+    assert tracker.of(DeregisterReceiver)[0].expected
+
+
+def test_the_end_of_a_source_that_may_end_is_no_error(run: Run, tracker: Tracker) -> None:
+    @receiver(finite=True)
+    def few() -> Iterator[str]:
+        yield "one"
+
+    assert run(few).join() is None
+    assert tracker.records() == ["one"]
+    assert not tracker.of(ReportError)
+
+
+def test_a_source_that_is_always_restarted_is_opened_again_when_it_ends(
+    run: Run, tracker: Tracker
+) -> None:
+    @receiver(restart="always")
+    def one() -> Iterator[str]:
+        yield "one"
+
+    running = run(one)
+    tracker.wait_for_records(3)
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert set(tracker.records()) == {"one"}
+    first = tracker.of(DeregisterReceiver)[0]
+    assert first.message.endswith("Source ended: generator 'one' of receiver 3 returned")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"finite": 1}, TypeError, "finite"),
+        ({"restart": "never"}, ValueError, '"always"'),
+        ({"finite": True, "restart": "always"}, ValueError, "contradict"),
+    ],
+)
+def test_how_a_source_ends_is_declared_in_these_ways_only(
+    arguments: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        receiver(**arguments)
+
+
 def test_an_empty_generator_ends(run: Run, tracker: Tracker) -> None:
     def none() -> Iterator[str]:
         yield from ()
@@ -221,15 +274,16 @@ def test_a_record_over_the_limit_is_discarded_with_its_position_and_told_once(
         for number in range(start, len(found)):
             yield found[number], number + 1
 
-    @receiver(positions=True)
+    @receiver(positions=True, finite=True)
     def generator(ctx: ReceiverContext) -> Iterator[tuple[Any, int]]:
         yield from items(ctx)
 
-    @receiver(positions=True)
+    @receiver(positions=True, finite=True)
     async def async_generator(ctx: ReceiverContext) -> AsyncIterator[tuple[Any, int]]:
         for item in items(ctx):
             yield item
 
+    @receiver(finite=True)
     class Runs:
         def run(self, ctx: ReceiverContext) -> None:
             for data, position in items(ctx):
