@@ -95,6 +95,7 @@ from penstock.streaming.errors import (
     OutputOperationError,
     PermanentReceiverError,
     SparkEndedError,
+    StateSavingError,
     StreamGraphError,
 )
 from penstock.streaming.listeners.listener import StreamingListener
@@ -128,6 +129,7 @@ __all__ = [
     "SparkEndedError",
     "State",
     "StateNotSetError",
+    "StateSavingError",
     "StateSpec",
     "StatsReportListener",
     "StopReport",

@@ -550,6 +550,7 @@ class StreamingContext(InputOperations, RateOperations):
             OutputOperationError: An output operation failed; the cause is its error. The context
                 goes on. The latest error is raised, and again by later calls.
             JobGenerationError: A batch could not be made.
+            StateSavingError: A batch waits for long, for room on the disk of its states.
             PermanentReceiverError: A receiver failed in a way that a restart cannot mend.
             SparkEndedError: Spark is gone, and the context has stopped therefore.
         """
