@@ -41,7 +41,8 @@ When an attempt ends, nothing of it is used again: the next one has another id, 
 and other block numbers.
 
 Modules: `_receiver` (what an author sees), `short_forms`, `_threaded`, `_generator_forms`,
-`_async_storing`, `_yielded`, `_run_form` and `_context` (generators and classes with ``run``),
+`_async_storing`, `_awaited_stores`, `_yielded`, `_run_form`, `_schemas` and `_context` (generators
+and classes with ``run``),
 `_start` and `_door` (what belongs to one start),
 `supervisor`, `_attempt_state`, `_author`, `calls`, `_driver`, `_ending`, `_failures`, `_parts`,
 `_uncaught` and `_watchdog` (running one attempt),

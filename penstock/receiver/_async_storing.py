@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import threading
 from collections import deque
@@ -14,9 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.receiver._context import ReceiverContext
+from penstock.receiver._ending import described
 from penstock.receiver._yielded import store_yielded
 
-__all__ = ["AsyncStoring", "run_coroutine"]
+__all__ = ["IN_HAND", "AsyncStoring", "as_it_is", "run_coroutine"]
 
 IN_HAND = 256
 """Records that may have been taken from the generator and not stored yet (I7)."""
@@ -26,11 +28,23 @@ CLOSE_BOUND_S = 2.0
 _UNCHANGING = (bytes, str, int, float, type(None), pa.RecordBatch, pa.Table)
 
 
-def _as_it_is(item: Any) -> Any:
+def as_it_is(item: Any) -> Any:
     """Return what a generator yielded so that it stays: it goes on before this is stored."""
     if isinstance(item, _UNCHANGING):
         return item
-    return tuple(map(_as_it_is, item)) if type(item) is tuple else copy.deepcopy(item)
+    return tuple(map(as_it_is, item)) if type(item) is tuple else copy.deepcopy(item)
+
+
+def tell_of_errors(context: ReceiverContext) -> None:
+    """Let the running loop report what its tasks and its unawaited stores die of."""
+
+    def tell(loop: asyncio.AbstractEventLoop, facts: dict[str, Any]) -> None:
+        error = facts.get("exception")
+        if not context.stopped.is_set():
+            detail = "" if error is None else f": {described(error)}"
+            context.reportError(f"{facts['message']}{detail}", error)
+
+    asyncio.get_running_loop().set_exception_handler(tell)
 
 
 def run_coroutine(
@@ -45,9 +59,15 @@ def run_coroutine(
     """
 
     async def run() -> None:
+        tell_of_errors(context)
         task = asyncio.ensure_future(coroutine)
         loop = asyncio.get_running_loop()
-        interrupt_with(lambda: loop.call_soon_threadsafe(task.cancel))
+
+        def interrupt() -> None:
+            with contextlib.suppress(RuntimeError):  # The loop has ended, and so has the source.
+                loop.call_soon_threadsafe(task.cancel)
+
+        interrupt_with(interrupt)
         if context.stopped.is_set():
             task.cancel()
         await asyncio.wait([task])
@@ -94,6 +114,7 @@ class AsyncStoring:
 
     async def _main(self, storer: ThreadPoolExecutor) -> None:
         loop = asyncio.get_running_loop()
+        tell_of_errors(self._context)
         arrived = asyncio.Event()
         room = asyncio.Event()
         taking = asyncio.ensure_future(self._take(arrived, room))
@@ -120,7 +141,7 @@ class AsyncStoring:
     async def _take(self, arrived: asyncio.Event, room: asyncio.Event) -> None:
         try:
             async for record in self._records:
-                self._in_hand.append(_as_it_is(record))
+                self._in_hand.append(as_it_is(record))
                 arrived.set()
                 while len(self._in_hand) >= IN_HAND:
                     room.clear()

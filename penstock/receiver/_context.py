@@ -20,7 +20,8 @@ class ReceiverContext:
             goes on from there.
         stopped: Set when a stop or restart begins. A source that waits for something can wait for
             this instead of sleeping: ``ctx.stopped.wait(1)``.
-        store: `Receiver.store`.
+        store: `Receiver.store`. In a coroutine or an async generator it returns at once, and what
+            it returns can be awaited: ``await ctx.store(record)`` goes on when that is durable.
         storeFrom: `Receiver.storeFrom`.
         reportError: `Receiver.reportError`.
     """
@@ -28,6 +29,6 @@ class ReceiverContext:
     stream_id: int
     last_position: Any
     stopped: threading.Event
-    store: Callable[..., None]
+    store: Callable[..., Any]
     storeFrom: Callable[..., None]
     reportError: Callable[..., None]

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from penstock.receiver._async_storing import AsyncStoring, run_coroutine
+from penstock.receiver._awaited_stores import AwaitedStores
 from penstock.receiver._context import ReceiverContext
 from penstock.receiver._threaded import ThreadedReceiver
 from penstock.receiver._yielded import BULK, store_yielded
@@ -75,7 +76,10 @@ def store_all(
 
 
 class FunctionReceiver(ThreadedReceiver):
-    """Stores what the generator or async generator yields that a function returns."""
+    """Stores what the generator or async generator yields that a function returns.
+
+    Or runs the coroutine that it returns.
+    """
 
     def __init__(self, source: Any, takes_context: bool, with_positions: bool, kind: str) -> None:
         super().__init__(source, takes_context)
@@ -83,13 +87,15 @@ class FunctionReceiver(ThreadedReceiver):
         self._kind = kind
 
     def _receive(self, context: ReceiverContext) -> bool:
-        returned = self._source(context) if self._takes_context else self._source()
-        if not can_be_stored(returned):
-            raise TypeError(
-                f"{self._describe()} returned {type(returned).__name__!r}, which is no generator "
-                "and no async generator: nothing can be received from it"
-            )
-        store_all(returned, context, self._with_positions, self._interrupt_with)
+        with AwaitedStores(context) as stores:
+            given = context if self._kind == "generator" else stores.context
+            returned = self._source(given) if self._takes_context else self._source()
+            if not can_be_stored(returned):
+                raise TypeError(
+                    f"{self._describe()} returned {type(returned).__name__!r}, which is no "
+                    "generator and no async generator: nothing can be received from it"
+                )
+            store_all(returned, context, self._with_positions, self._interrupt_with)
         return not context.stopped.is_set()
 
     def _describe(self) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any
 
+from penstock.receiver._awaited_stores import AwaitedStores
 from penstock.receiver._context import ReceiverContext
 from penstock.receiver._generator_forms import can_be_stored, store_all
 from penstock.receiver._receiver import Receiver
@@ -39,13 +41,17 @@ class RunReceiver(ThreadedReceiver):
             self._source = self._source()
 
     def _receive(self, context: ReceiverContext) -> bool:
-        arguments = (context,) if self._takes_context else ()
-        if not self._takes_context:
-            self._give_attributes(context)
-        self._interrupt_with(getattr(self._source, "stop", getattr(self._source, "close", None)))
-        returned = self._source.run(*arguments)
-        if can_be_stored(returned):
-            store_all(returned, context, self._with_positions, self._interrupt_with)
+        run = self._source.run
+        with AwaitedStores(context) as stores:
+            is_async = inspect.iscoroutinefunction(run) or inspect.isasyncgenfunction(run)
+            given = stores.context if is_async else context
+            if not self._takes_context:
+                self._give_attributes(given)
+            stop = getattr(self._source, "stop", getattr(self._source, "close", None))
+            self._interrupt_with(stop)
+            returned = run(given) if self._takes_context else run()
+            if can_be_stored(returned):
+                store_all(returned, context, self._with_positions, self._interrupt_with)
         return not context.stopped.is_set()
 
     def _may_take_longer(self, took_s: float) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -98,3 +99,41 @@ def test_generators_of_kernel_counters_and_of_a_file(
     assert program.wait(BOUND_S) == 0, program.output
     assert "Traceback" not in program.output
     program.wait_until_nothing_is_left()
+
+
+def post(port: int, body: bytes, bound_s: float) -> None:
+    """Post to the webhook, until there is one; return when it has answered with 204."""
+    end = time.monotonic() + bound_s
+    while True:
+        try:
+            with socket.create_connection(("127.0.0.1", port), 5) as connection:
+                connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body))
+                connection.sendall(body)
+                connection.settimeout(bound_s)
+                answer = connection.makefile("rb").readline()
+            assert answer == b"HTTP/1.1 204 No Content\r\n"
+            return
+        except OSError:
+            assert time.monotonic() < end, "nobody listens"
+            threading.Event().wait(0.1)
+
+
+def test_what_a_webhook_answered_outlives_its_kill(run: Callable[..., Run], tmp_path: Path) -> None:
+    script = str(ROOT / "examples" / "webhook.py")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = (script, str(tmp_path / "orders"), f"--port={port}")
+    program = run(*command)
+    post(port, b"first order", BOUND_S)
+    post(port, b"second order", BOUND_S)
+    program.kill()
+    again = run(*command)
+    post(port, b"third order", BOUND_S)
+    again.wait_for_line(lambda line: line == "third order", BOUND_S)
+    again.press_ctrl_c()
+    assert again.wait(BOUND_S) == 0, again.output
+    assert "Traceback" not in again.output
+    told = [*program.lines, *again.lines]
+    for order in ("first order", "second order", "third order"):
+        assert order in told
+    again.wait_until_nothing_is_left()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from penstock.receiver import (
     NotAReceiverError,
     Receiver,
     ReceiverContext,
+    ReceiverStoppedError,
     as_receiver,
     receiver,
 )
@@ -563,6 +565,7 @@ def test_run_may_be_a_coroutine_or_an_async_generator(run: Run, tracker: Tracker
     assert run(Coroutine()).join() is None
     assert run(Generator()).join() is None
     assert tracker.records() == ["coroutine", "async generator"]
+    assert not tracker.of(ReportError)
 
 
 def test_a_coroutine_is_cancelled_at_a_stop(run: Run, tracker: Tracker, shared: Shared) -> None:
@@ -706,3 +709,142 @@ def test_a_position_that_is_none_is_refused_and_named(
     assert report.permanent
     assert f"is not accepted, because of the {kind}: a position comes back" in report.message
     assert tracker.records() == []
+
+
+# -- coroutines that wait until it is durable ------------------------------------------------------
+
+
+class RunsAwaiting:
+    async def run(self, ctx: ReceiverContext) -> None:
+        await awaits(ctx)
+
+
+class StoresAwaiting:
+    store: Callable[..., Any]
+    context: ReceiverContext
+
+    async def run(self) -> None:
+        await awaits(self.context)
+        await self.store("last", position=4)
+
+
+del StoresAwaiting.__annotations__
+
+
+async def awaits(ctx: ReceiverContext) -> None:
+    await ctx.store("one", position=1)
+    await ctx.store(["two", "three"], position=3)
+
+
+async def awaits_and_yields(ctx: ReceiverContext) -> AsyncIterator[str]:
+    await awaits(ctx)
+    yield "yielded"
+
+
+@pytest.mark.parametrize(
+    ("source", "more"),
+    [
+        (awaits, []),
+        (lambda ctx: awaits(ctx), []),
+        (RunsAwaiting(), []),
+        (StoresAwaiting(), ["last"]),
+        (awaits_and_yields, ["yielded"]),
+    ],
+    ids=["function", "lambda", "run", "run without argument", "async generator"],
+)
+def test_i1_a_coroutine_goes_on_when_its_record_is_durable(
+    run: Run, tracker: Tracker, source: Any, more: list[str]
+) -> None:
+    """Each `await` returns after the tracker has the block: the second store finds the first."""
+    known: list[int] = []
+
+    def answer(message: Message) -> Message | None:
+        if isinstance(message, AddBlock):
+            known.append(sum(block.num_records for block in message.blocks))
+        return None
+
+    tracker.answer = answer
+    assert run(source).join() is None
+    assert tracker.records() == ["one", "two", "three", *more]
+    # One without records is a position or an acknowledgement whose records a tick has sealed.
+    assert [records for records in known if records] == [1, 2, *[1 for _ in more]]
+    assert tracker.last_position() == (4 if more == ["last"] else 3)
+
+
+def test_a_coroutine_that_does_not_wait_stores_all_the_same_in_order(
+    run: Run, tracker: Tracker
+) -> None:
+    async def flood(ctx: ReceiverContext) -> None:
+        row = {"n": 0}
+        for row["n"] in range(2000):
+            ctx.store(row)
+
+    assert run(flood).join() is None
+    assert tracker.records() == [{"n": n} for n in range(2000)]
+
+
+def test_waiting_for_durability_holds_up_nobody_else(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    def answer(message: Message) -> Message | None:
+        if isinstance(message, AddBlock):
+            shared.say("asked")
+            assert shared.go.wait(WAIT_S)
+        return None
+
+    tracker.answer = answer
+
+    async def serve(ctx: ReceiverContext) -> None:
+        waiting = [ctx.store(str(n)) for n in range(100)]
+        await asyncio.to_thread(shared.wait_for, "asked")
+        shared.say(("waiting", sum(not each.done() for each in waiting)))
+        shared.go.set()
+        await asyncio.gather(*waiting)
+        shared.say("durable")
+
+    assert run(serve).join() is None
+    told = [event for event in shared.events if event != "asked"]
+    assert told == [("waiting", 100), "durable"]
+    assert tracker.records() == [str(n) for n in range(100)]
+
+
+def test_an_error_of_storing_is_raised_where_it_is_awaited_or_else_reported(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    async def source(ctx: ReceiverContext) -> None:
+        try:
+            await ctx.store("x", position=object())
+        except TypeError as error:
+            shared.say(str(error))
+        ctx.store("y", position=object())
+        await ctx.store("z")
+        # What nobody awaits is found when it is thrown away.
+        gc.collect()
+        await asyncio.sleep(0)
+
+    assert run(source).join() is None
+    assert "is not accepted, because of the object" in shared.events[0]
+    assert tracker.records() == ["z"]
+    (report,) = tracker.of(ReportError)
+    assert "Future exception was never retrieved: PositionTypeError" in report.message
+
+
+def test_what_comes_too_late_is_refused_and_not_left_waiting(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    async def late(ctx: ReceiverContext) -> None:
+        await ctx.store("up")
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            try:
+                await ctx.store("late")
+            except ReceiverStoppedError:
+                shared.say("refused")
+
+    running = run(late)
+    assert tracker.wait_for_records(1) == ["up"]
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert shared.events == ["refused"]
+    assert tracker.records() == ["up"]
