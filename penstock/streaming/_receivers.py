@@ -14,7 +14,7 @@ from penstock.errors import IllegalStateError
 from penstock.receiver import SharedRatePlace
 from penstock.settings import Settings
 from penstock.streaming._durability import Durability, check_writable
-from penstock.streaming._stream_numbers import number_streams
+from penstock.streaming._stream_numbers import hand_over, number_streams
 from penstock.streaming.checkpoint.folder import CheckpointHeader
 from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
@@ -96,6 +96,8 @@ class ReceiverSide:
                 is_kept=durability.keeps_blocks,
                 before=upgraded,
             )
+            if upgraded is not None:
+                hand_over(ledger, upgraded, is_resumed=keep_batches)
             self._tracker = ReceiverTracker(
                 spark_context,
                 {node.stream_id: (node.receiver, node.name) for node in nodes},

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from penstock.streaming.dstream.input_streams import ReceiverInputDStream
 from penstock.streaming.dstream.names import by_name
+from penstock.streaming.durations import next_multiple
 from penstock.streaming.errors import StreamGraphError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.streaming.rates import RateBook
     from penstock.tracker import ReceivedBlockTracker
 
-__all__ = ["number_streams", "stream_names"]
+__all__ = ["hand_over", "number_streams", "stream_names"]
 
 _log = logging.getLogger("penstock.streaming")
 
@@ -51,9 +52,6 @@ def number_streams(
     before: CheckpointHeader | None = None,
 ) -> None:
     """Give each received stream the number that the ledger has for its name.
-
-    When it goes on where another version of the program stood, and takes that one's states, the
-    batches that are in these states count as complete.
 
     Args:
         graph: The graph.
@@ -90,9 +88,6 @@ def number_streams(
                 "Inputs without a receiver begin anew in another version of a program: %s",
                 ", ".join(others),
             )
-        # What no state has yet, as all of them have longer slides, is given again.
-        in_states_ms = max((state.time_ms for state in before.states), default=-1)
-        ledger.complete_batches(ms for ms in ledger.incomplete_batches() if ms <= in_states_ms)
     numbers = ledger.register_streams(
         {name: node.stream_id for name, node in streams.items()}, removed
     )
@@ -108,3 +103,29 @@ def number_streams(
     rates.renumber(new)
     for node in graph.inputs:
         node.stream_id = new[node.stream_id]
+
+
+def hand_over(ledger: ReceivedBlockTracker, before: CheckpointHeader, *, is_resumed: bool) -> None:
+    """Divide a ledger between two versions of a program; call before receivers start.
+
+    A version that resumes has the batches of the one before. What no batch has gets one of its
+    own: records of the new receivers may have another schema. For one that begins, the batches
+    that are in the states count as complete.
+
+    Args:
+        ledger: The ledger.
+        before: The last checkpoint of the version before.
+        is_resumed: Which of the two.
+
+    Raises:
+        LedgerWriteError: It could not be logged.
+    """
+    if not is_resumed:
+        # What no state has yet, as all of them have longer slides, is given again.
+        in_states_ms = max((state.time_ms for state in before.states), default=-1)
+        ledger.complete_batches(ms for ms in ledger.incomplete_batches() if ms <= in_states_ms)
+    elif ledger.has_unallocated_blocks:
+        last_ms = max(before.last_batch_ms, ledger.last_allocated_ms)
+        ledger.allocate_blocks_to_batch(
+            next_multiple(last_ms - before.zero_ms, before.batch_ms) + before.zero_ms
+        )

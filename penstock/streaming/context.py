@@ -29,7 +29,7 @@ from penstock.streaming._spark_end import stop_spark
 from penstock.streaming._startup_checks import check_cores, check_speculation
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress
 from penstock.streaming.checkpoint.folder import CheckpointHeader
-from penstock.streaming.checkpoint.saved_states import seed_states
+from penstock.streaming.checkpoint.saved_states import take_up_states
 from penstock.streaming.context_settings import read_settings
 from penstock.streaming.dstream.derived_streams import TransformedDStream, UnionDStream
 from penstock.streaming.dstream.dstream import DStream
@@ -176,8 +176,9 @@ class StreamingContext(InputOperations, RateOperations):
         complete are made again with the same data, so an output operation may see one twice.
 
         A checkpoint holds the program's code. So that changed code is used, name its version: when
-        another version wrote the checkpoints, `setupFunc` is called, and the new streams go on with
-        the positions, waiting records and states of those of the same names (docs/upgrading.md).
+        another version wrote the checkpoints, `setupFunc` is called, and `start` goes on where that
+        one ended: with its batches, and with the positions, waiting records and states of the same
+        names (docs/upgrading.md).
 
         Args:
             checkpointPath: The checkpoint directory; a new context is given it, too.
@@ -187,7 +188,6 @@ class StreamingContext(InputOperations, RateOperations):
 
         Raises:
             TypeError: `setupFunc` is not callable.
-            UpgradeError: Another version has states and did not end by a graceful stop.
             CheckpointReadError: There are checkpoints, and none can be used.
             CheckpointVersionError: The newest was written by another version of Python, PySpark
                 or Penstock.
@@ -535,7 +535,7 @@ class StreamingContext(InputOperations, RateOperations):
             encryption,
             version=self._version,
             upgraded=self._upgraded,
-            seed=lambda before: seed_states(
+            take_up=lambda before: take_up_states(
                 self, self._graph, before, directory, self._version, removed_states, encryption
             ),
         )

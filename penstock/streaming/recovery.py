@@ -80,7 +80,7 @@ def make_checkpointing(
     *,
     version: str = "",
     upgraded: CheckpointHeader | None = None,
-    seed: Callable[[CheckpointHeader], None] = lambda _: None,
+    take_up: Callable[[CheckpointHeader], bool] = lambda _: False,
 ) -> Checkpointing | None:
     """Return what a context that starts has checkpointed; None when it cannot be recovered from.
 
@@ -92,7 +92,7 @@ def make_checkpointing(
         encryption: The key.
         version: The program's version.
         upgraded: The last checkpoint of another version.
-        seed: Lets the program's states begin with those of that one.
+        take_up: Lets the program's states go on from those of that one; tells whether it resumes.
 
     Raises:
         UnpicklableFunctionError: A function of the program cannot be written to a checkpoint.
@@ -126,11 +126,21 @@ def make_checkpointing(
         folder.write(Checkpoint(msgspec.structs.replace(header, last_batch_ms=now_ms), b""))
         _log.warning("No checkpoints are written, the program cannot be recovered: %s", refusal)
         return None
-    if upgraded is not None:
-        seed(upgraded)
+    if upgraded is not None and take_up(upgraded):
+        recovered = _resume(graph, upgraded, header)
     graph.save_given_rdds()
     check_picklable(graph)
     return Checkpointing(header, folder, SparkRDDFiles(spark_context), recovered, upgraded)
+
+
+def _resume(graph: DStreamGraph, before: CheckpointHeader, own: CheckpointHeader) -> Progress:
+    """Let a graph go on with the batches of another version of the program."""
+    received_ms = before.needed_ms
+    if received_ms is None:
+        states = (state.time_ms + before.batch_ms for state in before.states)
+        received_ms = min((before.next_ms, *states))
+    graph.take_over(before.zero_ms, before.last_batch_ms, before.next_ms, received_ms)
+    return Progress(own.program, before.last_batch_ms, before.pending_ms, own.version)
 
 
 def saved_conf(spark_context: SparkContext) -> Iterator[tuple[str, str]]:
@@ -229,26 +239,13 @@ def find_upgrade(directory: str, version: str) -> CheckpointHeader | None:
         None when there is no checkpoint, or this version wrote the newest.
 
     Raises:
-        UpgradeError: That version has states and did not end by a graceful stop.
         CheckpointReadError: There are checkpoints, and none can be used.
         EncryptionKeyError, EncryptionMismatchError, WrongKeyError: As `recover_context`.
     """
-    path = checkpoint_address(directory)
-    _, checkpoint = _newest(path, for_graph=False)
+    _, checkpoint = _newest(checkpoint_address(directory), for_graph=False)
     if checkpoint is None or checkpoint.header.version == version:
         return None
-    header = checkpoint.header
-    if header.state_names != () and not header.is_last:
-        raise UpgradeError(
-            path,
-            header.version,
-            version,
-            f"its last run did not end by a graceful stop that processed everything, so its states "
-            f"({', '.join(header.state_names or ['unknown'])}) may be older than its last batches, "
-            f"and only its own code can bring them up to date. Start version {header.version!r} "
-            f"once more and stop it with stop(stopGraceFully=True)",
-        )
-    return header
+    return checkpoint.header
 
 
 def _is_encryption_enabled(spark_context: SparkContext | None) -> bool | None:

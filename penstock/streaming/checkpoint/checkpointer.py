@@ -11,9 +11,14 @@ import msgspec
 
 from penstock.streaming._culprits import find_culprit
 from penstock.streaming.checkpoint.errors import CheckpointWriteError, UnpicklableFunctionError
-from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder, CheckpointHeader
+from penstock.streaming.checkpoint.folder import (
+    Checkpoint,
+    CheckpointFolder,
+    CheckpointHeader,
+    SavedState,
+)
 from penstock.streaming.checkpoint.graph_pickling import dump
-from penstock.streaming.checkpoint.saved_states import save_states
+from penstock.streaming.checkpoint.saved_states import SavedStates, save_states
 from penstock.streaming.checkpoint.writer import CheckpointRequest, CheckpointWriter
 from penstock.streaming.dstream.rdd_files import RDDFiles
 
@@ -125,6 +130,7 @@ class Checkpointer:
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._graph = graph
+        self._states = SavedStates(graph)
         self._writer = writer
         self._header = header
         self._on_error = on_error
@@ -132,11 +138,11 @@ class Checkpointer:
         self._is_ended = False
 
     def save_last(self, last_batch_ms: int) -> None:
-        """Have the last checkpoint of a run written, with states that another version can take up.
+        """Have the last checkpoint of a run written, with the states as of its end.
 
         Runs a Spark job for each state. Call once every batch is complete; no other checkpoint is
-        written after it. When a state cannot be saved, that is one line of the log, and only this
-        version can go on.
+        written after it. When a state cannot be saved, that is one line of the log, and those that
+        were saved before count.
 
         Args:
             last_batch_ms: The last batch that was made.
@@ -144,14 +150,14 @@ class Checkpointer:
         try:
             saved = save_states(self._graph, last_batch_ms)
         except Exception as error:  # noqa: BLE001  # Py4J's errors; the run can still be recovered
-            _log.warning("No other version of the program can take up its states: %s", error)
+            _log.warning("The states could not be saved as of the last batch: %s", error)
             saved = None
         if saved is None:
             self.save(last_batch_ms, ())
             return
         states, paths = saved
-        self._header = msgspec.structs.replace(self._header, is_last=True, states=states)
-        self.save(last_batch_ms, (), state_files=paths)
+        self._header = msgspec.structs.replace(self._header, is_last=True)
+        self.save(last_batch_ms, (), states=states, state_files=paths)
         self._is_ended = True
 
     def save(
@@ -159,6 +165,7 @@ class Checkpointer:
         last_batch_ms: int,
         pending_ms: Sequence[int],
         when_durable: tuple[Callable[[], None], ...] = (),
+        states: tuple[SavedState, ...] | None = None,
         state_files: Sequence[str] = (),
     ) -> None:
         """Have the graph written as it is now; returns before that is done.
@@ -167,13 +174,17 @@ class Checkpointer:
             last_batch_ms: The last batch that was made.
             pending_ms: Those up to that one that are not complete.
             when_durable: Called in another thread once this, or a later one, is on the disk.
-            state_files: Where states were saved for other versions.
+            states: The states as of the last batch; None: as they were saved last.
+            state_files: Where these are.
         """
         if self._is_ended:
             return
         with self._graph.lock:
             first_ms = min(pending_ms, default=last_batch_ms + self._graph.batch_ms)
             rdd_files = self._graph.note_checkpoints(first_ms)
+            needed_ms = self._graph.oldest_needed_ms()
+            if states is None:
+                states = self._states.find()
             body = self._pickle()
             zero_ms = self._graph.zero_ms
         if body is None:
@@ -185,6 +196,8 @@ class Checkpointer:
             last_batch_ms=last_batch_ms,
             pending_ms=tuple(pending_ms),
             rdd_files=(*rdd_files, *state_files),
+            states=states,
+            needed_ms=needed_ms,
         )
         self._writer.submit(CheckpointRequest(Checkpoint(header, body), when_durable))
 

@@ -63,17 +63,19 @@ _NAME = re.compile(r"checkpoint-[0-9]+")
 
 
 class SavedState(msgspec.Struct, frozen=True, kw_only=True):
-    """A state as of the last batch of a run, which another version of the program can take up.
+    """A state as it was saved last, which another version of the program can take up.
 
     Attributes:
         name: The state's name.
-        file: Where its entries are: a pickled `RDDFile`.
-        time_ms: The last batch that it has; with a longer slide, earlier than that of the run.
+        file: Where its entries are: an `RDDFile`, or a list of them; pickled.
+        time_ms: The last batch that it has; the blocks of all later ones are kept.
+        form: How its entries are written down: `penstock.streaming.dstream.stateful` says it.
     """
 
     name: str
     file: bytes
     time_ms: int
+    form: str = "entries"
 
 
 class CheckpointHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,8 +98,9 @@ class CheckpointHeader(msgspec.Struct, frozen=True, kw_only=True):
         refusal: Why it cannot be recovered from; empty when it can.
         version: The program's version, as the program says; empty without one.
         state_names: Names of the program's states; None where an earlier Penstock wrote it.
-        is_last: Written by a graceful stop that left nothing to do; `states` are exact.
-        states: The states as of the last batch, where `is_last`.
+        is_last: Written by a graceful stop that left nothing to do; `states` are as of the end.
+        states: The states, each as of its own time; none where an earlier Penstock wrote it.
+        needed_ms: The oldest batch whose blocks a restart needs; None as `state_names`.
     """
 
     program: str
@@ -118,6 +121,12 @@ class CheckpointHeader(msgspec.Struct, frozen=True, kw_only=True):
     state_names: tuple[str, ...] | None = None
     is_last: bool = False
     states: tuple[SavedState, ...] = ()
+    needed_ms: int | None = None
+
+    @property
+    def next_ms(self) -> int:
+        """The first batch that a restart makes, for the first time or again."""
+        return min(self.pending_ms, default=self.last_batch_ms + self.batch_ms)
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

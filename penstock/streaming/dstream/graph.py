@@ -179,6 +179,31 @@ class DStreamGraph:
             for node in self.inputs:
                 node.start()
 
+    def take_over(self, zero_ms: int, last_ms: int, first_ms: int, received_ms: int) -> None:
+        """Take the place of the graph of another version of the program; `restart` comes next.
+
+        Batches keep their times and received blocks. States that were resumed go on from there;
+        what has no state of that version begins with the first batch that it is needed for, and
+        other inputs with the first one that is new.
+
+        Args:
+            zero_ms: The zero time.
+            last_ms: The last batch that was made.
+            first_ms: The first batch that is made, for the first time or again.
+            received_ms: The first batch whose received blocks are there.
+        """
+        with self.lock:
+            self.zero_ms = zero_ms
+            self.start_ms = zero_ms
+            for output in self.outputs:
+                output.initialize(zero_ms)
+            for output in self.outputs:
+                output.remember(self.remember_ms)
+            for node in self.inputs:
+                node.begin_after(received_ms - self.batch_ms if node.is_received else last_ms)
+            self._nodes = tuple(reversed(self._in_order()))
+            self._find_needs(first_ms, begins=True)
+
     def catch_up(self, first_ms: int) -> None:
         """Make the states of the batches before `first_ms` that follow from the last saved ones.
 
@@ -254,8 +279,10 @@ class DStreamGraph:
             known = (node.needed_ms for node in self.inputs)
             return min((ms for ms in known if ms is not None), default=None)
 
-    def _find_needs(self, first_ms: int) -> None:
+    def _find_needs(self, first_ms: int, *, begins: bool = False) -> None:
         """Find what each node may be asked for after a restart, and forget what was saved for less.
+
+        Where the graph `begins`, nodes begin with that.
 
         A node is asked for the batches that are made from `first_ms` on; for those before that
         are in a window of one of them; and for all since the saved state that a state which is
@@ -264,6 +291,8 @@ class DStreamGraph:
         needed = {id(output): first_ms for output in self.outputs}
         for node in self._nodes:
             needed_ms = needed[id(node)]
+            if begins:
+                node.begin_anew(needed_ms)
             node.need(needed_ms)
             asked_ms = node.first_asked(node.first_made(needed_ms))
             for dependency in node.dependencies:

@@ -43,6 +43,9 @@ class InputDStream(DStreamNode):
         stream_id: Its number among the program's inputs, from 0.
     """
 
+    is_received = False
+    """Whether its records lie in blocks of the ledger, also those of earlier batches."""
+
     refusal = ""
     """Why a program with such an input cannot be recovered from a checkpoint."""
 
@@ -173,6 +176,7 @@ class ReceiverInputDStream(InputDStream):
         rate: What is known of its rate: plain values, of the context's `RateBook`.
     """
 
+    is_received = True
     transient = ("_empty",)
 
     def __init__(self, graph: DStreamGraph, receiver: Receiver, name: str) -> None:
@@ -216,10 +220,9 @@ class ReceiverInputDStream(InputDStream):
         return BlockRDD(runtime.spark_context, blocks, runtime.received_blocks.block_access)
 
     def check_needs(self) -> None:
-        assert self.zero_ms is not None
         assert self.needed_ms is not None
         try:
-            self.blocks(max(self.needed_ms, self.zero_ms + self.slide_ms))
+            self.blocks(max(self.needed_ms, self.first_valid_ms))
         except BatchCleanedError as error:
             raise OutdatedCheckpointError(error.time_ms, str(error)) from error
 

@@ -17,6 +17,7 @@ from pyspark import RDD, StorageLevel
 from penstock.streaming.dstream.derived_streams import NarrowDStream
 from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.node import DStreamNode
+from penstock.streaming.dstream.rdd_files import RDDFile
 from penstock.streaming.dstream.state import State, StateSpec
 from penstock.streaming.dstream.stateful import StatefulDStream
 from penstock.streaming.durations import batch_datetime, to_milliseconds
@@ -35,6 +36,8 @@ _CHECKPOINT_SLIDES = 10
 
 class StateRecord:
     """One partition of a batch: the states of its keys, and the results of the batch.
+
+    Saved states hold it by this name, also for versions to come.
 
     Attributes:
         states: State by key; with a timeout, with the time of the key's last value.
@@ -129,26 +132,31 @@ class StateNode(StatefulDStream):
         placed = place_by_key(rdd.flatMap(_entries_of), self._partitions, self._place)
         return placed.mapPartitions(_gather, preservesPartitioning=True)
 
-    def entries(self, rdd: RDD[Any]) -> RDD[Any]:
-        return rdd.flatMap(_timed_entries_of if self.has_timeout else _untimed_entries_of)
+    @property
+    def form(self) -> str:
+        return "timed records" if self.has_timeout else "records"
 
-    def given_entries(self) -> RDD[Any]:
+    def given(self) -> tuple[str, RDDFile | RDD[Any] | list[Any]]:
         if self._seed is not None:
-            return self._seed
-        initial = self._initial
-        if not isinstance(initial, RDD):
-            initial = self.graph.spark_context.parallelize(initial or [], 1)
-        return initial.map(_entry_of)
+            return "entries", self._saved_rdds.get("_seed") or self._seed
+        return "pairs", self._saved_rdds.get("_initial") or self._initial or []
 
-    def seed(self, entries: RDD[Any]) -> None:
+    def seed(self, entries: RDD[Any] | None) -> None:
         self._seed = entries
         self._initial = None
 
+    def of_entries(self, entries: RDD[Any], time_ms: int) -> RDD[Any]:
+        # A key without a time counts as of the next batch, as at a first start.
+        return self._begun_again(entries, time_ms + self.slide_ms)
+
+    def _begun_again(self, entries: RDD[Any], time_ms: int) -> RDD[Any]:
+        known = place_by_key(entries.map(_by_key), self._partitions, self._place)
+        again = _BeginAgain(time_ms if self.has_timeout else None)
+        return known.mapPartitions(again, preservesPartitioning=True)
+
     def _first(self, time_ms: int) -> RDD[Any]:
         if self._seed is not None:
-            known = place_by_key(self._seed.map(_by_key), self._partitions, self._place)
-            again = _BeginAgain(time_ms if self.has_timeout else None)
-            return known.mapPartitions(again, preservesPartitioning=True)
+            return self._begun_again(self._seed, time_ms)
         initial = self._initial
         if not isinstance(initial, RDD):
             initial = self.graph.spark_context.parallelize(initial or [], 1)
@@ -247,18 +255,6 @@ class _Step:
 
 def _entries_of(record: StateRecord) -> Iterable[tuple[Any, Any]]:
     return record.states.items()
-
-
-def _timed_entries_of(record: StateRecord) -> list[tuple[Any, Any, int]]:
-    return [(key, *timed) for key, timed in record.states.items()]
-
-
-def _untimed_entries_of(record: StateRecord) -> list[tuple[Any, Any, None]]:
-    return [(key, state, None) for key, state in record.states.items()]
-
-
-def _entry_of(pair: tuple[Any, Any]) -> tuple[Any, Any, None]:
-    return (*pair, None)
 
 
 def _by_key(entry: tuple[Any, Any, int | None]) -> tuple[Any, tuple[Any, int | None]]:

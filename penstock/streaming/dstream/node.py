@@ -76,6 +76,7 @@ class DStreamNode(ABC):
         self.checkpoint_ms: int | None = None
         self.remember_ms: int | None = None
         self.zero_ms: int | None = None
+        self._begin_ms: int | None = None
         self.generated: dict[int, RDD[Any]] = {}
         self._asked_of_parents: tuple[int | None] | None = None
         self.made_by = made_by()
@@ -184,7 +185,18 @@ class DStreamNode(ABC):
         """
         if self.zero_ms is None:
             raise IllegalStateError(f"{type(self).__name__} has not been initialized")
-        return time_ms > self.zero_ms and (time_ms - self.zero_ms) % self.slide_ms == 0
+        begin_ms = self.zero_ms if self._begin_ms is None else self._begin_ms
+        return time_ms > begin_ms and (time_ms - self.zero_ms) % self.slide_ms == 0
+
+    @property
+    def first_valid_ms(self) -> int:
+        """The first time at which it has an RDD."""
+        assert self.zero_ms is not None
+        return (self.zero_ms if self._begin_ms is None else self._begin_ms) + self.slide_ms
+
+    def begin_after(self, time_ms: int) -> None:
+        """Have no RDDs up to a time of it, in place of the zero time."""
+        self._begin_ms = time_ms
 
     def get_or_compute(self, time_ms: int) -> RDD[Any] | None:
         """Return the RDD of that time; a time has one RDD, however often it is asked for."""
@@ -326,9 +338,16 @@ class DStreamNode(ABC):
         """
         if not self.must_checkpoint:
             return needed_ms
-        assert self.zero_ms is not None
         saved = (time_ms for time_ms in self.rdd_checkpoints if time_ms <= needed_ms)
-        return max(saved, default=self.zero_ms) + self.slide_ms
+        return max(saved, default=self.first_valid_ms - self.slide_ms) + self.slide_ms
+
+    def begin_anew(self, needed_ms: int) -> None:
+        """Go back no further than to the time that is needed, when it follows from nothing saved.
+
+        For a node of another version of the program, whose earlier batches it does not know.
+        """
+        if self.must_checkpoint and not self.rdd_checkpoints:
+            self.begin_after(self._floor(needed_ms - 1))
 
     def need(self, needed_ms: int) -> None:
         """Keep what a restart that asks for the RDD of `needed_ms` and later ones has to read."""

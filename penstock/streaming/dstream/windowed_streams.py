@@ -9,6 +9,7 @@ from pyspark import RDD, StorageLevel
 
 from penstock.streaming.dstream.derived_streams import union_of
 from penstock.streaming.dstream.node import DStreamNode
+from penstock.streaming.dstream.rdd_files import RDDFile
 from penstock.streaming.dstream.stateful import StatefulDStream
 from penstock.streaming.kernels.combine import Combiner, MergeCombiners, first_of_each_key
 from penstock.streaming.kernels.deferred import no_partitions
@@ -173,14 +174,18 @@ class StateDStream(StatefulDStream):
         self.initial = initial
         self.persist(StorageLevel.MEMORY_ONLY)
 
-    def entries(self, rdd: RDD[Any]) -> RDD[Any]:
-        return rdd.map(_entry_of)
+    @property
+    def form(self) -> str:
+        return "pairs"
 
-    def given_entries(self) -> RDD[Any]:
-        return self.entries(self.initial or self.graph.spark_context.parallelize([], 1))
+    def given(self) -> tuple[str, RDDFile | RDD[Any] | list[Any]]:
+        return self.form, self._saved_rdds.get("initial") or self.initial or []
 
-    def seed(self, entries: RDD[Any]) -> None:
-        self.initial = entries.map(_pair_of)
+    def seed(self, entries: RDD[Any] | None) -> None:
+        self.initial = None if entries is None else entries.map(_pair_of)
+
+    def of_entries(self, entries: RDD[Any], time_ms: int) -> RDD[Any]:
+        return first_of_each_key(entries.map(_pair_of), self.partitions)
 
     def compute(self, time_ms: int) -> RDD[Any] | None:
         last = self.get_or_compute(time_ms - self.slide_ms)
@@ -194,10 +199,6 @@ class StateDStream(StatefulDStream):
         known = [] if last is None else [place_by_key(last, self.partitions)]
         context = self.graph.spark_context
         return over_sections(context, [[values.rdd], known], self.partitions, func)
-
-
-def _entry_of(pair: tuple[Any, Any]) -> tuple[Any, Any, None]:
-    return (*pair, None)
 
 
 def _pair_of(entry: tuple[Any, Any, int | None]) -> tuple[Any, Any]:

@@ -57,8 +57,10 @@ class JobGenerator:
         allocation_patience_s: How long an allocation may fail before `on_error` is told. It is
             tried again all the time, and the batches after it wait.
         checkpointer: Keeps graph and progress; None without a checkpoint directory.
-        recovered: How far an earlier run was, whose graph this is; None at a first start.
-        after_ms: The last batch of another version of the program; -1 without one.
+        recovered: How far an earlier run was, whose batches this one goes on with; None at a first
+            start.
+        after_ms: The last batch of another version of the program, whose batches this one does not
+            go on with; -1 without one.
     """
 
     def __init__(
@@ -135,7 +137,9 @@ class JobGenerator:
         assert self._graph.zero_ms is not None
         # The clock may have been set back: a batch time is never used twice.
         allocated_ms = self._runtime.received_blocks.last_allocated_ms()
-        first_ms = self._timer.first_time(self._graph.zero_ms, max(last_ms, allocated_ms))
+        first_ms = self._timer.first_time(self._graph.zero_ms, last_ms)
+        if allocated_ms > first_ms:
+            first_ms = self._timer.first_time(self._graph.zero_ms, allocated_ms)
         missed = range(last_ms + batch_ms, first_ms, batch_ms)
         times = [*recovered.pending_ms, *missed]
         self._last_ms = last_ms

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import operator
 import random
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +20,10 @@ BATCH_MS = 1000
 
 def add(values: list[int], state: int | None) -> int:
     return sum(values) + (state or 0)
+
+
+def broken(values: list[int], state: int | None) -> int:
+    raise ValueError("this version cannot do that")
 
 
 def add_to_pair(values: list[int], state: Any) -> Any:
@@ -124,7 +128,27 @@ def test_what_waits_at_the_end_goes_to_the_new_code() -> None:
         assert len(times) == len(set(times))
 
 
-def test_states_after_a_crash_are_refused_with_the_way_out() -> None:
+@pytest.mark.parametrize("batches", [1, 2, 9, 10, 11, 12, 23])
+def test_a_version_that_was_killed_is_gone_on_from_exactly(batches: int) -> None:
+    with Driven(totals()) as program:
+        program.version = "1"
+        program.start()
+        for value in range(1, batches + 1):
+            receive(program, value)
+            program.advance(BATCH_MS)
+        receive(program, 1000)
+        program.crash()
+        program.upgrade("2", mapped)
+        program.start()
+        receive(program, 2000)
+        program.advance(2 * BATCH_MS)
+        assert program.world.errors == []
+        assert given(program, "state")[-1] == ("a", 3000 + sum(range(batches + 1)))
+        # What was processed is not processed again.
+        assert [value for _, value in given(program, "in")] == [*range(1, batches + 1), 1000, 2000]
+
+
+def test_another_interval_after_a_crash_is_refused_with_the_ways_out() -> None:
     with Driven(totals()) as program:
         program.version = "1"
         program.start()
@@ -132,21 +156,33 @@ def test_states_after_a_crash_are_refused_with_the_way_out() -> None:
         program.advance(BATCH_MS)
         program.crash()
         program.upgrade("2", other_function)
+        program._batch_s = 2
         with pytest.raises(UpgradeError, match="graceful") as raised:
             program.start()
         assert "'1'" in str(raised.value)
         assert "totals" in str(raised.value)
-        # The way out.
-        program.crash()
+        assert "spark.penstock.removedStates=totals" in str(raised.value)
+        # One way out.
+        program._batch_s = 1
         program.upgrade("1", totals())
         program.start()
         program.advance(BATCH_MS)
         program.stop()
         program.upgrade("2", other_function)
+        program._batch_s = 2
         program.start()
         receive(program, 5)
-        program.advance(BATCH_MS)
+        program.advance(2 * BATCH_MS)
         assert given(program, "state")[-1] == ("a", (1, 6))
+        # Another one.
+        program.crash()
+        program.upgrade("3", totals())
+        program._batch_s = 3
+        program._conf["spark.penstock.removedStates"] = "totals"
+        program.start()
+        receive(program, 7)
+        program.advance(3 * BATCH_MS)
+        assert given(program, "state")[-1] == ("a", 7)
 
 
 @pytest.mark.parametrize("count", range(1, 60, 4))
@@ -274,38 +310,78 @@ def test_idle_keys_time_out_over_an_upgrade() -> None:
         assert [number for number, found in sorted(states.items()) if found] == list(range(6))
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_random_upgrades_and_crashes_give_exact_states(seed: int) -> None:
+def of_two(fast: Any, slow: Any) -> Callable[[Any, World], None]:
+    """Return a program with a state of a mapped or an updated one, and one with a longer slide."""
+
+    def build(ssc: Any, world: World) -> None:
+        pairs = world.stream(ssc).named("orders")
+        world.keep(pairs, "in")
+        if fast is mapped:
+            mapped_to = pairs.mapWithState(StateSpec.function(counts)).named("fast")
+            world.keep(mapped_to.stateSnapshots(), "fast")
+        else:
+            world.keep(pairs.updateStateByKey(fast).named("fast"), "fast")
+        world.keep(pairs.window(3, 3).updateStateByKey(slow).named("slow"), "slow")
+
+    return build
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_versions_and_endings_give_exact_states(seed: int) -> None:
     chance = random.Random(seed)
-    builds = [totals(), mapped, totals(), mapped]
-    with Driven(totals(), chance=chance) as program:
+    with Driven(of_two(add, add), chance=chance) as program:
         program.version = "0"
         value = 0
-        sent: Counter[str] = Counter()
-        for number in range(5):
+        for number in range(8):
             program.start()
-            for _ in range(chance.randrange(1, 5)):
+            for _ in range(chance.randrange(0, 14)):
+                if not program.is_running:
+                    break
                 if chance.random() < 0.8:
                     value += 1
-                    sent["a"] += value
                     receive(program, value)
                 program.advance(BATCH_MS * chance.choice([1, 1, 2]))
-                if chance.random() < 0.2:
+                if chance.random() < 0.1:
                     program.crash()
                     program.start()
-            program.advance(BATCH_MS)
-            program.stop()
+            ending = chance.choice(["stop", "crash", "crash in the midst of it"])
+            if ending == "stop":
+                program.stop()
+            elif ending == "crash":
+                program.crash()
+            else:
+                program.crash_at(chance.randrange(1, 40))
+                program.advance(BATCH_MS)
+                program.crash()
             program.advance(chance.randrange(0, 3000))
-            program.upgrade(str(number + 1), chance.choice(builds))
+            fast, slow = chance.choice([add, add, mapped, broken]), chance.choice([add, broken])
+            program.world.down = {
+                name: chance.random() < 0.5
+                for name in ("in", "fast", "slow")
+                if chance.random() < 0.3
+            }
+            program.upgrade(str(number + 1), of_two(fast, slow))
+            if chance.random() < 0.3:
+                program.crash_at(chance.randrange(1, 60))
+                program.start()
+                program.crash()
+        program.world.down = {}
+        program.upgrade("good", of_two(add, add))
         program.start()
         value += 1
-        sent["a"] += value
         receive(program, value)
-        program.advance(2 * BATCH_MS)
-        assert program.world.errors == []
-        assert given(program, "state")[-1] == ("a", sent["a"])
+        for _ in range(4):
+            program.advance(BATCH_MS)
+        expected = sum(sum(records) for _, records in program_records(program))
+        for name in ("fast", "slow"):
+            assert given(program, name)[-1] == ("a", expected)
         assert min(program.world.results["in"]) > BEGIN_MS
-        assert len(given(program, "in")) >= value
+
+
+def program_records(program: Driven) -> list[tuple[str, list[int]]]:
+    """Return the values of all blocks that were acknowledged."""
+    blocks = program.world.blocks
+    return [(b, [value for _, value in blocks[b]]) for b in program.world.acknowledged]
 
 
 def test_another_penstock_goes_on_as_another_version_of_the_program() -> None:
@@ -330,7 +406,8 @@ def test_another_penstock_goes_on_as_another_version_of_the_program() -> None:
         assert given(program, "state")[-1] == ("a", 3)
 
 
-def test_states_that_an_earlier_penstock_did_not_name_are_refused() -> None:
+@pytest.mark.parametrize("names", [None, ("totals",)])
+def test_states_that_an_earlier_penstock_did_not_write_down_are_refused(names: Any) -> None:
     with Driven(totals()) as program:
         program.start()
         program.advance(BATCH_MS)
@@ -338,11 +415,18 @@ def test_states_that_an_earlier_penstock_did_not_name_are_refused() -> None:
         folder = CheckpointFolder(program.world.checkpoint)
         for name in folder.names():
             written = folder.read(name)
-            header = msgspec.structs.replace(written.header, state_names=None, is_last=False)
+            header = msgspec.structs.replace(
+                written.header, state_names=names, is_last=False, states=(), needed_ms=None
+            )
             folder.write(Checkpoint(header, written.body))
         program.upgrade("2", totals())
-        with pytest.raises(UpgradeError, match="unknown"):
+        with pytest.raises(UpgradeError, match=r"spark\.penstock\.removedStates=totals"):
             program.start()
+        program._conf["spark.penstock.removedStates"] = "totals"
+        program.start()
+        receive(program, 7)
+        program.advance(2 * BATCH_MS)
+        assert given(program, "state")[-1] == ("a", 7)
 
 
 def with_window(ssc: Any, world: World) -> None:
@@ -351,9 +435,10 @@ def with_window(ssc: Any, world: World) -> None:
     world.keep(pairs.window(4, 4), "window")
 
 
+@pytest.mark.parametrize("interval_s", [1, 0.5])
 @pytest.mark.parametrize("batches", [1, 2, 3, 4])
 def test_what_a_state_has_counted_is_not_given_again_for_the_sake_of_a_window(
-    batches: int,
+    batches: int, interval_s: float
 ) -> None:
     with Driven(with_window) as program:
         program.version = "1"
@@ -363,6 +448,7 @@ def test_what_a_state_has_counted_is_not_given_again_for_the_sake_of_a_window(
             program.advance(BATCH_MS)
         program.stop()
         program.upgrade("2", with_window)
+        program._batch_s = interval_s
         program.start()
         receive(program, 100)
         program.advance(BATCH_MS)
@@ -375,9 +461,10 @@ def with_slow_state(ssc: Any, world: World) -> None:
     world.keep(stream, "state")
 
 
+@pytest.mark.parametrize("interval_s", [1, 0.5])
 @pytest.mark.parametrize("batches", [1, 2, 3, 4, 5])
 def test_a_state_with_a_longer_slide_gets_what_it_has_not_seen_after_an_upgrade(
-    batches: int,
+    batches: int, interval_s: float
 ) -> None:
     with Driven(with_slow_state) as program:
         program.version = "1"
@@ -387,6 +474,7 @@ def test_a_state_with_a_longer_slide_gets_what_it_has_not_seen_after_an_upgrade(
             program.advance(BATCH_MS)
         program.stop()
         program.upgrade("2", with_slow_state)
+        program._batch_s = interval_s
         program.start()
         for _ in range(4):
             program.advance(BATCH_MS)
@@ -414,3 +502,309 @@ def test_a_version_that_cannot_be_checkpointed_does_not_take_the_place_of_one_th
         receive(program, 2)
         program.advance(BATCH_MS)
         assert given(program, "state")[-1] == ("a", 3)
+
+
+def with_broken_function(ssc: Any, world: World) -> None:
+    pairs = world.stream(ssc).named("orders")
+    world.keep(pairs, "in")
+    world.keep(pairs.updateStateByKey(broken).named("totals"), "broken")
+
+
+@pytest.mark.parametrize("runs_job", [False, True])
+@pytest.mark.parametrize("ending", ["stop", "crash"])
+@pytest.mark.parametrize("next_version", ["1", "3"])
+def test_a_version_whose_output_always_fails_can_be_replaced(
+    ending: str, next_version: str, runs_job: bool
+) -> None:
+    with Driven(totals()) as program:
+        program.version = "1"
+        program.start()
+        receive(program, 1)
+        program.advance(BATCH_MS)
+        program.stop()
+        program.upgrade("2", totals())
+        program.world.down = {"in": runs_job, "state": runs_job}
+        program.start()
+        for value in (2, 3):
+            receive(program, value)
+            program.advance(BATCH_MS)
+        if ending == "stop":
+            program.stop()
+        else:
+            program.crash()
+        program.upgrade(next_version, totals())
+        program.world.down = {}
+        program.start()
+        receive(program, 4)
+        program.advance(2 * BATCH_MS)
+        assert given(program, "state")[-1] == ("a", 10)
+        # The last batch that failed is tried again, under its time.
+        if not runs_job:
+            assert [value for _, value in given(program, "in")] == [1, 3, 4]
+        assert program.world.errors == []
+
+
+@pytest.mark.parametrize("batches", [1, 12, 25])
+@pytest.mark.parametrize("ending", ["stop", "crash"])
+def test_a_version_whose_state_cannot_be_made_can_be_replaced(ending: str, batches: int) -> None:
+    with Driven(totals()) as program:
+        program.version = "1"
+        program.start()
+        receive(program, 1)
+        program.advance(BATCH_MS)
+        program.stop()
+        program.upgrade("2", with_broken_function)
+        program.start()
+        for value in range(2, batches + 2):
+            receive(program, value)
+            program.advance(BATCH_MS)
+        if ending == "stop":
+            program.stop()
+        else:
+            program.crash()
+        program.upgrade("1", totals())
+        program.start()
+        receive(program, 100)
+        program.advance(2 * BATCH_MS)
+        assert given(program, "broken") == []
+        assert given(program, "state")[-1] == ("a", 100 + sum(range(batches + 2)))
+
+
+def with_two_slides(ssc: Any, world: World) -> None:
+    pairs = world.stream(ssc).named("orders")
+    world.keep(pairs.updateStateByKey(add).named("fast"), "fast")
+    world.keep(pairs.window(3, 3).updateStateByKey(add).named("slow"), "slow")
+
+
+@pytest.mark.parametrize("ending", ["stop", "crash"])
+@pytest.mark.parametrize("batches", range(1, 15))
+def test_states_of_different_slides_are_exact_after_an_upgrade(batches: int, ending: str) -> None:
+    with Driven(with_two_slides) as program:
+        program.version = "1"
+        program.start()
+        for value in range(batches):
+            receive(program, value + 1)
+            program.advance(BATCH_MS)
+        if ending == "stop":
+            program.stop()
+        else:
+            program.crash()
+        program.upgrade("2", with_two_slides)
+        program.start()
+        for _ in range(4):
+            program.advance(BATCH_MS)
+        assert program.world.errors == []
+        for name in ("fast", "slow"):
+            assert given(program, name)[-1] == ("a", sum(range(batches + 1)))
+
+
+def test_states_of_different_slides_are_refused_another_interval() -> None:
+    with Driven(with_two_slides) as program:
+        program.version = "1"
+        program.start()
+        for _ in range(4):
+            receive(program, 1)
+            program.advance(BATCH_MS)
+        program.stop()
+        program.upgrade("2", with_two_slides)
+        program._batch_s = 0.5
+        with pytest.raises(UpgradeError, match="keep the interval"):
+            program.start()
+        program._batch_s = 1
+        program.start()
+        for _ in range(4):
+            program.advance(BATCH_MS)
+        assert given(program, "slow")[-1] == ("a", 4)
+
+
+def with_windows(ssc: Any, world: World) -> None:
+    pairs = world.stream(ssc).named("orders")
+    world.keep(pairs.window(4, 1), "window")
+    inverse = pairs.reduceByKeyAndWindow(operator.add, operator.sub, 6, 1)
+    world.keep(inverse, "inverse")
+    # A state of what follows from a state that is not taken up.
+    world.keep(inverse.updateStateByKey(add).named("sums"), "sums")
+
+
+@pytest.mark.parametrize("ending", ["stop", "crash"])
+@pytest.mark.parametrize("batches", [1, 3, 6, 11, 14, 22])
+def test_windows_go_on_as_if_there_had_been_no_upgrade(batches: int, ending: str) -> None:
+    with Driven(with_windows) as program:
+        program.version = "1"
+        program.start()
+        for value in range(1, batches + 9):
+            if value == batches:
+                if ending == "stop":
+                    program.stop()
+                else:
+                    program.crash()
+                program.upgrade("2", with_windows)
+                program.start()
+            receive(program, value)
+            program.advance(BATCH_MS)
+        assert program.world.errors == []
+        first_ms = min(program.world.results["inverse"])
+        sums = 0
+        for value in range(1, batches + 9):
+            time_ms = first_ms + (value - 1) * BATCH_MS
+            found = {
+                name: program.world.results[name][time_ms][-1] for name in program.world.results
+            }
+            assert [v for _, v in found["window"]] == list(range(max(1, value - 3), value + 1))
+            total = sum(range(max(1, value - 5), value + 1))
+            assert found["inverse"] == [("a", total)]
+            sums += total
+            assert found["sums"] == [("a", sums)]
+
+
+def with_new_windows(ssc: Any, world: World) -> None:
+    totals()(ssc, world)
+    pairs = world.stream(ssc).named("clicks")
+    world.keep(pairs.window(30, 1), "window")
+    inverse = pairs.reduceByKeyAndWindow(operator.add, operator.sub, 30, 1)
+    world.keep(inverse.updateStateByKey(add).named("sums"), "sums")
+
+
+@pytest.mark.parametrize("ending", ["stop", "crash"])
+@pytest.mark.parametrize("batches", [1, 60])
+def test_windows_that_the_version_before_had_not_begin_with_what_is_there(
+    batches: int, ending: str
+) -> None:
+    with Driven(totals()) as program:
+        program.version = "1"
+        program.start()
+        for _ in range(batches):
+            receive(program, 1)
+            program.advance(BATCH_MS)
+        if ending == "stop":
+            program.stop()
+        else:
+            program.crash()
+        program.upgrade("2", with_new_windows)
+        program.start()
+        for _ in range(3):
+            receive(program, 1)
+            receive(program, 1, "clicks")
+            program.advance(BATCH_MS)
+        assert program.world.errors == []
+        assert given(program, "state")[-1] == ("a", batches + 3)
+        assert given(program, "sums")[-1] == ("a", 6)
+        assert len(program.world.results["window"][max(program.world.results["window"])][-1]) == 3
+
+
+def with_window_over_state(ssc: Any, world: World) -> None:
+    pairs = world.stream(ssc).named("orders")
+    states = pairs.updateStateByKey(add).named("totals")
+    world.keep(states, "state")
+    world.keep(states.window(8, 1), "window")
+
+
+@pytest.mark.parametrize("ending", ["stop", "crash"])
+@pytest.mark.parametrize("batches", [1, 13, 30])
+def test_a_new_window_over_a_state_begins_where_the_state_was_taken_up(
+    batches: int, ending: str
+) -> None:
+    with Driven(totals()) as program:
+        program.version = "1"
+        program.start()
+        for _ in range(batches):
+            receive(program, 1)
+            program.advance(BATCH_MS)
+        if ending == "stop":
+            program.stop()
+        else:
+            program.crash()
+        program.upgrade("2", with_window_over_state)
+        program.start()
+        for number in range(batches + 1, batches + 5):
+            receive(program, 1)
+            program.advance(BATCH_MS)
+            assert given(program, "state")[-1] == ("a", number)
+            window = program.world.results["window"][max(program.world.results["window"])][-1]
+            assert [total for _, total in window] == list(
+                range(number - len(window) + 1, number + 1)
+            )
+        program.crash()
+        program.start()
+        for _ in range(12):
+            receive(program, 1)
+            program.advance(BATCH_MS)
+        assert program.world.errors == []
+        assert [total for _, total in given(program, "window")[-8:]] == list(
+            range(batches + 9, batches + 17)
+        )
+
+
+def test_what_waits_at_an_upgrade_has_a_batch_of_its_own() -> None:
+    # Its schema may be another one.
+    with Driven(without_states) as program:
+        program.version = "1"
+        program.start()
+        program.advance(BATCH_MS)
+        receive(program, 1)
+        program.crash()
+        program.upgrade("2", without_states)
+        program.start()
+        receive(program, 2)
+        program.advance(3 * BATCH_MS)
+        batches = [found[-1] for _, found in sorted(program.world.results["in"].items())]
+        assert [found for found in batches if found] == [[("a", 1)], [("a", 2)]]
+        assert program.world.clock.time_ms() > max(program.world.results["in"])
+
+
+class Money:
+    """A class of states, of which an upgrade loses sight."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self.value < other.value)
+
+
+def add_money(values: list[int], state: Money | None) -> Money:
+    return Money(sum(values) + (state.value if state else 0))
+
+
+def of_money(ssc: Any, world: World) -> None:
+    pairs = world.stream(ssc).named("orders")
+    states = pairs.updateStateByKey(add_money).named("totals")
+    world.keep(states.mapValues(lambda money: money.value), "state")
+
+
+@pytest.mark.parametrize("ending", ["stop", "crash"])
+def test_a_state_whose_class_is_missing_is_refused_with_the_ways_out(
+    ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Driven(of_money) as program:
+        program.version = "1"
+        program.start()
+        for value in range(1, 13):
+            receive(program, value)
+            program.advance(BATCH_MS)
+        if ending == "stop":
+            program.stop()
+        else:
+            program.crash()
+        program.upgrade("2", totals())
+        with monkeypatch.context() as patch:
+            patch.delattr("tests.streaming.restarts.test_upgrades.Money")
+            with pytest.raises(UpgradeError, match=r"'totals' cannot be read.*Money") as raised:
+                program.start()
+        assert "spark.penstock.removedStates=totals" in str(raised.value)
+        # One way out: the class is where it was. Nothing was changed meanwhile.
+        program.upgrade("2", of_money)
+        program.start()
+        receive(program, 100)
+        program.advance(2 * BATCH_MS)
+        assert given(program, "state")[-1] == ("a", 178)
+        program.stop()
+        # Another one.
+        program._conf["spark.penstock.removedStates"] = "totals"
+        program.upgrade("3", totals())
+        with monkeypatch.context() as patch:
+            patch.delattr("tests.streaming.restarts.test_upgrades.Money")
+            program.start()
+            receive(program, 7)
+            program.advance(2 * BATCH_MS)
+        assert given(program, "state")[-1] == ("a", 7)

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.receiver import Receiver
 from penstock.streaming import StreamingContext
-from penstock.streaming._stream_numbers import number_streams, stream_names
+from penstock.streaming._stream_numbers import hand_over, number_streams, stream_names
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import LocalFileSystem, LogOptions, SyncPolicy
 from penstock.wire.messages import AddBlock, Ok, ReceivedBlockInfo
@@ -310,6 +310,8 @@ class LedgerSide:
         self._next: dict[int, tuple[str, int]] = {}
         removed = settings.removed_streams or ()
         number_streams(graph, self.ledger, rates, removed=removed, before=upgraded)
+        if upgraded is not None:
+            hand_over(self.ledger, upgraded, is_resumed=keep_batches)
         self.numbers = {name: node.stream_id for name, node in stream_names(graph).items()}
         self.blocks = self
         self._world.side = self
