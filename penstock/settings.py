@@ -370,8 +370,9 @@ class Settings:
         "spark.penstock.removedStates",
         Names(),
         None,
-        "Names of states that the version of the program before had and this one has not. Without "
-        "it such a state is an error of an upgrade.",
+        "Names of states of the version of the program before that this one does not take up: it "
+        "has none of that name, or begins it empty. Without it a state that has no place or cannot "
+        "be read is an error of an upgrade.",
         unset="none",
     )
     wal_compression_codec: str = _setting(

@@ -76,9 +76,11 @@ def sums_of(pairs: Any, update: str) -> Any:
     """Return the pairs of streams and what the program knows of them."""
     if update == "map":
         spec = StateSpec.function(map_count_and_add)
-        return pairs.mapWithState(spec).named("sums").stateSnapshots()
+        mapped = pairs.mapWithState(spec).named("sums")
+        mapped.checkpoint(5)
+        return mapped.stateSnapshots()
     function = add if update == "add" else count_and_add
-    return pairs.updateStateByKey(function, 2).named("sums")
+    return pairs.updateStateByKey(function, 2).named("sums").checkpoint(5)
 
 
 def build(config: dict[str, Any]) -> StreamingContext:

@@ -15,6 +15,10 @@ __all__ = [
 ]
 
 
+FORMAT = "checkpoint format"
+"""What of a `CheckpointVersionError` that no other version of the program can read."""
+
+
 class CheckpointError(PenstockError):
     """Something about checkpoints does not work; base class of the others."""
 
@@ -49,12 +53,15 @@ class CheckpointVersionError(CheckpointReadError):
     """
 
     def __init__(self, folder: str, what: str, written: str, running: str) -> None:
+        way = (
+            'give the program another version, getOrCreate(path, setup, version="2"), to upgrade it'
+        )
+        if what == FORMAT:
+            way = "run it with the Penstock that wrote it, or a later one"
         super().__init__(
             folder,
             f"it was written with {what} {written}, and this is {what} {running}; run the program "
-            f"with {what} {written}, or give the program another version, "
-            'getOrCreate(path, setup, version="2"), to upgrade it, or begin anew with an empty '
-            "checkpoint directory",
+            f"with {what} {written}, or {way}, or begin anew with an empty checkpoint directory",
         )
         self.what = what
         self.written = written

@@ -34,6 +34,7 @@ from crc32c import crc32c
 import penstock
 from penstock.streaming.checkpoint._sealed_file import FileSealer
 from penstock.streaming.checkpoint.errors import (
+    FORMAT,
     CheckpointReadError,
     CheckpointVersionError,
     DamagedCheckpointError,
@@ -166,7 +167,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         ):
             raise DamagedCheckpointError("its checksum is wrong")
         if version != _FORMAT:
-            raise CheckpointVersionError(folder, "checkpoint format", str(version), str(_FORMAT))
+            raise CheckpointVersionError(folder, FORMAT, str(version), str(_FORMAT))
         try:
             header = msgspec.msgpack.decode(
                 view[begin : begin + header_length], type=CheckpointHeader

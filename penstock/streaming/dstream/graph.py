@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from penstock.errors import IllegalStateError
 from penstock.streaming.dstream._saving_jobs import SavingJob
 from penstock.streaming.dstream.state_saver import StateSaver
 from penstock.streaming.errors import StreamGraphError
+from penstock.streaming.kernels.deferred import Content, content_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
     from penstock.wal import EncryptionKey
 
 __all__ = ["BatchRuntime", "DStreamGraph", "common_slide"]
+
+_log = logging.getLogger("penstock.streaming")
+
+_STEP = 4
+"""How many states are computed at a time while a graph catches up."""
 
 
 @dataclass(frozen=True)
@@ -208,15 +215,34 @@ class DStreamGraph:
         """Make the states of the batches before `first_ms` that follow from the last saved ones.
 
         They are made in order. The batch of `first_ms` would ask for them as well, each for the
-        one before, and so use the stack for as many batches as there are between.
+        one before, and so use the stack for as many batches as there are between. They are also
+        computed by steps, and those that are due are saved: a task has a Python worker for each
+        of the RDDs behind each other, and where no state could be made for long there are many.
         """
         with self.lock:
             for node in reversed(self._nodes):
                 if node.must_checkpoint:
                     assert node.needed_ms is not None
                     begin_ms = node.first_made(node.needed_ms)
-                    for time_ms in range(begin_ms, first_ms, node.slide_ms):
-                        node.get_or_compute(time_ms)
+                    self._make_states(node, range(begin_ms, first_ms, node.slide_ms))
+
+    def _make_states(self, node: DStreamNode, times: Iterable[int]) -> None:
+        can_run = True
+        for number, time_ms in enumerate(times, start=1):
+            rdd = node.get_or_compute(time_ms)
+            if rdd is None or content_of(rdd) is not Content.UNKNOWN:
+                continue
+            if not can_run or self._closed == "stopping":
+                continue
+            try:
+                if node.newest_due() is rdd:
+                    self.runtime.state_saver.save(rdd, time_ms)
+                    node.note_checkpoints()
+                elif number % _STEP == 0:
+                    rdd._jrdd.count()
+            except Exception as error:  # noqa: BLE001  # an operation that needs it tells its own
+                can_run = False
+                _log.warning("The state of the batch of %d ms cannot be made: %s", time_ms, error)
 
     def stop(self) -> None:
         """Stop the inputs."""

@@ -220,7 +220,8 @@ class ReceiverInputDStream(InputDStream):
         return BlockRDD(runtime.spark_context, blocks, runtime.received_blocks.block_access)
 
     def check_needs(self) -> None:
-        assert self.needed_ms is not None
+        if self.needed_ms is None:
+            return  # No output is made of it.
         try:
             self.blocks(max(self.needed_ms, self.first_valid_ms))
         except BatchCleanedError as error:

@@ -386,6 +386,7 @@ class JobGenerator:
     def _save_last(self) -> None:
         assert self._checkpointer is not None
         if self._scheduler.pending_times() or self._again or self._last_ms is None:
+            # This version or another one processes them first, on the states that were saved.
             self._save()
         else:
             self._checkpointer.save_last(self._last_ms)
