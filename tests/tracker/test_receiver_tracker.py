@@ -586,3 +586,18 @@ def test_a_block_that_batches_skip_is_counted_and_told_once(tmp_path: Path) -> N
         texts = [events.next("error").lastErrorMessage for _ in range(2)]
         assert ["input-0-1" in texts[0], "input-0-2" in texts[1]] == [True, True]
         assert events.rest() == []
+
+
+def test_each_error_that_is_reported_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running_tracker(tmp_path) as (_, cluster, events):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        attempt.report("odd line", "Traceback of it")
+        events.until("error")
+        attempt.report("bad setting", "Traceback of that", permanent=True)
+        assert events.until("permanent") == (0, "bad setting", "Traceback of that")
+        assert "Receiver 0: odd line" in caplog.text
+        assert "Traceback of it" in caplog.text
+        assert caplog.text.count("bad setting") == 1
