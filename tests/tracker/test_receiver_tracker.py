@@ -601,3 +601,29 @@ def test_each_error_that_is_reported_is_logged_once(
         assert "Receiver 0: odd line" in caplog.text
         assert "Traceback of it" in caplog.text
         assert caplog.text.count("bad setting") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "Job aborted\n\tat org.apache.X\nCaused by: java.io.IOException: disk\n\t... 9 more\n",
+            "Caused by: java.io.IOException: disk",
+        ),
+        ("first\nJob 3 cancelled\n\tat org.apache.X(X.scala:1)\n\t... 9 more\n", "Job 3 cancelled"),
+        (
+            'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: bad\n\n',
+            "ValueError: bad",
+        ),
+    ],
+    ids=["cause", "java", "python"],
+)
+def test_a_failed_job_is_told_by_the_line_that_says_most(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, line: str
+) -> None:
+    with running_tracker(tmp_path) as (_, cluster, events):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        attempt.fail(RuntimeError(text))
+        assert events.until("error").lastError == f"RuntimeError: {text}"
+        assert f"The job of receiver 0 failed: {line}\n" in caplog.text
