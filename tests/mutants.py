@@ -4,7 +4,8 @@ Each *mutant* is one change of one place: a comparison turned round, a condition
 true, a call or a ``raise`` left out, a constant one higher. It is made in a copy of the project,
 where the fast tests of its room run until the first one fails. One that no test notices has
 *survived*: a test is missing, or the change makes no difference. Survivors of the second kind stand
-in ``known_mutants.txt`` beside this file, each with its reason.
+in ``known_mutants.txt`` beside this file, each with its reason. One with which the tests are not
+done in three times their time *took too long*: most hang, but on a busy machine one may be slow.
 
 A room has thousands of mutants, so a sample is taken, the same for the same seed::
 
@@ -38,6 +39,7 @@ __all__ = ["Mutant", "main", "mutants_of"]
 _ROOT = Path(__file__).parents[1]
 _KNOWN = Path(__file__).with_name("known_mutants.txt")
 _LEAST_BOUND_S = 60.0
+_NOT_DONE = "not done"
 
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Lt: "<=",
@@ -262,15 +264,21 @@ class _Copy:
             sys.exit(f"the tests fail on the code as it is:\n{outcome}")
         self.bound_s = max(_LEAST_BOUND_S, 3 * (time.monotonic() - begin_s))
 
-    def survives(self, mutant: Mutant) -> bool:
-        """Run the tests on a mutant; one that hangs is noticed, too."""
+    def try_out(self, mutant: Mutant) -> str:
+        """Run the tests on a mutant and return what became of it, in a word or two.
+
+        One that hangs is noticed, too, but on a busy machine it may only be slow: it is told apart.
+        """
         path = self._folder / mutant.path
         text = path.read_bytes()
         path.write_bytes(text[: mutant.begin] + mutant.new.encode() + text[mutant.end :])
         try:
-            return self._run() is None
+            outcome = self._run()
         finally:
             path.write_bytes(text)
+        if outcome is None:
+            return "SURVIVED"
+        return "too long" if outcome.startswith(_NOT_DONE) else "noticed"
 
     def _run(self) -> str | None:
         """Return None when all tests pass, else the end of what they say."""
@@ -299,7 +307,7 @@ class _Copy:
             output, _ = process.communicate(timeout=self.bound_s)
             return None if process.returncode == 0 else output[-3000:]
         except subprocess.TimeoutExpired:
-            return f"not done after {self.bound_s:.0f} s"
+            return f"{_NOT_DONE} after {self.bound_s:.0f} s"
         finally:
             # What the tests started, too, whose ends may be what the mutant broke.
             for pid in [process.pid, *marked_processes(mark)]:
@@ -355,7 +363,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(*mutants, sep="\n")
         return 0
     known = _known()
-    survivors = []
+    outcomes = []
     with tempfile.TemporaryDirectory(prefix="penstock-mutants-") as folder:
         copy = _Copy(Path(folder), options.tests or [f"tests/{room}"])
         copy.measure()
@@ -364,12 +372,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             reason = known.get((mutant.path, mutant.change))
             if reason is not None:
                 print(f"known     {mutant}: {reason}", flush=True)
-            elif copy.survives(mutant):
-                survivors.append(mutant)
-                print(f"SURVIVED  {mutant}", flush=True)
-            else:
-                print(f"noticed   {mutant}", flush=True)
-    print(f"{len(survivors)} of {len(mutants)} survived and are not known")
+                continue
+            outcome = copy.try_out(mutant)
+            print(f"{outcome:<8}  {mutant}", flush=True)
+            outcomes.append(outcome)
+    survivors, slow = outcomes.count("SURVIVED"), outcomes.count("too long")
+    print(f"{survivors} of {len(mutants)} survived and are not known; {slow} took too long")
     return 1 if survivors else 0
 
 
