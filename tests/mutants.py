@@ -87,7 +87,7 @@ class Mutant:
     @property
     def change(self) -> str:
         """The change, in one line; by this a known one is recognised."""
-        return f"{self.before} -> {self.new}"
+        return f"{self.before} -> {self.new.strip()}"
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.change}"
@@ -322,7 +322,9 @@ def _known() -> dict[tuple[str, str], str]:
     found = {}
     for line in _KNOWN.read_text().splitlines():
         if line and not line.startswith("#"):
-            path, change, reason = (part.strip() for part in line.split(" | "))
+            # There may be a bar in the change, too.
+            path, rest = line.split(" | ", 1)
+            change, reason = rest.rsplit(" | ", 1)
             found[path, change] = reason
     return found
 
