@@ -140,31 +140,30 @@ class StateSavingError(PenstockError):
 
     Attributes:
         time_ms: The batch.
-        reason: Why not.
+        reason: Why not, as the file system says it.
     """
 
-    def __init__(self, time_ms: int, patience_s: float, reason: str) -> None:
+    def __init__(self, time_ms: int, patience_s: float, cause: str, reason: str) -> None:
         super().__init__(
             f"the states of the batch of {time_ms} ms cannot be saved for {patience_s:g} s now, "
-            "because the disk of the checkpoint directory is full; it waits with those after it "
-            f"and is tried again, so make room there: {reason}"
+            f"because {cause}; it waits with those after it and is tried again: {reason}"
         )
         self.time_ms = time_ms
         self.reason = reason
 
 
 class StateNotSavedError(PenstockError):
-    """A batch that waited for room to save its states was given up by a stop.
+    """A batch that waited to save its states was given up by a stop.
 
     Attributes:
         time_ms: The batch.
-        reason: Why it waited.
+        reason: Why it waited, as the file system says it.
     """
 
-    def __init__(self, time_ms: int, reason: str) -> None:
+    def __init__(self, time_ms: int, cause: str, reason: str) -> None:
         super().__init__(
-            f"the batch of {time_ms} ms was given up by the stop while it waited for room on the "
-            f"disk of the checkpoint directory, to save its states: {reason}"
+            f"the batch of {time_ms} ms was given up by the stop while its states waited to be "
+            f"saved, because {cause}: {reason}"
         )
         self.time_ms = time_ms
         self.reason = reason

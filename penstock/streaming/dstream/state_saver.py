@@ -1,4 +1,4 @@
-"""`StateSaver`: saves states in the checkpoint directory, and waits there while its disk is full.
+"""`StateSaver`: saves states in the checkpoint directory, and waits while that cannot be done.
 
 Spark saves an RDD in the job that first uses it: in the program's own operation, which so fails
 when the disk is full, after it has written its results. And what could not be saved once Spark
@@ -15,14 +15,17 @@ from typing import Any
 from pyspark import RDD
 
 from penstock.clock import Clock, SystemClock
-from penstock.streaming.dstream._full_disks import is_full_disk
+from penstock.streaming.dstream._storage_errors import is_full_disk, is_out_of_reach
 from penstock.streaming.dstream.rdd_files import checkpoint_file, save_marked
 from penstock.streaming.errors import StateNotSavedError, StateSavingError
 
 __all__ = ["StateSaver"]
 
 _RETRY_S = 1.0
-"""After how long a full disk is tried again."""
+"""After how long it is tried again."""
+
+_FULL = "the disk of the checkpoint directory is full, so that it needs room"
+_OUT_OF_REACH = "the nodes of its HDFS do not answer"
 
 _log = logging.getLogger("penstock.streaming.checkpoint")
 
@@ -30,11 +33,12 @@ _log = logging.getLogger("penstock.streaming.checkpoint")
 class StateSaver:
     """Saves the states of one running context.
 
-    While the disk is full a batch waits, and those after it with it. `_changing` guards since when.
+    While the disk is full, or HDFS out of reach, a batch waits, and those after it with it.
+    `_changing` guards since when.
 
     Args:
-        on_error: Told once when the disk is full for `patience_s`, and again after the next time
-            that there was room.
+        on_error: Told once when that lasts for `patience_s`, and again after the next time that
+            states could be saved.
         patience_s: See there.
         clock: Measures it.
     """
@@ -51,22 +55,22 @@ class StateSaver:
         self._given_up = threading.Event()
         self._saving = threading.Lock()
         self._changing = threading.Lock()
-        self._full_since_s: float | None = None
+        self._waits_since_s: float | None = None
         self._told = False
 
     def give_up(self) -> None:
-        """Wait for room no more: a stop cannot."""
+        """Wait no more: a stop cannot."""
         self._given_up.set()
 
     def save(self, rdd: RDD[Any], time_ms: int) -> None:
-        """Save an RDD that is marked for a checkpoint; waits while the disk is full.
+        """Save an RDD that is marked for a checkpoint; waits while the file system cannot take it.
 
         Args:
             rdd: The RDD; nothing happens when it is saved already.
             time_ms: The batch that waits, for messages.
 
         Raises:
-            StateNotSavedError: The disk is full, and the context is being stopped.
+            StateNotSavedError: It would have to wait, and the context is being stopped.
             Exception: It cannot be saved for another reason.
         """
         while True:
@@ -77,45 +81,54 @@ class StateSaver:
                         return
                     save_marked(rdd)
             except Exception as error:
-                if not is_full_disk(error):
+                if is_full_disk(error):
+                    cause = _FULL
+                elif is_out_of_reach(error):
+                    cause = _OUT_OF_REACH
+                else:
                     raise
-                self._note_full(time_ms, error)
+                self._note_waiting(time_ms, cause, error)
                 if self._given_up.is_set() or self._clock.wait(self._given_up, _RETRY_S):
-                    raise StateNotSavedError(time_ms, _first_line(error)) from error
+                    raise StateNotSavedError(time_ms, cause, _first_line(error)) from error
             else:
-                self._note_room(time_ms)
+                self._note_saved(time_ms)
                 return
 
-    def _note_full(self, time_ms: int, error: Exception) -> None:
+    def _note_waiting(self, time_ms: int, cause: str, error: Exception) -> None:
         now_s = self._clock.monotonic_s()
         with self._changing:
-            is_new, is_long = self._full_since_s is None, False
-            if self._full_since_s is None:
-                self._full_since_s = now_s
-            if not self._told and now_s - self._full_since_s >= self._patience_s:
+            is_new, is_long = self._waits_since_s is None, False
+            if self._waits_since_s is None:
+                self._waits_since_s = now_s
+            if not self._told and now_s - self._waits_since_s >= self._patience_s:
                 self._told = is_long = True
         if is_new:
             _log.error(
-                "The states of the batch of %d ms could not be saved, because the disk of the "
-                "checkpoint directory is full; it waits with those after it, and is tried again: "
-                "%s",
+                "The states of the batch of %d ms could not be saved, because %s; it waits with "
+                "those after it, and is tried again: %s",
                 time_ms,
+                cause,
                 _first_line(error),
             )
         if is_long:
-            failure = StateSavingError(time_ms, self._patience_s, _first_line(error))
+            failure = StateSavingError(time_ms, self._patience_s, cause, _first_line(error))
             failure.__cause__ = error
             self._on_error(failure)
 
-    def _note_room(self, time_ms: int) -> None:
+    def _note_saved(self, time_ms: int) -> None:
         with self._changing:
-            was_full, self._full_since_s, self._told = self._full_since_s is not None, None, False
-        if was_full:
+            waited, self._waits_since_s, self._told = self._waits_since_s is not None, None, False
+        if waited:
             _log.info("States can be saved again; batches go on with that of %d ms", time_ms)
 
 
 def _first_line(error: Exception) -> str:
     """Return what a person wants to know of an error, which may be a Java stack of 200 lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith("at ") and is_full_disk(OSError(line))]
+    said = [
+        line
+        for line in lines
+        if not line.startswith("at ")
+        and (is_full_disk(OSError(line)) or is_out_of_reach(OSError(line)))
+    ]
     return (said or lines or [type(error).__name__])[0]

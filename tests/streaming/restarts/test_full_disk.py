@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.streaming import State, StateSpec
-from penstock.streaming.dstream._full_disks import is_full_disk
+from penstock.streaming.dstream._storage_errors import is_full_disk, is_out_of_reach
 from tests.streaming.restarts.driven import BEGIN_MS, Driven, World
 
 
@@ -93,8 +93,15 @@ def build_states(ssc: Any, world: World) -> None:
 class FullDisk:
     """Refuses states until the program has waited for it so many times; is the clock, too."""
 
-    def __init__(self, program: Driven, monkeypatch: pytest.MonkeyPatch, waits: int) -> None:
+    def __init__(
+        self,
+        program: Driven,
+        monkeypatch: pytest.MonkeyPatch,
+        waits: int,
+        error: Exception | None = None,
+    ) -> None:
         self.left = waits
+        self._error = error or OSError(errno.ENOSPC, "No space left on device")
         self.gives_up = False
         self._now_s = 0.0
         assert program.sc is not None
@@ -106,7 +113,7 @@ class FullDisk:
 
     def save(self, path: str) -> None:
         if self.left > 0:
-            raise OSError(errno.ENOSPC, "No space left on device", path)
+            raise self._error
         self._save(path)
 
     def wait(self, event: Any, timeout_s: float) -> bool:
@@ -139,17 +146,31 @@ def receive_and_advance(program: Driven, *values: int) -> None:
         program.advance(1000)
 
 
-def test_states_wait_for_room_before_the_operations_run(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (None, "the disk of the checkpoint directory is full"),
+        (
+            RuntimeError("java.io.EOFException: End of File Exception between local host is: a"),
+            "the nodes of its HDFS do not answer",
+        ),
+    ],
+    ids=["full", "out of reach"],
+)
+def test_states_wait_before_the_operations_run(
+    error: Exception | None,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with Driven(build_states) as program:
         program.start()
         receive_and_advance(program, 1)
-        FullDisk(program, monkeypatch, waits=20)
+        FullDisk(program, monkeypatch, waits=20, error=error)
         receive_and_advance(program, 2, 3, 4, 5)
         assert program.world.errors == []
         assert results(program) == EXPECTED, "no operation ran twice"
-    assert caplog.text.count("the disk of the checkpoint directory is full") == 1
+    assert caplog.text.count(told) == 1
 
 
 def test_a_disk_without_room_for_states_is_told_of_once_when_it_lasts(
@@ -224,3 +245,22 @@ def test_a_full_disk_is_known_by_number_and_by_text(error: Exception, is_full: b
     outer.__cause__ = error
     assert is_full_disk(error) is is_full
     assert is_full_disk(outer) is is_full
+
+
+FROM = "Call From host/127.0.0.1 to localhost:8020"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_away"),
+    [
+        (f"java.net.ConnectException: {FROM} failed on connection exception: refused", True),
+        ("java.io.EOFException: End of File Exception between local host is: host", True),
+        ("org.apache.hadoop.hdfs.server.namenode.SafeModeException: Cannot create", True),
+        (f"{HDFS} There are 2 datanode(s) running and 2 node(s) are excluded in this", True),
+        ("java.io.IOException: All datanodes [a, b] are bad. Aborting...", True),
+        ("org.apache.hadoop.security.AccessControlException: Permission denied", False),
+        ("java.lang.IllegalArgumentException: a program's own", False),
+    ],
+)
+def test_nodes_of_hdfs_that_do_not_answer_are_known_by_text(text: str, is_away: bool) -> None:
+    assert is_out_of_reach(RuntimeError(f"{JAVA}\n\tat x\nCaused by: {text}")) is is_away

@@ -1,4 +1,4 @@
-"""Is a disk full? Errors of Python, of Spark's jobs and of Hadoop's file systems, told apart."""
+"""What may pass: errors of Python, of Spark's jobs and of Hadoop's file systems, told apart."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import re
 from collections.abc import Iterator
 
-__all__ = ["is_full_disk"]
+__all__ = ["is_full_disk", "is_out_of_reach"]
 
 _NUMBERS = (errno.ENOSPC, errno.EDQUOT)
 
@@ -20,6 +20,16 @@ _TEXTS = re.compile(
 )
 """What of a Java error is left for Python is its text."""
 
+_OUT_OF_REACH = re.compile(
+    # The NameNode: as Hadoop's client tells that a call did not reach it, or had no answer.
+    r"failed on connection exception|failed on socket timeout exception|No Route to Host from"
+    r"|End of File Exception between local host|Failed on local exception"
+    # It starts, or is the standby.
+    r"|SafeModeException|RetriableException|StandbyException"
+    # The DataNodes of a file.
+    r"|could only be written to \d+ of |All datanodes [^\n]* are bad|replace a bad datanode"
+)
+
 
 def is_full_disk(error: BaseException) -> bool:
     """Tell whether an error, or one that it comes of, says that a disk or a quota is full."""
@@ -28,6 +38,11 @@ def is_full_disk(error: BaseException) -> bool:
         or _TEXTS.search(str(found)) is not None
         for found in _chain(error)
     )
+
+
+def is_out_of_reach(error: BaseException) -> bool:
+    """Tell whether it says that nodes of HDFS do not answer, which may pass."""
+    return any(_OUT_OF_REACH.search(str(found)) is not None for found in _chain(error))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
