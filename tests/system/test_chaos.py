@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,8 @@ def test_doubles_are_counted_and_found_where_there_may_be_none(results: Results)
 
 
 def test_all_cycles_are_shared_out_and_each_program_has_its_seed() -> None:
-    pieces = plan(1000, 7, 50, list(MODES), None, Path("/folder"))
+    options = Namespace(cycles=1000, seed=7, size=50, master=None, minutes=None)
+    pieces = plan(options, list(MODES), Path("/folder"))
     assert sum(each.cycles for each in pieces) == 1000
     assert max(each.cycles for each in pieces) <= 50
     assert [each.seed for each in pieces] == list(range(7, 7 + len(pieces)))

@@ -91,7 +91,7 @@ class Campaign:
         """Run them all; return what each told."""
         with ThreadPoolExecutor(self.lanes) as pool:
             try:
-                return list(pool.map(self._run, self.pieces))
+                return [told for told in pool.map(self._run, self.pieces) if told is not None]
             except BaseException:
                 with self._lock:
                     self._ended = True
@@ -99,7 +99,9 @@ class Campaign:
                         each.terminate()
                 raise
 
-    def _run(self, piece: Piece) -> dict[str, Any]:
+    def _run(self, piece: Piece) -> dict[str, Any] | None:
+        if piece.until_s is not None and time.time() >= piece.until_s:
+            return None
         folder = Path(piece.folder)
         for name in ("ram", "disk", "memory", "tmp"):
             (folder / name).mkdir(parents=True)
@@ -157,10 +159,10 @@ def make_archive(path: Path) -> None:
     )
 
 
-def plan(
-    cycles: int, seed: int, size: int, modes: list[str], master: str | None, folder: Path
-) -> list[Piece]:
+def plan(options: argparse.Namespace, modes: list[str], folder: Path) -> list[Piece]:
     """Return programs of at most `size` cycles that share out all cycles, the modes mixed."""
+    cycles, seed, size, master = options.cycles, options.seed, options.size, options.master
+    until_s = time.time() + 60 * options.minutes if options.minutes else None
     whole = sum(SHARES[mode] for mode in modes)
     left = {mode: round(cycles * SHARES[mode] / whole) for mode in modes}
     left[modes[0]] += cycles - sum(left.values())
@@ -180,6 +182,7 @@ def plan(
             part,
             next(turns[mode]),
             f"{folder}/{mode.replace(' ', '-')}-{seed + number}",
+            until_s,
         )
         for number, (_, mode, part) in enumerate(sorted(found))
     ]
@@ -246,6 +249,7 @@ def main() -> int:
     parser.add_argument("--cycles", type=int, default=100)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--lanes", type=int, default=2, help="how many programs run at a time")
+    parser.add_argument("--minutes", type=float, help="after so many no other cycle begins")
     parser.add_argument("--size", type=int, default=50, help="the most cycles of a program")
     parser.add_argument(
         "--mode", action="append", choices=MODES, help="again and again; default: all"
@@ -258,7 +262,7 @@ def main() -> int:
         if mode in modes:
             jars(pom)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="chaos-"))
-    pieces = plan(options.cycles, options.seed, options.size, modes, options.master, folder)
+    pieces = plan(options, modes, folder)
     signal.signal(signal.SIGTERM, _exit)
     signal.signal(signal.SIGINT, _exit)
     print(f"seed {options.seed}", flush=True)

@@ -51,7 +51,7 @@ FLOWS_S = 180.0
 OLD_S = 90.0
 """How long processes of a driver may live after it."""
 
-ENDING_SHARE = 1 / 8
+ENDING_SHARE = 1 / 6
 TWO_SHARE = 1 / 6
 IN_RECOVERY_SHARE = 1 / 3
 """How many cycles end the driver, hurt two at once, and kill the driver again that is started."""
@@ -67,6 +67,7 @@ class Piece:
         cycles: How many there are.
         master: Where it runs.
         folder: Holds `disk`, `memory`, `tmp` and what the program writes.
+        until_s: When no other cycle begins, as `time.time` has it; None for no bound.
     """
 
     mode: str
@@ -74,6 +75,7 @@ class Piece:
     cycles: int
     master: str
     folder: str
+    until_s: float | None = None
 
 
 class Run:
@@ -93,6 +95,7 @@ class Run:
         self.recoverable = piece.mode != "no folder"
         self.results = Results(self.folder, self.recoverable)
         self.faults: Counter[str] = Counter()
+        self.cycles = 0
         self.drivers = 0
         self._chance = random.Random(piece.seed)
         self._details = random.Random(piece.seed + 1)
@@ -122,6 +125,7 @@ class Run:
             )
             self._check_leftovers()
         return {
+            "cycles": self.cycles,
             "faults": dict(self.faults),
             "drivers": self.drivers,
             "records": sent,
@@ -178,10 +182,10 @@ class Run:
     # -- lives -------------------------------------------------------------------------------------
 
     def _hurt(self) -> None:
-        done = 0
+        until_s = self.piece.until_s or float("inf")
         life = self._start()
         self._await_flow(life)
-        while done < self.piece.cycles:
+        while self.cycles < self.piece.cycles and time.time() < until_s:
             began_s = time.monotonic()
             names = self._do_harm(life)
             hurt_s = time.monotonic() - began_s
@@ -192,11 +196,12 @@ class Run:
                 life = self._start()
             self._await_flow(life)
             self._check_old()
-            done += 1
+            self.cycles += 1
             self.faults.update(names)
             took_s = time.monotonic() - began_s
             self.tell(
-                f"{done}: {' + '.join(names)}, {hurt_s:.1f} s, records flow after {took_s:.1f} s, "
+                f"{self.cycles}: {' + '.join(names)}, {hurt_s:.1f} s, "
+                f"records flow after {took_s:.1f} s, "
                 f"{self.results.processed} processed in {self.results.batches} batches"
             )
         self._sent = (self.numbers.finish(FLOWS_S), self.plain.finish(FLOWS_S))
