@@ -53,6 +53,7 @@ class Complaints:
         message: str,
         *,
         like: Hashable = None,
+        about: Hashable = None,
         level: int = logging.WARNING,
         error: BaseException | None = None,
         trace: str = "",
@@ -62,12 +63,14 @@ class Complaints:
         Args:
             message: The line.
             like: Its kind; None: lines that differ in numbers only are of one.
+            about: Whom it is about, such as a stream: lines about different ones are never alike.
             level: The level.
             error: Its traceback is logged, too, the first time.
             trace: In place of `error`, a traceback as text.
         """
         if like is None:
             like = _NUMBER.sub("#", message)
+        like = (about, like)
         with self._lock:
             now_s = self._clock.monotonic_s()
             kind = self._kinds.pop(like, None)

@@ -38,6 +38,13 @@ def test_lines_that_differ_in_numbers_only_are_alike(complaints, caplog):
     assert caplog.messages == ["restarting in 2000 ms", "gave up after 4000 ms"]
 
 
+def test_lines_about_two_streams_are_not_alike(complaints, caplog):
+    for _ in range(2):
+        for stream in (0, 1):
+            complaints.log(f"receiver {stream}: no server", about=stream)
+    assert caplog.messages == ["receiver 0: no server", "receiver 1: no server"]
+
+
 def test_the_traceback_is_in_the_log_the_first_time(complaints, clock, caplog):
     for _ in range(2):
         complaints.log("it failed", error=ValueError("x"))

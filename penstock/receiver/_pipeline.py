@@ -28,6 +28,7 @@ import msgspec
 from penstock.blockstore import BlockStore, SealedBlock
 from penstock.blockstore.store import BlockStoreClosedError
 from penstock.errors import IllegalStateError, PenstockError, SettingError
+from penstock.receiver._ending import described
 from penstock.wal import LogClosedError
 from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import ReceivedBlockInfo
@@ -322,7 +323,8 @@ class BlockPipeline:
                 try:
                     acknowledge()
                 except BaseException as error:  # noqa: BLE001 - the author's callback
-                    self._on_error("Error in an acknowledgement callback", error)
+                    told = f"Error in an acknowledgement callback: {described(error)}"
+                    self._on_error(told, error)
                 self._acknowledging_since_s = None
 
     def acknowledging_s(self) -> float:

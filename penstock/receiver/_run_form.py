@@ -54,9 +54,10 @@ class RunReceiver(ThreadedReceiver):
                 store_all(returned, context, self._with_positions, self._interrupt_with)
         return not context.stopped.is_set()
 
-    def _may_take_longer(self, took_s: float) -> bool:
+    def _stop_bound_s(self, took_s: float) -> float:
         # It stores by itself, so it may be about to.
-        return took_s < _RUN_BOUND_S and self._attached().on_stop_left_s() > _MARGIN_S
+        left_s = took_s + self._attached().on_stop_left_s() - _MARGIN_S
+        return max(super()._stop_bound_s(took_s), min(_RUN_BOUND_S, left_s))
 
     def _give_attributes(self, context: ReceiverContext) -> None:
         """Without an argument `run` has no other way to store."""

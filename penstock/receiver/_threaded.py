@@ -18,6 +18,9 @@ __all__ = ["ThreadedReceiver"]
 STOP_BOUND_S = 3.0
 """How long a source may take to end: less than the supervisor allows `onStop` at least."""
 
+TELL_S = 5.0
+"""A source that may take longer is named after this."""
+
 _STEP_S = 1.0
 
 
@@ -67,19 +70,28 @@ class ThreadedReceiver(Receiver):
         if call is None:
             return
         began_s = time.monotonic()
+        said = False
         while not call.join(min(_STEP_S, STOP_BOUND_S)):
             took_s = time.monotonic() - began_s
-            if took_s >= STOP_BOUND_S and not self._may_take_longer(took_s):
-                self.reportError(
-                    f"{self._describe()} did not end within {took_s:.1f} s after it was stopped "
-                    f"and was left behind; it stands at {call.blocked_at()}. A source that waits "
-                    "should wait with a time-out, or for ctx.stopped"
-                )
+            bound_s = self._stop_bound_s(took_s)
+            if took_s >= bound_s:
+                self._report_held_up(f"did not end within {took_s:.1f} s", "was left behind", call)
                 return
+            if not said and took_s >= TELL_S:
+                said = True
+                waits = f"is waited for {bound_s - took_s:.0f} s more at most"
+                self._report_held_up(f"has not ended {took_s:.0f} s", waits, call)
 
-    def _may_take_longer(self, took_s: float) -> bool:
-        """Tell whether the source may have something in hand that is worth waiting for."""
-        return False
+    def _stop_bound_s(self, took_s: float) -> float:
+        """Return how long the source may take to end, which has taken `took_s` seconds by now."""
+        return STOP_BOUND_S
+
+    def _report_held_up(self, what: str, follows: str, call: UserCall) -> None:
+        self.reportError(
+            f"{self._describe()} {what} after it was stopped and {follows}; it stands at "
+            f"{call.blocked_at()}. A source that waits should wait with a time-out, or for "
+            "ctx.stopped"
+        )
 
     def preferredLocation(self) -> str | None:
         """Return what was declared."""

@@ -227,6 +227,14 @@ _PLAIN = frozenset((str, bytes, float, bool, type(None)))
 _INTEGERS = range(-(1 << 63), 1 << 64)
 
 
+def _check_ack(ack: object) -> None:
+    if ack is not None and not callable(ack):
+        raise TypeError(
+            f"ack={ack!r:.200} is not accepted: a function to be called without arguments once the "
+            "data is durable, such as ack=lambda: source.acknowledge(message)"
+        )
+
+
 def _check_position(part: Any, position: Any) -> None:
     kind = type(part)
     if kind in _PLAIN or (kind is int and part in _INTEGERS):
@@ -587,6 +595,7 @@ class BlockGenerator:
         ack: Callable[[], None] | None,
     ) -> None:
         encoded = self._encoded(position)
+        _check_ack(ack)
         self._check_thread()
         with _inside(door, ack), self._assembler.lock:
             self._check_open(door)
@@ -607,6 +616,7 @@ class BlockGenerator:
         """Store many records; without `ack` return only after they are durable (I1)."""
         self._check_open(door)
         encoded = self._encoded(position)
+        _check_ack(ack)
         pieces = (
             pieces_of(data, self._assembler) if framing is None else self._framed(data, framing)
         )

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import traceback
 from collections.abc import Callable
 
 __all__ = ["UserCall", "blocked_at"]
+
+_NOT_THEIRS = (
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
+    os.path.dirname(threading.__file__) + os.sep,
+)
+"""Where the files of this package and of Python's library lie."""
 
 
 def blocked_at(thread: threading.Thread, frames: int = 1) -> str:
@@ -21,9 +28,11 @@ def blocked_at(thread: threading.Thread, frames: int = 1) -> str:
     if frame is None:
         return "(ended)"
     places = traceback.extract_stack(frame)[-frames:]
-    return ", called from ".join(
-        f"{place.filename}:{place.lineno} in {place.name}" for place in reversed(places)
-    )
+    return ", called from ".join(map(_shown, reversed(places)))
+
+
+def _shown(place: traceback.FrameSummary) -> str:
+    return f"{place.filename}:{place.lineno} in {place.name}"
 
 
 class UserCall:
@@ -60,8 +69,14 @@ class UserCall:
         return not self._thread.is_alive()
 
     def blocked_at(self) -> str:
-        """Return where the call stands now, for a message."""
-        return blocked_at(self._thread)
+        """Return where the call stands now, and in which line of the author's, for messages."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        if frame is None:
+            return "(ended)"
+        places = traceback.extract_stack(frame)
+        theirs = [place for place in places if not place.filename.startswith(_NOT_THEIRS)]
+        shown = [_shown(place) for place in (places[-1], *theirs[-1:])]
+        return ", called from ".join(dict.fromkeys(shown))
 
     def _run(self) -> None:
         try:

@@ -183,6 +183,7 @@ class Control:
         else:
             self._complaints.log(
                 f"Receiver {message.stream_id} stopped: {message.message}",
+                about=message.stream_id,
                 trace=message.error,
             )
         self._listeners.stopped(info)
@@ -193,7 +194,9 @@ class Control:
             return
         if not message.permanent:
             self._complaints.log(
-                f"Receiver {message.stream_id}: {message.message}", trace=message.error
+                f"Receiver {message.stream_id}: {message.message}",
+                about=message.stream_id,
+                trace=_trace_of(message),
             )
         self._listeners.error(info)
         if message.permanent:
@@ -301,3 +304,10 @@ def what_is_there(
 def _is_readable(block: ReceivedBlockInfo, served: Container[str]) -> bool:
     is_shared = block.segment is not None and is_on_hdfs(block.segment.folder)
     return is_shared or any(host in served for host in block.hosts)
+
+
+def _trace_of(message: ReportError) -> str:
+    """Return the error's text, empty where it has no stack and the message says all of it."""
+    kind, _, says = message.error.strip().partition(": ")
+    has_stack = kind.startswith("Traceback")
+    return message.error if has_stack or not says or says not in message.message else ""

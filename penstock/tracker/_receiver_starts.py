@@ -118,7 +118,7 @@ class ReceiverStarts:
         told = bool(trace) and not stopping and (ended.was_active or not ended.registered)
         if told:
             text = f"The job of receiver {stream_id} failed"
-            self._complaints.log(f"{text}: {_headline(trace)}")
+            self._complaints.log(f"{text}: {_headline(trace)}", about=stream_id)
             self._listeners.error(self._receivers.keep_error(stream_id, text, trace))
         if ended.was_active:
             level = logging.INFO if told else logging.WARNING

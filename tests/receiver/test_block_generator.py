@@ -755,6 +755,23 @@ def test_no_error_of_a_callback_ends_the_thread_that_reports(make, error):
     assert [found for _, found in bench.errors] == [error]
 
 
+def test_errors_of_callbacks_are_told_apart(make):
+    bench = make()
+    bench.generator.store([b"a"], ack=lambda: int("x"))
+    bench.generator.store([b"b"], ack=lambda: {}["key"])
+    bench.finish()
+    for (message, _), kind in zip(bench.errors, ("ValueError", "KeyError"), strict=True):
+        assert f"Error in an acknowledgement callback: {kind}: " in message
+
+
+@pytest.mark.parametrize("data", [b"a", 1, [b"a"]])
+def test_an_ack_that_cannot_be_called_is_refused_before_anything_is_stored(make, data):
+    bench = make()
+    with pytest.raises(TypeError, match="ack='done' is not accepted: a function"):
+        bench.generator.store(data, ack="done")
+    assert bench.finish() == []
+
+
 @pytest.mark.parametrize("many", [False, True])
 def test_a_callback_that_stores_gets_an_error_and_not_a_deadlock(make, many):
     bench = make(queue_size=1)

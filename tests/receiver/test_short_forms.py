@@ -526,6 +526,34 @@ def test_a_class_with_run_may_block_and_is_told_to_stop(
     assert tracker.records() == ["up", "last"]
 
 
+class Deaf:
+    """Does not look at its context."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+
+    def run(self, ctx: ReceiverContext) -> None:
+        ctx.store("up")
+        self.shared.go.wait(WAIT_S)
+
+
+def test_a_run_that_does_not_end_is_named_with_its_line_while_it_is_waited_for(
+    run: Run, tracker: Tracker, shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.receiver._threaded.STOP_BOUND_S", 0.2)
+    monkeypatch.setattr("penstock.receiver._threaded.TELL_S", 0.1)
+    running = run(Deaf(shared))
+    tracker.wait_for_records(1)
+    tracker.send(StopReceiver())
+    tracker.wait_for(lambda: bool(tracker.of(ReportError)))
+    shared.go.set()
+    assert running.join() is None
+    (report,) = tracker.of(ReportError)
+    assert "Deaf of receiver 3 has not ended 0 s after it was stopped" in report.message
+    assert f"called from {__file__}" in report.message
+    assert "in run. A source that waits should" in report.message
+
+
 def test_a_run_without_an_argument_stores_through_the_object(run: Run, tracker: Tracker) -> None:
     class Simple:
         store: Callable[..., None]

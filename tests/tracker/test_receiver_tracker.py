@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from penstock.errors import IllegalStateError
+from penstock.receiver import Receiver
 from penstock.settings import Settings
 from penstock.tracker import (
     ExecutorLocation,
@@ -158,6 +159,30 @@ def test_i10_a_graceful_stop_lets_receivers_report_their_last_blocks(tmp_path: P
         tracker.allocate_blocks_to_batch(5)
         assert len(tracker.get_blocks_of_batch_and_stream(5, 0)) == 2
         assert events.until("stopped").lastErrorMessage == "Stopped by driver"
+
+
+def test_the_log_tells_of_each_receiver_and_of_an_error_without_a_stack_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    receivers: dict[int, tuple[Receiver, str]] = {n: (Source(), f"Source [{n}]") for n in (0, 1)}
+    with (
+        running_tracker(tmp_path, receivers=receivers) as (_, cluster, events),
+        caplog.at_level(logging.WARNING, "penstock.tracker"),
+    ):
+        for _ in receivers:
+            attempt = cluster.next_attempt()
+            attempt.register()
+            for _ in range(2):
+                attempt.report("discarded: it is too large", "ValueError: it is too large\n")
+            attempt.report("odd line", "ValueError: it is too large\n")
+            for _ in range(3):
+                assert "too large" in events.until("error").lastError
+    for number in receivers:
+        told = [line for line in caplog.messages if line.startswith(f"Receiver {number}: ")]
+        assert told == [
+            f"Receiver {number}: discarded: it is too large",
+            f"Receiver {number}: odd line\nValueError: it is too large",
+        ]
 
 
 def test_a_receiver_that_misses_the_stop_is_cancelled_and_told_of(
