@@ -151,6 +151,10 @@ class Receiver:
     def __init__(self, storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2) -> None:
         self.storageLevel = as_storage_level(storageLevel)
 
+    def __repr__(self) -> str:
+        stream = f" of stream {self.streamId}" if self.streamId >= 0 else ""
+        return f"<{type(self).__name__}, a receiver{stream}>"
+
     # -- what a subclass writes ------------------------------------------------------------------
 
     def onStart(self) -> None:

@@ -44,6 +44,10 @@ class ThreadedReceiver(Receiver):
         self._lock = threading.Lock()
         self._interrupting: Callable[[], object] | None = None
 
+    def __repr__(self) -> str:
+        stream = f" of stream {self.streamId}" if self.streamId >= 0 else ""
+        return f"<receiver {self._receiver_type()!r}{stream}>"
+
     def onStart(self) -> None:
         """Start the thread."""
         self._stopped = threading.Event()

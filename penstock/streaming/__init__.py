@@ -101,8 +101,10 @@ from penstock.streaming.errors import (
 from penstock.streaming.listeners.listener import StreamingListener
 from penstock.streaming.listeners.stats_report import StatsReportListener
 from penstock.streaming.rates import GroupRate, RateGroup, RateSource, StreamRate
+from penstock.streaming.receiver_status import ReceiverStatus
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
+from penstock.streaming.user_errors import FailedTaskError
 
 __all__ = [
     "CheckpointError",
@@ -112,6 +114,7 @@ __all__ = [
     "DStream",
     "EncryptionKeyError",
     "ExecutorPythonError",
+    "FailedTaskError",
     "GivenUpBatch",
     "GroupRate",
     "IllegalStateChangeError",
@@ -125,6 +128,7 @@ __all__ = [
     "RateSource",
     "RatedDStream",
     "ReceiverDStream",
+    "ReceiverStatus",
     "SchedulerStatistics",
     "SparkEndedError",
     "State",

@@ -28,6 +28,7 @@ from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.events import StreamingStarted
 from penstock.streaming.listeners.input_info import InputInfoTracker
 from penstock.streaming.rates import RateBook
+from penstock.streaming.receiver_status import ReceiverStatus
 from penstock.streaming.scheduler.executor_allocation import make_executor_allocation
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler, SchedulerStatistics
@@ -220,6 +221,10 @@ class StreamingEngine:
     def is_batch_thread(self) -> bool:
         """Tell whether the caller is a function of the program that a batch waits for."""
         return self._scheduler.is_job_thread() or self._generator.is_current_thread()
+
+    def receivers(self) -> tuple[ReceiverStatus, ...]:
+        """Return the receivers as they are."""
+        return self._receivers.status()
 
     def statistics(self) -> SchedulerStatistics:
         """Return how many batches wait, run and are done."""

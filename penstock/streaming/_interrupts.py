@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["exit_on_termination", "plain_interrupts"]
+__all__ = ["exit_on_termination", "plain_interrupts", "short_interrupts"]
 
 
 @contextmanager
@@ -32,6 +32,19 @@ def plain_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def short_interrupts() -> Iterator[None]:
+    """Let Ctrl-C raise as in `plain_interrupts`, without the frames of what was under way.
+
+    That is mostly a wait for the JVM, thirty frames down.
+    """
+    with plain_interrupts():
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt from None
 
 
 def exit_on_termination() -> None:

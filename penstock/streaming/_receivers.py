@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from penstock.blockstore import check_in_memory, end_on_this_host
 from penstock.clock import Clock
 from penstock.errors import IllegalStateError
@@ -28,14 +30,23 @@ from penstock.streaming.listeners.events import (
 )
 from penstock.streaming.rates import RateBook, RateController
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
+from penstock.streaming.receiver_status import ReceiverStatus
 from penstock.tracker.receiver_tracker import ReceiverTracker, open_ledger
 from penstock.tracker.receiver_tracking_info import ReceiverInfo as TrackedReceiver
+from penstock.tracker.receiver_tracking_info import ReceiverState
 from penstock.wal import EncryptionKey
+from penstock.wire.addresses import address_text
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 __all__ = ["ReceiverSide"]
+
+_STATES = {
+    ReceiverState.INACTIVE: "stopped",
+    ReceiverState.SCHEDULED: "starting",
+    ReceiverState.ACTIVE: "running",
+}
 
 
 class ReceiverSide:
@@ -160,6 +171,38 @@ class ReceiverSide:
     def count(self) -> int:
         """How many receivers there are."""
         return 0 if self._tracker is None else len(self._tracker.get_all_receiver_info())
+
+    def status(self) -> tuple[ReceiverStatus, ...]:
+        """Return the receivers as they are, in the order of their streams."""
+        tracker = self._tracker
+        if tracker is None:
+            return ()
+        try:
+            ledger = tracker.ledger
+        except IllegalStateError:
+            return ()  # It has not started.
+        found = []
+        for stream_id, info in sorted(tracker.tracking_infos().items()):
+            records, blocks = ledger.received(stream_id)
+            position = ledger.last_position(stream_id)
+            address = tracker.address(stream_id)
+            found.append(
+                ReceiverStatus(
+                    stream_id,
+                    info.info.name,
+                    _STATES[info.state],
+                    info.info.location,
+                    info.info.executorId,
+                    "" if address is None else address_text(*address),
+                    info.attempts,
+                    records,
+                    blocks,
+                    None if position is None else msgspec.msgpack.decode(position),
+                    info.last_error_message,
+                    info.last_error_time_ms,
+                )
+            )
+        return tuple(found)
 
     def running(self) -> tuple[int, int]:
         """Return how many receivers run, and how many there are."""

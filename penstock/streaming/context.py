@@ -10,10 +10,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from pyspark import RDD, SparkContext
 
+from penstock._html import table_of
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
 from penstock.receiver.calls import blocked_at
@@ -22,7 +24,12 @@ from penstock.streaming._durability import checkpoint_folder, choose_durability,
 from penstock.streaming._encryption import choose_encryption
 from penstock.streaming._engine import StreamingEngine
 from penstock.streaming._executor_python import check_executor_python, use_own_python
-from penstock.streaming._interrupts import exit_on_termination, plain_interrupts
+from penstock.streaming._interrupts import (
+    exit_on_termination,
+    plain_interrupts,
+    short_interrupts,
+)
+from penstock.streaming._running import RunOperations
 from penstock.streaming._sources import check_picklable
 from penstock.streaming._spark_contexts import spark_context_of
 from penstock.streaming._spark_end import stop_spark
@@ -42,6 +49,7 @@ from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
 from penstock.streaming.durations import to_milliseconds
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.listener import StreamingListener
+from penstock.streaming.receiver_status import ReceiverStatus
 from penstock.streaming.recovery import (
     find_upgrade,
     make_checkpointing,
@@ -86,7 +94,7 @@ class StreamingContextState(enum.Enum):
     """Stopped, or failed to start; it cannot be started again."""
 
 
-class StreamingContext(InputOperations, RateOperations):
+class StreamingContext(InputOperations, RateOperations, RunOperations):
     """Makes streams, and runs them batch by batch.
 
     ::
@@ -96,6 +104,9 @@ class StreamingContext(InputOperations, RateOperations):
         lines.flatMap(str.split).countByValue().pprint()
         ssc.start()
         ssc.awaitTermination()
+
+    `run` does the last two and stops at Ctrl-C, SIGTERM or an error; as a context manager it stops
+    the streams at the end of the ``with`` block.
 
     One context can be active in a process at a time. All methods may be called from any thread.
     A program that ends without `stop` is stopped when the interpreter exits.
@@ -240,6 +251,24 @@ class StreamingContext(InputOperations, RateOperations):
             return SchedulerStatistics(0, 0, 0, 0, None)
         return self._engine.statistics()
 
+    def receivers(self) -> tuple[ReceiverStatus, ...]:
+        """Return the receivers as they are now, in the order of their streams; none before `start`.
+
+        They are frozen records: state, host, attempts, records, position, last error.
+        """
+        return () if self._engine is None else self._engine.receivers()
+
+    def __repr__(self) -> str:
+        parts = [f"a batch every {self._graph.batch_ms / 1000:g} s", self._state.value]
+        parts.append(f"{len(self._graph.inputs)} inputs")
+        if self._engine is not None:
+            done = self._engine.statistics()
+            parts.append(f"{done.completed_batches} batches done, {done.waiting_batches} wait")
+        return f"<StreamingContext {self._sc.appName!r}: {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>" + table_of("Receivers", self.receivers())
+
     # -- streams ---------------------------------------------------------------------------------
 
     @overload
@@ -378,6 +407,7 @@ class StreamingContext(InputOperations, RateOperations):
 
     # -- life ------------------------------------------------------------------------------------
 
+    @short_interrupts()
     def start(self) -> None:
         """Start receivers and batches. A second call only warns.
 
@@ -565,6 +595,7 @@ class StreamingContext(InputOperations, RateOperations):
         with plain_interrupts():
             return self._waiter.wait_for_stop_or_error(timeout)
 
+    @short_interrupts()
     def stop(
         self, stopSparkContext: bool = True, stopGraceFully: bool = False
     ) -> StopReport | None:

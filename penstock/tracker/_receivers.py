@@ -111,6 +111,12 @@ class Receivers:
         with self._lock:
             return {stream_id: entry.info for stream_id, entry in self._entries.items()}
 
+    def address(self, stream_id: int) -> tuple[str, int] | None:
+        """Return where the receiver's connection comes from; None while there is none."""
+        with self._lock:
+            peer = self._entries[stream_id].peer
+            return None if peer is None else peer.address
+
     def is_known(self, stream_id: int) -> bool:
         """Whether the stream has a receiver."""
         return stream_id in self._entries

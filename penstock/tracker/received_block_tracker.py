@@ -139,6 +139,7 @@ class ReceivedBlockTracker:
         for stream_id in sorted(self._stream_ids):
             self._state.streams[stream_id] = StreamLedger()
         # Guarded by _commit_lock:
+        self._received: dict[int, tuple[int, int]] = {}
         self._blocks_added = 0
         self._blocks_known = 0
         self._blocks_replicated = 0
@@ -417,11 +418,19 @@ class ReceivedBlockTracker:
                     # Also for messages without new blocks: one of theirs may be among these.
                     return [failure if answer is _OK else answer for answer in answers]
                 self._blocks_added += count
+                for _, blocks in accepted:
+                    for _, block in blocks:
+                        records, of_stream = self._received.get(block.stream_id, (0, 0))
+                        self._received[block.stream_id] = records + block.num_records, of_stream + 1
                 self._blocks_replicated += sum(
                     bool(block.replicas) for _, blocks in accepted for _, block in blocks
                 )
             self._blocks_known += asked - count
             return answers
+
+    def received(self, stream_id: int) -> tuple[int, int]:
+        """Return how many records, and blocks, of a stream were added since it was opened."""
+        return self._received.get(stream_id, (0, 0))
 
     def last_position(self, stream_id: int) -> bytes | None:
         """Return the position after the last durable block of the stream, if it has one."""

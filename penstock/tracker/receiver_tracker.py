@@ -41,7 +41,11 @@ from penstock.tracker.received_block_tracker import (
     ReceivedBlockTracker,
 )
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
-from penstock.tracker.receiver_tracking_info import ReceiverInfo, ReceiverState
+from penstock.tracker.receiver_tracking_info import (
+    ReceiverInfo,
+    ReceiverState,
+    ReceiverTrackingInfo,
+)
 from penstock.wal import EncryptionKey, LogOptions, SyncPolicy, is_on_hdfs, locate
 from penstock.wire import TlsIdentity, WireOptions
 from penstock.wire.addresses import address_text
@@ -468,6 +472,14 @@ class ReceiverTracker:
     def get_all_receiver_info(self) -> dict[int, ReceiverInfo]:
         """Return all receivers by stream (Spark's ``GetAllReceiverInfo``)."""
         return {stream_id: info.info for stream_id, info in self._receivers.infos().items()}
+
+    def tracking_infos(self) -> dict[int, ReceiverTrackingInfo]:
+        """Return all that is known of the receivers, by stream."""
+        return self._receivers.infos()
+
+    def address(self, stream_id: int) -> tuple[str, int] | None:
+        """Return where a receiver's connection comes from; None while there is none."""
+        return self._receivers.address(stream_id)
 
     def receiver_infos(self) -> tuple[ReceiverInfo, ...]:
         """Return all receivers in the order of their streams."""

@@ -61,6 +61,7 @@ class ReceiverTrackingInfo:
         last_error_message: What the last error was about, or empty.
         last_error: Its traceback, or empty.
         last_error_time_ms: When it was told, or -1.
+        attempts: How many were launched.
     """
 
     stream_id: int
@@ -72,12 +73,17 @@ class ReceiverTrackingInfo:
     last_error_message: str = ""
     last_error: str = ""
     last_error_time_ms: int = NEVER
+    attempts: int = 0
 
     def schedule(self, attempt: str, locations: tuple[TaskLocation, ...]) -> ReceiverTrackingInfo:
         """INACTIVE or SCHEDULED to SCHEDULED: a job for a new attempt is about to be submitted."""
         self._require("schedule", ReceiverState.INACTIVE, ReceiverState.SCHEDULED)
         return replace(
-            self, state=ReceiverState.SCHEDULED, attempt=attempt, scheduled_locations=locations
+            self,
+            state=ReceiverState.SCHEDULED,
+            attempt=attempt,
+            scheduled_locations=locations,
+            attempts=self.attempts + 1,
         )
 
     def register(self, name: str, running: ExecutorLocation) -> ReceiverTrackingInfo:

@@ -581,11 +581,13 @@ def test_a_class_is_instantiated_in_the_executor(run: Run, tracker: Tracker) -> 
 
 
 def test_run_may_be_a_coroutine_or_an_async_generator(run: Run, tracker: Tracker) -> None:
+    @receiver(finite=True)
     class Coroutine:
         async def run(self, ctx: ReceiverContext) -> None:
             await asyncio.sleep(0)
             ctx.store("coroutine")
 
+    @receiver(finite=True)
     class Generator:
         async def run(self) -> AsyncIterator[str]:
             yield "async generator"
@@ -839,6 +841,7 @@ def test_waiting_for_durability_holds_up_nobody_else(
 def test_an_error_of_storing_is_raised_where_it_is_awaited_or_else_reported(
     run: Run, tracker: Tracker, shared: Shared
 ) -> None:
+    @receiver(finite=True)
     async def source(ctx: ReceiverContext) -> None:
         try:
             await ctx.store("x", position=object())

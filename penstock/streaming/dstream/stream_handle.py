@@ -32,6 +32,11 @@ class StreamHandle(Generic[T_co]):
         self._sc = ssc.sparkContext
         self._node = node
 
+    def __repr__(self) -> str:
+        name = getattr(self._node, "name", "")
+        named = f" {name!r}" if isinstance(name, str) and name else ""
+        return f"<{type(self).__name__}{named} of {self._node.made_by or 'the program'}>"
+
     def context(self) -> StreamingContext:
         """Return the `StreamingContext` of this stream."""
         return self._ssc

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
+from penstock._html import table_of
 from penstock._setting_values import rate_per_second
 from penstock.settings import Settings
 from penstock.streaming.rates.memory import RateMemory
@@ -59,6 +60,9 @@ class StreamRate:
     estimate: float | None
     used: float | None
     is_confirmed: bool
+
+    def _repr_html_(self) -> str:
+        return table_of("Rates", [self])
 
 
 @dataclass(frozen=True)

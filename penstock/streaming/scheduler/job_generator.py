@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 
 from penstock.clock import Clock
+from penstock.complaints import Complaints
 from penstock.streaming.checkpoint.checkpointer import Checkpointer, Progress
 from penstock.streaming.checkpoint.errors import CheckpointWriteError
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
@@ -31,6 +32,7 @@ from penstock.streaming.scheduler.due_times import DueTimes
 from penstock.streaming.scheduler.event_loop import EventLoop
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
+from penstock.streaming.user_errors import as_user_sees_it, place_of
 
 __all__ = ["JobGenerator"]
 
@@ -80,6 +82,7 @@ class JobGenerator:
     ) -> None:
         self._graph = graph
         self._scheduler = scheduler
+        self._complaints = Complaints(_log)
         self._runtime = runtime
         self._clock = clock
         self._on_error = on_error
@@ -302,9 +305,13 @@ class JobGenerator:
                 self._is_durable = self._checkpointer.flush(patience_s)
             self._scheduler.submit_job_set(JobSet(time_ms, jobs, info))
         except BaseException as error:  # noqa: BLE001  # travels to the waiter, also SystemExit
-            failure = JobGenerationError(time_ms, f"{type(error).__name__}: {error}")
-            failure.__cause__ = error
-            _log.error("%s", failure, exc_info=error)
+            seen = as_user_sees_it(error)
+            what = f"{type(seen).__name__}: {seen}{place_of(seen)}"
+            failure = JobGenerationError(time_ms, what)
+            failure.__cause__ = seen
+            self._complaints.log(
+                str(failure), like=(type(seen), str(seen)), level=logging.ERROR, error=seen
+            )
             self._on_error(failure)
         self._again.discard(time_ms)
         self._save()

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.clock import Clock, SystemClock
+from penstock.complaints import Complaints
 from penstock.streaming._bounded import run_bounded
 from penstock.streaming.dstream.job import Job, JobSet
 from penstock.streaming.errors import (
@@ -39,6 +40,7 @@ from penstock.streaming.listeners.events import (
     OutputOperationStarted,
 )
 from penstock.streaming.scheduler.spark_jobs import SparkJobScope
+from penstock.streaming.user_errors import FailedTaskError, as_user_sees_it, place_of
 
 __all__ = ["JobScheduler", "SchedulerStatistics"]
 
@@ -104,6 +106,7 @@ class JobScheduler:
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._scope = scope
+        self._complaints = Complaints(_log)
         self._batch_ms = batch_ms
         self._clock = clock
         self._bus = bus
@@ -326,13 +329,20 @@ class JobScheduler:
         if _is_given_up(error):
             _log.warning("%s", error)
             return
-        failure = _as_failure(job, error)
-        _log.error("%s", failure, exc_info=error)
         with self._changed:
-            # What a stop interrupted is not an error of the program.
+            # What a stop interrupted is not an error of the program; its report has the batch.
             interrupted = self._cancelled
-        if not interrupted:
-            self._on_error(failure)
+        if interrupted:
+            _log.info("The stop interrupted the batch of %d ms", job.time_ms, exc_info=error)
+            return
+        failure = _as_failure(job, error)
+        self._complaints.log(
+            str(failure),
+            like=(job.output_op_id, type(failure), type(failure.__cause__)),
+            level=logging.ERROR,
+            error=failure.__cause__,
+        )
+        self._on_error(failure)
 
     def _give_up(self, job_set: JobSet) -> None:
         self._given_up[job_set.time_ms] = {
@@ -415,7 +425,9 @@ def _is_given_up(error: BaseException) -> bool:
 def _as_failure(job: Job, error: BaseException) -> BaseException:
     if isinstance(error, JobGenerationError):
         return error
-    what = f"{type(error).__name__}: {error}"
+    seen = as_user_sees_it(error)
+    what = seen.what if isinstance(seen, FailedTaskError) else f"{type(seen).__name__}: {seen}"
+    what = f"{what}{place_of(seen)}"
     failure = OutputOperationError(job.time_ms, job.output_op_id, job.name, what)
-    failure.__cause__ = error
+    failure.__cause__ = seen
     return failure

@@ -1,0 +1,160 @@
+"""`run` and ``with``: a program ends well, whatever comes. Signals are real, the context is not."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+PROGRAM = """
+import sys, threading
+from penstock.streaming._running import RunOperations
+from penstock.streaming.stop_report import GivenUpBatch, StopReport
+
+mode = sys.argv[1]
+stopped = threading.Event()
+
+def say(text):
+    print(text, flush=True)
+
+class Context(RunOperations):
+    def start(self):
+        say("starting")
+        if mode == "slow start":
+            # Not a wait that a signal may end.
+            sys.stdin.readline()
+        say("started")
+
+    def awaitTerminationOrTimeout(self, timeout):
+        if mode == "fails":
+            raise ValueError("a batch failed")
+        stopped.wait(0 if mode in ("ends", "gives up") else 60)
+        return True
+
+    def stop(self, stopSparkContext=True, stopGraceFully=False):
+        say(f"stop graceful={stopGraceFully}")
+        if stopGraceFully and mode == "slow stop":
+            stopped.wait(60)
+        return StopReport(True, (GivenUpBatch(1000),) if mode == "gives up" else ())
+
+context = Context()
+if mode == "with":
+    with context:
+        context.start()
+        stopped.wait(60)
+elif mode == "with ends":
+    with context:
+        context.start()
+else:
+    context.run()
+say("after")
+"""
+
+
+class Program:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def until(self, line: str) -> None:
+        assert self.process.stdout is not None
+        while (found := self.process.stdout.readline().strip()) != line:
+            assert found, f"it ended before {line!r}"
+
+    def until_said(self, text: str) -> None:
+        assert self.process.stderr is not None
+        while text not in (found := self.process.stderr.readline()):
+            assert found, f"it ended before {text!r}"
+
+    def send(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> tuple[int, str, str]:
+        out, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, out, errors
+
+
+@contextmanager
+def program(mode: str) -> Iterator[Program]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, mode],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield Program(process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_program_that_gave_up_nothing_goes_on_after_run() -> None:
+    with program("ends") as running:
+        code, out, _ = running.end()
+    assert (code, out.splitlines()[-2:]) == (0, ["stop graceful=True", "after"])
+
+
+def test_what_was_given_up_is_seen_in_the_exit_code() -> None:
+    with program("gives up") as running:
+        assert running.end()[0] == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_gracefully_with_one_line(number: int) -> None:
+    with program("waits") as running:
+        running.until("started")
+        running.send(number)
+        code, out, errors = running.end()
+    assert (code, out.splitlines()) == (0, ["stop graceful=True", "after"])
+    assert len(errors.strip().splitlines()) == 1
+    assert "stopping gracefully" in errors
+
+
+def test_a_second_signal_stops_at_once() -> None:
+    with program("slow stop") as running:
+        running.until("started")
+        running.send(signal.SIGTERM)
+        running.until("stop graceful=True")
+        running.send(signal.SIGINT)
+        code, out, errors = running.end()
+    assert (code, out.splitlines()) == (0, ["stop graceful=False", "after"])
+    assert "Ctrl-C: stopping at once" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_signal_while_it_starts_does_not_break_the_start() -> None:
+    with program("slow start") as running:
+        running.until("starting")
+        running.send(signal.SIGINT)
+        running.until_said("stopping gracefully")
+        out, errors = running.process.communicate("go on\n", timeout=60)
+    assert out.splitlines() == ["started", "stop graceful=True", "after"]
+    assert "Traceback" not in errors
+    assert running.process.returncode == 0
+
+
+def test_an_error_of_the_streams_stops_at_once_and_is_raised() -> None:
+    with program("fails") as running:
+        code, out, errors = running.end()
+    assert (code, out.splitlines()[-1]) == (1, "stop graceful=False")
+    assert "ValueError: a batch failed" in errors
+
+
+def test_the_end_of_a_with_block_stops_gracefully() -> None:
+    with program("with ends") as running:
+        code, out, _ = running.end()
+    assert (code, out.splitlines()[-2:]) == (0, ["stop graceful=True", "after"])
+
+
+def test_ctrl_c_in_a_with_block_stops_gracefully() -> None:
+    with program("with") as running:
+        running.until("started")
+        running.send(signal.SIGINT)
+        code, out, errors = running.end()
+    assert (code, out.splitlines()) == (-signal.SIGINT, ["stop graceful=True"])
+    assert "stopping gracefully" in errors
