@@ -39,6 +39,7 @@ from penstock.wal import (
 )
 
 __all__ = [
+    "LEDGER",
     "Durability",
     "check_writable",
     "checkpoint_address",
@@ -49,7 +50,7 @@ __all__ = [
 
 _WAL_ENABLE = "spark.streaming.receiver.writeAheadLog.enable"
 _BLOCKS = "receivedData"
-_LEDGER = "receivedBlockMetadata"
+LEDGER = "receivedBlockMetadata"
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def choose_durability(
     return Durability(
         block_log_root=os.path.join(block_root, _BLOCKS),
         host_root=os.path.join(host_root, _BLOCKS),
-        driver_log_folder=os.path.join(checkpoint or durable or scratch, _LEDGER),
+        driver_log_folder=os.path.join(checkpoint or durable or scratch, LEDGER),
         sync=sync,
         scratch=scratch if host_root == scratch else None,
         keeps_blocks=block_root != scratch,

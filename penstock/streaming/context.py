@@ -20,7 +20,12 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
 from penstock.receiver.calls import blocked_at
 from penstock.settings import Settings
-from penstock.streaming._durability import checkpoint_folder, choose_durability, scratch_parent
+from penstock.streaming._durability import (
+    LEDGER,
+    checkpoint_folder,
+    choose_durability,
+    scratch_parent,
+)
 from penstock.streaming._encryption import choose_encryption
 from penstock.streaming._engine import StreamingEngine
 from penstock.streaming._executor_python import check_executor_python, use_own_python
@@ -29,6 +34,7 @@ from penstock.streaming._interrupts import (
     plain_interrupts,
     short_interrupts,
 )
+from penstock.streaming._leftovers import remove_empty_rdd_folders, remove_scratch_folders
 from penstock.streaming._running import RunOperations
 from penstock.streaming._sources import check_picklable
 from penstock.streaming._spark_contexts import spark_context_of
@@ -484,12 +490,11 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         # A name of this context's own: what a context of the same application left behind a
         # moment ago, such as a block server that has not ended yet, must not touch its files.
         run_id = f"{self._sc.applicationId}-{uuid.uuid4().hex[:8]}"
-        durability = choose_durability(
-            settings,
-            self._checkpoint_directory,
-            run_id,
-            scratch_parent(conf, os.environ),
-        )
+        parent = scratch_parent(conf, os.environ)
+        durability = choose_durability(settings, self._checkpoint_directory, run_id, parent)
+        remove_scratch_folders(parent, LEDGER)
+        if self._checkpoint_directory is not None:
+            remove_empty_rdd_folders(self._checkpoint_directory, self._sc.getCheckpointDir())
         if receivers:
             _log.info("%s", durability.describe())
         if encryption is not None:

@@ -111,7 +111,7 @@ from penstock.wal._layout import (
     stamp_record,
 )
 from penstock.wal._local_filesystem import LocalFileSystem
-from penstock.wal._names import segment_path
+from penstock.wal._names import LOCK_NAME, segment_path
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._reader import LogReader, SegmentInfo, read_record
 from penstock.wal._writer import LogWriter
@@ -119,6 +119,7 @@ from penstock.wal._writer import LogWriter
 __all__ = [
     "KEY_COMMAND_VARIABLE",
     "KEY_VARIABLE",
+    "LOCK_NAME",
     "RECORD_HEADER_SIZE",
     "SEAL_SIZE",
     "TAG_SIZE",
