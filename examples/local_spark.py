@@ -67,7 +67,8 @@ def local_spark(scratch: Path, log_folder: Path, interrupts: Interrupts) -> Iter
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = SparkConf().setMaster("local[4]").setAppName("penstock demo")
     conf.set("spark.ui.enabled", "false")
-    conf.set("spark.ui.showConsoleProgress", "false")
+    # The demo tells by itself how it goes.
+    conf.set("spark.ui.showConsoleProgress", "false").set("spark.penstock.console", "off")
     conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
     conf.set("spark.local.dir", str(scratch))
     conf.set("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={scratch}")

@@ -4,6 +4,9 @@ Run a server first, then this, and type into the server::
 
     nc -lk 9999
     python examples/word_count.py localhost 9999
+
+What Penstock has to say, that the server is away for example, comes on standard error; for more,
+with times, call ``logging.basicConfig(level=logging.INFO)`` first (docs/operation.md).
 """
 
 from __future__ import annotations

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
 
 from penstock.streaming._bounded import run_bounded
 
@@ -19,6 +22,9 @@ _SILENT_S = 5.0
 
 _SPARK_ENDS_S = 30.0
 """How long Spark may take to stop: executors and the cluster are told, files are removed."""
+
+_TASKS_END_S = 2.0
+"""How long tasks of jobs that are over may take to end."""
 
 _log = logging.getLogger("penstock.streaming")
 
@@ -48,13 +54,37 @@ def tell_of_silence(spark_context: SparkContext, ask: Callable[[], object]) -> N
 def stop_spark(spark_context: SparkContext) -> None:
     """Stop a Spark context, or say that it could not be stopped in time."""
     name = _name(spark_context)
-    if not run_bounded("spark", spark_context.stop, _SPARK_ENDS_S):
+
+    def end() -> None:
+        _await_tasks(spark_context)
+        spark_context.stop()
+
+    if not run_bounded("spark", end, _SPARK_ENDS_S):
         _log.critical(
             "%s has not stopped the SparkContext within %.0f s; the program goes on without. End "
             "that process by hand (kill -9) if it is still there afterwards",
             name,
             _SPARK_ENDS_S,
         )
+
+
+def _await_tasks(spark_context: SparkContext) -> None:
+    """Wait, not for long, until no task runs any more.
+
+    A job that was cancelled is over before its tasks are. A task that ends while Spark stops finds
+    its blocks gone, and says so in forty lines of Java.
+    """
+    end_s = time.monotonic() + _TASKS_END_S
+    pause = threading.Event()
+    try:
+        java: Any = spark_context._jsc
+        tracker = java.sc().statusTracker()
+        while any(info.numRunningTasks() for info in tracker.getExecutorInfos()):
+            if time.monotonic() >= end_s:
+                return
+            pause.wait(0.05)
+    except (Py4JError, AttributeError, OSError) as error:
+        _log.info("The running tasks are not known: %s", error)
 
 
 def _name(spark_context: SparkContext) -> str:

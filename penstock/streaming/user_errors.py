@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 from penstock.errors import PenstockError
 
-__all__ = ["FailedTaskError", "as_user_sees_it", "place_of"]
+__all__ = ["FailedTaskError", "as_user_sees_it", "place_of", "worker_error"]
 
 _TRACEBACK = "Traceback (most recent call last):\n"
 _FRAME = re.compile(r'  File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>.*)\n')
@@ -50,7 +50,7 @@ def as_user_sees_it(error: BaseException) -> BaseException:
     """
     trimmed = _own_frames(error.__traceback__)
     if isinstance(error, (Py4JJavaError, PySparkException)):
-        found = _of_worker(str(error))
+        found = worker_error(str(error))
         if found is not None:
             return FailedTaskError(*found, error).with_traceback(trimmed)
     return error.with_traceback(trimmed) if trimmed is not None else error
@@ -87,7 +87,7 @@ def _own_frames(trace: TracebackType | None) -> TracebackType | None:
     return own
 
 
-def _of_worker(text: str) -> tuple[str, str] | None:
+def worker_error(text: str) -> tuple[str, str] | None:
     """Return what a worker's error says, and its frames in the program."""
     begin = text.rfind(_TRACEBACK)
     if begin < 0:

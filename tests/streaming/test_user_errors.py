@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.streaming.user_errors import FailedTaskError, as_user_sees_it, place_of
+from penstock.streaming.user_errors import FailedTaskError, as_user_sees_it, place_of, worker_error
 
 
 def parse(record: str) -> int:
@@ -30,6 +30,36 @@ def test_an_error_of_a_task_is_its_own_error_with_the_frames_of_the_program(sc: 
     assert "\tat " not in shown
     assert "in show" in shown
     assert "/pyspark/" not in shown
+
+
+def test_of_the_text_of_a_failed_job_the_last_traceback_counts() -> None:
+    text = (
+        "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed, most "
+        "recent failure: org.apache.spark.api.python.PythonException: "
+        "Traceback (most recent call last):\n"
+        '  File "/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", line 1247, in main\n'
+        "    process()\n"
+        '  File "/home/me/program.py", line 7, in parse\n'
+        "    return int(record)\n"
+        "           ^^^^^^^^^^^\n"
+        "ValueError: a text\nof two lines\n"
+        "\n"
+        "\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:581)\n"
+        "\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+        "\n"
+        "Driver stacktrace:\n"
+        "\tat org.apache.spark.scheduler.DAGScheduler.abort(DAGScheduler.scala:2844)\n"
+    )
+    found = worker_error(text)
+    assert found is not None
+    assert found[0] == "ValueError: a text\nof two lines"
+    assert found[1] == (
+        '  File "/home/me/program.py", line 7, in parse\n'
+        "    return int(record)\n"
+        "           ^^^^^^^^^^^\n"
+    )
+    assert worker_error("[TABLE_OR_VIEW_NOT_FOUND] there is none") is None
 
 
 def test_an_error_of_a_function_of_the_driver_is_told_with_its_place() -> None:
