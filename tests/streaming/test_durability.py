@@ -35,6 +35,21 @@ class TestRows:
         assert (row.sync, row.scratch) == ("always", None)
         assert "power loss" in row.describe()
 
+    @pytest.mark.parametrize(
+        ("checkpoint", "settings", "promise"),
+        [
+            (None, {}, "removed at stop: records survive workers that are killed, and neither"),
+            ("/cp", {}, "/cp/receivedData: records survive the driver and a power loss"),
+            ("/cp", {"wal_sync": "interval"}, "a power loss but for the last moments"),
+            ("/cp", {"wal_sync": "none"}, "survive the driver, and no power loss"),
+            ("hdfs://n:8020/cp", {}, "survive the loss of a host and of the driver"),
+        ],
+    )
+    def test_the_line_at_the_start_says_which_promise_holds(
+        self, checkpoint: str | None, settings: dict[str, Any], promise: str
+    ) -> None:
+        assert promise in choose(checkpoint, **settings).promise
+
     def test_a_log_folder(self) -> None:
         row = choose(wal_dir="/wal")
         assert row.block_log_root == "/wal/receivedData"
