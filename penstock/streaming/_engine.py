@@ -20,6 +20,7 @@ from penstock.streaming._bounded import run_bounded
 from penstock.streaming._durability import Durability
 from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming._spark_end import tell_of_silence
+from penstock.streaming._spark_logs import QuietTasks
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
 from penstock.streaming.console import Console, ConsoleFacts, end_progress_bar
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
@@ -98,6 +99,7 @@ class StreamingEngine:
         self._clock = clock
         self._bus = bus
         self._spark_context = spark_context
+        self._quiet_tasks = QuietTasks(spark_context)
         self._scope = scope = SparkJobScope(spark_context)
         self._errors = StreamErrors(waiter, scope.why_ended, on_spark_ended)
         self._receivers = ReceiverSide(
@@ -176,6 +178,7 @@ class StreamingEngine:
     def start(self) -> None:
         """Start everything; when something fails, stop what was started and raise."""
         try:
+            self._quiet_tasks.begin()
             self._bus.add(self._console)
             self._bus.start()
             if self._receivers.count:
@@ -276,6 +279,7 @@ class StreamingEngine:
                 self._bus.wait_until_empty(_THREADS_END_S)
             self._bus.stop(_THREADS_END_S)
             self._bus.remove(self._console)
+        _bounded("the log levels of Spark", self._quiet_tasks.end, _THREADS_END_S)
         _bounded("the scratch folder", self._remove_scratch, _THREADS_END_S)
         self._errors.stopped()
         return report

@@ -20,6 +20,7 @@ __all__ = ["FailedTaskError", "as_user_sees_it", "place_of", "worker_error"]
 
 _TRACEBACK = "Traceback (most recent call last):\n"
 _FRAME = re.compile(r'  File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>.*)\n')
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 _MACHINERY = re.compile(r"[/\\](?:pyspark(?:\.zip)?|py4j(?:-[^/\\]*\.zip)?|penstock)[/\\]")
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -102,7 +103,7 @@ def worker_error(text: str) -> tuple[str, str] | None:
         end = following.start() if following is not None else _end_of_frame(body, match.end())
         frames.append((match["file"], body[match.start() : end]))
         last = end
-    what = body[last:].strip()
+    what = _SQLSTATE.sub("", body[last:]).strip()
     own = [lines for file, lines in frames if not _is_machinery(file)]
     return what, "".join(own)
 

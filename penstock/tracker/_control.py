@@ -137,7 +137,9 @@ class Control:
     def _register(self, peer: Peer, message: RegisterReceiver) -> Message:
         refusal = self._refusal(message)
         if refusal is not None:
-            _log.warning("refused a receiver: %s", refusal)
+            # One that comes during a stop is no news.
+            level = logging.WARNING if self._is_started() else logging.INFO
+            _log.log(level, "refused a receiver: %s", refusal)
             return Refused(refusal)
         try:
             registration = self._ledger.register_attempt(

@@ -18,7 +18,7 @@ def test_an_error_of_a_task_is_its_own_error_with_the_frames_of_the_program(sc: 
     def show() -> None:
         sc.parallelize(["1", "x"], 1).map(parse).collect()
 
-    with pytest.raises(Exception, match="Job aborted") as raised:
+    with pytest.raises(Exception, match="invalid literal") as raised:
         show()
     seen = as_user_sees_it(raised.value)
     assert isinstance(seen, FailedTaskError)
@@ -44,7 +44,7 @@ def test_of_the_text_of_a_failed_job_the_last_traceback_counts() -> None:
         "    return int(record)\n"
         "           ^^^^^^^^^^^\n"
         "ValueError: a text\nof two lines\n"
-        "\n"
+        " SQLSTATE: 38000\n"
         "\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:581)\n"
         "\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
         "\n"
