@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.streaming.scheduler._spark_jobs import SparkJobScope
-from penstock.streaming.scheduler.jobs import Job
+from penstock.streaming.dstream.job import Job
+from penstock.streaming.scheduler.spark_jobs import SparkJobScope
 from tests.streaming.restarts.spark_stand_in import LocalContext
 
 
