@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyspark import RDD, StorageLevel
 
@@ -40,6 +40,14 @@ from penstock.streaming.kernels.shuffle import deal
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    class _SparkDStream(Generic[T_co]):
+        """Type checkers see the signatures of this project only."""
+
+else:
+    # What asks for a stream of PySpark's, such as pyspark.mllib's streaming algorithms, takes these
+    # as well: they have all of its methods, and use nothing of it.
+    from pyspark.streaming import DStream as _SparkDStream
+
 __all__ = ["DStream"]
 
 T = TypeVar("T")
@@ -49,7 +57,7 @@ V = TypeVar("V")
 _RULE = "-" * 43
 
 
-class DStream(WindowOperations[T_co], SaveOperations[T_co]):
+class DStream(WindowOperations[T_co], SaveOperations[T_co], _SparkDStream[T_co]):
     """A discretized stream: one RDD per batch.
 
     It comes from an input of a `StreamingContext` or from an operation on other streams. An
