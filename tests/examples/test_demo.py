@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.streaming import GivenUpBatch, StopReport
 from tests.examples.running import ROOT, Run
 
 DEMO = str(ROOT / "examples" / "demo.py")
@@ -90,6 +93,33 @@ def test_ctrl_c_while_spark_starts_leaves_nothing_behind(run: Callable[..., Run]
     assert "Traceback" not in demo.output
     assert "nothing is left behind" in demo.output
     demo.wait_until_nothing_is_left()
+
+
+def test_what_a_slow_machine_left_in_the_log_is_not_called_lost(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    demo = importlib.import_module("demo")
+    tally = demo.Tally()
+    tally.runs = [(1, 60)]
+
+    def report(acknowledged: int, **facts: Any) -> tuple[int, str]:
+        code = demo.report(100, acknowledged, tally, StopReport(graceful=True, **facts))
+        return code, capsys.readouterr().out
+
+    left = {"waiting_records": {"lines": 25}, "given_up": (GivenUpBatch(1000, {"lines": 15}),)}
+    code, told = report(100, **left, are_kept=True, duration_s=120.0)
+    assert code == 3
+    assert "Nothing was lost, but 40 acknowledged lines were not processed in the 120 s" in told
+    assert re.search(r"in the log +40\n +lost +0\n", told)
+    # Without a folder that keeps them they are lost, and so is what no batch and no block has.
+    assert report(100, **left)[0] == 1
+    code, told = report(100, waiting_records={"lines": 30}, are_kept=True)
+    assert code == 1
+    assert "10 acknowledged lines were lost" in told
+    assert report(60)[0] == 0
+    # A batch that was given up may have been counted already.
+    assert report(60, **left, are_kept=True)[0] == 0
 
 
 def test_options_that_make_no_sense_are_named(run: Callable[..., Run]) -> None:
