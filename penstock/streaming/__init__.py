@@ -78,6 +78,7 @@ from penstock.streaming.checkpoint.errors import (
 )
 from penstock.streaming.context import StreamingContext, StreamingContextState
 from penstock.streaming.dstream.dstream import DStream
+from penstock.streaming.dstream.input_dstream import InputDStream
 from penstock.streaming.dstream.map_with_state import MapWithStateDStream
 from penstock.streaming.dstream.rated_dstream import RatedDStream
 from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
@@ -118,6 +119,7 @@ __all__ = [
     "GivenUpBatch",
     "GroupRate",
     "IllegalStateChangeError",
+    "InputDStream",
     "JobGenerationError",
     "MapWithStateDStream",
     "NotEnoughCoresError",

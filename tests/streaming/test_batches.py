@@ -233,6 +233,8 @@ class TestSparkJobs:
             "spark.streaming.internal.batchTime",
             "spark.streaming.internal.outputOpId",
             "spark.job.description",
+            "callSite.short",
+            "callSite.long",
             "spark.jobGroup.id",
             "test.property",
             "test.mine",
@@ -260,6 +262,8 @@ class TestSparkJobs:
         assert second["spark.streaming.internal.outputOpId"] == "1"
         assert "output operation 1, batch time" in second["spark.job.description"]
         assert second["spark.job.description"].startswith("foreachRDD at test_batches.py:")
+        assert first["callSite.short"].startswith("foreachRDD at test_batches.py:")
+        assert second["callSite.long"].startswith("test_jobs_carry_batch_and_operation")
         assert first["spark.jobGroup.id"] is None
         assert first["test.property"] == "kept"
         assert second["test.mine"] is None

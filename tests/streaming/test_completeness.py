@@ -8,6 +8,7 @@ from typing import Any
 import pyspark.streaming
 import pytest
 
+import penstock.receiver
 import penstock.streaming
 from penstock.streaming.listeners import events
 
@@ -111,3 +112,80 @@ def test_every_getter_of_an_event_is_there(sc: Any, java_name: str) -> None:
     assert getters
     found = EVENTS[java_name]
     assert [name for name in sorted(getters) if not callable(getattr(found, name, None))] == []
+
+
+LOGGING = """
+LogStringContext MDC initializeForcefully initializeLogIfNecessary isTraceEnabled log
+logBasedOnLevel logDebug logError logInfo logName logTrace logWarning withLogContext
+"""
+
+INTERNAL = f"""{LOGGING}
+baseScope checkpointData checkpointDir checkpointDuration clearCheckpointData clearMetadata conf
+createBlockRDD createNewSparkContext createRDDWithLocalProperties creationSite defaultPartitioner
+dependencies env generateJob generatedRDDs getCreationSite getNewInputStreamId getOrCompute
+getStartSite graph id initialCheckpoint initialize isCheckpointPresent isCheckpointingEnabled
+isInitialized isTimeValid lastValidTime mustCheckpoint parentRememberDuration progressListener
+rateController rddToFileName register rememberDuration restoreCheckpointData sc savedProperties
+scheduler setContext setGraph sparkContext ssc storageLevel uiTab updateCheckpointData
+validateAtStart waiter withNamedScope withScope zeroTime
+attachSupervisor setReceiverId supervisor
+"""
+"""What only Spark itself calls; the JVM has no private members of a package as Scala has."""
+
+NOT_THERE = {
+    "StreamingContext": {"jarOfClass": "jars are no matter of a program in Python"},
+    "dstream.DStream": {
+        "compute": "`InputDStream` has it; other streams come from operations, `transform` too",
+        "remember": "`StreamingContext.remember` is for all streams, as in PySpark",
+        "slideDuration": "`_slideDuration`, as in PySpark",
+        "toPairDStreamFunctions": "every stream has the operations of pairs",
+    },
+    "dstream.InputDStream": {"name": "the class's name"},
+    "dstream.ReceiverInputDStream": {
+        "getReceiver": "`receiverStream` is given the receiver",
+        "start": "the context's",
+        "stop": "the context's",
+    },
+    "scheduler.StatsReportListener": {
+        "batchInfos": "it keeps them for itself",
+        "extractDistribution": "it prints the distributions only",
+        "showMillisDistribution": "it prints the distributions only",
+    },
+}
+"""What programs in Scala may call and is not here, with the reason."""
+
+CLASSES = {
+    "StreamingContext": penstock.streaming.StreamingContext,
+    "dstream.DStream": penstock.streaming.DStream,
+    "dstream.PairDStreamFunctions": penstock.streaming.DStream,
+    "dstream.MapWithStateDStream": penstock.streaming.MapWithStateDStream,
+    "dstream.InputDStream": penstock.streaming.InputDStream,
+    "dstream.ReceiverInputDStream": penstock.streaming.ReceiverDStream,
+    "receiver.Receiver": penstock.receiver.Receiver,
+    "scheduler.StreamingListener": penstock.streaming.StreamingListener,
+    "scheduler.StatsReportListener": penstock.streaming.StatsReportListener,
+    "StateSpec": penstock.streaming.StateSpec,
+    "State": penstock.streaming.State,
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_method_of_scala_is_there_or_has_a_reason(sc: Any, name: str) -> None:
+    of_class = sc._jvm.java.lang.Class.forName
+    owners = [name, f"{name}$"] if name in ("StreamingContext", "StateSpec") else [name]
+    theirs = {
+        method.getName()
+        for owner in owners
+        for method in of_class(f"org.apache.spark.streaming.{owner}").getMethods()
+    }
+    of_object = {method.getName() for method in of_class("java.lang.Object").getMethods()}
+    known = {*INTERNAL.split(), *of_object, *NOT_THERE.get(name, ())}
+    if name.startswith("dstream."):
+        known |= {*NOT_THERE["dstream.DStream"]}
+    found = {method for method in theirs if "$" not in method}
+    assert {method for method in found - known if not hasattr(CLASSES[name], method)} == set()
+
+
+def test_what_is_not_there_is_not_there() -> None:
+    for name, members in NOT_THERE.items():
+        assert [member for member in members if hasattr(CLASSES[name], member)] == [], name

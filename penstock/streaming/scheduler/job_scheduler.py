@@ -24,6 +24,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.complaints import Complaints
 from penstock.streaming._bounded import run_bounded
 from penstock.streaming.dstream.job import Job, JobSet
+from penstock.streaming.durations import batch_datetime
 from penstock.streaming.errors import (
     JobGenerationError,
     OutputOperationError,
@@ -360,6 +361,13 @@ class JobScheduler:
             self._failed_ms.add(job_set.time_ms)
         info = BatchInfo.of(job_set)
         self._last_delay_ms = info.totalDelay()
+        _log.info(
+            "Batch of %s is complete: %d records, total delay %.3f s (processing %.3f s)",
+            batch_datetime(job_set.time_ms),
+            info.numRecords(),
+            info.totalDelay() / 1000,
+            info.processingDelay() / 1000,
+        )
         self._bus.post(BatchCompleted(info))
         self._advance_horizon()
 

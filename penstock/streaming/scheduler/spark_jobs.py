@@ -30,6 +30,8 @@ OUTPUT_OP_PROPERTY = "spark.streaming.internal.outputOpId"
 _ALL_MARKED = "spark.checkpoint.checkpointAllMarkedAncestors"
 """Of two states in a chain Spark would save only the second one, and the lineage of the first would
 grow for ever (SPARK-6847). Spark looks at this where an RDD is made, and where a job runs."""
+_CALL_SITE_SHORT = "callSite.short"
+_CALL_SITE_LONG = "callSite.long"
 _DESCRIPTION = "spark.job.description"
 _TAGS = "spark.job.tags"
 _NOT_INHERITED = ("spark.jobGroup.id", _DESCRIPTION)
@@ -68,7 +70,7 @@ class SparkJobScope:
         if not getattr(self._of_thread, "is_prepared", False):
             allow_existing_folders(self._context)
             self._of_thread.is_prepared = True
-        properties = self._template(job.output_op_id).clone()
+        properties = self._template(job).clone()
         when = batch_datetime(job.time_ms).strftime("%H:%M:%S.%f")[:-3]
         properties.setProperty(BATCH_TIME_PROPERTY, str(job.time_ms))
         properties.setProperty(
@@ -85,13 +87,16 @@ class SparkJobScope:
         except (Py4JError, AttributeError, OSError) as error:
             return f"its JVM does not answer ({type(error).__name__}: {error})"
 
-    def _template(self, output_op_id: int) -> Any:
+    def _template(self, job: Job) -> Any:
         """Return the properties of an output operation's jobs, but for those of the batch."""
-        found = self._templates.get(output_op_id)
+        found = self._templates.get(job.output_op_id)
         if found is None:
             found = self._properties.clone()
-            found.setProperty(OUTPUT_OP_PROPERTY, str(output_op_id))
-            self._templates[output_op_id] = found
+            found.setProperty(OUTPUT_OP_PROPERTY, str(job.output_op_id))
+            # What Spark's UI shows of jobs and stages, unless an action of PySpark says more.
+            found.setProperty(_CALL_SITE_SHORT, job.name)
+            found.setProperty(_CALL_SITE_LONG, job.description)
+            self._templates[job.output_op_id] = found
         return found
 
     def cancel_jobs(self) -> None:

@@ -352,7 +352,6 @@ class LocalContext(SparkContext):
                 getLocalProperties=lambda: self.properties,
                 setLocalProperties=self._set_local_properties,
                 isStopped=lambda: False,
-                uiWebUrl=lambda: SimpleNamespace(nonEmpty=lambda: False),
             ),
         )
 

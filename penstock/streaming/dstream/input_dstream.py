@@ -1,0 +1,121 @@
+"""`InputDStream`: an input that a program writes, which makes an RDD for each batch."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark import RDD
+
+from penstock._arguments import as_count
+from penstock.streaming.dstream.dstream import DStream
+from penstock.streaming.dstream.input_streams import InputDStream as InputNode
+from penstock.streaming.dstream.stream_handle import T_co
+from penstock.streaming.durations import batch_datetime, time_milliseconds
+from penstock.streaming.listeners.input_info import StreamInputInfo
+
+if TYPE_CHECKING:
+    from penstock.streaming.context import StreamingContext
+    from penstock.streaming.dstream.graph import DStreamGraph
+
+__all__ = ["InputDStream"]
+
+
+class InputDStream(DStream[T_co]):
+    """A stream whose batches a program makes by itself, without a receiver.
+
+    A subclass writes `compute`, and may write `start` and `stop`::
+
+        class Ranges(InputDStream[int]):
+            def __init__(self, ssc):
+                super().__init__(ssc)
+                self.next = 0
+
+            def compute(self, time):
+                first, self.next = self.next, self.next + 100
+                return self.context().sparkContext.range(first, self.next)
+
+        Ranges(ssc).map(...).pprint()
+
+    All three are called on the driver. With a checkpoint directory the object is a part of each
+    checkpoint, with its attributes: what cannot be pickled belongs into `start`, and out of
+    `__getstate__`. A driver that is started again has it as it was after the last batch of which
+    the checkpoint tells, and asks it again for batches that were not complete.
+
+    Args:
+        ssc: The context.
+
+    Attributes:
+        stream_id: Its number among the program's inputs, as in listener events.
+
+    Raises:
+        TypeError: The subclass has no `compute`.
+    """
+
+    def __init__(self, ssc: StreamingContext) -> None:
+        if type(self).compute is InputDStream.compute:
+            raise TypeError(f"{type(self).__name__} must define compute(time)")
+        node = ProgramInput(ssc._graph, self)
+        super().__init__(ssc, node)
+        self.stream_id = node.stream_id
+
+    @abstractmethod
+    def compute(self, time: datetime) -> RDD[T_co] | None:
+        """Return the RDD of a batch, or None for a batch without one.
+
+        Called once for each batch, in order, in the thread that makes batches, which waits for it.
+
+        Args:
+            time: The batch time, naive and local.
+        """
+
+    def start(self) -> None:
+        """Open what `compute` needs; called once, before the first batch."""
+
+    def stop(self) -> None:
+        """Close it; called once, after the last batch was made."""
+
+    def reportInfo(
+        self, time: datetime, numRecords: int, metadata: Mapping[str, object] | None = None
+    ) -> None:
+        """Tell listeners how many records a batch has; called by `compute`, once at most.
+
+        Args:
+            time: The batch time.
+            numRecords: How many records.
+            metadata: More about them; the key ``Description`` is meant for people.
+        """
+        info = StreamInputInfo(
+            self.stream_id, as_count(numRecords, "numRecords", "records"), metadata or {}
+        )
+        self._node.graph.runtime.input_info.report_info(time_milliseconds(time), info)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is kept in checkpoints: all attributes."""
+        return dict(self.__dict__)
+
+
+class ProgramInput(InputNode):
+    """The node of an input that a program writes."""
+
+    def __init__(self, graph: DStreamGraph, stream: InputDStream[Any]) -> None:
+        super().__init__(graph)
+        self.name = type(stream).__name__
+        self._stream = stream
+
+    def start(self) -> None:
+        self._stream.start()
+
+    def stop(self) -> None:
+        self._stream.stop()
+
+    def compute(self, time_ms: int) -> RDD[Any] | None:
+        found: object = self._stream.compute(batch_datetime(time_ms))
+        if found is None or isinstance(found, RDD):
+            return found
+        raise TypeError(
+            f"{type(self._stream).__name__}.compute returned {type(found).__name__!r}, and not an "
+            "RDD or None; sparkContext.parallelize(...) makes an RDD of a list"
+        )
