@@ -7,11 +7,12 @@ argument, the value, and what is accepted.
 from __future__ import annotations
 
 import operator
+import os
 from typing import Any
 
 from pyspark import StorageLevel
 
-__all__ = ["as_count", "as_host", "as_port", "as_storage_level", "refused"]
+__all__ = ["as_count", "as_folder", "as_host", "as_port", "as_storage_level", "refused"]
 
 _LEVELS = {
     name: level for name, level in vars(StorageLevel).items() if isinstance(level, StorageLevel)
@@ -42,6 +43,22 @@ def as_storage_level(value: Any, name: str = "storageLevel") -> StorageLevel:
     if level is None:
         raise ValueError(refused(name, value, accepted))
     return level
+
+
+def as_folder(value: Any, name: str) -> str:
+    """Return the address of a folder, which may be a `pathlib.Path`.
+
+    Raises:
+        TypeError: It is neither a path nor text.
+        ValueError: It is empty.
+    """
+    accepted = "a folder's path, or an address such as hdfs://…"
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise TypeError(refused(name, value, accepted))
+    if not text:
+        raise ValueError(refused(name, value, accepted))
+    return text
 
 
 def as_host(value: Any, name: str) -> str:

@@ -28,7 +28,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock._arguments import refused
+from penstock._arguments import as_folder
 from penstock.errors import SettingError
 from penstock.settings import Settings
 from penstock.wal import (
@@ -201,16 +201,11 @@ def checkpoint_folder(directory: str | os.PathLike[str]) -> str:
     """Return the address of the folder that a program sets, which is made if it is on this host.
 
     Raises:
-        TypeError: It is no path.
+        TypeError, ValueError: It is no path.
         SettingError: It is on a file system that is not accepted.
         UnwritableFolderError: It is on this host and cannot be made or written.
     """
-    try:
-        text = os.fspath(directory)
-    except TypeError:
-        text = None
-    if not isinstance(text, str) or not text:
-        raise TypeError(refused("directory", directory, "a folder's path, hdfs://…, or None"))
+    text = as_folder(directory, "directory")
     address = checkpoint_address(text)
     if not is_on_hdfs(address):
         check_writable(address, 0o777)

@@ -12,11 +12,12 @@ import pytest
 from pyspark import SparkContext, StorageLevel
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.streaming import StreamingListener as SparkListener
 
 from penstock.errors import IllegalStateError, SettingError
 from penstock.receiver import Receiver, receiver
 from penstock.sources import SocketReceiver
-from penstock.streaming import StreamingContext
+from penstock.streaming import StreamingContext, StreamingListener
 from penstock.tracker import ReceiverPickleError
 from penstock.wal import UnwritableFolderError
 from tests.streaming.batches import batches
@@ -244,6 +245,23 @@ def test_what_is_no_rate_is_refused_with_one_that_is(
             method(rate)
 
 
+@pytest.mark.parametrize("listener", [5, StreamingListener, object()])
+def test_what_is_no_listener_is_refused(ssc: StreamingContext, listener: Any) -> None:
+    with pytest.raises(TypeError, match=r"streamingListener=.* is not accepted: an instance of"):
+        ssc.addStreamingListener(listener)
+
+
+def test_a_listener_of_pyspark_is_taken(ssc: StreamingContext) -> None:
+    listener: Any = SparkListener()
+    ssc.addStreamingListener(listener)
+
+
+def test_a_filter_of_files_must_be_a_function(ssc: StreamingContext, tmp_path: Path) -> None:
+    wanted: Any = "*.txt"
+    with pytest.raises(TypeError, match=r"fileFilter='\*.txt' is not accepted"):
+        ssc.fileStream(str(tmp_path), "format", "key", "value", fileFilter=wanted)
+
+
 # -- folders ---------------------------------------------------------------------------------------
 
 
@@ -267,14 +285,20 @@ def test_a_checkpoint_directory_that_cannot_be_made_is_refused(
         ssc.checkpoint("/proc/checkpoints")
 
 
-@pytest.mark.parametrize("folder", [5, "", b"/tmp"])
-def test_what_is_no_folder_is_refused(ssc: StreamingContext, folder: Any) -> None:
-    with pytest.raises(TypeError, match=r"directory=.* is not accepted"):
-        ssc.checkpoint(folder)
+@pytest.mark.parametrize(
+    ("folder", "error"), [(5, TypeError), ("", ValueError), (b"/tmp", TypeError)]
+)
+def test_what_is_no_folder_is_refused(
+    ssc: StreamingContext, folder: Any, error: type[Exception]
+) -> None:
+    for method in (ssc.checkpoint, ssc.textFileStream):
+        with pytest.raises(error, match=r"directory=.* is not accepted: a folder's path"):
+            method(folder)
 
 
 def test_a_folder_may_be_a_path(ssc: StreamingContext, tmp_path: Path) -> None:
     ssc.checkpoint(tmp_path / "checkpoints")
+    ssc.textFileStream(tmp_path)
     assert (tmp_path / "checkpoints").is_dir()
 
 

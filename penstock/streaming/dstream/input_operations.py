@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from pyspark import RDD, SparkContext, StorageLevel
 from pyspark import serializers as _untyped_serializers
 
+from penstock._arguments import as_folder, refused
 from penstock.clock import Clock
 from penstock.settings import Settings
 from penstock.streaming.context_settings import read_settings
@@ -57,11 +59,13 @@ class InputOperations(ABC):
 
     # -- files -----------------------------------------------------------------------------------
 
-    def textFileStream(self, directory: str) -> DStream[str]:
+    def textFileStream(self, directory: str | os.PathLike[str]) -> DStream[str]:
         """Return the lines of the files that appear in a folder: UTF-8 text, maybe compressed."""
         return self._file_stream(directory, lambda paths: self._sc.textFile(paths, 1))
 
-    def binaryRecordsStream(self, directory: str, recordLength: int) -> DStream[bytes]:
+    def binaryRecordsStream(
+        self, directory: str | os.PathLike[str], recordLength: int
+    ) -> DStream[bytes]:
         """Return the records of the files that appear in a folder, each of `recordLength` bytes.
 
         A file that ends within a record makes its batch's operations fail.
@@ -72,7 +76,7 @@ class InputOperations(ABC):
 
     def fileStream(
         self,
-        directory: str,
+        directory: str | os.PathLike[str],
         inputFormatClass: str,
         keyClass: str,
         valueClass: str,
@@ -107,13 +111,15 @@ class InputOperations(ABC):
 
     def _file_stream(
         self,
-        directory: str,
+        directory: str | os.PathLike[str],
         read: Callable[[str], RDD[Any]],
         accepts: Callable[[str], bool] = is_visible,
         new_only: bool = True,
     ) -> DStream[Any]:
+        if not callable(accepts):
+            raise TypeError(refused("fileFilter", accepts, "a function of a path, or None"))
         selection = FileSelection(
-            directory,
+            as_folder(directory, "directory"),
             accepts,
             self._clock.time_ms() if new_only else 0,
             round(self._settings_of(_FILE_KEYS).file_min_remember_s * 1000),

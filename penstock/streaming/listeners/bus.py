@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from penstock._arguments import refused
 from penstock.complaints import Complaints
 from penstock.streaming.listeners.events import (
     BatchCompleted,
@@ -58,7 +59,15 @@ class StreamingListenerBus:
         self._thread = threading.Thread(target=self._run, name="penstock-listener-bus", daemon=True)
 
     def add(self, listener: StreamingListener) -> None:
-        """Tell `listener` of what happens from now on."""
+        """Tell `listener` of what happens from now on.
+
+        Raises:
+            TypeError: It is no listener; PySpark's base class will do as well.
+        """
+        methods = (getattr(listener, name, None) for name in _METHODS.values())
+        if isinstance(listener, type) or not all(map(callable, methods)):
+            accepted = "an instance of a subclass of penstock.streaming.StreamingListener"
+            raise TypeError(refused("streamingListener", listener, accepted))
         with self._lock:
             self._listeners += (listener,)
 
