@@ -18,6 +18,7 @@ All settings are Spark configuration: set them on `SparkConf`, with `spark-submi
 `spark-defaults.conf`. They are read when the `StreamingContext` is made. An unknown
 `spark.penstock.*` key, or a value that is not accepted, is a `SettingError` that names the key and
 what is accepted. Keys of Spark Streaming that have no effect here are named in one warning.
+`penstock settings [KEY]` prints this table, or the lines of some keys, in a terminal.
 
 Times, sizes and flags are written as everywhere in Spark: `200ms`, `5s`, `1m` (a minute), `2h`;
 `512k`, `64m`, `1g` (powers of 1024); `true`, `false`. Rates are written as the `limits` library has
