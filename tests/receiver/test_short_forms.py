@@ -592,8 +592,8 @@ def test_run_may_be_a_coroutine_or_an_async_generator(run: Run, tracker: Tracker
         async def run(self) -> AsyncIterator[str]:
             yield "async generator"
 
-    assert run(Coroutine()).join() is None
-    assert run(Generator()).join() is None
+    for made in (Coroutine(), Generator()):
+        assert run(receiver(finite=True)(made)).join() is None
     assert tracker.records() == ["coroutine", "async generator"]
     assert not tracker.of(ReportError)
 
