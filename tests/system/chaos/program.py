@@ -28,9 +28,9 @@ from tests.system import recoverable
 from tests.system.program import say
 from tests.system.receivers import NumberedLines
 
-BATCH_S = 3
-WINDOW_S = 12
-SLIDE_S = 6
+BATCH_S = 5
+WINDOW_S = 20
+SLIDE_S = 10
 
 
 def with_one(number: int) -> tuple[str, int]:

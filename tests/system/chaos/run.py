@@ -45,7 +45,7 @@ MODES = ("folder", "no folder", "hdfs", "kafka")
 RATE = 1000
 """Records per second that each receiver takes; it catches up on brokers' topics with half of it."""
 
-FLOWS_S = 180.0
+FLOWS_S = 300.0
 """How long it may take until what came after a fault is in a batch."""
 
 OLD_S = 90.0
