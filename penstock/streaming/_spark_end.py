@@ -15,7 +15,7 @@ from penstock.streaming._bounded import run_bounded
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["stop_spark", "tell_of_silence"]
+__all__ = ["await_tasks", "stop_spark", "tell_of_silence"]
 
 _SILENT_S = 5.0
 """After how long without an answer to a question that costs nothing a JVM counts as hanging."""
@@ -56,7 +56,7 @@ def stop_spark(spark_context: SparkContext) -> None:
     name = _name(spark_context)
 
     def end() -> None:
-        _await_tasks(spark_context)
+        await_tasks(spark_context)
         spark_context.stop()
 
     if not run_bounded("spark", end, _SPARK_ENDS_S):
@@ -68,7 +68,7 @@ def stop_spark(spark_context: SparkContext) -> None:
         )
 
 
-def _await_tasks(spark_context: SparkContext) -> None:
+def await_tasks(spark_context: SparkContext) -> None:
     """Wait, not for long, until no task runs any more.
 
     A job that was cancelled is over before its tasks are. A task that ends while Spark stops finds

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
+from penstock.streaming._spark_end import await_tasks
+
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
@@ -43,18 +45,31 @@ class QuietTasks:
         try:
             jvm: Any = self._spark_context._jvm
             log4j = jvm.org.apache.logging.log4j
+            configured = log4j.LogManager.getContext(False).getConfiguration().getLoggers()
             for name in _LOGGERS:
-                self._levels[name] = log4j.LogManager.getLogger(name).getLevel()
+                logger = configured.get(name)
+                self._levels[name] = None if logger is None else logger.getLevel()
                 log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
         except (Py4JError, AttributeError, TypeError, OSError) as error:
             _log.info("Spark's log lines of failed tasks stay: %s", error)
 
     def end(self) -> None:
-        """Set the levels as they were."""
+        """Set the levels as they were, when tasks that were cancelled have ended."""
         levels, self._levels = self._levels, {}
+        if not levels:
+            return
+        await_tasks(self._spark_context)
         try:
             jvm: Any = self._spark_context._jvm
+            log4j = jvm.org.apache.logging.log4j
+            context = log4j.LogManager.getContext(False)
             for name, level in levels.items():
-                jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(name, level)
+                if level is None:
+                    # One that is told the same level would not be Spark's any more: its filter
+                    # for programs like this passes what has a level of its own.
+                    context.getConfiguration().removeLogger(name)
+                else:
+                    log4j.core.config.Configurator.setLevel(name, level)
+            context.updateLoggers()
         except (Py4JError, AttributeError, TypeError, OSError) as error:
             _log.info("The levels of Spark's loggers are not as they were: %s", error)

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from penstock.streaming import StreamingContext
 
 EXECUTOR = "org.apache.spark.executor.Executor"
 
 
-def test_the_levels_of_sparks_loggers_are_as_before_after_a_stop(sc: Any) -> None:
+@pytest.mark.parametrize("is_configured", [False, True])
+def test_the_levels_of_sparks_loggers_are_as_before_after_a_stop(
+    sc: Any, is_configured: bool
+) -> None:
     log4j = sc._jvm.org.apache.logging.log4j
-    configurator = log4j.core.config.Configurator
+    context = log4j.LogManager.getContext(False)
 
-    def level() -> str:
-        return str(log4j.LogManager.getLogger(EXECUTOR).getLevel())
+    def own_level() -> str:
+        logger = context.getConfiguration().getLoggers().get(EXECUTOR)
+        return "" if logger is None else str(logger.getLevel())
 
-    configurator.setLevel(EXECUTOR, log4j.Level.INFO)
+    if is_configured:
+        log4j.core.config.Configurator.setLevel(EXECUTOR, log4j.Level.ERROR)
+    before = own_level()
     ssc = StreamingContext(sc, 1)
     ssc.queueStream([[1]]).foreachRDD(lambda rdd: None)
     ssc.start()
-    during = level()
+    during = own_level()
     ssc.stop(stopSparkContext=False)
-    after = level()
-    configurator.setLevel(EXECUTOR, log4j.Level.OFF)
-    assert (during, after) == ("OFF", "INFO")
+    after = own_level()
+    context.getConfiguration().removeLogger(EXECUTOR)
+    context.updateLoggers()
+    assert before == ("ERROR" if is_configured else "")
+    assert (during, after) == ("OFF", before)
