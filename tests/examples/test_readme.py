@@ -73,7 +73,7 @@ def test_the_receivers_in_the_page_on_writing_them_are_receivers() -> None:
     shown: dict[str, Any] = {}
     for block in CODE.findall(page):
         exec(block, shown)
-    for name in ("load_average", "ticks", "file_lines", "sensors"):
+    for name in ("load_average", "ticks", "webhook", "first", "second", "file_lines", "sensors"):
         as_receiver(shown[name])
     as_receiver(shown["Lines"]("localhost", 9999))
 
