@@ -378,10 +378,15 @@ class ReceiverSupervisor:
         stop = self._attempt.stop
         if stop is None or stop.kind not in _OUT_OF_REACH:
             self._drain_acknowledged(door)
-        self._attempt.become_stopped()
-        door.refuse_acknowledged()
+        self._take_no_more(door)
         self._on_stop_by_s = time.monotonic() + self._bounds.user_call_s
         return author.stop(self.on_stop_left_s)
+
+    def _take_no_more(self, door: StoreDoor) -> None:
+        """Refuse what is to be acknowledged, also that which waits in `store`. Or it is so."""
+        if not self.is_stopped():
+            self._attempt.become_stopped()
+            door.refuse_acknowledged()
 
     def _drain_acknowledged(self, door: StoreDoor) -> None:
         """Make durable and acknowledge what was taken, while its source is still open.
@@ -404,12 +409,13 @@ class ReceiverSupervisor:
                 if durable.wait(min(_STEP_S, max(0.0, left_s()))):
                     return
                 if door.has_waiting and generator.acknowledging_s() > _CALLBACK_S:
+                    # Which frees its lock: what was taken is still acknowledged before `onStop`.
+                    self._take_no_more(door)
                     self.report_error(
                         f"An acknowledgement callback of receiver {self.stream_id} has not "
                         f"returned for {_CALLBACK_S:g} s while a thread waits in store: let no "
                         "lock be held around store that the callback takes"
                     )
-                    return
         if not durable.is_set():
             self.report_error(
                 f"Not all that receiver {self.stream_id} took was acknowledged before it is "

@@ -420,6 +420,9 @@ class Locking(Quiet):
     def onStart(self) -> None:
         self.lock = threading.Lock()
         self.given = self.acknowledged = 0
+        self.closed = False
+        self.late = 0  # the source is closed, and gives these again
+        self.is_asked_to_stop = threading.Event()
         self.thread = threading.Thread(target=self.give)
         super().onStart()
         self.thread.start()
@@ -429,12 +432,16 @@ class Locking(Quiet):
             while True:
                 self.store("record", ack=self.count)
                 self.given += 1
+                if self.given == 100:  # few enough that they all have room
+                    self.is_asked_to_stop.wait(WAIT_S)
 
     def count(self) -> None:
         with self.lock:
+            self.late += self.closed
             self.acknowledged += 1
 
     def onStop(self) -> None:
+        self.closed = True
         self.thread.join(WAIT_S)
         super().onStop()
 
@@ -446,12 +453,14 @@ def test_a_stop_sees_that_an_acknowledgement_waits_for_store(
     shared.wait_for("onStart")
     tracker.wait_for_records(1)
     tracker.send(StopReceiver(timeout_s=10 * WAIT_S))
+    shared.receiver.is_asked_to_stop.set()
     assert running.join() is None
     assert any(
         "let no lock be held around store" in told.message for told in tracker.of(ReportError)
     )
     receiver = shared.receiver
     assert receiver.given == receiver.acknowledged > 0
+    assert receiver.late == 0
     assert len(tracker.records()) == receiver.given
 
 
