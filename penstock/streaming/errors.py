@@ -153,11 +153,11 @@ class StateSavingError(PenstockError):
 
 
 class StateNotSavedError(PenstockError):
-    """A batch that waited to save its states was given up by a stop.
+    """A batch whose states were not saved yet was given up by a stop, before its operations.
 
     Attributes:
         time_ms: The batch.
-        reason: Why it waited, as the file system says it.
+        reason: Why they were not, as the file system or Spark says it.
     """
 
     def __init__(self, time_ms: int, cause: str, reason: str) -> None:

@@ -109,7 +109,7 @@ def test_a_full_disk_holds_the_stream_up_and_loses_nothing(tmp_path: Path) -> No
 
 
 STATES_WAIT = "could not be saved, because the disk of the checkpoint directory is full"
-GIVEN_UP = "was given up by the stop while it waited for room"
+GIVEN_UP = "was given up by the stop while its states waited to be saved"
 STOP_S = 8
 NAMES = ("batches", "states", "mapped", "windows")
 

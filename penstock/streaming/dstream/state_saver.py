@@ -26,6 +26,7 @@ _RETRY_S = 1.0
 
 _FULL = "the disk of the checkpoint directory is full, so that it needs room"
 _OUT_OF_REACH = "the nodes of its HDFS do not answer"
+_CANCELLED = "the stop has cancelled that, or it failed"
 
 _log = logging.getLogger("penstock.streaming.checkpoint")
 
@@ -70,7 +71,7 @@ class StateSaver:
             time_ms: The batch that waits, for messages.
 
         Raises:
-            StateNotSavedError: It would have to wait, and the context is being stopped.
+            StateNotSavedError: It cannot be saved, and the context is being stopped.
             Exception: It cannot be saved for another reason.
         """
         while True:
@@ -81,14 +82,16 @@ class StateSaver:
                         return
                     save_marked(rdd)
             except Exception as error:
-                if is_full_disk(error):
-                    cause = _FULL
-                elif is_out_of_reach(error):
-                    cause = _OUT_OF_REACH
-                else:
+                cause = _why_to_wait(error)
+                if self._given_up.is_set():
+                    # Mostly the stop has cancelled it. No operation begins any more.
+                    raise StateNotSavedError(
+                        time_ms, cause or _CANCELLED, _first_line(error)
+                    ) from error
+                if not cause:
                     raise
                 self._note_waiting(time_ms, cause, error)
-                if self._given_up.is_set() or self._clock.wait(self._given_up, _RETRY_S):
+                if self._clock.wait(self._given_up, _RETRY_S):
                     raise StateNotSavedError(time_ms, cause, _first_line(error)) from error
             else:
                 self._note_saved(time_ms)
@@ -122,13 +125,15 @@ class StateSaver:
             _log.info("States can be saved again; batches go on with that of %d ms", time_ms)
 
 
+def _why_to_wait(error: Exception) -> str:
+    """Return what is to be waited for; empty when waiting does not help."""
+    if is_full_disk(error):
+        return _FULL
+    return _OUT_OF_REACH if is_out_of_reach(error) else ""
+
+
 def _first_line(error: Exception) -> str:
     """Return what a person wants to know of an error, which may be a Java stack of 200 lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [
-        line
-        for line in lines
-        if not line.startswith("at ")
-        and (is_full_disk(OSError(line)) or is_out_of_reach(OSError(line)))
-    ]
+    said = [line for line in lines if not line.startswith("at ") and _why_to_wait(OSError(line))]
     return (said or lines or [type(error).__name__])[0]

@@ -209,6 +209,31 @@ def test_a_stop_gives_up_the_batch_that_waits_for_room_and_a_restart_makes_it(
         assert results(program) == EXPECTED
 
 
+def test_no_operation_begins_when_a_stop_has_cancelled_the_saving_of_its_states(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Driven(build_states) as program:
+        program.start()
+        receive_and_advance(program, 1)
+        assert program.ssc is not None
+        engine: Any = program.ssc._engine
+
+        def cancel(_: str) -> None:
+            engine._state_saver.give_up()
+            raise RuntimeError("Job 3 cancelled part of cancelled job tag")
+
+        monkeypatch.setattr(program.sc, "on_save", cancel)
+        receive_and_advance(program, 2)
+        assert program.world.errors == []
+        assert {len(found) for found in results(program).values()} == {1}
+        assert list(engine._scheduler.given_up()) == [BEGIN_MS + 2000]
+        assert "because the stop has cancelled that, or it failed: Job 3 cancelled" in caplog.text
+        program.crash()
+        program.start()
+        receive_and_advance(program, 3, 4, 5)
+        assert results(program) == EXPECTED
+
+
 JAVA = "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0"
 HDFS = "File /c/rdd-4/.part-00000 could only be written to 0 of the 1 minReplication nodes."
 
