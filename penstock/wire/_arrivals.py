@@ -117,9 +117,9 @@ class Arrivals:
             try:
                 accepted, address = await loop.sock_accept(listener)
             except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    self._complaints.log(f"no connections can be accepted: {error.strerror}")
-                    await asyncio.sleep(_PAUSE_S)
+                self._complaints.log(f"a connection could not be accepted: {error.strerror}")
+                # At least one turn of the loop for those who are there.
+                await asyncio.sleep(_PAUSE_S if error.errno in _EXHAUSTED else 0)
                 continue
             self._arrived(accepted, address)
             # A crowd that comes at once must not hold up those who are there.

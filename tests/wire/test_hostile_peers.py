@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import socket
 import threading
 
@@ -25,6 +26,8 @@ from penstock.wire import (
     WireOptions,
 )
 from penstock.wire.messages import Failure, Ok, Refused, RegisterReceiver
+
+WAIT_S = 20.0
 
 OK = msgspec.msgpack.encode(Ok())
 
@@ -286,6 +289,55 @@ def test_who_makes_way_is_told_so_and_the_next_one_is_not() -> None:
     assert first.peer != second.peer
     assert reasons == [f"{first.peer} made way for newer connections"]
     assert waiting == 1
+
+
+class _Listening:
+    """Arrivals at a listener; an arrival is told of in a queue."""
+
+    async def __aenter__(self) -> _Listening:
+        self.arrived: asyncio.Queue[Arrival] = asyncio.Queue()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.arrivals = Arrivals(
+            self.protocol, most=9, timeout_s=60, refused=lambda peer, reason: None
+        )
+        self.arrivals.listen([self.listener])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.arrivals.stop()
+
+    def protocol(self, arrival: Arrival) -> asyncio.BaseProtocol:
+        self.arrived.put_nowait(arrival)
+        return asyncio.Protocol()
+
+
+def test_when_no_more_files_can_be_opened_connections_wait(caplog) -> None:
+    async def run() -> None:
+        async with _Listening() as listening:
+            with socket.socket() as client:
+                limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+                with open(os.devnull) as last:
+                    free = last.fileno()
+                resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+                try:
+                    client.connect(listening.listener.getsockname())
+                    while not lines(caplog, "a connection could not be accepted: Too many open"):
+                        await asyncio.sleep(0.01)
+                finally:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+                await listening.arrived.get()
+
+    asyncio.run(asyncio.wait_for(run(), WAIT_S))
+
+
+def test_a_listener_that_is_broken_does_not_hold_up_who_is_there(caplog) -> None:
+    async def run() -> None:
+        async with _Listening() as listening:
+            listening.listener.shutdown(socket.SHUT_RDWR)
+            while not lines(caplog, "a connection could not be accepted: Invalid argument"):
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(run(), WAIT_S))
 
 
 def test_a_server_that_falls_silent_is_noticed_by_the_client(make_client, secret):
