@@ -675,6 +675,8 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             starting = self._starting
             if starting is not None and time.monotonic() >= start_by_s:
                 self._was_stopped_early = True
+                if self._starting is None:
+                    continue  # It has just returned, and may have looked before.
                 _log.critical(
                     "StreamingContext cannot be stopped yet: start() has not returned for %.0f s "
                     "in the thread %s, which stands at %s. It is stopped when start() returns",
