@@ -12,7 +12,15 @@ from typing import Any
 
 from pyspark import StorageLevel
 
-__all__ = ["as_count", "as_folder", "as_host", "as_port", "as_storage_level", "refused"]
+__all__ = [
+    "as_count",
+    "as_folder",
+    "as_host",
+    "as_port",
+    "as_storage_level",
+    "as_version",
+    "refused",
+]
 
 _LEVELS = {
     name: level for name, level in vars(StorageLevel).items() if isinstance(level, StorageLevel)
@@ -59,6 +67,21 @@ def as_folder(value: Any, name: str) -> str:
     if not text:
         raise ValueError(refused(name, value, accepted))
     return text
+
+
+def as_version(value: Any) -> str | None:
+    """Return the version of a program, which is kept in its checkpoints.
+
+    Raises:
+        TypeError: It is neither text nor None.
+        ValueError: It is empty.
+    """
+    accepted = 'text that is not empty, such as "2"'
+    if value is not None and not isinstance(value, str):
+        raise TypeError(refused("version", value, accepted))
+    if value == "":
+        raise ValueError(refused("version", value, accepted))
+    return value
 
 
 def as_host(value: Any, name: str) -> str:

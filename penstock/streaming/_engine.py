@@ -111,7 +111,11 @@ class StreamingEngine:
             clock=clock,
             bus=bus,
             on_error=self._errors.tell,
-            keep_batches=checkpointing is not None and checkpointing.recovered is not None,
+            made_ms=(
+                None
+                if checkpointing is None or checkpointing.recovered is None
+                else checkpointing.recovered.last_batch_ms
+            ),
             upgraded=None if checkpointing is None else checkpointing.upgraded,
             rates=rates,
             encryption=encryption,

@@ -16,7 +16,7 @@ from penstock.errors import IllegalStateError
 from penstock.receiver import SharedRatePlace
 from penstock.settings import Settings
 from penstock.streaming._durability import Durability, check_writable
-from penstock.streaming._stream_numbers import hand_over, number_streams
+from penstock.streaming._stream_numbers import check_ledger, hand_over, number_streams
 from penstock.streaming.checkpoint.folder import CheckpointHeader
 from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
@@ -68,7 +68,7 @@ class ReceiverSide:
         bus: StreamingListenerBus,
         on_error: Callable[[BaseException], None],
         rates: RateBook,
-        keep_batches: bool = False,
+        made_ms: int | None = None,
         upgraded: CheckpointHeader | None = None,
         encryption: EncryptionKey | None = None,
     ) -> None:
@@ -98,7 +98,10 @@ class ReceiverSide:
             clock=clock,
             encryption=encryption,
         )
+        keep_batches = made_ms is not None
         try:
+            if made_ms is not None:
+                check_ledger(graph, ledger, durability.driver_log_folder, made_ms, durability.sync)
             number_streams(
                 graph,
                 ledger,

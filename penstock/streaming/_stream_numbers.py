@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.streaming.rates import RateBook
     from penstock.tracker import ReceivedBlockTracker
 
-__all__ = ["hand_over", "number_streams", "stream_names"]
+__all__ = ["check_ledger", "hand_over", "number_streams", "stream_names"]
 
 _log = logging.getLogger("penstock.streaming")
 
@@ -40,6 +40,38 @@ def stream_names(graph: DStreamGraph) -> dict[str, ReceiverInputDStream]:
     """
     received = (node for node in graph.inputs if isinstance(node, ReceiverInputDStream))
     return by_name(((node.name, node) for node in received), "stream")
+
+
+def check_ledger(
+    graph: DStreamGraph, ledger: ReceivedBlockTracker, folder: str, made_ms: int, sync: str
+) -> None:
+    """Check that the ledger knows the batches that a checkpoint tells of (I15).
+
+    Args:
+        graph: The graph of the checkpoint.
+        ledger: The ledger; nothing was written to it yet.
+        folder: Its folder.
+        made_ms: The last batch that was made.
+        sync: Its policy. Unless it is ``always``, a power loss may take the last batches.
+
+    Raises:
+        LedgerBehindError: It does not, so that it is another program's, or an older one.
+    """
+    from penstock.tracker import LedgerBehindError
+
+    streams = stream_names(graph).values()
+    known_ms = ledger.last_allocated_ms
+    if known_ms >= made_ms or not any(node.first_valid_ms <= made_ms for node in streams):
+        return
+    if known_ms < 0 or sync == "always":
+        raise LedgerBehindError(folder, known_ms, made_ms)
+    _log.warning(
+        "With spark.penstock.wal.sync=%s a power loss may take the last batches from the driver "
+        "log; those after %d ms up to %d ms have no blocks any more",
+        sync,
+        known_ms,
+        made_ms,
+    )
 
 
 def number_streams(

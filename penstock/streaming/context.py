@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from pyspark import RDD, SparkContext
 
+from penstock._arguments import as_version
 from penstock._html import table_of
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
@@ -204,7 +205,8 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 whatever version is in the checkpoints.
 
         Raises:
-            TypeError: `setupFunc` is not callable.
+            TypeError: `setupFunc` is not callable, or the version is no text.
+            ValueError: The version is empty.
             CheckpointReadError: There are checkpoints, and none can be used.
             CheckpointVersionError: The newest was written by another version of Python, PySpark
                 or Penstock.
@@ -214,6 +216,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         """
         if not callable(setupFunc):
             raise TypeError("setupFunc should be callable.")
+        version = as_version(version)
         upgraded = find_upgrade(checkpointPath, version) if version else None
         recovered = recover_context(cls, checkpointPath) if upgraded is None else None
         if recovered is not None:
@@ -432,6 +435,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             CheckpointWriteError: The first checkpoint could not be written.
             OutdatedCheckpointError: The checkpoint is not the newest that was written, and blocks
                 that it needs were released since.
+            LedgerBehindError: The ledger was removed, or is another one than the checkpoint's.
             EncryptionKeyError: `spark.io.encryption.enabled` is set, something outlives the
                 program, and there is no key for it.
             EncryptionMismatchError, WrongKeyError: What an earlier run wrote is not encrypted with

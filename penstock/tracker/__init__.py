@@ -51,6 +51,7 @@ from penstock.tracker.cluster import Cluster, SparkCluster, TaskEnd
 from penstock.tracker.errors import (
     BatchCleanedError,
     DamagedLedgerError,
+    LedgerBehindError,
     LedgerError,
     LedgerRecoveryError,
     LedgerWriteError,
@@ -86,6 +87,7 @@ __all__ = [
     "DamagedLedgerError",
     "ExecutorLocation",
     "HostLocation",
+    "LedgerBehindError",
     "LedgerError",
     "LedgerRecoveryError",
     "LedgerStatistics",

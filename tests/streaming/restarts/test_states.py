@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import os
+import re
+import shutil
 import sys
 from pathlib import Path
 from types import FrameType
@@ -13,6 +16,7 @@ import pytest
 
 from penstock.streaming import StateSpec
 from penstock.streaming.errors import OutdatedCheckpointError
+from penstock.tracker import LedgerBehindError
 from tests.streaming.restarts.driven import BEGIN_MS, Driven, World
 
 
@@ -238,3 +242,35 @@ def test_a_restart_after_a_long_time_makes_states_in_order_and_not_one_in_the_ot
         run(program, 2)
         assert program.world.errors == []
         assert values(program)[315] == [[15]]
+
+
+@pytest.mark.parametrize("end", ["stop", "crash"])
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_ledger_that_does_not_know_the_checkpoints_batches_is_refused(
+    end: str, is_older: bool
+) -> None:
+    with Driven(state) as program:
+        ledger = os.path.join(program.world.checkpoint, "receivedBlockMetadata")
+        program.start()
+        program.receive([("a", 1)])
+        program.advance(1000)
+        program.stop()
+        shutil.copytree(ledger, ledger + "-older")
+        program.start()
+        for number in range(2, 5):
+            program.receive([("a", number)])
+            program.advance(1000)
+        getattr(program, end)()
+        os.rename(ledger, ledger + "-right")
+        if is_older:
+            os.rename(ledger + "-older", ledger)
+        with pytest.raises(LedgerBehindError, match=re.escape(ledger)):
+            program.start()
+        program.crash()
+        shutil.rmtree(ledger)
+        os.rename(ledger + "-right", ledger)
+        program.start()
+        program.receive([("a", 5)])
+        program.advance(1000)
+        newest = max(program.world.results["out"])
+        assert program.world.results["out"][newest][-1] == [("a", 15)]

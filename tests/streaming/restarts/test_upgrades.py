@@ -893,3 +893,17 @@ def test_a_state_whose_class_is_missing_is_refused_with_the_ways_out(
             receive(program, 7)
             program.advance(2 * BATCH_MS)
         assert given(program, "state")[-1] == ("a", 7)
+
+
+@pytest.mark.parametrize(("version", "error"), [(2, TypeError), ("", ValueError)])
+def test_a_version_that_no_checkpoint_could_keep_is_refused_before_anything_runs(
+    version: Any, error: type[Exception]
+) -> None:
+    with Driven(totals()) as program:
+        program.start()
+        program.stop()
+        program.upgrade(version, other_function)
+        with pytest.raises(error, match="version="):
+            program.start()
+        program.upgrade("2", other_function)
+        program.start()

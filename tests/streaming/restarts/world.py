@@ -12,7 +12,12 @@ from typing import Any
 
 from penstock.receiver import Receiver
 from penstock.streaming import StreamingContext
-from penstock.streaming._stream_numbers import hand_over, number_streams, stream_names
+from penstock.streaming._stream_numbers import (
+    check_ledger,
+    hand_over,
+    number_streams,
+    stream_names,
+)
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import LocalFileSystem, LogOptions, SyncPolicy
 from penstock.wire.messages import AddBlock, Ok, ReceivedBlockInfo
@@ -294,7 +299,7 @@ class LedgerSide:
         *,
         clock: Any,
         rates: Any,
-        keep_batches: bool = False,
+        made_ms: int | None = None,
         upgraded: Any = None,
         **_: Any,
     ) -> None:
@@ -306,8 +311,10 @@ class LedgerSide:
             fs=self._world.disk,
             clock=clock,
         )
-        self._keep_batches = keep_batches
+        self._keep_batches = keep_batches = made_ms is not None
         self._next: dict[int, tuple[str, int]] = {}
+        if made_ms is not None:
+            check_ledger(graph, self.ledger, durability.driver_log_folder, made_ms, "always")
         removed = settings.removed_streams or ()
         number_streams(graph, self.ledger, rates, removed=removed, before=upgraded)
         if upgraded is not None:
