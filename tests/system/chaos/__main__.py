@@ -172,8 +172,8 @@ def plan(options: argparse.Namespace, modes: list[str], folder: Path) -> list[Pi
         for number in range(pieces):
             part = count * (number + 1) // pieces - count * number // pieces
             found.append(((number + 0.5) / pieces, mode, part))
-    # JVMs for executors cost as much as all else: half of the programs do without.
-    masters = [master] if master else ["local[4]", "local-cluster[2,2,1024]"]
+    # JVMs for executors cost as much as all else: two of three programs do without.
+    masters = [master] if master else ["local[4]", "local-cluster[2,2,1024]", "local[4]"]
     turns = {mode: itertools.cycle(masters) for mode in modes}
     return [
         Piece(
@@ -254,7 +254,9 @@ def main() -> int:
     parser.add_argument(
         "--mode", action="append", choices=MODES, help="again and again; default: all"
     )
-    parser.add_argument("--master", help="default: local[4] and local-cluster[2,2,1024] by turns")
+    parser.add_argument(
+        "--master", help="default: local[4] for two of three, else local-cluster[2,2,1024]"
+    )
     parser.add_argument("--folder", type=Path, help="holds what failed; default: a temporary one")
     options = parser.parse_args()
     modes = options.mode or list(MODES)

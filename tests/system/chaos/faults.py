@@ -145,14 +145,17 @@ class Life:
             pipe.write(f"{line}\n")
             pipe.flush()
 
-    def die_at(self, moment_s: float) -> None:
-        """Wait until the driver has killed itself; do it, when it has not after so long."""
+    def die_within(self, timeout_s: float) -> bool:
+        """Wait until the driver has killed itself, or else kill it; tell whether it did it."""
         try:
-            self.driver.process.wait(moment_s)
+            self.driver.process.wait(timeout_s)
+            by_itself = True
         except subprocess.TimeoutExpired:
             self.driver.kill()
+            by_itself = False
         assert self.driver.process.returncode == -signal.SIGKILL, self.driver.report()
         self.ended = True
+        return by_itself
 
     def kill_driver(self) -> None:
         self.driver.kill()
@@ -294,11 +297,11 @@ def kill_stopping_driver(life: Life) -> None:
     life.kill_driver()
 
 
-def kill_at_moment(life: Life) -> None:
-    """Let the driver kill itself at a named moment: in a checkpoint, in an allocation, ..."""
+def kill_at_moment(life: Life) -> str:
+    """Let the driver kill itself at a named moment; if that does not come, kill it."""
     moment = life.chance.choice(moments(life.victims))
     life.order(f"die {life.chance.randint(1, 3)} {moment}")
-    life.die_at(MOMENT_S)
+    return f"kill {moment}" if life.die_within(MOMENT_S) else "kill driver"
 
 
 def stop_gracefully(life: Life) -> None:
@@ -323,7 +326,8 @@ def moments(victims: Victims) -> list[str]:
     )
 
 
-Fault = Callable[[Life], None]
+Fault = Callable[[Life], str | None]
+"""Does harm, and returns what it did, if its name does not say it."""
 
 
 def passing(victims: Victims) -> dict[Fault, int]:

@@ -217,8 +217,7 @@ class Run:
         else:
             fault = self._draw(mild)
         if self._chance.random() >= TWO_SHARE:
-            fault(life)
-            return [_name(fault)]
+            return [fault(life) or _name(fault)]
         mild.pop(fault, None)
         other = self._draw(mild)
         failures: list[BaseException] = []
@@ -232,31 +231,30 @@ class Run:
         thread = threading.Thread(target=do_other, name="chaos-other")
         thread.start()
         try:
-            fault(life)
+            name = fault(life) or _name(fault)
         finally:
             thread.join(STOPS_S)
         if failures:
             raise failures[0]
         self.faults["two at once"] += 1
-        return [_name(fault), _name(other)]
+        return [name, _name(other)]
 
     def _draw(self, faults: dict[Fault, int]) -> Fault:
         return self._chance.choices(list(faults), list(faults.values()))[0]
 
     def _kill_in_recovery(self) -> str:
         """Start the driver, and kill it while it recovers, or at a named moment soon after."""
-        moment = self._chance.choice(["in recovery", *moments(self._victims)])
         if self._chance.random() < 0.5:
+            life = self._life({})
+            life.die_within(self._chance.uniform(0.5, 15))
             moment = "in recovery"
-        more: dict[str, Any] = {}
-        patience_s = self._chance.uniform(0.5, 15)
-        if moment != "in recovery":
-            more = {"moment": moment, "occasion": self._chance.randint(1, 3)}
-            patience_s = MOMENT_S + 30
-        life = self._life(more)
-        life.die_at(patience_s)
+        else:
+            moment = self._chance.choice(moments(self._victims))
+            life = self._life({"moment": moment, "occasion": self._chance.randint(1, 3)})
+            if not life.die_within(MOMENT_S + 30):
+                moment = "after a recovery"
         self._bury(life)
-        return moment
+        return f"kill {moment}"
 
     def _start(self) -> Life:
         life = self._life({})
