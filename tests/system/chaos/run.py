@@ -273,7 +273,7 @@ class Run:
             **{name: str(path) for name, path in self.results.paths.items()},
             "trigger": str(self.folder / "trigger"),
             "settings": {
-                "spark.streaming.blockInterval": "1s",
+                "spark.streaming.blockInterval": "2s",
                 "spark.penstock.memory.dir": str(self.memory),
                 "spark.penstock.blockServer.lease": f"{LEASE_S:g}s",
                 "spark.streaming.gracefulStopTimeout": f"{STOPS_S:g}s",
