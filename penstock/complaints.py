@@ -13,7 +13,8 @@ from penstock.clock import Clock, SystemClock
 
 __all__ = ["Complaints"]
 
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"[0-9a-f]{32}|\d+")
+"""Also ids: each attempt of a receiver has a folder of its own."""
 
 _KINDS = 256
 """So many kinds are told apart; of more, the one that was silent for longest begins anew."""
@@ -62,7 +63,7 @@ class Complaints:
 
         Args:
             message: The line.
-            like: Its kind; None: lines that differ in numbers only are of one.
+            like: Its kind; None: lines that differ in numbers and ids only are of one.
             about: Whom it is about, such as a stream: lines about different ones are never alike.
             level: The level.
             error: Its traceback is logged, too, the first time.

@@ -38,6 +38,12 @@ def test_lines_that_differ_in_numbers_only_are_alike(complaints, caplog):
     assert caplog.messages == ["restarting in 2000 ms", "gave up after 4000 ms"]
 
 
+def test_lines_that_differ_in_an_id_only_are_alike(complaints, caplog):
+    for attempt in ("3a566385b2794848a7964312101a0451", "ae30df0e937c4e659bccfd5812c1f0f4"):
+        complaints.log(f"no space in /data/0-{attempt}")
+    assert caplog.messages == ["no space in /data/0-3a566385b2794848a7964312101a0451"]
+
+
 def test_lines_about_two_streams_are_not_alike(complaints, caplog):
     for _ in range(2):
         for stream in (0, 1):

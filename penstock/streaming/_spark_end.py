@@ -57,7 +57,10 @@ def stop_spark(spark_context: SparkContext) -> None:
 
     def end() -> None:
         await_tasks(spark_context)
-        spark_context.stop()
+        try:
+            spark_context.stop()
+        except (Py4JError, OSError) as error:
+            _log.warning("%s is gone, so there is no SparkContext to stop (%s)", name, error)
 
     if not run_bounded("spark", end, _SPARK_ENDS_S):
         _log.critical(

@@ -543,6 +543,7 @@ class TestProgram:
                 ssc.awaitTermination()
             except SparkEndedError as error:
                 print("still:", error.reason)
+            print("stop:", ssc.stop(True, True))
             """
         )
         environment = {**os.environ, "PYTHONPATH": ROOT, "PYSPARK_PYTHON": sys.executable}
@@ -558,6 +559,8 @@ class TestProgram:
             done.stdout + done.stderr
         )
         assert "still: its JVM does not answer" in done.stdout
+        # A `finally` with a stop hides no error by another.
+        assert "\nstop: " in done.stdout
         assert done.stderr.count("the streams have ended because") == 1
         assert "failed for good" not in done.stderr
         assert done.returncode == 0

@@ -238,11 +238,17 @@ class CheckpointFolder:
             self._fs.remove(temporary)
             file = self._fs.create(temporary, direct=False)
         try:
-            file.write(0, self._sealer.seal(name, checkpoint.encode()), sync=False)
-            file.sync()
-        finally:
-            file.close()
-        self._fs.rename(temporary, target, replace=True)
+            try:
+                file.write(0, self._sealer.seal(name, checkpoint.encode()), sync=False)
+                file.sync()
+            finally:
+                file.close()
+            self._fs.rename(temporary, target, replace=True)
+        except Exception:
+            # Each batch has another name: on a full disk they would take what room there is.
+            with contextlib.suppress(OSError):
+                self._fs.remove(temporary)
+            raise
         self._fs.sync_folder(self._path)
         return name
 

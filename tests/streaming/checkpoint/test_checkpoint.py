@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
+import resource
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +73,19 @@ class TestFolder:
         folder.remove_unfinished()
         assert not (tmp_path / "checkpoint-5.new").exists()
         assert (tmp_path / "checkpoint-1.bk").exists()
+
+    def test_a_write_that_fails_leaves_no_file(self, tmp_path: Path) -> None:
+        folder = CheckpointFolder(str(tmp_path))
+        folder.write(checkpoint(999))
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))
+            for time_ms in (1000, 2000):
+                with pytest.raises(OSError, match="File too large"):
+                    folder.write(checkpoint(time_ms))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert os.listdir(tmp_path) == ["checkpoint-999"]
 
     def test_folders_named_like_checkpoints_are_passed_over(self, tmp_path: Path) -> None:
         for name in ("checkpoint-5", "checkpoint-9999", "checkpoint-7.new"):
