@@ -25,6 +25,7 @@ from penstock.streaming.checkpoint.folder import CheckpointHeader, SavedState
 from penstock.streaming.checkpoint.graph_pickling import dump, load
 from penstock.streaming.dstream.names import by_name
 from penstock.streaming.dstream.rdd_files import RDDFile, save_copy
+from penstock.streaming.dstream.state_saver import why_to_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -176,6 +177,11 @@ def take_up_states(
                 node.resume(entries, saved[name].time_ms)
             node.restore(graph.spark_context)
         except Exception as error:
+            if cause := why_to_wait(error):
+                raise refuse(
+                    f"the state {name!r} cannot be saved anew, because {cause}; the saved one is "
+                    f"as it was: try again when that has passed ({type(error).__name__}: {error})"
+                ) from error
             raise refuse(
                 f"the state {name!r} cannot be read by it ({type(error).__name__}: {error}); "
                 f"classes of its keys and values must be where they were, or give it up with "

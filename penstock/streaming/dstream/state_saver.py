@@ -19,7 +19,7 @@ from penstock.streaming.dstream._storage_errors import is_full_disk, is_out_of_r
 from penstock.streaming.dstream.rdd_files import checkpoint_file, save_marked
 from penstock.streaming.errors import StateNotSavedError, StateSavingError
 
-__all__ = ["StateSaver"]
+__all__ = ["StateSaver", "why_to_wait"]
 
 _RETRY_S = 1.0
 """After how long it is tried again."""
@@ -82,7 +82,7 @@ class StateSaver:
                         return
                     save_marked(rdd)
             except Exception as error:
-                cause = _why_to_wait(error)
+                cause = why_to_wait(error)
                 if self._given_up.is_set():
                     # Mostly the stop has cancelled it. No operation begins any more.
                     raise StateNotSavedError(
@@ -125,8 +125,8 @@ class StateSaver:
             _log.info("States can be saved again; batches go on with that of %d ms", time_ms)
 
 
-def _why_to_wait(error: Exception) -> str:
-    """Return what is to be waited for; empty when waiting does not help."""
+def why_to_wait(error: Exception) -> str:
+    """Return what keeps states from being saved and may pass; empty when it is something else."""
     if is_full_disk(error):
         return _FULL
     return _OUT_OF_REACH if is_out_of_reach(error) else ""
@@ -135,5 +135,5 @@ def _why_to_wait(error: Exception) -> str:
 def _first_line(error: Exception) -> str:
     """Return what a person wants to know of an error, which may be a Java stack of 200 lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith("at ") and _why_to_wait(OSError(line))]
+    said = [line for line in lines if not line.startswith("at ") and why_to_wait(OSError(line))]
     return (said or lines or [type(error).__name__])[0]

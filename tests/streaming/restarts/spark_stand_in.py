@@ -129,6 +129,10 @@ class _JavaRDD:
         return _Option(SimpleNamespace(checkpoint=self._run_and_save))
 
     def _run_and_save(self) -> None:
+        # Spark would write it over itself.
+        assert self._file is None, "it is saved already"
+        # In progress, also when it fails: no job saves it then.
+        self._is_marked = False
         self.context.run_job(self, self.read)
         if self._file is None:
             self._save()

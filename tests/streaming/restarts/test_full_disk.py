@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import operator
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -179,11 +180,14 @@ def test_a_disk_without_room_for_states_is_told_of_once_when_it_lasts(
     with Driven(build_states) as program:
         program.start()
         receive_and_advance(program, 1)
-        FullDisk(program, monkeypatch, waits=500)
+        disk = FullDisk(program, monkeypatch, waits=500)
         receive_and_advance(program, 2, 3, 4, 5)
         (error,) = program.world.errors
         assert "cannot be saved for 30 s now" in str(error)
         assert results(program) == EXPECTED
+        disk.left = 500
+        receive_and_advance(program, 6)
+        assert len(program.world.errors) == 2, "there was room meanwhile"
 
 
 def test_a_stop_gives_up_the_batch_that_waits_for_room_and_a_restart_makes_it(
@@ -232,6 +236,66 @@ def test_no_operation_begins_when_a_stop_has_cancelled_the_saving_of_its_states(
         program.start()
         receive_and_advance(program, 3, 4, 5)
         assert results(program) == EXPECTED
+
+
+def test_a_state_that_cannot_be_saved_otherwise_fails_the_batch_after_its_operation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(path: str) -> None:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    with Driven(build_states) as program:
+        program.start()
+        receive_and_advance(program, 1)
+        monkeypatch.setattr(program.sc, "on_save", refuse)
+        receive_and_advance(program, 2)
+        assert {len(found) for found in results(program).values()} == {2}
+        assert len(program.world.errors) == len(EXPECTED)
+        assert all("Input/output error" in str(error) for error in program.world.errors)
+
+
+def test_a_state_of_several_operations_is_saved_once_also_when_they_run_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def build_two(ssc: Any, world: World) -> None:
+        sums = world.stream(ssc).updateStateByKey(add, 2)
+        sums.checkpoint(1)
+        world.keep(sums, "one")
+        world.keep(sums, "two")
+
+    saved: list[str] = []
+    another = threading.Event()
+
+    def save(path: str) -> None:
+        saved.append(path)
+        if len(saved) > 1:
+            another.set()
+        another.wait(0.2)
+
+    with Driven(build_two) as program:
+        program.start()
+        receive_and_advance(program, 1)
+        assert {name: len(found) for name, found in results(program).items()} == {
+            "one": 1,
+            "two": 1,
+        }
+        program.receive([("a", 2)])
+        program.advance(1000, settle=False)
+        assert program.ssc is not None
+        engine: Any = program.ssc._engine
+        while not engine._scheduler.has_work():
+            engine._generator._loop.step()
+        monkeypatch.setattr(program.sc, "on_save", save)
+        (batch,) = engine._scheduler._sets.values()
+        threads = [threading.Thread(target=job.run._save) for job in batch.jobs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(saved) == 1
+        program.settle()
+        assert len(saved) == 1
+        assert program.world.errors == []
 
 
 JAVA = "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import operator
 import random
 from collections.abc import Callable
@@ -907,3 +908,27 @@ def test_a_version_that_no_checkpoint_could_keep_is_refused_before_anything_runs
             program.start()
         program.upgrade("2", other_function)
         program.start()
+
+
+def test_a_full_disk_at_an_upgrade_is_told_as_one_and_the_states_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Driven(totals()) as program:
+        program.version = "1"
+        program.start()
+        receive(program, 1)
+        program.advance(BATCH_MS)
+        program.stop()
+        program.upgrade("2", other_function)
+        monkeypatch.setattr("penstock.streaming.dstream.stateful.save_copy", refuse)
+        with pytest.raises(UpgradeError, match="cannot be saved anew, because the disk") as raised:
+            program.start()
+        assert "removedStates" not in str(raised.value)
+        monkeypatch.undo()
+        program.start()
+        receive(program, 2)
+        program.advance(BATCH_MS)
+        assert given(program, "state")[-1] == ("a", (1, 3))
