@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from pyspark import RDD, SparkContext
 
-from penstock._arguments import as_version
+from penstock._arguments import as_folder, as_version
 from penstock._html import table_of
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
@@ -205,8 +205,9 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 whatever version is in the checkpoints.
 
         Raises:
-            TypeError: `setupFunc` is not callable, or the version is no text.
-            ValueError: The version is empty.
+            TypeError: `setupFunc` is not callable or returned no context, or the path or the
+                version is no text.
+            ValueError: The path or the version is empty.
             CheckpointReadError: There are checkpoints, and none can be used.
             CheckpointVersionError: The newest was written by another version of Python, PySpark
                 or Penstock.
@@ -216,12 +217,22 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         """
         if not callable(setupFunc):
             raise TypeError("setupFunc should be callable.")
+        checkpointPath = as_folder(checkpointPath, "checkpointPath")
         version = as_version(version)
         upgraded = find_upgrade(checkpointPath, version) if version else None
         recovered = recover_context(cls, checkpointPath) if upgraded is None else None
         if recovered is not None:
+            if version is None and recovered._version:
+                _log.warning(
+                    "The code of version %r of the program goes on, which is in the checkpoint; "
+                    "for other code give getOrCreate(..., version=...) another version",
+                    recovered._version,
+                )
             return recovered
-        context = setupFunc()
+        context: object = setupFunc()
+        if not isinstance(context, StreamingContext):
+            returned = type(context).__name__
+            raise TypeError(f"setupFunc returned {returned!r}: it must return its StreamingContext")
         context.checkpoint(checkpointPath)
         context._version = version or ""
         context._upgraded = upgraded

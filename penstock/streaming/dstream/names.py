@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from penstock._arguments import refused
 from penstock.streaming.errors import StreamGraphError
 
 if TYPE_CHECKING:
@@ -26,18 +27,23 @@ class _Nameable(Protocol):
 N = TypeVar("N", bound=_Nameable)
 
 
-def check_new_name(graph: DStreamGraph, name: str, what: str) -> None:
+def check_new_name(graph: DStreamGraph, name: object, what: str) -> None:
     """Check that a stream or state can be given a name.
 
     Raises:
         IllegalStateError: The context was started already.
-        ValueError: The name is empty.
+        TypeError: The name is no text, so that what it is written to could not be read again.
+        ValueError: It is empty, or could not stand in a list such as
+            ``spark.penstock.removedStreams``.
     """
     graph.check_not_started(
         "Cannot change the name of a DStream after streaming context has started"
     )
-    if not name:
-        raise ValueError(f"a {what}'s name must not be empty")
+    accepted = f"a {what}'s name is text that is not empty, without commas or spaces around it"
+    if not isinstance(name, str):
+        raise TypeError(refused("name", name, accepted))
+    if not name or name != name.strip() or "," in name:
+        raise ValueError(refused("name", name, accepted))
 
 
 def by_name(nodes: Iterable[tuple[str, N]], what: str) -> dict[str, N]:

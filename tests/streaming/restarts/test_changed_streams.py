@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.streaming import StreamGraphError
+from penstock.streaming import StreamGraphError, StreamingContext
 from penstock.tracker import StreamsDoNotFitError
 from tests.streaming.restarts.driven import Driven, World
 
@@ -86,3 +86,35 @@ def test_two_streams_of_one_name_are_refused() -> None:
         pytest.raises(StreamGraphError, match="two streams have the name 'orders'"),
     ):
         program.start()
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        (5, TypeError),
+        (b"orders", TypeError),
+        ("", ValueError),
+        ("a,b", ValueError),
+        (" ", ValueError),
+    ],
+)
+@pytest.mark.parametrize("what", ["stream", "state"])
+def test_a_name_that_no_later_start_could_read_or_give_up_is_refused(
+    what: str, name: Any, error: type[Exception]
+) -> None:
+    def build(ssc: Any, world: World) -> None:
+        stream = world.stream(ssc)
+        if what == "state":
+            stream = stream.updateStateByKey(lambda values, state: state)
+        world.keep(stream.named(name), "out")
+
+    with Driven(build) as program, pytest.raises(error, match=f"a {what}'s name is text"):
+        program.start()
+
+
+def test_a_setup_that_returns_no_context_is_told() -> None:
+    with (
+        Driven(program_of("orders")) as program,
+        pytest.raises(TypeError, match="setupFunc returned 'NoneType': it must return"),
+    ):
+        StreamingContext.getOrCreate(program.world.checkpoint, lambda: None)  # type: ignore[arg-type, return-value]

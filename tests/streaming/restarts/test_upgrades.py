@@ -932,3 +932,14 @@ def test_a_full_disk_at_an_upgrade_is_told_as_one_and_the_states_stay(
         receive(program, 2)
         program.advance(BATCH_MS)
         assert given(program, "state")[-1] == ("a", (1, 3))
+
+
+def test_a_version_that_was_left_out_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with Driven(totals()) as program:
+        program.upgrade("1", totals())
+        for version in ("1", "1", None):
+            assert "goes on" not in caplog.text
+            program.version = version
+            program.start()
+            program.stop()
+        assert "The code of version '1' of the program goes on" in caplog.text
