@@ -82,9 +82,11 @@ class AwaitedStores:
         """On the storing thread: store, and let the coroutine go on when it is durable."""
 
         def acknowledge() -> None:
-            if ack is not None:
-                ack()
-            _settle(durable, None)
+            try:
+                if ack is not None:
+                    ack()
+            finally:
+                _settle(durable, None)
 
         try:
             self._raw.store(data, position, acknowledge, framing)

@@ -860,6 +860,20 @@ def test_an_error_of_storing_is_raised_where_it_is_awaited_or_else_reported(
     assert "Future exception was never retrieved: PositionTypeError" in report.message
 
 
+def test_who_waits_goes_on_also_when_the_acknowledgement_fails(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    @receiver(finite=True)
+    async def source(ctx: ReceiverContext) -> None:
+        await ctx.store("x", ack=lambda: shared.say(1 // 0))
+        shared.say("durable")
+
+    assert run(source).join() is None
+    assert shared.events == ["durable"]
+    (report,) = tracker.of(ReportError)
+    assert "Error in an acknowledgement callback" in report.message
+
+
 def test_what_comes_too_late_is_refused_and_not_left_waiting(
     run: Run, tracker: Tracker, shared: Shared
 ) -> None:
