@@ -159,14 +159,24 @@ def _ask(
     finally:
         # PySpark's stub wants text; None clears it.
         spark_context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+    return _answers(lines, tasks, executable, _way_out(_is_local(spark_context)))
+
+
+def _answers(
+    lines: Sequence[str], tasks: int, executable: str, way_out: str
+) -> list[dict[str, Any]]:
+    """Return what was answered, when each task has an answer.
+
+    Raises:
+        ExecutorPythonError: One has none: the interpreter cannot be run on its host.
+    """
     answers = [json.loads(line[len(_MARK) :]) for line in lines if line.startswith(_MARK)]
-    if not answers:
-        said = [line.strip() for line in lines if line.strip()][-2:] or ["it said nothing"]
+    if len(answers) < tasks:
+        other = [line.strip() for line in lines if line.strip() and not line.startswith(_MARK)]
+        said = " ".join(other[-2:]) or "it said nothing"
+        on = f" on hosts other than {', '.join(sorted({a['host'] for a in answers}))}"
         raise ExecutorPythonError(
-            executable,
-            "",
-            (f"it cannot be run: {' '.join(said)}",),
-            _way_out(_is_local(spark_context)),
+            executable, "", (f"it cannot be run{on if answers else ''}: {said}",), way_out
         )
     return answers
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.streaming import ExecutorPythonError, StreamingContext
+from penstock.streaming._executor_python import _answers
 
 
 @pytest.fixture(autouse=True)
@@ -68,3 +69,13 @@ def test_a_python_that_is_not_there_is_told_without_a_job_that_fails(sc: Any) ->
     asked = set(sc.statusTracker().getJobIdsForGroup()) - before
     jobs = [sc.statusTracker().getJobInfo(job) for job in asked]
     assert "FAILED" not in [job.status for job in jobs if job]
+
+
+def test_a_python_that_is_missing_on_one_host_only_is_told() -> None:
+    there = 'penstock-python:{"host": "worker-1"}'
+    missing = ["/bin/sh: 1: /opt/python3: not found", " (/opt/python3 ended with code 127)"]
+    assert _answers([there, there], 2, "/opt/python3", "") == [{"host": "worker-1"}] * 2
+    with pytest.raises(ExecutorPythonError) as caught:
+        _answers([there, *missing, there], 3, "/opt/python3", "install it")
+    (lack,) = caught.value.lacks
+    assert lack == f"it cannot be run on hosts other than worker-1: {missing[0]}{missing[1]}"
