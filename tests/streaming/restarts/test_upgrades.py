@@ -943,3 +943,19 @@ def test_a_version_that_was_left_out_is_told(caplog: pytest.LogCaptureFixture) -
             program.start()
             program.stop()
         assert "The code of version '1' of the program goes on" in caplog.text
+
+
+def test_i14_what_waited_at_an_upgrade_gets_no_batch_before_its_time() -> None:
+    with Driven(totals()) as program:
+        program.version = "1"
+        program.start()
+        receive(program, 1)
+        program.advance(BATCH_MS)
+        receive(program, 2)
+        program.crash()
+        program.upgrade("2", other_function)
+        program.start()
+        assert max(program.world.results["in"]) <= program.world.clock.time_ms()
+        program.advance(BATCH_MS)
+        assert given(program, "in") == [("a", 1), ("a", 2)]
+        assert program.world.errors == []
