@@ -14,6 +14,7 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -34,6 +35,7 @@ from penstock.blockstore.memory import try_lock_exclusive
 from penstock.wal import stamp_record
 from penstock.wire import (
     TAG_BYTES,
+    Arrival,
     ConnectionLostError,
     ProtocolError,
     ServerHandshake,
@@ -331,3 +333,21 @@ def test_a_block_server_that_misbehaves_is_a_named_error_in_bounded_time(
         fetch(listener.getsockname(), SECRET, block, 0.3 if answer is None else WAIT_S)
     over.set()
     thread.join(WAIT_S)
+
+
+def test_who_was_turned_away_before_it_was_served_is_not_waited_for() -> None:
+    """Nothing bounds it any more: it is not counted, and has no timer."""
+
+    async def run() -> None:
+        service = BlockService(b"s" * 32, cast("Any", None))
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        arrival = Arrival("a peer", "a host", lambda reason: None)
+        arrival.is_over = True
+        await asyncio.wait_for(service._serve(reader, writer, arrival), WAIT_S)
+        with theirs:
+            theirs.settimeout(WAIT_S)
+            assert theirs.recv(100) == b""
+        await service.stop()
+
+    asyncio.run(run())

@@ -81,7 +81,10 @@ def test_it_goes_on_without_and_the_start_stops_what_it_has_started(
     with Driven(build) as program:
         start = HangingStart(program, monkeypatch)
         let_time_be_over(monkeypatch)
-        assert start.ssc.stop(stopSparkContext=False) is None
+        stopped: list[Any] = []
+        monkeypatch.setattr("penstock.streaming.context.stop_spark", stopped.append)
+        assert start.ssc.stop() is None
+        assert stopped == [program.sc]
         assert "StreamingContext cannot be stopped yet: start() has not returned" in caplog.text
         start.go_on()
         (error,) = start.errors
