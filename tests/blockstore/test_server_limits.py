@@ -351,3 +351,15 @@ def test_who_was_turned_away_before_it_was_served_is_not_waited_for() -> None:
         await service.stop()
 
     asyncio.run(run())
+
+
+def test_who_has_proved_itself_is_not_turned_away_with_strangers(tmp_path: Path) -> None:
+    block = make_block(tmp_path, 1000)
+    with serving(tmp_path, authentication_timeout_s=2, max_unauthenticated=1) as address:
+        peer = connect(address)
+        with socket.create_connection(address) as stranger:
+            stranger.settimeout(WAIT_S)
+            rest(stranger)  # until its time is over: that of the peer's proof was before
+        peer.send_sealed(request_for(block))
+        assert ANSWER.unpack(peer.receive_sealed(ANSWER.size)) == (FetchStatus.RECORD, 1064)
+        peer.close()
