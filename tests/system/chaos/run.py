@@ -51,6 +51,10 @@ FLOWS_S = 300.0
 OLD_S = 90.0
 """How long processes of a driver may live after it."""
 
+CLEARED_S = 150.0
+"""How long memory files of an application may stay whose block server was killed with it: the next
+one's block server removes them, when nobody has had them for a minute."""
+
 ENDING_SHARE = 1 / 6
 TWO_SHARE = 1 / 6
 IN_RECOVERY_SHARE = 1 / 3
@@ -205,6 +209,12 @@ class Run:
                 f"{self.results.processed} processed in {self.results.batches} batches"
             )
         self._sent = (self.numbers.finish(FLOWS_S), self.plain.finish(FLOWS_S))
+        await_that(
+            "memory files of killed applications are removed",
+            lambda: all(life.application in name for name in os.listdir(self.memory)),
+            CLEARED_S,
+            lambda: f"{life.application}: {os.listdir(self.memory)}",
+        )
         life.stop(STOPS_S + 60)
         self._bury(life)
         await_that("no process is left", self._all_gone, OLD_S, self._told_old)
