@@ -142,4 +142,4 @@ def test_a_program_that_failed_is_not_among_the_exact_ones() -> None:
     bad = {"mode": "hdfs", "seed": 2, "folder": "/kept", "failed": "AssertionError: x"}
     told = summary([good, bad], 60.0)
     assert told.startswith("5 cycles in 1 programs, 6 drivers: exact")
-    assert "FAILED: hdfs, seed 2, /kept: AssertionError: x" in told
+    assert "FAILED, and not counted: hdfs, seed 2, /kept: AssertionError: x" in told

@@ -209,6 +209,7 @@ def summary(told: list[dict[str, Any]], took_s: float) -> str:
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     lines = [
         f"{cycles.total()} cycles in {len(exact)} programs, {sums['drivers']} drivers: exact",
+        "nothing acknowledged lost, nothing with positions doubled, nothing left",
         "cycles: " + ", ".join(f"{mode} {count}" for mode, count in cycles.items()),
         "faults: " + ", ".join(f"{name} {count}" for name, count in faults.most_common()),
         ", ".join(
@@ -222,7 +223,6 @@ def summary(told: list[dict[str, Any]], took_s: float) -> str:
                 "windows",
             )
         ),
-        "lost: 0, doubled with positions: 0, left: 0",
         f"doubled without positions: {sums['doubled without positions']}",
         f"seeds {min(seeds)} to {max(seeds)}, commit {commit or 'unknown'}",
         f"{took_s / 60:.1f} min, {os.cpu_count()} cores, {memory_gib:.0f} GiB",
@@ -232,7 +232,8 @@ def summary(told: list[dict[str, Any]], took_s: float) -> str:
         if "failed" in each:
             errors = re.findall(r"^\w*(?:Error|Exception)\b.*", each["failed"], re.MULTILINE)
             error = (errors or [each["failed"]])[-1][:300]
-            lines.append(f"FAILED: {each['mode']}, seed {each['seed']}, {each['folder']}: {error}")
+            place = f"{each['mode']}, seed {each['seed']}, {each['folder']}"
+            lines.append(f"FAILED, and not counted: {place}: {error}")
     return "\n".join(lines)
 
 
