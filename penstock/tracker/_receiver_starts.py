@@ -26,6 +26,9 @@ __all__ = ["HOPELESS_STARTS", "ReceiverStarts"]
 
 _log = logging.getLogger("penstock.tracker")
 
+_TELLS_NOTHING = ("at ", "... ", "File ", "SQLSTATE: ")
+"""How lines of a stack begin, and the one that Spark ends Python's text with."""
+
 HOPELESS_STARTS = 3
 """A receiver is given up whose task raised in Python so often in a row before it registered."""
 
@@ -169,5 +172,5 @@ def _headline(text: str) -> str:
     """Return the line of a failed job's text that says most: Java's text ends with its stack."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
-    telling = [line for line in lines if not line.startswith(("at ", "... ", "File "))]
+    telling = [line for line in lines if not line.startswith(_TELLS_NOTHING)]
     return (causes or telling or lines or ["no reason given"])[-1]

@@ -185,6 +185,19 @@ def test_the_log_tells_of_each_receiver_and_of_an_error_without_a_stack_once(
         ]
 
 
+def test_the_log_says_why_a_job_failed_in_spite_of_what_spark_ends_its_text_with(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "Traceback (most recent call last):\nLostError: no connection\n SQLSTATE: 38000\n\tat x"
+    with (
+        running_tracker(tmp_path) as (_, cluster, events),
+        caplog.at_level(logging.WARNING, "penstock.tracker"),
+    ):
+        cluster.next_attempt().fail(RuntimeError(text))
+        events.until("error")
+    assert "The job of receiver 0 failed: LostError: no connection" in caplog.messages
+
+
 def test_a_receiver_that_misses_the_stop_is_cancelled_and_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
