@@ -23,6 +23,10 @@ from tests.system.receivers import NumberedLines
 from tests.system.running import SMALL
 
 
+BATCH_S = 3
+"""A busy machine keeps up with that, also after a downtime."""
+
+
 class Write:
     """Writes what a batch has to the file of its time, whole, and beside a first one that differs.
 
@@ -77,10 +81,10 @@ def sums_of(pairs: Any, update: str) -> Any:
     if update == "map":
         spec = StateSpec.function(map_count_and_add)
         mapped = pairs.mapWithState(spec).named("sums")
-        mapped.checkpoint(5)
+        mapped.checkpoint(2 * BATCH_S)
         return mapped.stateSnapshots()
     function = add if update == "add" else count_and_add
-    return pairs.updateStateByKey(function, 2).named("sums").checkpoint(5)
+    return pairs.updateStateByKey(function, 2).named("sums").checkpoint(2 * BATCH_S)
 
 
 def build(config: dict[str, Any]) -> StreamingContext:
@@ -98,7 +102,7 @@ def build(config: dict[str, Any]) -> StreamingContext:
     }
     for key, value in {**SMALL, **plain, **config.get("settings", {})}.items():
         conf.set(key, value)
-    ssc = StreamingContext(SparkContext(conf=conf), 1)
+    ssc = StreamingContext(SparkContext(conf=conf), BATCH_S)
     fails = config.get("fails", ())
     streams = []
     for name, address in config["streams"].items():
