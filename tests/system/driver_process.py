@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.system.leftovers import MARK, await_that, marked_processes
 
-WAIT_S = 90.0
+WAIT_S = 180.0
 _ROOT = str(Path(__file__).parents[2])
 
 

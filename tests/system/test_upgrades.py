@@ -71,13 +71,13 @@ def test_a_program_upgraded_three_times_is_exact_also_when_one_was_killed_and_on
         orders, clicks, visits = feeders.values()
 
         driver = program.start(stack, "orders", "clicks", update="add")
-        orders.await_acknowledged(3000)
+        orders.await_acknowledged(1000)
         driver.wait_for("batch", lambda batch: batch["records"] > 0)
         driver.kill()
 
         # Another order, another function, and an output that fails in every batch.
         driver = program.start(stack, "clicks", "orders", update="count", fails=["sums"])
-        orders.await_acknowledged(3000)
+        orders.await_acknowledged(1000)
         driver.wait_for("batch", lambda batch: batch["records"] > 0)
         driver.stop()
         assert any(event["what"] == "failed" for event in driver.events)
@@ -85,7 +85,7 @@ def test_a_program_upgraded_three_times_is_exact_also_when_one_was_killed_and_on
 
         # Another operation, and one stream more.
         driver = program.start(stack, "orders", "visits", "clicks", update="map")
-        visits.await_acknowledged(3000)
+        visits.await_acknowledged(1000)
         sent = {"orders": orders.finish(), "visits": visits.finish()}
         driver.stop()
         assert last_failed in program.written("sums"), "the batch that failed is tried again"
@@ -93,7 +93,7 @@ def test_a_program_upgraded_three_times_is_exact_also_when_one_was_killed_and_on
         # One stream fewer.
         removed = {"spark.penstock.removedStreams": "orders,visits"}
         driver = program.start(stack, "clicks", update="map", settings=removed)
-        clicks.await_acknowledged(3000)
+        clicks.await_acknowledged(1000)
         sent["clicks"] = clicks.finish()
         driver.stop()
 

@@ -96,7 +96,7 @@ def build(config: dict[str, Any]) -> StreamingContext:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.default.parallelism": "2",
         "spark.penstock.blockServer.lease": "3s",
-        "spark.streaming.receiver.maxRate": "2000",
+        "spark.streaming.receiver.maxRate": "500",
         "spark.streaming.gracefulStopTimeout": "300s",
         "spark.log.level": "OFF",
     }
