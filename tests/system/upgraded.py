@@ -22,7 +22,6 @@ from tests.system.program import Tell, obey, say
 from tests.system.receivers import NumberedLines
 from tests.system.running import SMALL
 
-
 BATCH_S = 3
 """A busy machine keeps up with that, also after a downtime."""
 
