@@ -7,7 +7,6 @@ and a step that fails is told and keeps no other from its turn.
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from penstock.clock import Clock
 from penstock.settings import Settings
 from penstock.streaming._bounded import run_bounded
 from penstock.streaming._durability import Durability
+from penstock.streaming._leftovers import ScratchClaim
 from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming._spark_end import tell_of_silence
 from penstock.streaming._spark_logs import QuietTasks
@@ -120,7 +120,10 @@ class StreamingEngine:
             rates=rates,
             encryption=encryption,
         )
+        self._scratch: ScratchClaim | None = None
         try:
+            if durability.scratch is not None:
+                self._scratch = ScratchClaim(durability.scratch)
             self._writer = (
                 None
                 if checkpointing is None
@@ -289,8 +292,8 @@ class StreamingEngine:
         return report
 
     def _remove_scratch(self) -> None:
-        if self._durability.scratch is not None:
-            shutil.rmtree(self._durability.scratch, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.release()
 
     def _drain(self, end_s: float) -> None:
         def left_s() -> float:

@@ -12,14 +12,15 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import time
 from collections.abc import Iterator
 
 from penstock.wal import LOCK_NAME
 
-__all__ = ["remove_empty_rdd_folders", "remove_scratch_folders"]
+__all__ = ["ScratchClaim", "remove_empty_rdd_folders", "remove_scratch_folders"]
 
-_SCRATCH = re.compile(r"penstock-.+-[0-9a-f]{8}")
+_CLAIM = re.compile(r"\.(penstock-.+-[0-9a-f]{8})\.lock")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _AGE_S = 60.0
 """A younger lock may be one that its owner has made and not taken yet."""
@@ -27,22 +28,77 @@ _AGE_S = 60.0
 _log = logging.getLogger("penstock.streaming")
 
 
-def remove_scratch_folders(parent: str, ledger: str) -> None:
+class ScratchClaim:
+    """Says that the driver that uses a scratch folder lives.
+
+    The claim is a lock beside the folder and not in it: what a driver has locked in its folder
+    depends on its settings (with logs on HDFS nothing), and the folder may be gone before it.
+
+    Args:
+        folder: The scratch folder; it need not exist, nor does its parent.
+
+    Raises:
+        OSError: The lock cannot be made.
+    """
+
+    def __init__(self, folder: str) -> None:
+        parent, name = os.path.split(folder)
+        os.makedirs(parent, exist_ok=True)
+        self._folder = folder
+        self._path = os.path.join(parent, f".{name}.lock")
+        # Under its name it is never seen without its lock, so its age does not matter.
+        self._fd, unnamed = tempfile.mkstemp(prefix=f".{name}.", dir=parent)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rename(unnamed, self._path)
+        except BaseException:
+            os.close(self._fd)
+            os.unlink(unnamed)
+            raise
+
+    def release(self) -> None:
+        """Remove the folder, then the claim. May be called again."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            # What could not be removed now stays claimable: the next program here removes it.
+            if not os.path.lexists(self._folder):
+                with contextlib.suppress(OSError):
+                    os.unlink(self._path)
+        finally:
+            os.close(fd)
+
+
+def remove_scratch_folders(parent: str) -> None:
     """Remove scratch folders whose drivers were killed.
 
-    A driver has its ledger's folder locked for as long as it lives, block servers and receivers
-    have locks of their own. A folder goes when it is this user's, the ledger in it shows that its
-    driver was on this host, and no lock in it is held. What cannot be looked at stays.
+    A driver holds its `ScratchClaim` for as long as it lives, block servers and receivers have
+    locks of their own in the folder. A folder goes when its claim is this user's and no lock of
+    it is held. What cannot be looked at stays.
 
     Args:
         parent: The folder below which they lie.
-        ledger: The name of the ledger's folder in each.
     """
-    for path in _folders(parent, _SCRATCH):
-        with contextlib.suppress(OSError):
-            if os.path.exists(os.path.join(path, ledger, LOCK_NAME)) and _is_left_behind(path):
-                shutil.rmtree(path)
-                _log.info("%s was left by a program that was killed; it is removed", path)
+    try:
+        found = os.listdir(parent)
+    except OSError:
+        return
+    for name in found:
+        match = _CLAIM.fullmatch(name)
+        if match is None:
+            continue
+        folder = os.path.join(parent, match[1])
+        with contextlib.suppress(OSError), _held(os.path.join(parent, name), 0.0) as is_held:
+            if not is_held:
+                continue
+            if os.path.lexists(folder):
+                if not _is_own_folder(folder) or not _is_left_behind(folder):
+                    continue
+                shutil.rmtree(folder)
+                _log.info("%s was left by a program that was killed; it is removed", folder)
+            os.unlink(os.path.join(parent, name))
 
 
 def remove_empty_rdd_folders(directory: str, own: str | None) -> None:
@@ -71,25 +127,38 @@ def _folders(parent: str, names: re.Pattern[str]) -> Iterator[str]:
     for name in found:
         path = os.path.join(parent, name)
         with contextlib.suppress(OSError):
-            state = os.lstat(path)
-            is_own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid()
-            if is_own and names.fullmatch(name):
+            if names.fullmatch(name) and _is_own_folder(path):
                 yield path
+
+
+def _is_own_folder(path: str) -> bool:
+    state = os.lstat(path)
+    return stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid()
 
 
 def _is_left_behind(path: str) -> bool:
     """Tell whether all locks below a folder are old, and free."""
     for folder, _, files in os.walk(path):
         for name in files:
-            if name != LOCK_NAME and not name.endswith(".lock"):
-                continue
-            fd = os.open(os.path.join(folder, name), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            if name == LOCK_NAME or name.endswith(".lock"):
+                with _held(os.path.join(folder, name), _AGE_S) as is_held:
+                    if not is_held:
+                        return False
+    return True
+
+
+@contextlib.contextmanager
+def _held(path: str, min_age_s: float) -> Iterator[bool]:
+    """Hold a lock; yield whether it is held: not if it is another's, or too young."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        state = os.fstat(fd)
+        is_held = time.time() - state.st_mtime >= min_age_s and state.st_uid == os.geteuid()
+        if is_held:
             try:
-                if time.time() - os.fstat(fd).st_mtime < _AGE_S:
-                    return False
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return False
-            finally:
-                os.close(fd)
-    return True
+                is_held = False
+        yield is_held
+    finally:
+        os.close(fd)

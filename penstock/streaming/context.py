@@ -22,7 +22,6 @@ from penstock.errors import IllegalStateError
 from penstock.receiver.calls import blocked_at
 from penstock.settings import Settings
 from penstock.streaming._durability import (
-    LEDGER,
     checkpoint_folder,
     choose_durability,
     scratch_parent,
@@ -507,7 +506,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         run_id = f"{self._sc.applicationId}-{uuid.uuid4().hex[:8]}"
         parent = scratch_parent(conf, os.environ)
         durability = choose_durability(settings, self._checkpoint_directory, run_id, parent)
-        remove_scratch_folders(parent, LEDGER)
+        remove_scratch_folders(parent)
         if self._checkpoint_directory is not None:
             remove_empty_rdd_folders(self._checkpoint_directory, self._sc.getCheckpointDir())
         if receivers:

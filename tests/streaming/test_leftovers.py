@@ -4,35 +4,82 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
 
 import pytest
 
-from penstock.streaming._leftovers import remove_empty_rdd_folders, remove_scratch_folders
+from penstock.streaming._leftovers import (
+    ScratchClaim,
+    remove_empty_rdd_folders,
+    remove_scratch_folders,
+)
 
 LEDGER = "receivedBlockMetadata"
 
 
+def claim_of(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.lock")
+
+
 def scratch(parent: Path, *, age_s: float = 3600.0) -> Path:
-    """A scratch folder as a driver that was killed leaves it."""
+    """A scratch folder and its claim, as a driver that was killed leaves them."""
     folder = parent / f"penstock-local-1795347899203-{uuid.uuid4().hex[:8]}"
+    claim_of(folder).touch()
     for name in (LEDGER, "receivedData/0-abc"):
         (folder / name).mkdir(parents=True)
         (folder / name / "LOCK").touch()
         (folder / name / "segment-000000000001.log").write_bytes(b"x")
     (folder / "block-server-x.lock").touch()
     past_s = time.time() - age_s
-    for path in folder.rglob("*"):
+    for path in [claim_of(folder), *folder.rglob("*")]:
         os.utime(path, (past_s, past_s))
     return folder
 
 
 def test_the_scratch_folder_of_a_killed_program_is_removed(tmp_path: Path) -> None:
+    scratch(tmp_path)
+    remove_scratch_folders(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_a_ledger_is_removed_and_so_is_a_claim_without_a_folder(
+    tmp_path: Path,
+) -> None:
     folder = scratch(tmp_path)
-    remove_scratch_folders(str(tmp_path), LEDGER)
-    assert not folder.exists()
+    shutil.rmtree(folder / LEDGER)
+    shutil.rmtree(scratch(tmp_path))
+    remove_scratch_folders(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_claim_keeps_the_folder_and_its_release_removes_both(tmp_path: Path) -> None:
+    folder = tmp_path / "not there yet" / "penstock-local-1-0123abcd"
+    claim = ScratchClaim(str(folder))
+    (folder / LEDGER).mkdir(parents=True)
+    os.utime(claim_of(folder), (0, 0))
+    remove_scratch_folders(str(folder.parent))
+    assert folder.exists()
+    claim.release()
+    claim.release()
+    assert list(folder.parent.iterdir()) == []
+
+
+def test_a_claim_goes_with_its_process(tmp_path: Path) -> None:
+    folder = tmp_path / "penstock-local-1-0123abcd"
+    folder.mkdir()
+    script = (
+        "import os, sys; from penstock.streaming._leftovers import ScratchClaim;"
+        "claim = ScratchClaim(sys.argv[1]); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(folder)], check=True)
+    os.utime(claim_of(folder), (0, 0))
+    remove_scratch_folders(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -44,7 +91,8 @@ def test_a_folder_stays_while_a_driver_a_receiver_or_a_block_server_has_it(
     folder = scratch(tmp_path)
     with (folder / lock).open("r+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        remove_scratch_folders(str(tmp_path), LEDGER)
+        remove_scratch_folders(str(tmp_path))
+        assert claim_of(folder).exists()
         assert len(list(folder.rglob("*"))) == 8
 
 
@@ -52,7 +100,7 @@ def test_a_program_that_is_just_starting_keeps_its_folder(tmp_path: Path) -> Non
     young = scratch(tmp_path, age_s=1.0)
     unlocked = tmp_path / "penstock-local-1-0123abcd" / LEDGER
     unlocked.mkdir(parents=True)
-    remove_scratch_folders(str(tmp_path), LEDGER)
+    remove_scratch_folders(str(tmp_path))
     assert young.exists()
     assert unlocked.exists()
 
@@ -64,8 +112,10 @@ def test_other_folders_and_links_are_left_alone(tmp_path: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()
     (here / target.name).symlink_to(target)
+    claim_of(here / target.name).touch()
+    os.utime(claim_of(here / target.name), (0, 0))
     (here / "penstock-demo-abc").mkdir()
-    remove_scratch_folders(str(here), LEDGER)
+    remove_scratch_folders(str(here))
     assert target.exists()
     assert (here / "penstock-demo-abc").exists()
 
