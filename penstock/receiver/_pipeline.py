@@ -33,13 +33,16 @@ from penstock.wal import LogClosedError
 from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import ReceivedBlockInfo
 
-__all__ = ["BlockNotStoredError", "BlockPipeline", "RefusedError"]
+__all__ = ["CALLBACK_S", "BlockNotStoredError", "BlockPipeline", "RefusedError"]
 
 _log = logging.getLogger("penstock.receiver")
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 5.0
 _STEP_S = 1.0
+
+CALLBACK_S = 2.0
+"""A callback that takes longer while `store` waits may itself wait for a lock around `store`."""
 
 _MAY_PASS = (PenstockError, OSError, TimeoutError, FutureTimeoutError, MemoryError)
 """What trying again may mend: a full disk or memory, a driver or another host out of reach."""
@@ -122,6 +125,7 @@ class BlockPipeline:
         self._abandoned = threading.Event()
         self._give_up_s: float | None = None
         self._acknowledging_since_s: float | None = None
+        self._told_of_callback = False
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -234,8 +238,9 @@ class BlockPipeline:
             with self._moving:
                 self._in_hand -= 1
                 if info is not None:
-                    while len(self._stored) >= self._queue_size and not (self._abandoned.is_set()):
+                    while len(self._stored) >= self._queue_size and not self._abandoned.is_set():
                         self._moving.wait(_STEP_S)
+                        self._tell_of_callback()
                     self._stored.append((block, info))
                     self.blocks_stored += 1
                 self._moving.notify_all()
@@ -319,6 +324,7 @@ class BlockPipeline:
             self.blocks_reported += 1
             self.records_reported += block.num_records
             for acknowledge in block.acknowledge:
+                self._told_of_callback = False
                 self._acknowledging_since_s = time.monotonic()
                 try:
                     acknowledge()
@@ -326,6 +332,18 @@ class BlockPipeline:
                     told = f"Error in an acknowledgement callback: {described(error)}"
                     self._on_error(told, error)
                 self._acknowledging_since_s = None
+
+    def _tell_of_callback(self) -> None:
+        """Say once of each callback that hangs that blocks wait for it, and `store` for them."""
+        if self._told_of_callback or self.acknowledging_s() < CALLBACK_S:
+            return
+        self._told_of_callback = True
+        told = (
+            f"An acknowledgement callback of receiver {self.stream_id} has not returned for "
+            f"{CALLBACK_S:g} s, and store waits, since the queue of blocks is full: let no lock be "
+            "held around store that the callback takes"
+        )
+        self._on_error(told, TimeoutError(told))
 
     def acknowledging_s(self) -> float:
         """Return for how long an acknowledgement callback has been running; 0 while none does."""

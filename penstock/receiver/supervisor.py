@@ -22,6 +22,7 @@ from penstock.receiver._ending import Ending, EndingKind, ReceiverFailedError, d
 from penstock.receiver._failures import Failures
 from penstock.receiver._gate import Gate
 from penstock.receiver._parts import BlockPipe, BlockStorage, Bounds, Parts
+from penstock.receiver._pipeline import CALLBACK_S
 from penstock.receiver._receiver import Receiver, ReceiverNotAttachedError
 from penstock.receiver._start import Start
 from penstock.receiver._uncaught import is_ours
@@ -49,8 +50,6 @@ _BLOCK_SERVER_DELAYS_S = (0.5, 2.0, 10.0, 60.0)
 """Pauses between the tries to start the host's block server; each failure is reported."""
 
 _STEP_S = 1.0
-_CALLBACK_S = 2.0
-"""An acknowledgement callback that takes longer, while `store` is held up, waits for `store`."""
 _MAX_FAILURES = 10
 _MAX_DELAY_MS = 60_000
 
@@ -408,12 +407,12 @@ class ReceiverSupervisor:
             while left_s() > 0 and not generator.is_over():
                 if durable.wait(min(_STEP_S, max(0.0, left_s()))):
                     return
-                if door.has_waiting and generator.acknowledging_s() > _CALLBACK_S:
+                if door.has_waiting and generator.acknowledging_s() > CALLBACK_S:
                     # Which frees its lock: what was taken is still acknowledged before `onStop`.
                     self._take_no_more(door)
                     self.report_error(
                         f"An acknowledgement callback of receiver {self.stream_id} has not "
-                        f"returned for {_CALLBACK_S:g} s while a thread waits in store: let no "
+                        f"returned for {CALLBACK_S:g} s while a thread waits in store: let no "
                         "lock be held around store that the callback takes"
                     )
         if not durable.is_set():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +30,7 @@ from penstock.wire.messages import (
     ReportError,
     StopReceiver,
 )
+from tests.receiver.conftest import SETTINGS
 from tests.receiver.running import WAIT_S, Running, Shared, Tracker
 
 Run = Callable[..., Running]
@@ -455,13 +458,111 @@ def test_a_stop_sees_that_an_acknowledgement_waits_for_store(
     tracker.send(StopReceiver(timeout_s=10 * WAIT_S))
     shared.receiver.is_asked_to_stop.set()
     assert running.join() is None
-    assert any(
-        "let no lock be held around store" in told.message for told in tracker.of(ReportError)
-    )
+    assert complaints_of_locks(tracker) != []
     receiver = shared.receiver
     assert receiver.given == receiver.acknowledged > 0
     assert receiver.late == 0
     assert len(tracker.records()) == receiver.given
+
+
+def complaints_of_locks(tracker: Tracker) -> list[str]:
+    told = [error.message for error in tracker.of(ReportError)]
+    return [message for message in told if "let no lock be held around store" in message]
+
+
+class Greedy(Locking):
+    """Stores for ever with its lock held."""
+
+    def give(self) -> None:
+        with self.lock, contextlib.suppress(ReceiverStoppedError):
+            while True:
+                self.store(b"x" * 1000, ack=self.count)
+
+
+def test_a_full_queue_that_waits_for_a_callback_which_waits_for_store_is_told_once(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    running = run(
+        Greedy(shared), replace(SETTINGS, block_queue_size=2, graceful_stop_timeout_ms=500)
+    )
+    shared.wait_for("onStart")
+    tracker.wait_for(lambda: complaints_of_locks(tracker))
+    assert "the queue of blocks is full" in complaints_of_locks(tracker)[0]
+    time.sleep(2.5)
+    assert len(complaints_of_locks(tracker)) == 1
+    tracker.send(StopReceiver())
+    running.join()
+
+
+class Slow(Quiet):
+    """Its acknowledgements take time; it holds no lock."""
+
+    callback_s = 2.5
+
+    def onStart(self) -> None:
+        self.acknowledged: list[int] = []
+        super().onStart()
+        for number in range(2):
+            self.store(str(number), ack=partial(self.note, number))
+
+    def note(self, number: int) -> None:
+        if not number:
+            self.shared.say("acknowledging")
+            time.sleep(self.callback_s)
+        self.acknowledged.append(number)
+
+    def onStop(self) -> None:
+        self.shared.say(f"onStop after {self.acknowledged}")
+
+
+def test_a_slow_callback_is_waited_for_while_nobody_waits_in_store(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    running = run(Slow(shared))
+    shared.wait_for("acknowledging")
+    tracker.send(StopReceiver(timeout_s=WAIT_S))
+    running.join()
+    assert shared.events[-1] == "onStop after [0, 1]"
+    assert complaints_of_locks(tracker) == []
+
+
+class Waiting(Slow):
+    """A thread of its waits in `store` while it is stopped."""
+
+    callback_s = 1.6
+
+    def onStart(self) -> None:
+        super().onStart()
+        self.thread = threading.Thread(target=self.give)
+        self.thread.start()
+
+    def give(self) -> None:
+        self.shared.wait_for("acknowledging")
+        with contextlib.suppress(ReceiverStoppedError):
+            while True:
+                self.store("more", ack=lambda: None)
+                time.sleep(0.01)
+
+    def onStop(self) -> None:
+        super().onStop()
+        self.thread.join(WAIT_S)
+
+
+@pytest.mark.parametrize("report_s", [0.0, 2.5])
+def test_who_waits_in_store_is_no_reason_to_hurry_a_callback_or_a_report(
+    run: Run, tracker: Tracker, shared: Shared, report_s: float
+) -> None:
+    def answer_late(message: Message) -> None:
+        if isinstance(message, AddBlock) and "acknowledging" in shared.events:
+            time.sleep(report_s)
+
+    tracker.answer = answer_late
+    running = run(Waiting(shared))
+    shared.wait_for("acknowledging")
+    tracker.send(StopReceiver(timeout_s=WAIT_S))
+    running.join()
+    assert shared.events[-1].startswith("onStop after [0, 1]")
+    assert complaints_of_locks(tracker) == []
 
 
 # -- a start and the one after it ------------------------------------------------------------------
