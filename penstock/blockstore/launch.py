@@ -27,7 +27,7 @@ import msgspec
 
 from penstock.blockstore._files import ApplicationFiles
 from penstock.errors import PenstockError
-from penstock.processes import ProcessIdentity
+from penstock.processes import ProcessIdentity, host_id
 from penstock.wal import KEY_COMMAND_VARIABLE, KEY_VARIABLE, LogOptions, SyncPolicy
 from penstock.wire import TlsIdentity
 
@@ -216,7 +216,9 @@ def _remove_leftover(path: str, launch: BlockServerLaunch) -> None:
         is_old = time.time() - found.st_mtime >= launch.left_after_s
         if not is_old or not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             return
-        if os.pread(fd, 1024, 0).decode(errors="replace") != launch.host:
+        host, _, machine = os.pread(fd, 1024, 0).decode(errors="replace").partition("\n")
+        # A machine may have another name now, or the same after it was booted again.
+        if host != launch.host and (not machine or machine != host_id()):
             return
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if holds_lock(fd, path):
@@ -284,7 +286,7 @@ def _take_lock(path: str, host: str) -> int | None:
             if holds_lock(fd, path):
                 # Whose it is, for `remove_leftovers`.
                 os.ftruncate(fd, 0)
-                os.pwrite(fd, host.encode(), 0)
+                os.pwrite(fd, f"{host}\n{host_id()}".encode(), 0)
                 return fd
         except BlockingIOError:
             os.close(fd)

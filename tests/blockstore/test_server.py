@@ -876,6 +876,7 @@ def test_the_next_block_server_removes_locks_and_empty_logs_of_killed_ones(
             "killed": "here",
             "with-a-log": "here",
             "new": "here",
+            "renamed": "foo-here",
             "elsewhere": "foo-here",
         }.items()
     }
@@ -888,12 +889,14 @@ def test_the_next_block_server_removes_locks_and_empty_logs_of_killed_ones(
     link = host.scratch / "block-server-link-here.lock"
     link.symlink_to(tmp_path / "target")
     (tmp_path / "target").write_text("here")
+    Path(lock_path(launches["elsewhere"])).write_text("foo-here\nanother machine")
     for launch in [*launches.values(), living]:
         os.utime(lock_path(launch), (0, 0))
     os.utime(lock_path(launches["new"]))
     host.start(application_id="next")
     wait_until_gone(Path(lock_path(launches["killed"])))
     wait_until_gone(Path(lock_path(launches["with-a-log"])))
+    wait_until_gone(Path(lock_path(launches["renamed"])))
     host.tracker.send(StopBlockServer(False))
     host.wait_for_end()
     assert not os.path.exists(log_path(launches["killed"]))

@@ -21,6 +21,7 @@ from penstock.sources.kafka.engines._confluent_client import (
     Refusals,
     as_ours,
     client_log,
+    consumer,
     ours,
     settings,
     told_by_ours,
@@ -143,18 +144,20 @@ class ConfluentDriver(DriverConnection):
     def committed(
         self, partitions: Sequence[TopicPartition], timeout_s: float
     ) -> dict[TopicPartition, int]:
-        asked = self._admin.list_consumer_group_offsets(
-            [
-                ConsumerGroupTopicPartitions(
-                    self._params.group_id,
-                    [confluent_kafka.TopicPartition(*each) for each in partitions],
-                )
-            ],
-            request_timeout=timeout_s,
+        # An administrator ends the process (a null pointer in librdkafka, up to 2.16) where the
+        # group's coordinator has moved. A consumer that subscribes to nothing joins no group.
+        client = consumer(
+            self._params, {"group.id": self._params.group_id, "error_cb": self._refusals}
         )
-        with told_by_ours():
-            (answer,) = asked.values()
-            found = answer.result().topic_partitions
+        try:
+            with told_by_ours():
+                mine = [confluent_kafka.TopicPartition(*each) for each in partitions]
+                found = client.committed(mine, timeout=timeout_s)
+                for each in found:
+                    if each.error is not None:
+                        raise as_ours(each.error)
+        finally:
+            client.close()
         return {ours(each): each.offset for each in found if each.offset >= 0}
 
     def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
