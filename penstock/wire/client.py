@@ -26,7 +26,7 @@ from penstock.wire._authentication import ClientHandshake
 from penstock.wire._client_state import ClientState, ClientStatistics
 from penstock.wire._connection import Connection, peer_text
 from penstock.wire._frames import Kind, encode_frame
-from penstock.wire._handover import Handover
+from penstock.wire._mailbox import Mailbox
 from penstock.wire.errors import (
     AskTimeoutError,
     AuthenticationError,
@@ -53,7 +53,7 @@ _CLOSE_TIMEOUT_S = 5.0
 class Client:
     """A connection to a `Server` that mends itself.
 
-    Callers and the client's thread share the `Handover` of new frames and the error that ended
+    Callers and the client's thread share the `Mailbox` of new frames and the error that ended
     the client, each with its own lock. All else belongs to the thread ``penstock-<name>``, on
     which every callback is called; a callback must not block and must not call `ask`.
     """
@@ -111,7 +111,7 @@ class Client:
         self._thread: threading.Thread | None = None
         self._first_connected: Future[None] = Future()
         # New asks, the frames of sends, and None: stop.
-        self._submitted: Handover[Ask | bytes | None] = Handover()
+        self._submitted: Mailbox[Ask | bytes | None] = Mailbox()
         self._end: WireError | None = None  # set once, under the lock; then nothing is taken
         self._end_lock = threading.Lock()
         # The rest belongs to the client's thread.

@@ -25,7 +25,7 @@ from penstock.wire._authentication import ServerHandshake
 from penstock.wire._connection import Connection
 from penstock.wire._frames import Kind, encode_frame
 from penstock.wire._handler import Handler, Peer, PendingReply
-from penstock.wire._handover import Handover
+from penstock.wire._mailbox import Mailbox
 from penstock.wire.addresses import address_text
 from penstock.wire.errors import (
     AuthenticationError,
@@ -107,7 +107,7 @@ class Server:
         self._ssl_context = ssl_context
         self._complaints = Complaints(_logger, clock or SystemClock())
         self._thread: threading.Thread | None = None
-        self._calls: Handover[Callable[[], None]] = Handover()
+        self._calls: Mailbox[Callable[[], None]] = Mailbox()
         self._stop_requested: asyncio.Event
         # The rest belongs to the loop's thread.
         self._arrivals: Arrivals | None = None

@@ -1,4 +1,4 @@
-"""Handing items from any thread to the thread of an event loop."""
+"""A mailbox: items from any thread for the thread of an event loop."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Handover"]
+__all__ = ["Mailbox"]
 
 _T = TypeVar("_T")
 
 
-class Handover(Generic[_T]):
+class Mailbox(Generic[_T]):
     """Items that any thread puts and one loop receives, in their order.
 
     Waking a loop costs a system call, so many items share one wake-up. One lock guards all.
