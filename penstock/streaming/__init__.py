@@ -43,7 +43,7 @@ Layout
 `_durability`, `_encryption`
 `context_settings`
 `_spark_contexts`,           what a program gives, looked at where it is given; which variable of
-`_sources`, `_culprits`      a function cannot be pickled
+`_sources`, `_unpicklable`   a function cannot be pickled
 `_call_site`, `_interrupts`  names that people recognise; Ctrl-C and the order to end
 ===========================  =====================================================================
 

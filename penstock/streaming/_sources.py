@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark import cloudpickle
 
-from penstock.streaming._culprits import find_culprit
+from penstock.streaming._unpicklable import find_unpicklable
 from penstock.tracker.errors import ReceiverPickleError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def check_picklable(receiver: Receiver, name: str, stream_id: int) -> None:
     try:
         dump(receiver)
     except Exception as error:  # whatever pickling runs into in the author's objects
-        found = find_culprit(receiver, dump)
+        found = find_unpicklable(receiver, dump)
         way = " -> ".join(part for part in (found.function, found.variable) if part)
         reason = f"{way}: {found.reason}" if way else found.reason
         raise ReceiverPickleError(stream_id, name, reason) from error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.streaming._culprits import find_culprit
+from penstock.streaming._unpicklable import find_unpicklable
 from penstock.streaming.checkpoint.errors import CheckpointWriteError, UnpicklableFunctionError
 from penstock.streaming.checkpoint.folder import (
     Checkpoint,
@@ -69,7 +69,7 @@ def _explained(graph: DStreamGraph, error: Exception) -> UnpicklableFunctionErro
             try:
                 dump(value)
             except Exception:  # noqa: BLE001  # whatever pickling runs into; it is looked into
-                found = find_culprit(value, dump)
+                found = find_unpicklable(value, dump)
                 return UnpicklableFunctionError(
                     node.made_by, found.function, found.variable, found.reason
                 )

@@ -16,7 +16,7 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-__all__ = ["Culprit", "describe_callable", "find_culprit"]
+__all__ = ["Unpicklable", "describe_callable", "find_unpicklable"]
 
 _MAX_DEPTH = 40
 _MAX_PARTS = 10_000
@@ -25,7 +25,7 @@ _SELF = "self"
 
 
 @dataclass(frozen=True)
-class Culprit:
+class Unpicklable:
     """What cannot be pickled.
 
     Attributes:
@@ -39,7 +39,7 @@ class Culprit:
     reason: str
 
 
-def find_culprit(thing: Any, dump: Callable[[Any], object]) -> Culprit:
+def find_unpicklable(thing: Any, dump: Callable[[Any], object]) -> Unpicklable:
     """Return what in `thing`, which cannot be pickled, is the cause.
 
     Args:
@@ -69,7 +69,7 @@ def find_culprit(thing: Any, dump: Callable[[Any], object]) -> Culprit:
         if name:
             path.append(name)
     error = _error(thing, dump)
-    return Culprit(function, " -> ".join(path), f"{type(thing).__qualname__}: {error}")
+    return Unpicklable(function, " -> ".join(path), f"{type(thing).__qualname__}: {error}")
 
 
 def _error(thing: Any, dump: Callable[[Any], object]) -> Exception | None:
