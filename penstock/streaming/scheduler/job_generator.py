@@ -128,7 +128,7 @@ class JobGenerator:
             if not self._checkpointer.flush(self._patience_s):
                 reason = "the first checkpoint was not written; see the log"
                 raise CheckpointWriteError("the checkpoint directory", self._patience_s, reason)
-        self._scheduler.start(self._horizon_reached, self._make_soon)
+        self._scheduler.start(self._note_complete, self._make_soon)
         self._loop.start()
         self._timer.start(first_ms)
         _log.info("First batch at %d ms, one every %d ms", first_ms, self._graph.batch_ms)
@@ -148,7 +148,7 @@ class JobGenerator:
         self._last_ms = last_ms
         self._again = set(recovered.pending_ms)
         self._graph.restart(self._runtime, times[0] if times else first_ms)
-        self._scheduler.start(self._horizon_reached, self._make_soon)
+        self._scheduler.start(self._note_complete, self._make_soon)
         self._loop.start()
         self._loop.post(self._save)
         self._loop.post(lambda: self._graph.catch_up(times[0] if times else first_ms))
@@ -252,7 +252,7 @@ class JobGenerator:
             self._is_posted = True
         self._loop.post(self._make_due)
 
-    def _horizon_reached(self, time_ms: int) -> None:
+    def _note_complete(self, time_ms: int) -> None:
         with self._changed:
             is_posted = self._to_clear_ms is not None
             self._to_clear_ms = time_ms

@@ -5,8 +5,8 @@ of the output operations. With one thread (the default) batches run one after th
 job does not stop the others: its error goes to whoever waits in `awaitTermination`.
 
 A batch is complete when all its jobs have ended, well or not. What may be cleared follows from
-the *horizon*: the last batch before the first that is not complete. So a batch that overtakes
-another never clears what that one still needs.
+`_complete_until_ms`, the last batch before the first that is not complete. So a batch that
+overtakes another never clears what that one still needs.
 
 A batch that a stop or the end of Spark cut short is *given up*: it is never complete, listeners
 are not told that it is, and a restarted driver runs it again.
@@ -112,7 +112,7 @@ class JobScheduler:
         self._clock = clock
         self._bus = bus
         self._on_error = on_error
-        self._on_horizon: Callable[[int], None] = lambda _: None
+        self._on_complete: Callable[[int], None] = lambda _: None
         self._on_room: Callable[[], None] = lambda: None
         self._changed = threading.Condition()
         self._sets: dict[int, JobSet] = {}
@@ -123,7 +123,7 @@ class JobScheduler:
         self._failed = 0
         self._last_delay_ms: int | None = None
         self._last_submitted_ms: int | None = None
-        self._horizon_ms: int | None = None
+        self._complete_until_ms: int | None = None
         self._next_warning = _WARN_AT
         # By time, with how many records each stream has in them.
         self._given_up: dict[int, Mapping[int, int]] = {}
@@ -136,16 +136,16 @@ class JobScheduler:
         ]
 
     def start(
-        self, on_horizon: Callable[[int], None], on_room: Callable[[], None] = lambda: None
+        self, on_complete: Callable[[int], None], on_room: Callable[[], None] = lambda: None
     ) -> None:
         """Begin to run jobs.
 
         Args:
-            on_horizon: Told when all batches up to a time are complete; called from job threads,
+            on_complete: Told when all batches up to a time are complete; called from job threads,
                 and must return at once.
             on_room: Told when one batch fewer waits; the same.
         """
-        self._on_horizon = on_horizon
+        self._on_complete = on_complete
         self._on_room = on_room
         for thread in self._threads:
             thread.start()
@@ -167,8 +167,8 @@ class JobScheduler:
                 self._give_up(job_set)
                 return
             self._last_submitted_ms = job_set.time_ms
-            if self._horizon_ms is None:
-                self._horizon_ms = job_set.time_ms - self._batch_ms
+            if self._complete_until_ms is None:
+                self._complete_until_ms = job_set.time_ms - self._batch_ms
             if job_set.jobs:
                 job_set.submission_ms = self._clock.time_ms()
                 self._sets[job_set.time_ms] = job_set
@@ -178,7 +178,7 @@ class JobScheduler:
             else:
                 _log.info("No jobs added for time %d ms", job_set.time_ms)
             self._warn_of_backlog()
-            self._advance_horizon()
+            self._advance_complete()
 
     def statistics(self) -> SchedulerStatistics:
         """Return how many batches wait, run and are done."""
@@ -253,21 +253,21 @@ class JobScheduler:
         elif waiting == 0:
             self._next_warning = _WARN_AT
 
-    def _advance_horizon(self) -> None:
+    def _advance_complete(self) -> None:
         """Tell the time up to which all batches are complete, if that is later than before.
 
         It is told under the lock, so that whoever sees the scheduler idle may rely on it.
         """
         incomplete = {*self._sets, *self._given_up}
         if incomplete:
-            horizon_ms = min(incomplete) - self._batch_ms
+            until_ms = min(incomplete) - self._batch_ms
         elif self._last_submitted_ms is not None:
-            horizon_ms = self._last_submitted_ms
+            until_ms = self._last_submitted_ms
         else:
             return
-        if self._horizon_ms is None or horizon_ms > self._horizon_ms:
-            self._horizon_ms = horizon_ms
-            self._on_horizon(horizon_ms)
+        if self._complete_until_ms is None or until_ms > self._complete_until_ms:
+            self._complete_until_ms = until_ms
+            self._on_complete(until_ms)
 
     # -- jobs ------------------------------------------------------------------------------------
 
@@ -369,7 +369,7 @@ class JobScheduler:
             info.processingDelay() / 1000,
         )
         self._bus.post(BatchCompleted(info))
-        self._advance_horizon()
+        self._advance_complete()
 
     # -- stop ------------------------------------------------------------------------------------
 
