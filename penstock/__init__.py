@@ -24,7 +24,7 @@ The rooms, in the order in which they may import each other (never back):
 * `penstock.sources`: receivers and streams that come with the project.
 
 Beside them stand `penstock.settings` (every configuration key), `penstock.clock`,
-`penstock.complaints` (log lines that repeat), `penstock.errors`, `penstock.processes` and
+`penstock.rate_limited_log` (log lines that repeat), `penstock.errors`, `penstock.processes` and
 `penstock.progress`.
 
 Importing this package is cheap: it starts nothing and does not import PySpark. It raises

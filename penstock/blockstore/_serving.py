@@ -41,7 +41,7 @@ from penstock.blockstore._files import ApplicationFiles, PathRefusedError
 from penstock.blockstore._keeping import BlockKeeper, CopyNotKeptError, KeepRequest, Upload
 from penstock.blockstore.memory import lock_shared
 from penstock.clock import SystemClock
-from penstock.complaints import Complaints
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.wal import RECORD_HEADER_SIZE, WalError, record_length
 from penstock.wire import (
     TAG_BYTES,
@@ -137,7 +137,7 @@ class BlockService:
         self._transfers = asyncio.Semaphore(self._limits.max_transfers)
         self._arrivals: Arrivals | None = None
         self._hashers = ThreadPoolExecutor(_HASHERS, "penstock-block-hashes")
-        self._complaints = Complaints(_logger, SystemClock())
+        self._limited_log = RateLimitedLog(_logger, SystemClock())
         self._connections: set[asyncio.Task[None]] = set()
         self._peers = 0
         self._closing: set[asyncio.Future[None]] = set()
@@ -186,7 +186,7 @@ class BlockService:
         )
 
     def _refused(self, peer: str, reason: str) -> None:
-        self._complaints.log(f"refused a connection from {peer}: {reason}", like="")
+        self._limited_log.log(f"refused a connection from {peer}: {reason}", like="")
 
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, arrival: Arrival
@@ -200,7 +200,7 @@ class BlockService:
             if seals is not None:
                 await self._answer_all(_Peer(reader, writer, seals, arrival.peer))
         except TamperedError as error:
-            self._complaints.log(str(error), like="")
+            self._limited_log.log(str(error), like="")
             _forget_frames(error)
         except (OSError, EOFError, asyncio.TimeoutError) as error:
             # Also IncompleteReadError, which is an EOFError: the reader went away.

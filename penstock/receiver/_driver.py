@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
-from penstock.complaints import Complaints
 from penstock.errors import IllegalStateError, PenstockError
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver._ending import Ending, EndingKind, error_text
 from penstock.receiver._parts import Connect, TrackerConnection
 from penstock.receiver.block_generator import GateReading, RefusedError
@@ -56,7 +56,7 @@ class Driver:
 
     def __init__(self, registration: RegisterReceiver) -> None:
         self._registration = registration
-        self._complaints = Complaints(logger)
+        self._limited_log = RateLimitedLog(logger)
         self._lock = threading.Lock()
         self._connection: TrackerConnection | None = None
         self._registered = False
@@ -154,7 +154,7 @@ class Driver:
         try:
             self.connection.send(report)
         except (WireError, IllegalStateError) as failure:
-            self._complaints.log(f"not reported to the driver ({failure}): {message}", error=error)
+            self._limited_log.log(f"not reported to the driver ({failure}): {message}", error=error)
 
     def report_gate(self, reading: GateReading, rate_version: int, at_s: float) -> None:
         """Tell how the gate is used. Never raises; the next report makes up for a lost one."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from py4j.protocol import Py4JError
 
 from penstock.clock import Clock
-from penstock.complaints import Complaints
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.durations import batch_datetime
 from penstock.streaming.listeners.events import (
     BatchCompleted,
@@ -79,7 +79,7 @@ class Console(StreamingListener):
         self._stream = sys.stderr if stream is None else stream
         self._is_shown = mode == "on" or (mode == "auto" and _is_terminal(self._stream))
         self._clock = clock
-        self._lines = Complaints(_Lines(self._stream if self._is_shown else None))
+        self._lines = RateLimitedLog(_Lines(self._stream if self._is_shown else None))
         self._lock = threading.Lock()
         self._records = 0
         self._last: BatchInfo | None = None

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 
-from penstock.complaints import Complaints
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._listeners import Listeners
 from penstock.tracker._receivers import Receivers
@@ -98,7 +98,7 @@ class Control:
         self._is_started = is_started
         self._later = later
         self._on_gate = on_gate
-        self._complaints = Complaints(_log)
+        self._limited_log = RateLimitedLog(_log)
         # Attempts of which it was told that they are out of reach.
         self._out_of_reach: set[str] = set()
         self._skipped: deque[str] = deque(maxlen=_SKIPPED_REMEMBERED)
@@ -183,7 +183,7 @@ class Control:
         if message.expected or is_told or not self._is_started():
             _log.info("Receiver %d stopped: %s", message.stream_id, message.message)
         else:
-            self._complaints.log(
+            self._limited_log.log(
                 f"Receiver {message.stream_id} stopped: {message.message}",
                 about=message.stream_id,
                 trace=message.error,
@@ -195,7 +195,7 @@ class Control:
         if info is None:
             return
         if not message.permanent:
-            self._complaints.log(
+            self._limited_log.log(
                 f"Receiver {message.stream_id}: {message.message}",
                 about=message.stream_id,
                 trace=_trace_of(message),

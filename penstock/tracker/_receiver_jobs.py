@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.clock import Clock
-from penstock.complaints import Complaints
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.tracker._restart_backoff import RestartBackoff
 from penstock.tracker.cluster import Cluster, TaskEnd
 from penstock.tracker.task_location import TaskLocation
@@ -77,7 +77,7 @@ class ReceiverJob:
         self._owner = owner
         self._backoff = backoff
         self._clock = clock
-        self._complaints = Complaints(_log, clock)
+        self._limited_log = RateLimitedLog(_log, clock)
         self._tag = f"penstock-receiver-{stream_id}-{uuid.uuid4().hex}"
         self._stopping = threading.Event()
         self._thread = cluster.thread(self._run, f"penstock-receiver-job-{stream_id}")
@@ -139,5 +139,5 @@ class ReceiverJob:
             return False
         delay_s = self._backoff.next_delay_s(self._clock.monotonic_s() - started_s)
         when = f"in {delay_s:.1f} s" if delay_s else "at once"
-        self._complaints.log(f"Receiver {self._stream_id} is started again {when}", like="")
+        self._limited_log.log(f"Receiver {self._stream_id} is started again {when}", like="")
         return not self._clock.wait(self._stopping, delay_s)

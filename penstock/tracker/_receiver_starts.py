@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from penstock.complaints import Complaints
 from penstock.errors import PenstockError
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver import ReceiverFailedError, ReceiverLaunch, run_receiver
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._listeners import Listeners
@@ -74,7 +74,7 @@ class ReceiverStarts:
         self._shared_logs = shared_logs
         self._listeners = listeners
         self._is_started = is_started
-        self._complaints = Complaints(_log)
+        self._limited_log = RateLimitedLog(_log)
         self._policy = ReceiverSchedulingPolicy()
         self._lock = threading.Lock()
         self._first_places = dict(first_places)
@@ -102,7 +102,7 @@ class ReceiverStarts:
         """Tell when the executors that are left have no room for batches beside the receivers."""
         slots, receivers = self._cluster.slots(), len(self._launches)
         if slots <= receivers:
-            self._complaints.log(
+            self._limited_log.log(
                 f"the executors that are up run {slots} tasks at a time, and each of {receivers} "
                 "receivers holds one for good: no batch can run until there are more executors"
             )
@@ -121,7 +121,7 @@ class ReceiverStarts:
         told = bool(trace) and not stopping and (ended.was_active or not ended.registered)
         if told:
             text = f"The job of receiver {stream_id} failed"
-            self._complaints.log(f"{text}: {_headline(trace)}", about=stream_id)
+            self._limited_log.log(f"{text}: {_headline(trace)}", about=stream_id)
             self._listeners.error(self._receivers.keep_error(stream_id, text, trace))
         if ended.was_active:
             level = logging.INFO if told else logging.WARNING

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from penstock.complaints import Complaints
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.wal._filesystem import AppendFile, FileSystem
 from penstock.wal._layout import (
     INDEX_ENTRY,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_RECORDS", "AppendUnit", "SegmentWriter", "UnitRecord", "new_scratch"]
 
 _logger = logging.getLogger("penstock.wal")
-_complaints = Complaints(_logger)
+_limited_log = RateLimitedLog(_logger)
 
 MAX_RECORDS = 1 << 20
 """Records per segment: bounds the index that is kept in memory to 16 MiB."""
@@ -406,7 +406,7 @@ class SegmentWriter:
         self.sync_seconds_total += seconds
         self.sync_seconds_max = max(self.sync_seconds_max, seconds)
         if seconds > _SLOW_SYNC_S:
-            _complaints.log(
+            _limited_log.log(
                 f"slow disk: forcing a write to {self.path} took {seconds:.2f} s",
                 like=os.path.dirname(self.path),
             )

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from penstock.clock import SystemClock
-from penstock.complaints import Complaints
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.wire._connection import peer_text
 
 __all__ = ["Arrival", "Arrivals"]
@@ -76,7 +76,7 @@ class Arrivals:
         self._timeout_s = timeout_s
         self._refused = refused
         self._ssl_context = ssl_context
-        self._complaints = Complaints(_logger, SystemClock())
+        self._limited_log = RateLimitedLog(_logger, SystemClock())
         self._waiting: dict[Arrival, None] = {}  # the oldest first
         self._listeners: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -117,7 +117,7 @@ class Arrivals:
             try:
                 accepted, address = await loop.sock_accept(listener)
             except OSError as error:
-                self._complaints.log(f"a connection could not be accepted: {error.strerror}")
+                self._limited_log.log(f"a connection could not be accepted: {error.strerror}")
                 # At least one turn of the loop for those who are there.
                 await asyncio.sleep(_PAUSE_S if error.errno in _EXHAUSTED else 0)
                 continue

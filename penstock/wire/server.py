@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.clock import Clock, SystemClock
-from penstock.complaints import Complaints
 from penstock.errors import IllegalStateError
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.wire._arrivals import Arrival, Arrivals
 from penstock.wire._authentication import ServerHandshake
 from penstock.wire._connection import Connection
@@ -105,7 +105,7 @@ class Server:
         self._name = name
         self._service = service
         self._ssl_context = ssl_context
-        self._complaints = Complaints(_logger, clock or SystemClock())
+        self._limited_log = RateLimitedLog(_logger, clock or SystemClock())
         self._thread: threading.Thread | None = None
         self._calls: Mailbox[Callable[[], None]] = Mailbox()
         self._stop_requested: asyncio.Event
@@ -305,7 +305,7 @@ class Server:
 
     def _refuse(self, peer: str, reason: str) -> None:
         self._refused += 1
-        self._complaints.log(f"refused a connection from {peer}: {reason}", like="")
+        self._limited_log.log(f"refused a connection from {peer}: {reason}", like="")
 
     def frame_received(
         self, connection: Connection, ask_id: int, kind: Kind, message: Message

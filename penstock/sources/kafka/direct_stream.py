@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD
 
-from penstock.complaints import Complaints
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.sources.kafka._allowance import allowed, divided
 from penstock.sources.kafka._driver_client import CommitCallback, DriverClient
 from penstock.sources.kafka._reading import Reading
@@ -51,7 +51,7 @@ _ASK_S = 3.0
 _CONFIRM_S = 0.5
 
 _log = logging.getLogger("penstock.sources.kafka")
-_complaints = Complaints(_log)
+_limited_log = RateLimitedLog(_log)
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class DirectKafkaInputDStream(DirectInputDStream):
             self._unavailable_since_s = now_s - error.waited_s
         if now_s - self._unavailable_since_s >= self._options.broker_timeout_s:
             raise error
-        _complaints.log(f"A batch takes nothing from Kafka: {error}", like="batch")
+        _limited_log.log(f"A batch takes nothing from Kafka: {error}", like="batch")
 
     # -- offsets ---------------------------------------------------------------------------------
 
@@ -379,11 +379,11 @@ class DirectKafkaInputDStream(DirectInputDStream):
         try:
             client.commit(offsets, _ASK_S)
         except Exception as error:  # noqa: BLE001  # travels to the callbacks
-            _complaints.log(f"Offsets could not be committed: {error}")
+            _limited_log.log(f"Offsets could not be committed: {error}")
             failure = error
         for callback in callbacks:
             try:
                 callback(offsets, failure)
             except Exception as error:  # noqa: BLE001  # the program's function; the log has it
                 # It must harm neither the batch that is made, nor the stop.
-                _complaints.log("A callback of commitAsync raised", error=error)
+                _limited_log.log("A callback of commitAsync raised", error=error)

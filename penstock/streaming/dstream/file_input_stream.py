@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD
 
-from penstock.complaints import Complaints
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.dstream.input_streams import InputDStream
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.kernels.deferred import no_partitions
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["FileInputDStream", "FileSelection", "is_visible"]
 
 _log = logging.getLogger("penstock.streaming.files")
-_complaints = Complaints(_log)
+_limited_log = RateLimitedLog(_log)
 
 _GLOB_SIGNS = re.compile(r"([\\*?\[\]{}^])")
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -194,7 +194,7 @@ class FileInputDStream(InputDStream):
         self._highest_oldest_ms = max(self._highest_oldest_ms, self._oldest_ms)
         taken_ms = round((time.monotonic() - begin_s) * 1000)
         if taken_ms > self.slide_ms:
-            _complaints.log(
+            _limited_log.log(
                 f"Looking for new files in {self._directory} took {taken_ms} ms, longer than the "
                 f"batch interval of {self.slide_ms} ms; move files that are done out of the folder",
                 like=(self._directory, "slow"),
@@ -248,7 +248,7 @@ class FileInputDStream(InputDStream):
             except OSError as error:
                 self._is_seen_whole = False
                 # Its files are found in a later batch, as long as they are not too old.
-                _complaints.log(f"Cannot look for new files in {folder}: {error}", like=folder)
+                _limited_log.log(f"Cannot look for new files in {folder}: {error}", like=folder)
 
     def _listed_on_hdfs(self) -> Iterator[tuple[str, int]]:
         try:
@@ -262,7 +262,7 @@ class FileInputDStream(InputDStream):
                     yield root + file.path, file.modified_ms
         except OSError as error:
             self._is_seen_whole = False
-            _complaints.log(
+            _limited_log.log(
                 f"Cannot look for new files in {self._directory}: {error}", like=self._directory
             )
 

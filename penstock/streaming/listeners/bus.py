@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock._arguments import refused
-from penstock.complaints import Complaints
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.listeners.events import (
     BatchCompleted,
     BatchStarted,
@@ -55,7 +55,7 @@ class StreamingListenerBus:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._dropped = 0
-        self._complaints = Complaints(_log)
+        self._limited_log = RateLimitedLog(_log)
         self._thread = threading.Thread(target=self._run, name="penstock-listener-bus", daemon=True)
 
     def add(self, listener: StreamingListener) -> None:
@@ -137,7 +137,7 @@ class StreamingListenerBus:
             method(event)
         except BaseException as error:  # noqa: BLE001  # the program's, also SystemExit
             name = type(listener).__name__
-            self._complaints.log(
+            self._limited_log.log(
                 f"Listener {name} threw an exception in {method.__name__}: "
                 f"{type(error).__name__}: {error}",
                 like=(name, type(error)),

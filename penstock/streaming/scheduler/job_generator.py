@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 
 from penstock.clock import Clock
-from penstock.complaints import Complaints
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.checkpoint.checkpointer import Checkpointer, Progress
 from penstock.streaming.checkpoint.errors import CheckpointWriteError
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
@@ -82,7 +82,7 @@ class JobGenerator:
     ) -> None:
         self._graph = graph
         self._scheduler = scheduler
-        self._complaints = Complaints(_log)
+        self._limited_log = RateLimitedLog(_log)
         self._runtime = runtime
         self._clock = clock
         self._on_error = on_error
@@ -309,7 +309,7 @@ class JobGenerator:
             what = f"{type(seen).__name__}: {seen}{place_of(seen)}"
             failure = JobGenerationError(time_ms, what)
             failure.__cause__ = seen
-            self._complaints.log(
+            self._limited_log.log(
                 str(failure), like=(type(seen), str(seen)), level=logging.ERROR, error=seen
             )
             self._on_error(failure)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.clock import Clock, SystemClock
-from penstock.complaints import Complaints
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming._bounded import run_bounded
 from penstock.streaming.dstream.job import Job, JobSet
 from penstock.streaming.durations import batch_datetime
@@ -107,7 +107,7 @@ class JobScheduler:
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._scope = scope
-        self._complaints = Complaints(_log)
+        self._limited_log = RateLimitedLog(_log)
         self._batch_ms = batch_ms
         self._clock = clock
         self._bus = bus
@@ -337,7 +337,7 @@ class JobScheduler:
             _log.info("The stop interrupted the batch of %d ms", job.time_ms, exc_info=error)
             return
         failure = _as_failure(job, error)
-        self._complaints.log(
+        self._limited_log.log(
             str(failure),
             like=(job.output_op_id, type(failure), type(failure.__cause__)),
             level=logging.ERROR,

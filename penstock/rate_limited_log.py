@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from penstock.clock import Clock, SystemClock
 
-__all__ = ["Complaints"]
+__all__ = ["RateLimitedLog"]
 
 _NUMBER = re.compile(r"[0-9a-f]{32}|\d+")
 """Also ids: each attempt of a receiver has a folder of its own."""
@@ -26,7 +26,7 @@ class _Kind:
     unshown: int = 0
 
 
-class Complaints:
+class RateLimitedLog:
     """Logs the first of many like events and counts the others, so that a flood fills no disk.
 
     The next one after the interval tells how many there were. Any thread may log.

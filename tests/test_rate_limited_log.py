@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.complaints import Complaints
+from penstock.rate_limited_log import RateLimitedLog
 
 
 @pytest.fixture
@@ -18,43 +18,43 @@ def clock():
 
 
 @pytest.fixture
-def complaints(clock):
-    return Complaints(logging.getLogger("penstock.test"), clock)
+def limited_log(clock):
+    return RateLimitedLog(logging.getLogger("penstock.test"), clock)
 
 
 def test_a_line_that_repeats_is_shown_again_after_a_minute_with_how_often_it_came(
-    complaints, clock, caplog
+    limited_log, clock, caplog
 ):
     for _ in range(13):
-        complaints.log("no server")
+        limited_log.log("no server")
         clock.advance(5_000)
     assert caplog.messages == ["no server", "no server … 12 times in the last minute"]
 
 
-def test_lines_that_differ_in_numbers_only_are_alike(complaints, caplog):
-    complaints.log("restarting in 2000 ms")
-    complaints.log("restarting in 4000 ms")
-    complaints.log("gave up after 4000 ms")
+def test_lines_that_differ_in_numbers_only_are_alike(limited_log, caplog):
+    limited_log.log("restarting in 2000 ms")
+    limited_log.log("restarting in 4000 ms")
+    limited_log.log("gave up after 4000 ms")
     assert caplog.messages == ["restarting in 2000 ms", "gave up after 4000 ms"]
 
 
-def test_lines_that_differ_in_an_id_only_are_alike(complaints, caplog):
+def test_lines_that_differ_in_an_id_only_are_alike(limited_log, caplog):
     for attempt in ("3a566385b2794848a7964312101a0451", "ae30df0e937c4e659bccfd5812c1f0f4"):
-        complaints.log(f"no space in /data/0-{attempt}")
+        limited_log.log(f"no space in /data/0-{attempt}")
     assert caplog.messages == ["no space in /data/0-3a566385b2794848a7964312101a0451"]
 
 
-def test_lines_about_two_streams_are_not_alike(complaints, caplog):
+def test_lines_about_two_streams_are_not_alike(limited_log, caplog):
     for _ in range(2):
         for stream in (0, 1):
-            complaints.log(f"receiver {stream}: no server", about=stream)
+            limited_log.log(f"receiver {stream}: no server", about=stream)
     assert caplog.messages == ["receiver 0: no server", "receiver 1: no server"]
 
 
-def test_the_traceback_is_in_the_log_the_first_time(complaints, clock, caplog):
+def test_the_traceback_is_in_the_log_the_first_time(limited_log, clock, caplog):
     for _ in range(2):
-        complaints.log("it failed", error=ValueError("x"))
-        complaints.log("it failed there", trace="Traceback (most recent call last):\n…\n")
+        limited_log.log("it failed", error=ValueError("x"))
+        limited_log.log("it failed there", trace="Traceback (most recent call last):\n…\n")
         clock.advance(60_000)
     assert [bool(record.exc_info) for record in caplog.records] == [True, False, False, False]
     assert caplog.messages[1::2] == [
