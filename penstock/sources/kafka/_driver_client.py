@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from penstock.sources.kafka.engines.seam import (
+from penstock.sources.kafka.engines.interface import (
     AskAgainError,
     ClientError,
     PartitionState,

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.sources.kafka._task_consumers import TaskConsumer, lend_consumer
-from penstock.sources.kafka.engines.seam import AskAgainError, Chunk, ClientError, OffsetsGoneError
+from penstock.sources.kafka.engines.interface import (
+    AskAgainError,
+    Chunk,
+    ClientError,
+    OffsetsGoneError,
+)
 from penstock.sources.kafka.errors import (
     KafkaDataLossError,
     KafkaPollTimeoutError,

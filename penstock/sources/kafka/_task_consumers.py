@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from penstock.sources.kafka.engines.seam import RangeConsumer
+from penstock.sources.kafka.engines.interface import RangeConsumer
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import TopicPartition
 

@@ -20,7 +20,7 @@ from penstock.sources.kafka._allowance import allowed, divided
 from penstock.sources.kafka._driver_client import CommitCallback, DriverClient
 from penstock.sources.kafka._reading import Reading
 from penstock.sources.kafka.engines import package_of
-from penstock.sources.kafka.engines.seam import PartitionState
+from penstock.sources.kafka.engines.interface import PartitionState
 from penstock.sources.kafka.errors import (
     KafkaDataLossError,
     KafkaUnavailableError,

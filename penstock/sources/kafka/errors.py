@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors import PenstockError
-from penstock.sources.kafka.engines.seam import AskAgainError, ClientError, RefusedError
+from penstock.sources.kafka.engines.interface import AskAgainError, ClientError, RefusedError
 
 __all__ = [
     "KafkaCommitError",

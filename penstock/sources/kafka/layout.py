@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.sources.kafka.columns import COLUMNS, HEADERS
-from penstock.sources.kafka.engines.seam import Chunk
+from penstock.sources.kafka.engines.interface import Chunk
 from penstock.sources.kafka.formats import ValueFormat
 
 __all__ = ["Layout"]

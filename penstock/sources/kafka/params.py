@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.sources.kafka.engines import engine_of, installed_engine
-from penstock.sources.kafka.engines.seam import Engine
+from penstock.sources.kafka.engines.interface import Engine
 
 __all__ = ["KafkaParams"]
 

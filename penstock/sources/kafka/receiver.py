@@ -17,7 +17,7 @@ from penstock.receiver import Receiver, RecordTooLargeError
 from penstock.sources.kafka._ledger import OffsetLedger
 from penstock.sources.kafka._reading import as_records
 from penstock.sources.kafka.engines import package_of
-from penstock.sources.kafka.engines.seam import (
+from penstock.sources.kafka.engines.interface import (
     AskAgainError,
     Chunk,
     ClientError,

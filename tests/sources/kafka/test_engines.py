@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 
 from penstock.sources.kafka.engines._confluent_client import Failures, as_ours
 from penstock.sources.kafka.engines._kafka_python_client import _LastWords
-from penstock.sources.kafka.engines.seam import (
+from penstock.sources.kafka.engines.interface import (
     AskAgainError,
     OffsetsGoneError,
     RefusedError,

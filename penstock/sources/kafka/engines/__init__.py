@@ -1,4 +1,4 @@
-"""The Kafka clients that can be used, behind one seam.
+"""The Kafka clients that can be used, behind one interface.
 
 What must hold
 --------------
@@ -13,7 +13,7 @@ Layout
 ------
 
 ===============  =================================================================================
-`seam`           what a client must be able to do, and the errors that it tells by
+`interface`      what a client must be able to do, and the errors that it tells by
 `kafka_python`   kafka-python: needs nothing but Python; how it is set up is in
                  `_kafka_python_client`
 `confluent`      confluent-kafka: librdkafka, some four times as fast; its parts are in
@@ -27,7 +27,7 @@ import importlib
 import importlib.util
 from functools import cache
 
-from penstock.sources.kafka.engines.seam import Engine
+from penstock.sources.kafka.engines.interface import Engine
 
 __all__ = ["ENGINES", "engine_of", "installed_engine", "package_of"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock.sources.kafka.engines.seam import (
+from penstock.sources.kafka.engines.interface import (
     AskAgainError,
     ClientError,
     OffsetsGoneError,

@@ -26,7 +26,7 @@ from penstock.sources.kafka.engines._confluent_client import (
     settings,
     told_by_ours,
 )
-from penstock.sources.kafka.engines.seam import AskAgainError, DriverConnection, PartitionState
+from penstock.sources.kafka.engines.interface import AskAgainError, DriverConnection, PartitionState
 from penstock.sources.kafka.records import TopicPartition
 
 if TYPE_CHECKING:

@@ -26,7 +26,12 @@ from penstock.sources.kafka.engines._confluent_client import (
     ours,
     told_by_ours,
 )
-from penstock.sources.kafka.engines.seam import Chunk, ClientError, GroupMember, OffsetsOfMember
+from penstock.sources.kafka.engines.interface import (
+    Chunk,
+    ClientError,
+    GroupMember,
+    OffsetsOfMember,
+)
 from penstock.sources.kafka.records import TopicPartition
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
-from penstock.sources.kafka.engines.seam import (
+from penstock.sources.kafka.engines.interface import (
     AskAgainError,
     ClientError,
     OffsetsGoneError,

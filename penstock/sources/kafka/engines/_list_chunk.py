@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.sources.kafka.engines.seam import Chunk
+from penstock.sources.kafka.engines.interface import Chunk
 from penstock.sources.kafka.records import KafkaRecord
 
 if TYPE_CHECKING:

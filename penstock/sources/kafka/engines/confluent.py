@@ -19,7 +19,7 @@ from penstock.sources.kafka.engines._confluent_client import (
 )
 from penstock.sources.kafka.engines._confluent_driver import ConfluentDriver
 from penstock.sources.kafka.engines._confluent_member import ConfluentMember
-from penstock.sources.kafka.engines.seam import (
+from penstock.sources.kafka.engines.interface import (
     Chunk,
     DriverConnection,
     Engine,

@@ -17,7 +17,7 @@ from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
 from penstock.sources.kafka.columns import arrays
 from penstock.sources.kafka.engines._kafka_python_client import admin, consumer, told_by_ours
 from penstock.sources.kafka.engines._list_chunk import ListChunk
-from penstock.sources.kafka.engines.seam import (
+from penstock.sources.kafka.engines.interface import (
     Chunk,
     DriverConnection,
     Engine,
