@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from penstock.sources.kafka.engines.interface import (
-    AskAgainError,
     ClientError,
     PartitionState,
-    StrangerError,
+    RetriableError,
+    UnknownMemberError,
 )
 from penstock.sources.kafka.errors import KafkaCommitError, as_source_error
 from penstock.sources.kafka.params import KafkaParams
@@ -92,7 +92,7 @@ class DriverClient:
         group = self._params.group_id or ""
         try:
             self._connection.commit(offsets, timeout_s)
-        except StrangerError as error:
+        except UnknownMemberError as error:
             what = (
                 f"{error}. It has members now, which are consumers that subscribed with the same "
                 "group.id, and Kafka takes commits of these only. Give the stream a group.id that "
@@ -122,7 +122,7 @@ class DriverClient:
             left_s = max(0.001, begin_s + timeout_s - time.monotonic())
             try:
                 return ask(left_s)
-            except AskAgainError as error:
+            except RetriableError as error:
                 _log.debug("asking the brokers again after %s", error)
                 waited_s = time.monotonic() - begin_s
                 if waited_s + _PAUSE_S >= timeout_s or self._closed.wait(_PAUSE_S):

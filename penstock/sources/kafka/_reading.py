@@ -10,10 +10,10 @@ from typing import Any
 
 from penstock.sources.kafka._task_consumers import TaskConsumer, lend_consumer
 from penstock.sources.kafka.engines.interface import (
-    AskAgainError,
     Chunk,
     ClientError,
-    OffsetsGoneError,
+    OffsetOutOfRangeError,
+    RetriableError,
 )
 from penstock.sources.kafka.errors import (
     KafkaDataLossError,
@@ -118,10 +118,10 @@ class _Range:
         """Return the records that came, and note how far that is."""
         try:
             found, position = self._consumer.client.poll(_SLICE_S, most)
-        except OffsetsGoneError as error:
+        except OffsetOutOfRangeError as error:
             self._go_on_after_loss(error)
             return None
-        except AskAgainError as error:
+        except RetriableError as error:
             _log.debug("polling %s again after %s", self._wanted.topicPartition(), error)
             time.sleep(_SLICE_S)
             return None

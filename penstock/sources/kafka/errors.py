@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors import PenstockError
-from penstock.sources.kafka.engines.interface import AskAgainError, ClientError, RefusedError
+from penstock.sources.kafka.engines.interface import AccessDeniedError, ClientError, RetriableError
 
 __all__ = [
     "KafkaCommitError",
@@ -149,8 +149,8 @@ def as_source_error(error: ClientError, servers: str, waited_s: float) -> KafkaS
         servers: The addresses of the brokers.
         waited_s: For how long they were asked, in seconds.
     """
-    if isinstance(error, RefusedError):
+    if isinstance(error, AccessDeniedError):
         return KafkaRefusedError(servers, waited_s, str(error))
-    if isinstance(error, AskAgainError):
+    if isinstance(error, RetriableError):
         return KafkaUnavailableError(servers, waited_s, str(error))
     return KafkaSourceError(f"the client of Kafka at {servers} failed: {error}")

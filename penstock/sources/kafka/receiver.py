@@ -18,11 +18,11 @@ from penstock.sources.kafka._ledger import OffsetLedger
 from penstock.sources.kafka._reading import as_records
 from penstock.sources.kafka.engines import package_of
 from penstock.sources.kafka.engines.interface import (
-    AskAgainError,
+    AccessDeniedError,
     Chunk,
     ClientError,
     GroupMember,
-    RefusedError,
+    RetriableError,
 )
 from penstock.sources.kafka.formats import ValueFormat
 from penstock.sources.kafka.layout import Layout
@@ -208,11 +208,11 @@ class KafkaReceiver(Receiver):
         while not self.isStopped():
             try:
                 polled = member.poll(_POLL_S)
-            except AskAgainError as error:
+            except RetriableError as error:
                 _log.info("Kafka's brokers are asked again after: %s", error)
                 time.sleep(_PAUSE_S)
                 continue
-            except RefusedError as error:
+            except AccessDeniedError as error:
                 # The client goes on trying, and other brokers may still answer.
                 self.reportError(f"Kafka at {self.params.servers} refuses: {error}", error)
                 time.sleep(_REFUSED_S)
@@ -302,7 +302,7 @@ class KafkaReceiver(Receiver):
         if offsets:
             try:
                 member.commit(offsets, _ASK_S)
-            except AskAgainError as error:
+            except RetriableError as error:
                 # The group is changing, or a broker is away: a later commit has these, too.
                 _log.info("Offsets are not committed yet: %s", error)
             else:

@@ -11,11 +11,11 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.sources.kafka.engines.interface import (
-    AskAgainError,
+    AccessDeniedError,
     ClientError,
-    OffsetsGoneError,
-    RefusedError,
-    StrangerError,
+    OffsetOutOfRangeError,
+    RetriableError,
+    UnknownMemberError,
 )
 from penstock.sources.kafka.records import TopicPartition
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Failures",
     "Refusals",
-    "as_ours",
     "bounds_of",
     "client_log",
     "consumer",
@@ -33,7 +32,8 @@ __all__ = [
     "ours",
     "plain",
     "settings",
-    "told_by_ours",
+    "translated",
+    "translated_errors",
 ]
 
 
@@ -65,39 +65,39 @@ _LATER = {
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.FENCED_INSTANCE_ID,
 }
-_REFUSED = {
+_DENIED = {
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 }
-_STRANGER = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION}
-_GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+_UNKNOWN_MEMBER = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION}
+_OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 client_log = logging.getLogger("penstock.sources.kafka.librdkafka")
 
 
-def as_ours(error: Any) -> ClientError:
+def translated(error: Any) -> ClientError:
     """Return an error of the client, which is a code and a text, as one of ours."""
     told = f"{error.name()}: {error.str()}"
-    if error.code() in _GONE:
-        return OffsetsGoneError(told)
-    if error.code() in _REFUSED:
-        return RefusedError(told)
-    if error.code() in _STRANGER:
-        return StrangerError(told)
+    if error.code() in _OUT_OF_RANGE:
+        return OffsetOutOfRangeError(told)
+    if error.code() in _DENIED:
+        return AccessDeniedError(told)
+    if error.code() in _UNKNOWN_MEMBER:
+        return UnknownMemberError(told)
     if error.code() in _LATER or error.retriable():
-        return AskAgainError(told)
+        return RetriableError(told)
     return ClientError(told)
 
 
 @contextmanager
-def told_by_ours() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        raise as_ours(error.args[0]) from error
+        raise translated(error.args[0]) from error
 
 
 class Failures:
@@ -111,9 +111,9 @@ class Failures:
 
     def take(self, told: Iterable[Any]) -> None:
         """Keep the first that is final, or else the first."""
-        for each in map(as_ours, told):
-            is_worse = isinstance(self._worst, AskAgainError) and not isinstance(
-                each, AskAgainError
+        for each in map(translated, told):
+            is_worse = isinstance(self._worst, RetriableError) and not isinstance(
+                each, RetriableError
             )
             if self._worst is None or is_worse:
                 self._worst = each
@@ -155,16 +155,16 @@ class Refusals:
         """Raise the last one, once.
 
         Raises:
-            RefusedError: TLS or the log-in failed.
+            AccessDeniedError: TLS or the log-in failed.
         """
         error, self._last = self._last, None
         if error is None:
             return
         if error.code() == KafkaError._SSL:
-            raise RefusedError.of_tls(error.str())
+            raise AccessDeniedError.of_tls(error.str())
         values = self._params.values
         mechanism = values.get("sasl.mechanism") or values.get("sasl.mechanisms") or "GSSAPI"
-        raise RefusedError.of_log_in(mechanism, error.str())
+        raise AccessDeniedError.of_log_in(mechanism, error.str())
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,27 +192,28 @@ def consumer(params: KafkaParams, own: Mapping[str, Any]) -> Any:
     """Return a consumer that commits nothing by itself.
 
     Raises:
-        RefusedError: A setting is refused here, such as a file that only the driver's host has.
+        AccessDeniedError: A setting is refused here, such as a file that only the driver's host
+            has.
     """
     fixed = {"enable.auto.commit": False, "enable.auto.offset.store": False, **own}
     given = {**_DEFAULTS, **settings(params, fixed)}
     try:
         return confluent_kafka.Consumer(given, logger=client_log)
     except KafkaException as error:
-        raise RefusedError(masked(error, params.values)) from None
+        raise AccessDeniedError(masked(error, params.values)) from None
 
 
 def bounds_of(client: Any, partition: TopicPartition, timeout_s: float) -> tuple[int, int]:
     """Return the first offset of a partition and the one after its last.
 
     Raises:
-        AskAgainError: There is no answer in time.
+        RetriableError: There is no answer in time.
     """
     mine = confluent_kafka.TopicPartition(*partition)
-    with told_by_ours():
+    with translated_errors():
         found = client.get_watermark_offsets(mine, timeout=timeout_s)
     if found is None or found[0] < 0 or found[1] < 0:
-        raise AskAgainError("no answer in time")
+        raise RetriableError("no answer in time")
     return int(found[0]), int(found[1])
 
 

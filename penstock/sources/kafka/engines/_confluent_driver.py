@@ -19,14 +19,18 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from penstock.sources.kafka.engines._confluent_client import (
     Refusals,
-    as_ours,
     client_log,
     consumer,
     ours,
     settings,
-    told_by_ours,
+    translated,
+    translated_errors,
 )
-from penstock.sources.kafka.engines.interface import AskAgainError, DriverConnection, PartitionState
+from penstock.sources.kafka.engines.interface import (
+    DriverConnection,
+    PartitionState,
+    RetriableError,
+)
 from penstock.sources.kafka.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -76,17 +80,17 @@ class ConfluentDriver(DriverConnection):
                 # In slices, so that what it logs is told, and a stop is seen.
                 self._topics(min(left_s, _SLICE_S))
                 return
-            except AskAgainError as error:
+            except RetriableError as error:
                 if is_closed() or time.monotonic() >= end_s:
                     told = [str(error), self._refusals.told]
-                    raise AskAgainError("; ".join(filter(None, told))) from error
+                    raise RetriableError("; ".join(filter(None, told))) from error
 
     def _topics(self, timeout_s: float) -> list[str]:
         """Ask for all that the cluster has; the client then knows who leads and who controls."""
         try:
-            with told_by_ours():
+            with translated_errors():
                 return list(self._admin.list_topics(timeout=timeout_s).topics)
-        except AskAgainError:
+        except RetriableError:
             # Its callback is called now.
             self._admin.poll(0)
             self._refusals.check()
@@ -97,7 +101,7 @@ class ConfluentDriver(DriverConnection):
         """Give the seconds that a question may take; when it fails, look for who can answer."""
         try:
             yield min(timeout_s, _SLICE_S)
-        except AskAgainError:
+        except RetriableError:
             # By itself the client would go on asking a broker that is gone, for minutes.
             self._topics(min(timeout_s, _SLICE_S))
             raise
@@ -117,7 +121,7 @@ class ConfluentDriver(DriverConnection):
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                         continue
-                    raise as_ours(error.args[0]) from error
+                    raise translated(error.args[0]) from error
                 for each in described.partitions:
                     leader = each.leader.host if with_leaders and each.leader is not None else ""
                     key = TopicPartition(name, each.id)
@@ -128,7 +132,7 @@ class ConfluentDriver(DriverConnection):
         self, partitions: Sequence[TopicPartition], timeout_s: float, latest: bool
     ) -> dict[TopicPartition, int]:
         spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
-        with self._asking(timeout_s) as slice_s, told_by_ours():
+        with self._asking(timeout_s) as slice_s, translated_errors():
             asked = self._admin.list_offsets(
                 {confluent_kafka.TopicPartition(*each): spec for each in partitions},
                 isolation_level=self._isolation,
@@ -138,7 +142,7 @@ class ConfluentDriver(DriverConnection):
             for each, offset in found.items():
                 if offset < 0:
                     # That is how it tells that the leader did not answer.
-                    raise AskAgainError(f"the leader of {each.topic} {each.partition} is away")
+                    raise RetriableError(f"the leader of {each.topic} {each.partition} is away")
         return found
 
     def committed(
@@ -150,12 +154,12 @@ class ConfluentDriver(DriverConnection):
             self._params, {"group.id": self._params.group_id, "error_cb": self._refusals}
         )
         try:
-            with told_by_ours():
+            with translated_errors():
                 mine = [confluent_kafka.TopicPartition(*each) for each in partitions]
                 found = client.committed(mine, timeout=timeout_s)
                 for each in found:
                     if each.error is not None:
-                        raise as_ours(each.error)
+                        raise translated(each.error)
         finally:
             client.close()
         return {ours(each): each.offset for each in found if each.offset >= 0}
@@ -170,11 +174,11 @@ class ConfluentDriver(DriverConnection):
             ],
             request_timeout=timeout_s,
         )
-        with told_by_ours():
+        with translated_errors():
             (answer,) = asked.values()
             for each in answer.result().topic_partitions:
                 if each.error is not None:
-                    raise as_ours(each.error)
+                    raise translated(each.error)
 
     def close(self) -> None:
         # It has no close: its threads end with the object.

@@ -20,11 +20,11 @@ from penstock.sources.kafka.engines._confluent_chunk import (
 from penstock.sources.kafka.engines._confluent_client import (
     Failures,
     Refusals,
-    as_ours,
     bounds_of,
     consumer,
     ours,
-    told_by_ours,
+    translated,
+    translated_errors,
 )
 from penstock.sources.kafka.engines.interface import (
     Chunk,
@@ -74,7 +74,7 @@ class ConfluentMember(GroupMember):
         self._moved: set[TopicPartition] = set()
         strategy = str(params.values.get("partition.assignment.strategy", ""))
         self._is_cooperative = "cooperative" in strategy
-        with told_by_ours():
+        with translated_errors():
             self._client.subscribe(
                 list(topics),
                 on_assign=self._on_assign,
@@ -86,7 +86,7 @@ class ConfluentMember(GroupMember):
         self._moved.clear()
         self._refusals.check()
         self._failures.check()
-        with told_by_ours():
+        with translated_errors():
             # Two steps: many at once would wait until there are many.
             found = self._client.consume(1, wait_s)
             if found:
@@ -116,7 +116,7 @@ class ConfluentMember(GroupMember):
         if partition in self._owned:
             stored = self._offsets.stored(partition)
             first = offset_of(found[0]) if stored is None else stored
-            with told_by_ours():
+            with translated_errors():
                 self._client.seek(confluent_kafka.TopicPartition(*partition, first))
 
     def first_offset(self, partition: TopicPartition, timeout_s: float) -> int:
@@ -127,10 +127,10 @@ class ConfluentMember(GroupMember):
 
     def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
         wanted = [confluent_kafka.TopicPartition(*each, at) for each, at in offsets.items()]
-        with told_by_ours():
+        with translated_errors():
             for each in self._client.commit(offsets=wanted, asynchronous=False) or ():
                 if each.error is not None:
-                    raise as_ours(each.error)
+                    raise translated(each.error)
 
     def close(self) -> None:
         self._client.close()

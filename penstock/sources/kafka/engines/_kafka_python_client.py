@@ -16,17 +16,17 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
 from penstock.sources.kafka.engines.interface import (
-    AskAgainError,
+    AccessDeniedError,
     ClientError,
-    OffsetsGoneError,
-    RefusedError,
-    StrangerError,
+    OffsetOutOfRangeError,
+    RetriableError,
+    UnknownMemberError,
 )
 
 if TYPE_CHECKING:
     from penstock.sources.kafka.params import KafkaParams
 
-__all__ = ["admin", "consumer", "told_by_ours"]
+__all__ = ["admin", "consumer", "translated_errors"]
 
 _ADMIN_REQUEST_MS = 5000
 _DEFAULTS = {
@@ -43,7 +43,7 @@ _LOG_IN_ERRORS = (
     errors.UnsupportedSaslMechanismError,
     errors.IllegalSaslStateError,
 )
-_STRANGER_ERRORS = (errors.UnknownMemberIdError, errors.IllegalGenerationError)
+_UNKNOWN_MEMBER_ERRORS = (errors.UnknownMemberIdError, errors.IllegalGenerationError)
 
 
 class _NoPasswords(logging.Filter):
@@ -68,7 +68,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]  # the client is u
     def __init__(self, net: Any, **configs: Any) -> None:
         super().__init__(net, **configs)
         self._last_failure: BaseException | None = None
-        self._refusals: dict[Any, RefusedError] = {}
+        self._refusals: dict[Any, AccessDeniedError] = {}
 
     def get_connection(self, node_id: Any, *arguments: Any, **named: Any) -> Any:
         refusal = self._refusals.pop(node_id, None)
@@ -82,7 +82,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]  # the client is u
 
     async def _build_transport(self, *arguments: Any, **named: Any) -> Any:
         transport = await super()._build_transport(*arguments, **named)
-        transport._sock_recv = _LastWords(transport._sock_recv)
+        transport._sock_recv = _DataBeforeClose(transport._sock_recv)
         return transport
 
     def bootstrap(self, *arguments: Any, **named: Any) -> None:
@@ -103,18 +103,18 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]  # the client is u
         broker = self.cluster.broker_metadata(node_id)
         told = f"{broker.host}:{broker.port}: {_told(failure)}"
         if _is_of_tls(failure):
-            refusal = RefusedError.of_tls(told)
+            refusal = AccessDeniedError.of_tls(told)
         elif _is_of_log_in(failure):
-            refusal = RefusedError.of_log_in(self.config["sasl_mechanism"], told)
+            refusal = AccessDeniedError.of_log_in(self.config["sasl_mechanism"], told)
         elif isinstance(failure, errors.KafkaError) and not failure.retriable:
-            refusal = RefusedError(f"{told}; check security.protocol")
+            refusal = AccessDeniedError(f"{told}; check security.protocol")
         else:
             return
         refusal.__cause__ = failure
         self._refusals[node_id] = refusal
 
 
-class _LastWords:
+class _DataBeforeClose:
     """What a broker says before it closes is heard, and the close comes after it.
 
     The client's own reading throws away what came together with the close, which is how a broker
@@ -176,20 +176,20 @@ def _clients() -> Iterator[Any]:
 
 
 @contextmanager
-def told_by_ours() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """Turn the client's errors into ours."""
     try:
         yield
     except (errors.OffsetOutOfRangeError, errors.LogTruncationError) as error:
-        raise OffsetsGoneError(str(error)) from error
+        raise OffsetOutOfRangeError(str(error)) from error
     except errors.CommitFailedError as error:
-        if isinstance(error.args[0], _STRANGER_ERRORS):
-            raise StrangerError(_told(error.args[0])) from error
-        raise AskAgainError(str(error)) from error
+        if isinstance(error.args[0], _UNKNOWN_MEMBER_ERRORS):
+            raise UnknownMemberError(_told(error.args[0])) from error
+        raise RetriableError(str(error)) from error
     except (*_LOG_IN_ERRORS, errors.AuthorizationError) as error:
-        raise RefusedError(_told(error)) from error
+        raise AccessDeniedError(_told(error)) from error
     except (errors.RetriableError, errors.RebalanceInProgressError) as error:
-        raise AskAgainError(_told(error)) from error
+        raise RetriableError(_told(error)) from error
     except errors.KafkaError as error:
         raise ClientError(_told(error)) from error
 

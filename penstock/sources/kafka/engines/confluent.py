@@ -15,7 +15,7 @@ from penstock.sources.kafka.engines._confluent_client import (
     consumer,
     masked,
     plain,
-    told_by_ours,
+    translated_errors,
 )
 from penstock.sources.kafka.engines._confluent_driver import ConfluentDriver
 from penstock.sources.kafka.engines._confluent_member import ConfluentMember
@@ -68,12 +68,12 @@ class _RangeConsumer(RangeConsumer):
 
     def seek(self, offset: int) -> None:
         self._failures = Failures()
-        with told_by_ours():
+        with translated_errors():
             self._client.assign([confluent_kafka.TopicPartition(*self._partition, offset)])
 
     def poll(self, wait_s: float, most: int) -> tuple[Chunk | None, int | None]:
         self._failures.check()
-        with told_by_ours():
+        with translated_errors():
             found = self._client.consume(most, wait_s)
         position: int | None = None
         if any(map(error_of, found)):

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from penstock.sources.kafka.params import KafkaParams
 
 __all__ = [
-    "AskAgainError",
+    "AccessDeniedError",
     "Chunk",
     "ClientError",
     "DriverConnection",
     "Engine",
     "GroupMember",
-    "OffsetsGoneError",
+    "OffsetOutOfRangeError",
     "OffsetsOfMember",
     "PartitionState",
     "RangeConsumer",
-    "RefusedError",
-    "StrangerError",
+    "RetriableError",
+    "UnknownMemberError",
 ]
 
 
@@ -34,22 +34,22 @@ class ClientError(Exception):
     """A client's error that asking again does not mend; the client's own is its cause."""
 
 
-class AskAgainError(ClientError):
+class RetriableError(ClientError):
     """There is no answer yet: a broker is away, a leader moves, a group changes."""
 
 
-class OffsetsGoneError(ClientError):
+class OffsetOutOfRangeError(ClientError):
     """The partition does not have the offset that should come next."""
 
 
-class RefusedError(ClientError):
+class AccessDeniedError(ClientError):
     """TLS or the log-in fails, or the user may not do what is asked.
 
     At the first connection the text names the broker, and the settings to look at.
     """
 
     @classmethod
-    def of_log_in(cls, mechanism: str, told: str) -> RefusedError:
+    def of_log_in(cls, mechanism: str, told: str) -> AccessDeniedError:
         """Return the error of a log-in.
 
         Args:
@@ -63,7 +63,7 @@ class RefusedError(ClientError):
         )
 
     @classmethod
-    def of_tls(cls, told: str) -> RefusedError:
+    def of_tls(cls, told: str) -> AccessDeniedError:
         """Return the error of a connection whose TLS fails.
 
         Args:
@@ -75,7 +75,7 @@ class RefusedError(ClientError):
         )
 
 
-class StrangerError(AskAgainError):
+class UnknownMemberError(RetriableError):
     """The group has members, and who commits is not, or not any more, one of them."""
 
 
@@ -145,8 +145,8 @@ class RangeConsumer(ABC):
             record's by more than one, or move without a record.
 
         Raises:
-            OffsetsGoneError: The partition does not have the next offset.
-            AskAgainError: A broker does not answer as it should, for now.
+            OffsetOutOfRangeError: The partition does not have the next offset.
+            RetriableError: A broker does not answer as it should, for now.
             ClientError: It never will.
         """
 
@@ -155,7 +155,7 @@ class RangeConsumer(ABC):
         """Return the first offset of the partition and the one after its last.
 
         Raises:
-            AskAgainError: There is no answer in time.
+            RetriableError: There is no answer in time.
         """
 
     @abstractmethod
@@ -164,7 +164,7 @@ class RangeConsumer(ABC):
 
 
 class DriverConnection(ABC):
-    """What the driver asks. Each question may raise `AskAgainError` or `ClientError`."""
+    """What the driver asks. Each question may raise `RetriableError` or `ClientError`."""
 
     @abstractmethod
     def partitions(
@@ -189,7 +189,7 @@ class DriverConnection(ABC):
         """Commit offsets to the group, as nobody's member, and wait for the answer.
 
         Raises:
-            StrangerError: The group has members; the broker takes commits of these only.
+            UnknownMemberError: The group has members; the broker takes commits of these only.
         """
 
     @abstractmethod
@@ -238,8 +238,8 @@ class GroupMember(ABC):
         """Return what comes within a time.
 
         Raises:
-            AskAgainError: A broker does not answer as it should, for now.
-            RefusedError: A broker refuses; the member goes on trying.
+            RetriableError: A broker does not answer as it should, for now.
+            AccessDeniedError: A broker refuses; the member goes on trying.
             ClientError: It never will.
         """
 
@@ -248,7 +248,7 @@ class GroupMember(ABC):
         """Return the first offset that a partition still has.
 
         Raises:
-            AskAgainError: There is no answer in time.
+            RetriableError: There is no answer in time.
         """
 
     @abstractmethod
@@ -260,7 +260,7 @@ class GroupMember(ABC):
         """Commit and wait for the answer.
 
         Raises:
-            AskAgainError: The group changes, or a broker is away.
+            RetriableError: The group changes, or a broker is away.
             ClientError: It never will.
         """
 
@@ -304,8 +304,8 @@ class Engine(ABC):
         """Return a consumer of one partition, which stands nowhere yet.
 
         Raises:
-            AskAgainError: No broker answered in time.
-            RefusedError: TLS or the log-in fails.
+            RetriableError: No broker answered in time.
+            AccessDeniedError: TLS or the log-in fails.
         """
 
     @abstractmethod
@@ -315,8 +315,8 @@ class Engine(ABC):
         """Return the driver's connection.
 
         Raises:
-            AskAgainError: No broker answered in time.
-            RefusedError: TLS or the log-in fails; told without waiting for the time to pass.
+            RetriableError: No broker answered in time.
+            AccessDeniedError: TLS or the log-in fails; told without waiting for the time to pass.
         """
 
     @abstractmethod
@@ -338,6 +338,6 @@ class Engine(ABC):
             timeout_s: How long the connection may take.
 
         Raises:
-            AskAgainError: No broker answered in time.
-            RefusedError: TLS or the log-in fails; told without waiting for the time to pass.
+            RetriableError: No broker answered in time.
+            AccessDeniedError: TLS or the log-in fails; told without waiting for the time to pass.
         """

@@ -15,7 +15,7 @@ from kafka import errors
 from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
 
 from penstock.sources.kafka.columns import arrays
-from penstock.sources.kafka.engines._kafka_python_client import admin, consumer, told_by_ours
+from penstock.sources.kafka.engines._kafka_python_client import admin, consumer, translated_errors
 from penstock.sources.kafka.engines._list_chunk import ListChunk
 from penstock.sources.kafka.engines.interface import (
     Chunk,
@@ -90,7 +90,7 @@ class _RangeConsumer(RangeConsumer):
         self._client.seek(self._partition, offset)
 
     def poll(self, wait_s: float, most: int) -> tuple[Chunk | None, int | None]:
-        with told_by_ours():
+        with translated_errors():
             polled = self._client.poll(round(wait_s * 1000), max_records=most)
             found = polled.get(self._partition)
             position = self._client.position(self._partition, timeout_ms=_POSITION_MS)
@@ -98,7 +98,7 @@ class _RangeConsumer(RangeConsumer):
 
     def bounds(self, timeout_s: float) -> tuple[int, int]:
         mine, timeout_ms = self._partition, timeout_s * 1000
-        with told_by_ours():
+        with translated_errors():
             first = self._client.beginning_offsets([mine], timeout_ms)[mine]
             return first, self._client.end_offsets([mine], timeout_ms)[mine]
 
@@ -109,7 +109,7 @@ class _RangeConsumer(RangeConsumer):
 class _DriverConnection(DriverConnection):
     def __init__(self, params: KafkaParams, timeout_s: float) -> None:
         bootstrap_ms = max(1, round(timeout_s * 1000))
-        with told_by_ours():
+        with translated_errors():
             self._admin = admin(params, bootstrap_timeout_ms=bootstrap_ms)
             try:
                 self._consumer = consumer(
@@ -122,7 +122,7 @@ class _DriverConnection(DriverConnection):
     def partitions(
         self, topics: Sequence[str] | None, timeout_s: float, with_leaders: bool
     ) -> dict[TopicPartition, PartitionState]:
-        with told_by_ours():
+        with translated_errors():
             described = self._admin.describe_topics(None if topics is None else list(topics))
             cluster = self._admin.describe_cluster() if with_leaders else {"brokers": ()}
             brokers = {each["broker_id"]: each["host"] for each in cluster["brokers"]}
@@ -142,7 +142,7 @@ class _DriverConnection(DriverConnection):
         self, partitions: Sequence[TopicPartition], timeout_s: float, latest: bool
     ) -> dict[TopicPartition, int]:
         ask = self._consumer.end_offsets if latest else self._consumer.beginning_offsets
-        with told_by_ours():
+        with translated_errors():
             wanted = [kafka.TopicPartition(*each) for each in partitions]
             found = ask(wanted, timeout_ms=timeout_s * 1000)
         return {TopicPartition(*each): offset for each, offset in found.items()}
@@ -151,7 +151,7 @@ class _DriverConnection(DriverConnection):
         self, partitions: Sequence[TopicPartition], timeout_s: float
     ) -> dict[TopicPartition, int]:
         found = {}
-        with told_by_ours():
+        with translated_errors():
             for each in partitions:
                 mine = kafka.TopicPartition(*each)
                 offset = self._consumer.committed(mine, timeout_ms=timeout_s * 1000)
@@ -162,7 +162,7 @@ class _DriverConnection(DriverConnection):
     def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
         # The client's own asynchronous commit would tell of its outcome at a poll of the
         # consumer, which never comes here.
-        with told_by_ours():
+        with translated_errors():
             self._consumer.commit(_as_commit(offsets), timeout_ms=timeout_s * 1000)
 
     def close(self) -> None:
@@ -178,7 +178,7 @@ class _Member(GroupMember):
         client.subscribe(list(topics), listener=_Listener(client, offsets, self._unchecked))
 
     def poll(self, wait_s: float) -> Iterable[tuple[TopicPartition, Chunk]]:
-        with told_by_ours():
+        with translated_errors():
             self._check_offsets()
             self._end_half_joined()
             polled = self._client.poll(round(wait_s * 1000))
@@ -186,18 +186,18 @@ class _Member(GroupMember):
 
     def first_offset(self, partition: TopicPartition, timeout_s: float) -> int:
         mine = kafka.TopicPartition(*partition)
-        with told_by_ours():
+        with translated_errors():
             return int(self._client.beginning_offsets([mine], timeout_s * 1000)[mine])
 
     def assignment(self) -> set[TopicPartition]:
         return {TopicPartition(*each) for each in self._client.assignment()}
 
     def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
-        with told_by_ours():
+        with translated_errors():
             self._client.commit(_as_commit(offsets), timeout_ms=timeout_s * 1000)
 
     def close(self) -> None:
-        with told_by_ours():
+        with translated_errors():
             self._client.close(autocommit=False, timeout_ms=1000)
 
     def _end_half_joined(self) -> None:
@@ -288,7 +288,7 @@ class KafkaPython(Engine):
     def range_consumer(
         self, params: KafkaParams, partition: TopicPartition, timeout_s: float
     ) -> RangeConsumer:
-        with told_by_ours():
+        with translated_errors():
             client = consumer(params, bootstrap_timeout_ms=max(1, round(timeout_s * 1000)))
         client.assign([kafka.TopicPartition(*partition)])
         return _RangeConsumer(client, partition)
@@ -306,7 +306,7 @@ class KafkaPython(Engine):
         offsets: OffsetsOfMember,
         timeout_s: float,
     ) -> GroupMember:
-        with told_by_ours():
+        with translated_errors():
             client = consumer(
                 params,
                 group_id=params.group_id,
