@@ -1,7 +1,7 @@
 """`SharedRate`: records per second that the receivers of several applications share.
 
 The bucket lies in a Redis or Valkey server (`RedisTokenBuckets`). Permits are taken from it in
-lots, so that a round trip serves many records, and a lot is good for a short time only: what is
+leases, so that a round trip serves many records, and a lease is good for a short time only: what is
 not used by then is lost. So nobody has to be told what a killed process had left, and over any
 window of a second or longer all together let pass no more than rate x window plus one burst: the
 capacity of the bucket is smaller than the burst by what may be out.
@@ -37,17 +37,17 @@ __all__ = ["SharedRate", "SharedRateError", "SharedRatePlace"]
 CALL_S = 1.0
 """How long the server may take to accept a connection, and again to answer."""
 
-_LOT_S = 0.2
-"""A lot is good for so long (and at most a quarter of the burst), from before it was asked for."""
+_LEASE_S = 0.2
+"""How long a lease is valid (at most a quarter of the burst), counted from before the request."""
 _LATE = 1.25
-"""What is out may be used so much later: a process can be held up between permit and record, and a
-receiver may keep `_GRAIN_S` of the rate for longer: there is room for fifty that all do so."""
+"""The factor by which leased permits may be used late. A process can be held up between permit and
+record, and a receiver may keep `_IN_HAND_S` of the rate for longer; fifty may do so at once."""
 _BULK_S = 0.05
-"""The largest lot, in seconds of the rate: one receiver must not empty the bucket of the others."""
+"""The largest lease, in seconds of the rate: no receiver may empty the bucket of the others."""
 _LEAST_S = 0.005
-"""The smallest lot that is worth a round trip, in seconds of the rate; at least one permit."""
-_GRAIN_S = 0.001
-"""What one thread may have in hand beyond the record that it stores, in seconds of the rate."""
+"""The smallest lease that is worth a round trip, in seconds of the rate; at least one permit."""
+_IN_HAND_S = 0.001
+"""What one thread may hold beyond the record that it stores, in seconds of the rate."""
 _LONGEST_WAIT_S = 0.25
 _MOST_MISSES = 10
 _LATE_ANSWERS = 3
@@ -161,20 +161,20 @@ class SharedRatePlace:
             buckets.storage.close()
 
     @property
-    def lot_s(self) -> float:
-        """How long a lot is good for."""
-        return min(_LOT_S, self.burst_s / 4)
+    def lease_s(self) -> float:
+        """How long a lease is good for."""
+        return min(_LEASE_S, self.burst_s / 4)
 
     @property
     def capacity(self) -> float:
         """What the bucket holds at most: a burst, less what may be out."""
-        return max(1.0, self.records_per_second * (self.burst_s - _LATE * self.lot_s))
+        return max(1.0, self.records_per_second * (self.burst_s - _LATE * self.lease_s))
 
 
 class SharedRate:
     """One receiver's way to the bucket; usable from any thread.
 
-    `_lock` guards the lot. `_asking` is held by the one thread that waits for the server, and
+    `_lock` guards the lease. `_asking` is held by the one thread that waits for the server, and
     guards what is counted of its answers.
 
     Args:
@@ -204,11 +204,11 @@ class SharedRate:
         self._stopped = threading.Event()
         self._left = 0
         self._good_until_s = 0.0
-        self._lot = 1
+        self._lease = 1
         self._is_down = False
         self._late = 0
         self._misses = 0
-        self.grain = max(1, floor(rate * _GRAIN_S))
+        self.most_in_hand = max(1, floor(rate * _IN_HAND_S))
         """The permits that a thread may have in hand for records that it does not have yet."""
         self.waiting = 0
         """How many threads wait at this moment."""
@@ -235,7 +235,7 @@ class SharedRate:
         try:
             while True:
                 with self._asking:
-                    # Another thread may have fetched a lot meanwhile.
+                    # Another thread may have fetched a lease meanwhile.
                     granted = self._take_left(wanted)
                     pause_s = 0.0 if granted else self._ask(wanted)
                 granted = granted or self._take_left(wanted)
@@ -267,27 +267,27 @@ class SharedRate:
             return granted
 
     def _ask(self, wanted: int) -> float:
-        """Ask for a lot; returns how long to wait before the next try, if there is none."""
+        """Ask for a lease; returns how long to wait before the next try, if there is none."""
         place = self._place
         began_s = self._clock.monotonic_s()
         with self._lock:
             # One that is used up while it is good was too small; one that is not, too large.
             is_used_up = self._left == 0 and began_s < self._good_until_s
-            self._lot = min(self._bulk, max(wanted, 2 * self._lot if is_used_up else 1))
-            lot = self._lot
-        least = min(lot, self._least)
+            self._lease = min(self._bulk, max(wanted, 2 * self._lease if is_used_up else 1))
+            lease = self._lease
+        least = min(lease, self._least)
         rate = place.records_per_second
         try:
-            taken = self._buckets.take_tokens(place.key, rate, place.capacity, 0.0, least, lot)
+            taken = self._buckets.take_tokens(place.key, rate, place.capacity, 0.0, least, lease)
         except self._buckets.failures as error:
             self._fail(str(error), error)
             return _RETRY_S
         took_s = self._clock.monotonic_s() - began_s
-        if taken and took_s >= place.lot_s:
+        if taken and took_s >= place.lease_s:
             # What was taken is lost. Once may be this machine's fault.
             self._late += 1
             if self._late >= _LATE_ANSWERS:
-                reason = f"it takes {took_s:.2f} s to answer; {place.lot_s:g} s is the most"
+                reason = f"it takes {took_s:.2f} s to answer; {place.lease_s:g} s is the most"
                 self._fail(reason, None)
             return _RETRY_S
         self._late = 0
@@ -297,7 +297,7 @@ class SharedRate:
         if taken:
             self._misses = 0
             with self._lock:
-                self._left, self._good_until_s = taken, began_s + place.lot_s
+                self._left, self._good_until_s = taken, began_s + place.lease_s
             return 0.0
         # The more wait, the longer each; and not all until the same moment, or the same one would
         # find the tokens each time.

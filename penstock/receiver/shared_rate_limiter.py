@@ -34,7 +34,7 @@ class SharedRateLimiter(RateLimiter):
         if shared is None:
             return super().lease(wanted, timeout_s, in_hand=in_hand, lessee=lessee)
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
-        most = min(wanted, max(in_hand, shared.grain))
+        most = min(wanted, max(in_hand, shared.most_in_hand))
         granted = super().lease(most, timeout_s, in_hand=in_hand, lessee=lessee)
         if not granted:
             return 0

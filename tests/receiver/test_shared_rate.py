@@ -94,7 +94,7 @@ def test_i8_processes_that_come_and_are_killed_stay_within_one_rate(server: Redi
         for at_s, n in events[first:]:
             count += n
             assert count <= rate * max(1.0, at_s - begin_s) + rate
-    # Nor is most of it lost in lots that nobody uses.
+    # Nor is most of it lost in leases that nobody uses.
     seconds = events[-1][0] - events[0][0]
     assert sum(n for _, n in events) >= 0.5 * rate * seconds
 
