@@ -1,7 +1,7 @@
 """Spark Streaming's receiver and block pipeline, in Python.
 
-Records that a source *pushes* pass a gate (the rate limiter) into sealed Arrow blocks that
-survive a crash, and come out as RDDs and DataFrames::
+Records that a source *pushes* pass a rate limiter into sealed Arrow blocks that survive a crash,
+and come out as RDDs and DataFrames::
 
     source -> Receiver.store -> rate limiter -> block generator -> segment log
            -> AddBlock -> tracker -> batch -> RDD partition -> the user's function

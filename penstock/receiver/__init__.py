@@ -48,7 +48,7 @@ and classes with ``run``),
 `_uncaught` and `_watchdog` (running one attempt),
 `launch` and `placement` (the Spark task), `block_generator`, `_assembler`, `_discards`, `_pieces`,
 `_pipeline` and `framing` (records to blocks),
-`rate_limiter` and `token_bucket` (the gate), `_gate` (its rates, and reports of its use),
+`rate_limiter` and `token_bucket`, `_rate_status` (the driver's rates, and reports of their use),
 `shared_rate`, `shared_rate_limiter` and `redis_token_buckets` (a rate that applications share).
 """
 

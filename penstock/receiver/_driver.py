@@ -12,7 +12,7 @@ from penstock.errors import IllegalStateError, PenstockError
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver._ending import Ending, EndingKind, error_text
 from penstock.receiver._parts import Connect, TrackerConnection
-from penstock.receiver.block_generator import GateReading, RefusedError
+from penstock.receiver.block_generator import RateUsage, RefusedError
 from penstock.wire import WireError
 from penstock.wire.messages import (
     AddBlock,
@@ -156,8 +156,8 @@ class Driver:
         except (WireError, IllegalStateError) as failure:
             self._limited_log.log(f"not reported to the driver ({failure}): {message}", error=error)
 
-    def report_gate(self, reading: GateReading, rate_version: int, at_s: float) -> None:
-        """Tell how the gate is used. Never raises; the next report makes up for a lost one."""
+    def report_rate_status(self, reading: RateUsage, rate_version: int, at_s: float) -> None:
+        """Tell how the rate is used. Never raises; the next report makes up for a lost one."""
         report = ReportGate(
             stream_id=self._registration.stream_id,
             attempt=self._registration.attempt,
@@ -172,7 +172,7 @@ class Driver:
         try:
             self.connection.send(report)
         except (WireError, IllegalStateError) as failure:
-            logger.debug("the use of the gate was not reported: %s", failure)
+            logger.debug("the use of the rate was not reported: %s", failure)
 
     def report_blocks(self, blocks: tuple[ReceivedBlockInfo, ...]) -> Future[None]:
         """Ask that `blocks` be added; see `penstock.receiver._parts.ReportBlocks`."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from penstock.blockstore.replicator import FindReplicaHost
 from penstock.receiver._door import StoreDoor
-from penstock.receiver.block_generator import BlockGeneratorStatistics, GateReading
+from penstock.receiver.block_generator import BlockGeneratorStatistics, RateUsage
 from penstock.wire import WireError
 from penstock.wire.messages import Message, ReceivedBlockInfo
 
@@ -76,7 +76,7 @@ class BlockPipe(Protocol):
 
     def update_byte_rate(self, bytes_per_second: float | None) -> None: ...
 
-    def read_gate(self) -> GateReading: ...
+    def read_rate_usage(self) -> RateUsage: ...
 
 
 class BlockStorage(Protocol):

@@ -3,8 +3,8 @@
 What must hold
 --------------
 
-* Every record passes the gate: a permit is taken from a lease of the rate limiter before the record
-  enters the open block (I8). A new rate drops the lease at once.
+* Every record needs a permit, taken from a lease of the rate limiter, before it enters the open
+  block (I8). A new rate drops the lease at once.
 * Records of one thread keep their order, and blocks are stored and reported in the order in which
   they were sealed (I5): one thread writes the log, one thread reports, one report at a time.
 * What waits is bounded (I7): the pending chunk, the open block, the queue of sealed blocks. When
@@ -32,9 +32,10 @@ Threads and locks
 ``penstock-report-N``  reports stored blocks to the tracker, then acknowledges
 =====================  =========================================================================
 
-``_gate`` is held by the one storing thread that waits for a lease. The assembler's lock guards the
-open block. The pipeline's condition guards its queues. They nest in this order. ``_state_lock``
-guards the changes of the state, and the table of doors, and is held for nothing else.
+``_lease_lock`` is held by the one storing thread that waits for a lease. The assembler's lock
+guards the open block. The pipeline's condition guards its queues. They nest in this order.
+``_state_lock`` guards the changes of the state, and the table of doors, and is held for nothing
+else.
 
 States, as in Spark's `BlockGenerator`: ``Initialized → Active → StoppedAddingData →
 StoppedGeneratingBlocks → StoppedAll``.
@@ -90,8 +91,8 @@ __all__ = [
     "BlockGeneratorState",
     "BlockGeneratorStatistics",
     "BlockNotStoredError",
-    "GateReading",
     "PositionTooLargeError",
+    "RateUsage",
     "RecordTooLargeError",
     "RefusedError",
 ]
@@ -182,8 +183,8 @@ class BlockGeneratorStatistics:
 
 
 @dataclass(frozen=True)
-class GateReading:
-    """How the gate is used, since the generator began.
+class RateUsage:
+    """How the rate has been used since the generator began.
 
     Attributes:
         records: Records that passed.
@@ -265,7 +266,7 @@ class BlockGenerator:
         block_store: Where blocks are built and kept.
         report: Sends metadata to the tracker; the future ends when it is in the driver log (I1).
             It fails with `RefusedError` when asking again cannot help.
-        limiter: The gate.
+        limiter: The receiver's own.
         options: How blocks are made.
         on_error: Told of each failure once per episode, from this object's threads.
         clock: For the block interval.
@@ -303,7 +304,7 @@ class BlockGenerator:
             tell=on_error,
             give_up=self._pipeline.is_given_up,
         )
-        self._gate = threading.Lock()
+        self._lease_lock = threading.Lock()
         self._state_lock = threading.Lock()
         self._state = BlockGeneratorState.INITIALIZED
         self._stopping = threading.Event()
@@ -458,7 +459,7 @@ class BlockGenerator:
             nonlocal permits
             while next(permits, None) is None:
                 self._check_thread()
-                with self._gate:
+                with self._lease_lock:
                     if next(permits, None) is not None:
                         return
                     granted = refill(door)
@@ -522,7 +523,7 @@ class BlockGenerator:
         door.check()
 
     def _refill(self, door: StoreDoor) -> int:
-        """Join the pending chunk and lease permits; returns how many. The gate is held."""
+        """Join the pending chunk and lease permits; returns how many. `_lease_lock` is held."""
         self._check_open(door)
         if self._assembler.pending:
             with self._assembler.lock:
@@ -655,7 +656,7 @@ class BlockGenerator:
     def _pass_pieces(
         self, door: StoreDoor, pieces: Iterator[Piece], finish: Callable[[], None], position: Any
     ) -> None:
-        """Lead pieces through the gate into blocks; `finish` runs with the last of them."""
+        """Lead pieces through the rate limiter into blocks; `finish` runs with the last of them."""
         whole = position is not None
         piece = next(pieces, None)
         if piece is None:
@@ -771,20 +772,20 @@ class BlockGenerator:
         """Use a new rate of bytes, also for who waits for the old one."""
         self._limiter.set_byte_rate(bytes_per_second)
 
-    def read_gate(self) -> GateReading:
-        """Return how the gate is used; for one caller, as each reading begins where one ended."""
+    def read_rate_usage(self) -> RateUsage:
+        """Return how the rate is used; for one caller, as each reading begins where one ended."""
         found = self.statistics()
         held_up_s = found.waited_for_queue_s + found.waited_for_memory_s
         was_held_up = held_up_s > self._held_up_s + _HELD_UP_S
         self._held_up_s = held_up_s
         fill = 1.0 if was_held_up else min(1.0, found.queue_length / self._options.queue_size)
-        gate = self._limiter.statistics()
-        return GateReading(
+        rates = self._limiter.statistics()
+        return RateUsage(
             found.records,
             found.waited_for_rate_s,
-            gate.waiting > 0,
+            rates.waiting > 0,
             fill,
-            gate.bytes_charged,
+            rates.bytes_charged,
         )
 
     def _tick_loop(self) -> None:

@@ -1,4 +1,4 @@
-"""The gate of a receiver: records and bytes per second, from a token bucket.
+"""The rate limiter of a receiver: records and bytes per second, from a token bucket.
 
 What must hold (I8): over any window of a second or longer no more records pass than rate x window
 plus one burst. A new rate takes effect at once, also on who waits.

@@ -20,9 +20,9 @@ from penstock.receiver._door import ReceiverStoppedError, StoreDoor
 from penstock.receiver._driver import Driver
 from penstock.receiver._ending import Ending, EndingKind, ReceiverFailedError, described
 from penstock.receiver._failures import Failures
-from penstock.receiver._gate import Gate
 from penstock.receiver._parts import BlockPipe, BlockStorage, Bounds, Parts
 from penstock.receiver._pipeline import CALLBACK_S
+from penstock.receiver._rate_status import RateStatus
 from penstock.receiver._receiver import Receiver, ReceiverNotAttachedError
 from penstock.receiver._start import Start
 from penstock.receiver._uncaught import is_ours
@@ -106,9 +106,9 @@ class ReceiverSupervisor:
         self._clock = clock or SystemClock()
         self._driver = Driver(registration)
         self._attempt = AttemptState(self.stream_id)
-        self._gate = Gate(
+        self._rate_status = RateStatus(
             self.stream_id,
-            lambda reading, version: self._driver.report_gate(
+            lambda reading, version: self._driver.report_rate_status(
                 reading, version, self._clock.monotonic_s()
             ),
         )
@@ -343,7 +343,7 @@ class ReceiverSupervisor:
         )
         generator.start()
         self._generator = generator
-        self._gate.start(generator)
+        self._rate_status.start(generator)
 
     def _start_receiver(self) -> None:
         """Start the object, with a door of its own into the generator."""
@@ -506,7 +506,7 @@ class ReceiverSupervisor:
         """End the attempt, in the order that loses nothing; returns how it ended after all."""
         if self.is_started():
             self._stop_receiver()
-        self._gate.stop(self._bounds.abandon_s)
+        self._rate_status.stop(self._bounds.abandon_s)
         drain_error = self._drain(ending)
         if drain_error is not None and ending.kind not in _OUT_OF_REACH:
             text = f"The last blocks of receiver {self.stream_id} could not be stored"
@@ -668,7 +668,9 @@ class ReceiverSupervisor:
         if isinstance(message, StopReceiver):
             self.end(Ending(EndingKind.DRIVER, message.reason), message.timeout_s)
         elif isinstance(message, UpdateRateLimit):
-            self._gate.update(message.records_per_second, message.bytes_per_second, message.version)
+            self._rate_status.update(
+                message.records_per_second, message.bytes_per_second, message.version
+            )
         elif isinstance(message, (CleanupOldBlocks, EnsureBlockServer)):
             self._attempt.add_work(message)
         else:
@@ -687,7 +689,9 @@ class ReceiverSupervisor:
         self.end(Ending(EndingKind.LOST, text, error))
 
     def _take_rates(self, answer: Registered) -> None:
-        self._gate.update(answer.records_per_second, answer.bytes_per_second, answer.rate_version)
+        self._rate_status.update(
+            answer.records_per_second, answer.bytes_per_second, answer.rate_version
+        )
 
     def _running_generator(self) -> BlockPipe:
         if self._generator is None:

@@ -126,7 +126,7 @@ class ReceiverSide:
                 remove_files=not durability.keeps_blocks,
                 keep_batches=keep_batches,
                 blocks_outlive_run=durability.keeps_blocks,
-                on_gate=rates.on_gate,
+                on_rate_status=rates.on_rate_status,
                 shared_rate=self._shared_rate,
                 encryption=encryption,
                 ledger=ledger,

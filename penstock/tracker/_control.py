@@ -74,7 +74,7 @@ class Control:
         lease_s: float,
         is_started: Callable[[], bool],
         later: Callable[[float, Callable[[], None]], None],
-        on_gate: Callable[[ReportGate], None],
+        on_rate_status: Callable[[ReportGate], None],
     ) -> None:
         """Make it.
 
@@ -87,7 +87,7 @@ class Control:
             lease_s: What block servers are promised.
             is_started: Whether the tracker runs and does not stop yet.
             later: Runs something on the control thread after some seconds.
-            on_gate: Is told how a receiver's gate is used.
+            on_rate_status: Is told how a receiver's rate is used.
         """
         self._ledger = ledger
         self._receivers = receivers
@@ -97,7 +97,7 @@ class Control:
         self._lease_s = lease_s
         self._is_started = is_started
         self._later = later
-        self._on_gate = on_gate
+        self._on_rate_status = on_rate_status
         self._limited_log = RateLimitedLog(_log)
         # Attempts of which it was told that they are out of reach.
         self._out_of_reach: set[str] = set()
@@ -110,7 +110,7 @@ class Control:
             return self._register(peer, message)
         if isinstance(message, ReportGate):
             if self._receivers.is_current(message):
-                self._on_gate(message)
+                self._on_rate_status(message)
             return Ok()
         if isinstance(message, ReportError):
             self._report_error(message)

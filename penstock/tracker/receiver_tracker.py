@@ -103,7 +103,7 @@ class ReceiverTracker:
         keep_batches: bool = False,
         blocks_outlive_run: bool = True,
         cluster: Cluster | None = None,
-        on_gate: Callable[[ReportGate], None] | None = None,
+        on_rate_status: Callable[[ReportGate], None] | None = None,
         shared_rate: SharedRatePlace | None = None,
         encryption: EncryptionKey | None = None,
         ledger: ReceivedBlockTracker | None = None,
@@ -129,8 +129,8 @@ class ReceiverTracker:
             blocks_outlive_run: Whether blocks that an earlier run stored can be there; else they
                 are left out of its batches.
             cluster: In place of the Spark application.
-            on_gate: Is told how the receivers' gates are used, on the tracker's control thread;
-                must not block.
+            on_rate_status: Is told how the receivers' rates are used, on the tracker's control
+                thread; must not block.
             shared_rate: What the receivers share with those of other applications.
             encryption: The key that all logs are encrypted with; None: they are in clear.
             ledger: The ledger, open, and with the streams registered; closed by `stop`. None: it
@@ -156,7 +156,7 @@ class ReceiverTracker:
         self._keep_batches = keep_batches
         self._blocks_outlive_run = blocks_outlive_run
         self._lost_attempts: frozenset[str] = frozenset()
-        self._on_gate = on_gate or (lambda report: None)
+        self._on_rate_status = on_rate_status or (lambda report: None)
         self._shared_rate = shared_rate
         self._encryption = encryption
         self._secret = secrets.token_bytes(32)
@@ -373,7 +373,7 @@ class ReceiverTracker:
             lease_s=self._settings.block_server_lease_s,
             is_started=self._is_started,
             later=endpoint.later,
-            on_gate=self._on_gate,
+            on_rate_status=self._on_rate_status,
         )
         bound = endpoint.start()
         self._endpoint = endpoint

@@ -139,7 +139,7 @@ class ReportError(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReportGate(msgspec.Struct, frozen=True, tag=True):
-    """Tell how a receiver's gate is used: regularly, and when it has a new rate (send)."""
+    """Tell how a receiver's rate is used: regularly, and when it has a new rate (send)."""
 
     stream_id: int
     attempt: str

@@ -50,7 +50,7 @@ class Tracker:
     def __init__(self) -> None:
         self.secret = os.urandom(32)
         self.changed = threading.Condition()
-        self.gates: list[ReportGate] = []
+        self.rate_reports: list[ReportGate] = []
         self.messages: list[Message] = []
         self.blocks: list[ReceivedBlockInfo] = []
         self.peer: Peer | None = None
@@ -65,7 +65,7 @@ class Tracker:
     def on_message(self, peer: Peer, message: Message) -> Reply:
         with self.changed:
             if isinstance(message, ReportGate):
-                self.gates.append(message)
+                self.rate_reports.append(message)
                 self.changed.notify_all()
                 return None
             self.messages.append(message)

@@ -1,4 +1,4 @@
-"""The gate: I8, accuracy, new rates, bytes, stopping."""
+"""The rate limiter: I8, accuracy, new rates, bytes, stopping."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Lessee:
 
 
 @dataclass
-class Gate:
+class Passages:
     """What really passed, and what the rates were, for a check by brute force."""
 
     passages: list[Passage] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Gate:
                 )
 
 
-class TheGateHolds(RuleBasedStateMachine):
+class TheRateHolds(RuleBasedStateMachine):
     """I8: in no window do more records pass than rate x window plus one burst.
 
     The windows are of any length, also much shorter than a second. Lessees keep permits as long
@@ -105,12 +105,12 @@ class TheGateHolds(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.burst_s = 1.0
         self.limiter = RateLimiter(10, clock=self.clock)
-        self.gate = Gate(spans=[RateSpan(0.0, 10.0, 10.0)])
+        self.passed = Passages(spans=[RateSpan(0.0, 10.0, 10.0)])
         self.lessees = [Lessee() for _ in range(3)]
 
     def let_pass(self, records: int) -> None:
         if records:
-            self.gate.passages.append(Passage(self.clock.monotonic_s(), records))
+            self.passed.passages.append(Passage(self.clock.monotonic_s(), records))
 
     @rule(milliseconds=st.one_of(st.integers(1, 50), st.sampled_from([100, 999, 1000, 3000])))
     def time_passes(self, milliseconds: int) -> None:
@@ -164,15 +164,15 @@ class TheGateHolds(RuleBasedStateMachine):
         assert in_force is not None
         assert in_force == pytest.approx(rate)
         burst = max(1.0, in_force * self.burst_s)
-        self.gate.spans.append(RateSpan(self.clock.monotonic_s(), in_force, burst))
+        self.passed.spans.append(RateSpan(self.clock.monotonic_s(), in_force, burst))
 
     def teardown(self) -> None:
         self.all_that_can_pass_does()
-        self.gate.check()
+        self.passed.check()
 
 
-TestTheGateHolds = TheGateHolds.TestCase
-TestTheGateHolds.settings = hypothesis_settings(
+TestTheRateHolds = TheRateHolds.TestCase
+TestTheRateHolds.settings = hypothesis_settings(
     max_examples=100, stateful_step_count=40, deadline=None
 )
 

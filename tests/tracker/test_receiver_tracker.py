@@ -76,9 +76,9 @@ def test_rates_have_versions_and_may_be_lifted(tmp_path: Path) -> None:
         assert cluster.next_attempt().register() == Registered(2 << 32, None, None, None, 2)
 
 
-def test_only_the_latest_attempt_is_heard_of_its_gate(tmp_path: Path) -> None:
+def test_only_the_latest_attempt_is_heard_of_its_rate(tmp_path: Path) -> None:
     heard: queue.Queue[ReportGate] = queue.Queue()
-    with running_tracker(tmp_path, on_gate=heard.put) as (_, cluster, _):
+    with running_tracker(tmp_path, on_rate_status=heard.put) as (_, cluster, _):
         first = cluster.next_attempt()
         first.register()
         first.fail()

@@ -243,7 +243,7 @@ def running_tracker(
     remove_files: bool = False,
     keep_batches: bool = False,
     blocks_outlive_run: bool = True,
-    on_gate: Callable[[ReportGate], None] | None = None,
+    on_rate_status: Callable[[ReportGate], None] | None = None,
 ) -> Iterator[tuple[ReceiverTracker, ThreadCluster, Events]]:
     cluster = cluster or ThreadCluster()
     events = Events()
@@ -256,7 +256,7 @@ def running_tracker(
         remove_files=remove_files,
         keep_batches=keep_batches,
         blocks_outlive_run=blocks_outlive_run,
-        on_gate=on_gate,
+        on_rate_status=on_rate_status,
     )
     tracker.start()
     try:
@@ -276,7 +276,7 @@ def make_tracker(
     remove_files: bool = False,
     keep_batches: bool = False,
     blocks_outlive_run: bool = True,
-    on_gate: Callable[[ReportGate], None] | None = None,
+    on_rate_status: Callable[[ReportGate], None] | None = None,
 ) -> ReceiverTracker:
     return ReceiverTracker(
         None,
@@ -291,5 +291,5 @@ def make_tracker(
         keep_batches=keep_batches,
         blocks_outlive_run=blocks_outlive_run,
         cluster=cluster,
-        on_gate=on_gate,
+        on_rate_status=on_rate_status,
     )

@@ -246,7 +246,7 @@ class RateBook:
             fill, usage.queue_fill = usage.queue_fill, 0.0
             return fill
 
-    def on_gate(self, report: ReportGate) -> None:
+    def on_rate_status(self, report: ReportGate) -> None:
         """Take a receiver's report; its group may be divided anew."""
         with self._lock:
             running = self._running

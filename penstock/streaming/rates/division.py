@@ -1,8 +1,8 @@
 """How the total of a group is divided, and which share is in force where.
 
 The rule is max-min fairness: whoever uses less than an equal part gets what it uses, and the others
-divide the rest equally (Bertsekas and Gallager, "Data Networks", section 6.5). Who waits at its
-gate wants a multiple of what it has; who does not wants what it used of late, and a little above
+divide the rest equally (Bertsekas and Gallager, "Data Networks", section 6.5). Who waits for
+permits wants a multiple of what it has; who does not wants what it used of late, and a little above
 that. A stream without records keeps a small reserve: with the first of them it begins to wait, and
 each division from then on, one every quarter of a second, gives it several times as much as before,
 up to its part. All at once would be sooner; but then a short wait of a stream that needs little,
@@ -68,7 +68,7 @@ def share_out(total: float, demands: Mapping[int, float]) -> dict[int, float]:
 
 @dataclass
 class Usage:
-    """What is known of how a stream's gate is used.
+    """What is known of how a stream's rate is used.
 
     Attributes:
         rate: Records per second, averaged; None before there are two reports of an attempt.
@@ -186,7 +186,7 @@ class Division:
         """Decide what each stream should have.
 
         Args:
-            usages: How the members' gates are used.
+            usages: How the members' rates are used.
             caps: What each may have at most for other reasons.
             now_s: The driver's clock.
         """

@@ -122,7 +122,7 @@ class Group:
             self.largest = max(self.largest, in_force)
             assert in_force <= self.total * (1 + 1e-9)
             while self._reports and self._reports[0][0] <= self.now_ms:
-                self.made.book.on_gate(self._reports.pop(0)[1])
+                self.made.book.on_rate_status(self._reports.pop(0)[1])
         return (sum(gate.passed for gate in self.gates) - begun) / seconds
 
     def stop(self, stream: int) -> None:

@@ -71,11 +71,11 @@ class TestTheProgramsRates:
         made = Book()
         made.start()
         assert not made.book.rate(0).is_confirmed
-        made.book.on_gate(report(1))
+        made.book.on_rate_status(report(1))
         assert made.book.rate(0).is_confirmed
         made.book.set_rate(0, 5)
         assert not made.book.rate(0).is_confirmed
-        made.book.on_gate(report(2, records=400, at_s=2.0))
+        made.book.on_rate_status(report(2, records=400, at_s=2.0))
         found = made.book.rate(0)
         assert found.is_confirmed
         assert found.used == 200
@@ -174,7 +174,7 @@ class TestController:
     def test_it_asks_with_what_the_batch_tells_and_publishes_whole_records(self) -> None:
         made, controller, estimator = self.controller(123.9, 0.5, None, -4.0, 7.0)
         made.memories[0].estimate = None
-        made.book.on_gate(report(1, fill=0.75))
+        made.book.on_rate_status(report(1, fill=0.75))
         controller.onBatchCompleted(completed(9000, 40, 300, 20))
         assert estimator.asked == [(9000, 40, 300, 20, 0.75)]
         assert controller.latest_rate == 123

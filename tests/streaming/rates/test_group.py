@@ -131,7 +131,7 @@ def test_a_group_that_is_made_while_receivers_run_is_divided_like_any_other() ->
 
     def report(stream: int, version: int, at_s: float, waiting: bool) -> None:
         made.clock.advance(500)
-        made.book.on_gate(ReportGate(stream, "a", version, 0, 0.0, waiting, 0.0, at_s))
+        made.book.on_rate_status(ReportGate(stream, "a", version, 0, 0.0, waiting, 0.0, at_s))
 
     for at_s in (1.0, 2.0):
         report(0, 2, at_s, True)

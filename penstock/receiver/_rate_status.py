@@ -1,4 +1,4 @@
-"""`Gate`: the rates that the driver sets for one attempt, and what it is told of their use."""
+"""`RateStatus`: the rates that the driver sets for one attempt, and reports of their use."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import threading
 from collections.abc import Callable
 
 from penstock.receiver._parts import BlockPipe
-from penstock.receiver.block_generator import GateReading
+from penstock.receiver.block_generator import RateUsage
 
-__all__ = ["REPORT_INTERVAL_S", "Gate"]
+__all__ = ["REPORT_INTERVAL_S", "RateStatus"]
 
 REPORT_INTERVAL_S = 0.25
-"""How often the driver is told how the gate is used. A budget that several receivers share is
+"""How often the driver is told how the rate is used. A budget that several receivers share is
 divided anew as often as that."""
 
 
-class Gate:
+class RateStatus:
     """Hands rates to the generator, newest last, and reports how they are used.
 
     A new rate holds from the next record on, also for the open block (I8). Rates have versions:
@@ -23,14 +23,14 @@ class Gate:
     rate is reported at once, so that the driver knows when it is in force.
 
     `_lock` guards the generator, the version and the rates, and orders their changes. One thread,
-    ``penstock-gate-<streamId>``, reports; `stop` joins it.
+    ``penstock-rate-status-<streamId>``, reports; `stop` joins it.
 
     Args:
         stream_id: The stream.
         report: Tells the driver: what was read, and the version of the rates then in force.
     """
 
-    def __init__(self, stream_id: int, report: Callable[[GateReading, int], None]) -> None:
+    def __init__(self, stream_id: int, report: Callable[[RateUsage, int], None]) -> None:
         self._report = report
         self._lock = threading.Lock()
         self._generator: BlockPipe | None = None
@@ -40,7 +40,7 @@ class Gate:
         self._due = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(
-            target=self._run, name=f"penstock-gate-{stream_id}", daemon=True
+            target=self._run, name=f"penstock-rate-status-{stream_id}", daemon=True
         )
 
     def start(self, generator: BlockPipe) -> None:
@@ -87,6 +87,6 @@ class Gate:
             self._due.clear()
             with self._lock:
                 assert self._generator is not None
-                reading, version = self._generator.read_gate(), self._version
+                reading, version = self._generator.read_rate_usage(), self._version
             self._report(reading, version)
             self._due.wait(REPORT_INTERVAL_S)

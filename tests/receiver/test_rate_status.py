@@ -49,7 +49,7 @@ def test_i8_an_update_that_overtook_the_registration_is_not_undone_by_it(
     shared.wait_for("onStart")
     store_many(shared)
     shared.wait_for("stored")
-    tracker.wait_for(lambda: tracker.gates and tracker.gates[-1].rate_version == 8)
+    tracker.wait_for(lambda: tracker.rate_reports and tracker.rate_reports[-1].rate_version == 8)
 
 
 def test_i8_the_rates_of_the_registration_hold_from_the_first_record_on(
@@ -61,8 +61,8 @@ def test_i8_the_rates_of_the_registration_hold_from_the_first_record_on(
     running = run(Quiet(shared))
     shared.wait_for("onStart")
     thread = store_many(shared)
-    tracker.wait_for(lambda: tracker.gates and tracker.gates[-1].is_waiting)
-    assert tracker.gates[-1].records == 0
+    tracker.wait_for(lambda: tracker.rate_reports and tracker.rate_reports[-1].is_waiting)
+    assert tracker.rate_reports[-1].records == 0
     tracker.send(StopReceiver())
     assert running.join() is None
     thread.join(WAIT_S)
@@ -73,7 +73,7 @@ def test_i8_a_rate_of_bytes_holds_for_who_waits(run: Run, tracker: Tracker, shar
     run(Quiet(shared), settings=replace(SETTINGS, receiver_byte_rate="1/day"))
     shared.wait_for("onStart")
     store_many(shared)
-    tracker.wait_for(lambda: tracker.gates and tracker.gates[-1].is_waiting)
+    tracker.wait_for(lambda: tracker.rate_reports and tracker.rate_reports[-1].is_waiting)
     tracker.send(UpdateRateLimit(3, None, None, 1))
     shared.wait_for("stored")
 
@@ -87,22 +87,24 @@ def test_a_reconnect_makes_up_for_a_lost_update(run: Run, tracker: Tracker, shar
     assert tracker.peer is not None
     tracker.peer.close()
     tracker.wait_for_count(RegisterReceiver, 2)
-    tracker.wait_for(lambda: tracker.gates and tracker.gates[-1].rate_version == 9)
+    tracker.wait_for(lambda: tracker.rate_reports and tracker.rate_reports[-1].rate_version == 9)
 
 
 def test_reports_tell_what_passed_and_who_waits(run: Run, tracker: Tracker, shared: Shared) -> None:
     run(Quiet(shared))
     shared.wait_for("onStart")
     shared.receiver.store([str(number) for number in range(500)])
-    tracker.wait_for(lambda: tracker.gates and tracker.gates[-1].records == 500)
-    quiet = tracker.gates[-1]
+    tracker.wait_for(lambda: tracker.rate_reports and tracker.rate_reports[-1].records == 500)
+    quiet = tracker.rate_reports[-1]
     assert (quiet.stream_id, quiet.rate_version, quiet.is_waiting) == (3, 0, False)
     assert quiet.attempt == tracker.of(RegisterReceiver)[0].attempt
     tracker.send(UpdateRateLimit(3, 10.0, None, 1))
-    tracker.wait_for(lambda: tracker.gates[-1].rate_version == 1)
+    tracker.wait_for(lambda: tracker.rate_reports[-1].rate_version == 1)
     store_many(shared)
-    tracker.wait_for(lambda: tracker.gates[-1].waited_s > 0 and tracker.gates[-1].is_waiting)
-    held_back = tracker.gates[-1]
+    tracker.wait_for(
+        lambda: tracker.rate_reports[-1].waited_s > 0 and tracker.rate_reports[-1].is_waiting
+    )
+    held_back = tracker.rate_reports[-1]
     assert held_back.rate_version == 1
     # The rate times the time, one burst, and the permits of the leases.
     assert held_back.records <= 500 + 10 * (held_back.at_s - quiet.at_s) + 2 * 10
