@@ -44,8 +44,8 @@ Modules: `_receiver` (what an author sees), `short_forms`, `_threaded`, `_genera
 `_async_storing`, `_awaited_stores`, `_yielded`, `_run_form`, `_schemas` and `_context` (generators
 and classes with ``run``),
 `_start` and `_door` (what belongs to one start),
-`supervisor`, `_attempt_state`, `_author`, `calls`, `_driver`, `_ending`, `_failures`, `_parts`,
-`_uncaught` and `_watchdog` (running one attempt),
+`supervisor`, `_attempt_state`, `_author`, `calls`, `_driver`, `_exit_report`, `_failures`,
+`_parts`, `_uncaught` and `_watchdog` (running one attempt),
 `launch` and `placement` (the Spark task), `block_generator`, `_assembler`, `_discards`, `_pieces`,
 `_pipeline` and `framing` (records to blocks),
 `rate_limiter` and `token_bucket`, `_rate_status` (the driver's rates, and reports of their use),
@@ -54,7 +54,7 @@ and classes with ``run``),
 
 from penstock.receiver._context import ReceiverContext
 from penstock.receiver._door import ReceiverStoppedError
-from penstock.receiver._ending import EndingKind, ReceiverFailedError
+from penstock.receiver._exit_report import ExitKind, ReceiverFailedError
 from penstock.receiver._receiver import Receiver, ReceiverNotAttachedError
 from penstock.receiver.block_generator import (
     BlockGenerator,
@@ -77,7 +77,7 @@ __all__ = [
     "BlockGeneratorState",
     "BlockGeneratorStatistics",
     "BlockNotStoredError",
-    "EndingKind",
+    "ExitKind",
     "Framing",
     "NotAReceiverError",
     "RateLimiter",

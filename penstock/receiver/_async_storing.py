@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.receiver._context import ReceiverContext
-from penstock.receiver._ending import described
+from penstock.receiver._exit_report import described
 from penstock.receiver._yielded import store_yielded
 
 __all__ = ["IN_HAND", "AsyncStoring", "as_it_is", "run_coroutine"]

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from penstock.errors import IllegalStateError
-from penstock.receiver._ending import Ending
+from penstock.receiver._exit_report import ExitReport
 from penstock.wire.messages import Message
 
 __all__ = ["AttemptState", "RestartRequest", "SupervisorState"]
@@ -49,11 +49,11 @@ class AttemptState:
         self._stream_id = stream_id
         self._lock = threading.Lock()
         self._state = SupervisorState.INITIALIZED
-        self._stop: Ending | None = None
+        self._stop: ExitReport | None = None
         self._stop_by_s: float | None = None
         self._restart: RestartRequest | None = None
         self._work: deque[Message] = deque()
-        self._ending: Ending | None = None
+        self._exit_report: ExitReport | None = None
 
     @property
     def state(self) -> SupervisorState:
@@ -62,7 +62,7 @@ class AttemptState:
             return self._state
 
     @property
-    def stop(self) -> Ending | None:
+    def stop(self) -> ExitReport | None:
         """The stop that was asked for."""
         with self._lock:
             return self._stop
@@ -80,14 +80,14 @@ class AttemptState:
             return self._restart
 
     @property
-    def ending(self) -> Ending | None:
+    def exit_report(self) -> ExitReport | None:
         """How the attempt ended, once it has."""
         with self._lock:
-            return self._ending
+            return self._exit_report
 
     # -- requests --------------------------------------------------------------------------------
 
-    def ask_stop(self, ending: Ending, timeout_s: float) -> None:
+    def ask_stop(self, exit_report: ExitReport, timeout_s: float) -> None:
         """Leave a request to end within `timeout_s` seconds; the first one tells why.
 
         A later one may only shorten the time.
@@ -95,7 +95,7 @@ class AttemptState:
         stop_by_s = time.monotonic() + timeout_s
         with self._lock:
             if self._stop is None or self._stop_by_s is None:
-                self._stop = ending
+                self._stop = exit_report
                 self._stop_by_s = stop_by_s
             self._stop_by_s = min(self._stop_by_s, stop_by_s)
         self.stopping.set()
@@ -150,15 +150,15 @@ class AttemptState:
                 raise IllegalStateError(f"receiver {self._stream_id} is not started")
             self._state = SupervisorState.STOPPED
 
-    def become_ended(self, ending: Ending) -> None:
+    def become_ended(self, exit_report: ExitReport) -> None:
         """Everything is closed; from whatever state, for an attempt may fail in any.
 
         Raises:
             IllegalStateError: It has ended before.
         """
         with self._lock:
-            if self._ending is not None:
+            if self._exit_report is not None:
                 raise IllegalStateError(f"receiver {self._stream_id} has ended already")
             self._state = SupervisorState.STOPPED
-            self._ending = ending
+            self._exit_report = exit_report
         self.ended.set()

@@ -10,7 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.receiver._ending import Ending, EndingKind, error_text
+from penstock.receiver._exit_report import ExitKind, ExitReport, error_text
 from penstock.receiver._parts import Connect, TrackerConnection
 from penstock.receiver.block_generator import RateUsage, RefusedError
 from penstock.wire import WireError
@@ -119,26 +119,28 @@ class Driver:
         """There is no registration: the tracker said no."""
         self._set_registered(False)
 
-    def tell_ending(self, ending: Ending, timeout_s: float) -> None:
+    def report_exit(self, exit_report: ExitReport, timeout_s: float) -> None:
         """Tell how the attempt ended, if the tracker does not know and can be reached.
 
         Waits up to `timeout_s` seconds for the answer, and never raises: what is not told, the
         tracker learns from the end of the task.
         """
-        if ending.kind is EndingKind.LOST:
+        if exit_report.kind is ExitKind.LOST:
             return
-        if ending.kind is EndingKind.PERMANENT:
-            self.report_error(ending.message, ending.error, permanent=True)
+        if exit_report.kind is ExitKind.PERMANENT:
+            self.report_error(exit_report.message, exit_report.error, permanent=True)
         with self._lock:
-            known = not self._registered and ending.kind is not EndingKind.FAILED
+            known = not self._registered and exit_report.kind is not ExitKind.FAILED
         if known:
             return
         try:
-            expected = ending.kind in (EndingKind.FINISHED, EndingKind.DRIVER)
-            told = self.deregister(ending.message, ending.error, expected=expected)
+            expected = exit_report.kind in (ExitKind.FINISHED, ExitKind.DRIVER)
+            told = self.deregister(exit_report.message, exit_report.error, expected=expected)
             told.result(timeout_s)
         except (WireError, IllegalStateError, FutureTimeoutError) as error:
-            logger.warning("the driver was not told of the end: %s", ending.message, exc_info=error)
+            logger.warning(
+                "the driver was not told of the end: %s", exit_report.message, exc_info=error
+            )
 
     def report_error(
         self, message: str, error: BaseException | None, *, permanent: bool = False

@@ -28,7 +28,7 @@ import msgspec
 from penstock.blockstore import BlockStore, SealedBlock
 from penstock.blockstore.store import BlockStoreClosedError
 from penstock.errors import IllegalStateError, PenstockError, SettingError
-from penstock.receiver._ending import described
+from penstock.receiver._exit_report import described
 from penstock.wal import LogClosedError
 from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import ReceivedBlockInfo

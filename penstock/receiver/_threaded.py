@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.receiver._context import ReceiverContext
-from penstock.receiver._ending import described
+from penstock.receiver._exit_report import described
 from penstock.receiver._receiver import Receiver
 from penstock.receiver.calls import UserCall
 

@@ -17,7 +17,7 @@ from penstock.blockstore.replicator import FindReplicaHost, Replicator
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.processes import ProcessIdentity
 from penstock.receiver._driver import Driver
-from penstock.receiver._ending import Ending, EndingKind, ReceiverFailedError
+from penstock.receiver._exit_report import ExitKind, ExitReport, ReceiverFailedError
 from penstock.receiver._failures import Failures
 from penstock.receiver._parts import BlockPipe, Bounds, OnError, Parts, ReportBlocks
 from penstock.receiver._receiver import Receiver
@@ -200,23 +200,25 @@ def run_receiver(
     )
     with UncaughtErrors(supervisor.thread_died):
         supervisor.start()
-        ending = _await_end(supervisor)
-    logger.info("receiver %d %s: %s", launch.stream_id, ending.kind.value, ending.message)
-    if not ending.kind.is_for_good:
-        raise ReceiverFailedError(launch.stream_id, ending.kind, ending.message) from ending.error
+        exit_report = _await_end(supervisor)
+    logger.info("receiver %d %s: %s", launch.stream_id, exit_report.kind.value, exit_report.message)
+    if not exit_report.kind.is_for_good:
+        raise ReceiverFailedError(
+            launch.stream_id, exit_report.kind, exit_report.message
+        ) from exit_report.error
 
 
-def _await_end(supervisor: ReceiverSupervisor) -> Ending:
+def _await_end(supervisor: ReceiverSupervisor) -> ExitReport:
     """Wait for the end, and see to it that there is one: whatever hangs, the process is to end.
 
     It does not outlive its executor either.
     """
     parent = os.getppid()
     watchdog = Watchdog()
-    while (ending := supervisor.await_termination(LOOK_S)) is None:
+    while (exit_report := supervisor.await_termination(LOOK_S)) is None:
         if os.getppid() != parent:
             text = f"The executor of receiver {supervisor.stream_id} is gone"
-            supervisor.end(Ending(EndingKind.FAILED, text))
+            supervisor.end(ExitReport(ExitKind.FAILED, text))
         left_s = supervisor.seconds_to_end()
         if left_s is None:
             continue
@@ -224,7 +226,7 @@ def _await_end(supervisor: ReceiverSupervisor) -> Ending:
         if left_s <= 0:
             return supervisor.give_up()
     watchdog.disarm()
-    return ending
+    return exit_report
 
 
 def _unpickle(launch: ReceiverLaunch) -> Receiver:

@@ -18,7 +18,7 @@ from penstock.receiver._attempt_state import AttemptState, RestartRequest, Super
 from penstock.receiver._author import Author
 from penstock.receiver._door import ReceiverStoppedError, StoreDoor
 from penstock.receiver._driver import Driver
-from penstock.receiver._ending import Ending, EndingKind, ReceiverFailedError, described
+from penstock.receiver._exit_report import ExitKind, ExitReport, ReceiverFailedError, described
 from penstock.receiver._failures import Failures
 from penstock.receiver._parts import BlockPipe, BlockStorage, Bounds, Parts
 from penstock.receiver._pipeline import CALLBACK_S
@@ -53,7 +53,7 @@ _STEP_S = 1.0
 _MAX_FAILURES = 10
 _MAX_DELAY_MS = 60_000
 
-_OUT_OF_REACH = (EndingKind.LOST, EndingKind.REFUSED)
+_OUT_OF_REACH = (ExitKind.LOST, ExitKind.REFUSED)
 """After these nobody takes the last blocks; their source was not acknowledged."""
 
 
@@ -130,10 +130,10 @@ class ReceiverSupervisor:
     # -- from any thread -------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin. Returns at once; what goes wrong is in the `Ending`."""
+        """Begin. Returns at once; what goes wrong is in the `ExitReport`."""
         self._thread.start()
 
-    def await_termination(self, timeout_s: float | None = None) -> Ending | None:
+    def await_termination(self, timeout_s: float | None = None) -> ExitReport | None:
         """Wait until the attempt has ended and everything is closed.
 
         Returns:
@@ -143,7 +143,7 @@ class ReceiverSupervisor:
             return None
         if threading.current_thread() is not self._thread:
             self._thread.join(self._bounds.user_call_s)
-        return self._attempt.ending
+        return self._attempt.exit_report
 
     @property
     def state(self) -> SupervisorState:
@@ -181,25 +181,25 @@ class ReceiverSupervisor:
 
     def stop(self, message: str, error: BaseException | None = None) -> None:
         """Ask for the end of this attempt, after which the driver starts another."""
-        self.end(Ending(EndingKind.RECEIVER, message, error))
+        self.end(ExitReport(ExitKind.RECEIVER, message, error))
 
     def finish(self, message: str) -> None:
         """Ask for the end of this attempt because the source has ended: for good."""
-        self.end(Ending(EndingKind.FINISHED, message))
+        self.end(ExitReport(ExitKind.FINISHED, message))
 
-    def end(self, ending: Ending, timeout_s: float | None = None) -> None:
+    def end(self, exit_report: ExitReport, timeout_s: float | None = None) -> None:
         """Ask for the end of this attempt; the first such request tells why.
 
         Args:
-            ending: Why.
+            exit_report: Why.
             timeout_s: How long the stop may take; None: as the bounds say.
         """
         if timeout_s is None:
-            out_of_reach = ending.kind in _OUT_OF_REACH
+            out_of_reach = exit_report.kind in _OUT_OF_REACH
             timeout_s = self._bounds.abandon_s if out_of_reach else self._bounds.drain_s
-        self._attempt.ask_stop(ending, timeout_s)
+        self._attempt.ask_stop(exit_report, timeout_s)
         generator = self._generator
-        if ending.kind in _OUT_OF_REACH and generator is not None:
+        if exit_report.kind in _OUT_OF_REACH and generator is not None:
             # Also in the middle of a stop that has more time: nobody takes what waits.
             generator.give_up_within(timeout_s)
 
@@ -210,7 +210,7 @@ class ReceiverSupervisor:
             return None
         return stop_by_s + self._bounds.overrun_s - time.monotonic()
 
-    def give_up(self) -> Ending:
+    def give_up(self) -> ExitReport:
         """Say what hangs in an attempt that was to end; it is left behind."""
         stop = self._attempt.stop
         asked = stop.message if stop is not None else "nobody asked it to end"
@@ -220,7 +220,7 @@ class ReceiverSupervisor:
         )
         logger.error("%s", text)
         self._driver.report_error(text, None)
-        return Ending(EndingKind.FAILED, text, stop.error if stop is not None else None)
+        return ExitReport(ExitKind.FAILED, text, stop.error if stop is not None else None)
 
     def report_error(self, message: str, error: BaseException | None = None) -> None:
         """Tell the driver of an error, and go on."""
@@ -240,7 +240,7 @@ class ReceiverSupervisor:
         is_older = thread in self._older_threads or isinstance(error, ReceiverStoppedError)
         if is_ours(name):
             self.report_error(message, error)
-            self.end(Ending(EndingKind.FAILED, message, error))
+            self.end(ExitReport(ExitKind.FAILED, message, error))
         elif self.is_started() and not is_older:
             self.restart(message, error)
         else:
@@ -258,13 +258,13 @@ class ReceiverSupervisor:
                         break
         except BaseException as error:  # noqa: BLE001 - the driver hears of it, all is closed
             self._fail(f"Error starting receiver {self.stream_id}", error)
-        ending = self._attempt.stop or Ending(EndingKind.FAILED, "it ended without a reason")
+        exit_report = self._attempt.stop or ExitReport(ExitKind.FAILED, "it ended without a reason")
         try:
-            ending = self._close(ending)
+            exit_report = self._close(exit_report)
         except BaseException as error:  # noqa: BLE001 - who waits for the end must learn of it
-            ending = Ending(EndingKind.FAILED, f"Error stopping receiver: {error}", error)
+            exit_report = ExitReport(ExitKind.FAILED, f"Error stopping receiver: {error}", error)
         finally:
-            self._attempt.become_ended(ending)
+            self._attempt.become_ended(exit_report)
 
     def _open(self) -> None:
         self._driver.connect(
@@ -312,7 +312,7 @@ class ReceiverSupervisor:
             if self._attempt.stop is None:
                 raise ReceiverFailedError(
                     self.stream_id,
-                    EndingKind.FAILED,
+                    ExitKind.FAILED,
                     f"the driver did not answer its registration within {self._bounds.ask_s:g} s",
                 )
             return False
@@ -323,11 +323,11 @@ class ReceiverSupervisor:
                 "Registered unsuccessfully because Driver refused to start receiver "
                 f"{self.stream_id}: {answer.reason}"
             )
-            self.end(Ending(EndingKind.REFUSED, text))
+            self.end(ExitReport(ExitKind.REFUSED, text))
             return False
         if not isinstance(answer, Registered):
             raise ReceiverFailedError(
-                self.stream_id, EndingKind.FAILED, f"the driver answered {answer!r}"
+                self.stream_id, ExitKind.FAILED, f"the driver answered {answer!r}"
             )
         self._take_rates(answer)
         if self._generator is None:
@@ -440,7 +440,7 @@ class ReceiverSupervisor:
         if not may_start_again:
             raise ReceiverFailedError(
                 self.stream_id,
-                EndingKind.FAILED,
+                ExitKind.FAILED,
                 "it cannot be restarted in this process, because its onStart still runs",
             ) from request.error
         self._wait_for(lambda: False, request.delay_ms / 1000)
@@ -475,7 +475,7 @@ class ReceiverSupervisor:
         is_new = records == 0 and self._receiver.lastPosition is None
         if self._failures.is_enough(error, is_new=is_new):
             times = f", {self._failures.count} times in a row" if self._failures.count > 1 else ""
-            self.end(Ending(EndingKind.PERMANENT, f"{request.message}{times}", error))
+            self.end(ExitReport(ExitKind.PERMANENT, f"{request.message}{times}", error))
             return None
         if request.may_grow:
             request = replace(request, delay_ms=self._failures.delay_ms(request.delay_ms))
@@ -502,17 +502,17 @@ class ReceiverSupervisor:
         )
         return self._wait_for(durable.is_set)
 
-    def _close(self, ending: Ending) -> Ending:
+    def _close(self, exit_report: ExitReport) -> ExitReport:
         """End the attempt, in the order that loses nothing; returns how it ended after all."""
         if self.is_started():
             self._stop_receiver()
         self._rate_status.stop(self._bounds.abandon_s)
-        drain_error = self._drain(ending)
-        if drain_error is not None and ending.kind not in _OUT_OF_REACH:
+        drain_error = self._drain(exit_report)
+        if drain_error is not None and exit_report.kind not in _OUT_OF_REACH:
             text = f"The last blocks of receiver {self.stream_id} could not be stored"
             self.report_error(text, drain_error)
-            ending = Ending(EndingKind.FAILED, text, drain_error)
-        self._driver.tell_ending(ending, self._bounds.ask_s)
+            exit_report = ExitReport(ExitKind.FAILED, text, drain_error)
+        self._driver.report_exit(exit_report, self._bounds.ask_s)
         for helper in self._helpers:
             helper.join(self._bounds.abandon_s)
         closing = UserCall(
@@ -529,7 +529,7 @@ class ReceiverSupervisor:
             self._driver.close()
         except Exception as error:  # noqa: BLE001 - nothing is left that would need it
             self._on_close_failed(error)
-        return ending
+        return exit_report
 
     def _on_close_failed(self, error: BaseException) -> None:
         logger.warning("receiver %d: closing failed", self.stream_id, exc_info=error)
@@ -539,16 +539,16 @@ class ReceiverSupervisor:
         stop_by_s = self._attempt.stop_by_s
         return self._bounds.drain_s if stop_by_s is None else stop_by_s - time.monotonic()
 
-    def _drain(self, ending: Ending) -> BaseException | None:
+    def _drain(self, exit_report: ExitReport) -> BaseException | None:
         """Seal, store and report the last blocks; return what kept them from it."""
         if self._generator is None:
             return None
         bound_s = self._bounds.abandon_s
-        if ending.kind not in _OUT_OF_REACH:
+        if exit_report.kind not in _OUT_OF_REACH:
             bound_s = max(min(bound_s, self._bounds.drain_s), self._stop_left_s())
         try:
             drained = self._generator.stop(bound_s)
-        except Exception as error:  # noqa: BLE001 - it becomes the attempt's ending
+        except Exception as error:  # noqa: BLE001 - it becomes the attempt's exit report
             return error
         if drained:
             return None
@@ -594,11 +594,11 @@ class ReceiverSupervisor:
     def _fail(self, text: str, error: BaseException) -> None:
         """Let `error` end the attempt; a bad setting ends it for good."""
         permanent = isinstance(error, SettingError)
-        kind = EndingKind.PERMANENT if permanent else EndingKind.FAILED
+        kind = ExitKind.PERMANENT if permanent else ExitKind.FAILED
         message = f"{text}: {described(error)}"
         if not permanent:
             self.report_error(message, error)
-        self.end(Ending(kind, message, error))
+        self.end(ExitReport(kind, message, error))
 
     # -- callbacks of other threads --------------------------------------------------------------
 
@@ -610,7 +610,7 @@ class ReceiverSupervisor:
         generator = self._running_generator()
         is_new = generator.statistics().records == 0 and self._receiver.lastPosition is None
         if Failures(_MAX_FAILURES, _MAX_DELAY_MS).is_enough(error, is_new=is_new):
-            self.end(Ending(EndingKind.PERMANENT, f"{text}: {described(error)}", error))
+            self.end(ExitReport(ExitKind.PERMANENT, f"{text}: {described(error)}", error))
         else:
             self._fail(text, error)
 
@@ -638,7 +638,7 @@ class ReceiverSupervisor:
             "threads, or make callbacks and what holds `self` in onStart"
         )
         self.report_error(text)
-        self.end(Ending(EndingKind.FAILED, text))
+        self.end(ExitReport(ExitKind.FAILED, text))
 
     def _tell_of_older_thread(self, thread: threading.Thread) -> None:
         if thread not in self._refused_threads:
@@ -661,12 +661,12 @@ class ReceiverSupervisor:
         """The generator has trouble; it goes on by itself unless its blocks are refused."""
         self.report_error(message, error)
         if isinstance(error, RefusedError):
-            self.end(Ending(EndingKind.REFUSED, str(error), error))
+            self.end(ExitReport(ExitKind.REFUSED, str(error), error))
 
     def _on_message(self, message: Message) -> None:
         """On the client's thread, which must not be blocked."""
         if isinstance(message, StopReceiver):
-            self.end(Ending(EndingKind.DRIVER, message.reason), message.timeout_s)
+            self.end(ExitReport(ExitKind.DRIVER, message.reason), message.timeout_s)
         elif isinstance(message, UpdateRateLimit):
             self._rate_status.update(
                 message.records_per_second, message.bytes_per_second, message.version
@@ -679,14 +679,14 @@ class ReceiverSupervisor:
     def _on_hello_answer(self, _message: Message, answer: Message) -> None:
         """After a reconnect, a newer attempt may have taken this one's place."""
         if isinstance(answer, Refused):
-            self.end(Ending(EndingKind.REFUSED, f"Driver refused receiver: {answer.reason}"))
+            self.end(ExitReport(ExitKind.REFUSED, f"Driver refused receiver: {answer.reason}"))
         elif isinstance(answer, Registered):
             # An update that was sent while there was no connection is lost; this makes up for it.
             self._take_rates(answer)
 
     def _on_driver_lost(self, error: PenstockError) -> None:
         text = f"Receiver {self.stream_id} ends because its driver cannot be reached"
-        self.end(Ending(EndingKind.LOST, text, error))
+        self.end(ExitReport(ExitKind.LOST, text, error))
 
     def _take_rates(self, answer: Registered) -> None:
         self._rate_status.update(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.receiver import Receiver, ReceiverContext, ReceiverNotAttachedError
-from penstock.receiver._ending import described
+from penstock.receiver._exit_report import described
 from penstock.receiver._failures import Failures
 from penstock.wire.messages import RegisterReceiver, ReportError, StopReceiver
 from tests.receiver.conftest import SETTINGS

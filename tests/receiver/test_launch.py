@@ -15,7 +15,7 @@ import pytest
 from pyspark import StorageLevel
 
 from penstock.blockstore.launch import BlockServerError
-from penstock.receiver import EndingKind, ReceiverFailedError, ReceiverLaunch
+from penstock.receiver import ExitKind, ReceiverFailedError, ReceiverLaunch
 from penstock.receiver.launch import start_block_server
 from penstock.receiver.placement import executor_id, host_name
 from penstock.wire.messages import (
@@ -172,7 +172,7 @@ def test_an_attempt_ends_when_its_driver_is_gone_for_long(
     tracker.peer = None
     error = running.join()
     assert isinstance(error, ReceiverFailedError)
-    assert error.kind is EndingKind.LOST
+    assert error.kind is ExitKind.LOST
     assert shared.events == ["onStart", "onStop"]
 
 
@@ -199,7 +199,7 @@ def test_an_attempt_whose_queue_is_full_ends_when_its_driver_is_gone_for_long(
     tracker.peer = None
     error = running.join()
     assert isinstance(error, ReceiverFailedError)
-    assert error.kind is EndingKind.LOST
+    assert error.kind is ExitKind.LOST
     assert shared.events == ["onStart", "onStop"]
 
 

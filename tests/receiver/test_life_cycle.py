@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from penstock.receiver import (
-    EndingKind,
+    ExitKind,
     Receiver,
     ReceiverContext,
     ReceiverFailedError,
@@ -182,7 +182,7 @@ def test_what_on_start_raises_reaches_the_driver_and_ends_the_attempt(
 
     error = run(Broken(shared)).join()
     assert isinstance(error, ReceiverFailedError)
-    assert error.kind is EndingKind.FAILED
+    assert error.kind is ExitKind.FAILED
     assert isinstance(error.__cause__, ConnectionRefusedError)
     told = tracker.of(DeregisterReceiver)[0]
     assert told.message.startswith("Error starting receiver 3: ConnectionRefusedError: no broker (")
@@ -281,7 +281,7 @@ def test_a_receiver_that_stops_itself_is_started_again_by_the_driver(
     shared.receiver.stop("enough", ValueError("why"))
     error = running.join()
     assert isinstance(error, ReceiverFailedError)
-    assert error.kind is EndingKind.RECEIVER
+    assert error.kind is ExitKind.RECEIVER
     assert tracker.records() == ["kept"]
     told = tracker.of(DeregisterReceiver)[0]
     assert told.message == "enough"

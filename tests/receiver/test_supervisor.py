@@ -13,7 +13,7 @@ import pytest
 
 from penstock.errors import IllegalStateError, SettingError
 from penstock.receiver import (
-    EndingKind,
+    ExitKind,
     ReceiverContext,
     ReceiverFailedError,
     ReceiverLaunch,
@@ -22,7 +22,7 @@ from penstock.receiver import (
 )
 from penstock.receiver import launch as launch_module
 from penstock.receiver._attempt_state import AttemptState, RestartRequest
-from penstock.receiver._ending import TEXT_LIMIT, Ending, error_text
+from penstock.receiver._exit_report import TEXT_LIMIT, ExitReport, error_text
 from penstock.receiver._parts import Bounds
 from penstock.wire.messages import (
     AddBlock,
@@ -254,7 +254,7 @@ def test_a_registration_that_is_not_answered_fails_the_attempt(
     error = running.join()
     answering.set()
     assert isinstance(error, ReceiverFailedError)
-    assert error.kind is EndingKind.FAILED
+    assert error.kind is ExitKind.FAILED
     assert "not answer" in str(error)
     assert shared.events == []
 
@@ -436,11 +436,11 @@ def test_an_illegal_change_of_state_raises() -> None:
         attempt.become_started()
     attempt.become_stopped()
     attempt.become_started()
-    ending = Ending(EndingKind.DRIVER, "x")
-    attempt.become_ended(ending)
+    exit_report = ExitReport(ExitKind.DRIVER, "x")
+    attempt.become_ended(exit_report)
     assert attempt.state is SupervisorState.STOPPED
     with pytest.raises(IllegalStateError):
-        attempt.become_ended(ending)
+        attempt.become_ended(exit_report)
 
 
 def test_a_restart_is_asked_for_once_and_not_after_a_stop() -> None:
@@ -454,15 +454,15 @@ def test_a_restart_is_asked_for_once_and_not_after_a_stop() -> None:
     assert not attempt.ask_restart(request), "still the same one"
     attempt.become_started()
     assert attempt.restart is None
-    attempt.ask_stop(Ending(EndingKind.DRIVER, "first"), 1000.0)
+    attempt.ask_stop(ExitReport(ExitKind.DRIVER, "first"), 1000.0)
     first = attempt.stop_by_s
-    attempt.ask_stop(Ending(EndingKind.LOST, "second"), 1.0)
+    attempt.ask_stop(ExitReport(ExitKind.LOST, "second"), 1.0)
     assert first is not None
     assert attempt.stop_by_s is not None
     assert attempt.stop_by_s < first, "the time of a stop can only become shorter"
-    attempt.ask_stop(Ending(EndingKind.LOST, "third"), 2000.0)
+    attempt.ask_stop(ExitReport(ExitKind.LOST, "third"), 2000.0)
     assert attempt.stop_by_s < first
-    assert attempt.stop == Ending(EndingKind.DRIVER, "first")
+    assert attempt.stop == ExitReport(ExitKind.DRIVER, "first")
     assert not attempt.ask_restart(request)
 
 

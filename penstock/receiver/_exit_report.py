@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from penstock.errors import PenstockError
 
 __all__ = [
-    "Ending",
-    "EndingKind",
+    "ExitKind",
+    "ExitReport",
     "ReceiverFailedError",
     "described",
     "error_text",
@@ -26,7 +26,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """Where the files of this package lie."""
 
 
-class EndingKind(enum.Enum):
+class ExitKind(enum.Enum):
     """Why an attempt ended. The value completes "the receiver …"."""
 
     DRIVER = "was stopped by the driver"
@@ -41,18 +41,18 @@ class EndingKind(enum.Enum):
     def is_for_good(self) -> bool:
         """Whether the driver must not start another attempt because of it."""
         return self in (
-            EndingKind.DRIVER,
-            EndingKind.FINISHED,
-            EndingKind.REFUSED,
-            EndingKind.PERMANENT,
+            ExitKind.DRIVER,
+            ExitKind.FINISHED,
+            ExitKind.REFUSED,
+            ExitKind.PERMANENT,
         )
 
 
 @dataclass(frozen=True)
-class Ending:
+class ExitReport:
     """How an attempt ended."""
 
-    kind: EndingKind
+    kind: ExitKind
     message: str
     error: BaseException | None = None
 
@@ -66,13 +66,13 @@ class ReceiverFailedError(PenstockError):
         detail: The message that went with it; the error itself is the cause.
     """
 
-    def __init__(self, stream_id: int, kind: EndingKind, detail: str) -> None:
+    def __init__(self, stream_id: int, kind: ExitKind, detail: str) -> None:
         super().__init__(f"receiver {stream_id} {kind.value}: {detail}")
         self.stream_id = stream_id
         self.kind = kind
         self.detail = detail
 
-    def __reduce__(self) -> tuple[type[ReceiverFailedError], tuple[int, EndingKind, str]]:
+    def __reduce__(self) -> tuple[type[ReceiverFailedError], tuple[int, ExitKind, str]]:
         return type(self), (self.stream_id, self.kind, self.detail)
 
 
