@@ -44,7 +44,7 @@ Modules: `_receiver` (what an author sees), `short_forms`, `_threaded`, `_genera
 `_async_storing`, `_awaited_stores`, `_yielded`, `_run_form`, `_schemas` and `_context` (generators
 and classes with ``run``),
 `_start` and `_door` (what belongs to one start),
-`supervisor`, `_attempt_state`, `_author`, `calls`, `_driver`, `_exit_report`, `_failures`,
+`supervisor`, `_attempt_state`, `_author`, `calls`, `_tracker_client`, `_exit_report`, `_failures`,
 `_parts`, `_uncaught` and `_watchdog` (running one attempt),
 `launch` and `placement` (the Spark task), `block_generator`, `_assembler`, `_discards`, `_pieces`,
 `_pipeline` and `framing` (records to blocks),

@@ -16,11 +16,11 @@ from penstock.blockstore import launch as block_server
 from penstock.blockstore.replicator import FindReplicaHost, Replicator
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.processes import ProcessIdentity
-from penstock.receiver._driver import Driver
 from penstock.receiver._exit_report import ExitKind, ExitReport, ReceiverFailedError
 from penstock.receiver._failures import Failures
 from penstock.receiver._parts import BlockPipe, Bounds, OnError, Parts, ReportBlocks
 from penstock.receiver._receiver import Receiver
+from penstock.receiver._tracker_client import TrackerClient
 from penstock.receiver._uncaught import UncaughtErrors
 from penstock.receiver._watchdog import Watchdog
 from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
@@ -254,15 +254,15 @@ def _report_permanent(launch: ReceiverLaunch, host: str, executor: str, error: E
     """Tell the driver that there is no point in trying again."""
     text = f"Receiver {launch.stream_id} could not be made in the executor: {error}"
     logger.info("%s", text, exc_info=error)
-    driver = Driver(_registration(launch, "", host, executor))
-    driver.connect(
+    tracker = TrackerClient(_registration(launch, "", host, executor))
+    tracker.connect(
         _Connect(launch),
         on_message=lambda message: None,
         on_hello_answer=lambda message, answer: None,
         on_closed=lambda reason: None,
     )
-    driver.report_error(text, error, permanent=True)
-    driver.close()
+    tracker.report_error(text, error, permanent=True)
+    tracker.close()
 
 
 def _parts(

@@ -17,7 +17,6 @@ from penstock.errors import IllegalStateError, PenstockError, SettingError
 from penstock.receiver._attempt_state import AttemptState, RestartRequest, SupervisorState
 from penstock.receiver._author import Author
 from penstock.receiver._door import ReceiverStoppedError, StoreDoor
-from penstock.receiver._driver import Driver
 from penstock.receiver._exit_report import ExitKind, ExitReport, ReceiverFailedError, described
 from penstock.receiver._failures import Failures
 from penstock.receiver._parts import BlockPipe, BlockStorage, Bounds, Parts
@@ -25,6 +24,7 @@ from penstock.receiver._pipeline import CALLBACK_S
 from penstock.receiver._rate_status import RateStatus
 from penstock.receiver._receiver import Receiver, ReceiverNotAttachedError
 from penstock.receiver._start import Start
+from penstock.receiver._tracker_client import TrackerClient
 from penstock.receiver._uncaught import is_ours
 from penstock.receiver.block_generator import BlockNotStoredError, RefusedError
 from penstock.receiver.calls import UserCall, blocked_at
@@ -104,11 +104,11 @@ class ReceiverSupervisor:
         self._failures = failures or Failures(_MAX_FAILURES, _MAX_DELAY_MS)
         self._bounds = bounds or Bounds()
         self._clock = clock or SystemClock()
-        self._driver = Driver(registration)
+        self._tracker = TrackerClient(registration)
         self._attempt = AttemptState(self.stream_id)
         self._rate_status = RateStatus(
             self.stream_id,
-            lambda reading, version: self._driver.report_rate_status(
+            lambda reading, version: self._tracker.report_rate_status(
                 reading, version, self._clock.monotonic_s()
             ),
         )
@@ -219,14 +219,14 @@ class ReceiverSupervisor:
             f"{blocked_at(self._thread, frames=5)}"
         )
         logger.error("%s", text)
-        self._driver.report_error(text, None)
+        self._tracker.report_error(text, None)
         return ExitReport(ExitKind.FAILED, text, stop.error if stop is not None else None)
 
     def report_error(self, message: str, error: BaseException | None = None) -> None:
         """Tell the driver of an error, and go on."""
-        # The driver tells it where the user looks, or else `Driver` does here.
+        # The driver tells it where the user looks, or else `TrackerClient` does here.
         logger.info("receiver %d: %s", self.stream_id, message, exc_info=error)
-        self._driver.report_error(message, error)
+        self._tracker.report_error(message, error)
 
     def thread_died(self, thread: threading.Thread | None, error: BaseException) -> None:
         """A thread of this process ended with an exception: report it, and restart the receiver.
@@ -267,14 +267,14 @@ class ReceiverSupervisor:
             self._attempt.become_ended(exit_report)
 
     def _open(self) -> None:
-        self._driver.connect(
+        self._tracker.connect(
             self._parts.connect,
             on_message=self._on_message,
             on_hello_answer=self._on_hello_answer,
             on_closed=self._on_driver_lost,
         )
         self._ensure_block_server()
-        self._storage = self._parts.open_storage(self._driver.find_replica_host, self.report_error)
+        self._storage = self._parts.open_storage(self._tracker.find_replica_host, self.report_error)
 
     def _ensure_block_server(self) -> None:
         """Start it without waiting: blocks can be stored, and read on this host, without it."""
@@ -306,7 +306,7 @@ class ReceiverSupervisor:
 
     def _register(self) -> bool:
         """Register; make the generator the first time. False: the attempt is to end."""
-        future = self._driver.register()
+        future = self._tracker.register()
         future.add_done_callback(lambda _: self._attempt.wake.set())
         if not self._wait_for(future.done, self._bounds.ask_s):
             if self._attempt.stop is None:
@@ -318,7 +318,7 @@ class ReceiverSupervisor:
             return False
         answer = future.result()
         if isinstance(answer, Refused):
-            self._driver.was_refused()
+            self._tracker.was_refused()
             text = (
                 "Registered unsuccessfully because Driver refused to start receiver "
                 f"{self.stream_id}: {answer.reason}"
@@ -339,7 +339,7 @@ class ReceiverSupervisor:
 
     def _make_generator(self, first_block_number: int) -> None:
         generator = self._parts.make_generator(
-            first_block_number, self._storage, self._driver.report_blocks, self._push_error
+            first_block_number, self._storage, self._tracker.report_blocks, self._push_error
         )
         generator.start()
         self._generator = generator
@@ -433,7 +433,7 @@ class ReceiverSupervisor:
         if request is None:
             return False
         may_start_again = self._stop_receiver()
-        self._driver.deregister(
+        self._tracker.deregister(
             f"Restarting receiver with delay {request.delay_ms} ms: {request.message}",
             request.error,
         )
@@ -512,7 +512,7 @@ class ReceiverSupervisor:
             text = f"The last blocks of receiver {self.stream_id} could not be stored"
             self.report_error(text, drain_error)
             exit_report = ExitReport(ExitKind.FAILED, text, drain_error)
-        self._driver.report_exit(exit_report, self._bounds.ask_s)
+        self._tracker.report_exit(exit_report, self._bounds.ask_s)
         for helper in self._helpers:
             helper.join(self._bounds.abandon_s)
         closing = UserCall(
@@ -526,7 +526,7 @@ class ReceiverSupervisor:
                 f"{closing.blocked_at()}"
             )
         try:
-            self._driver.close()
+            self._tracker.close()
         except Exception as error:  # noqa: BLE001 - nothing is left that would need it
             self._on_close_failed(error)
         return exit_report

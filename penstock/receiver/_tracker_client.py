@@ -1,4 +1,4 @@
-"""`Driver`: the tracker, as one receiver attempt sees it."""
+"""`TrackerClient`: the tracker, as one receiver attempt sees it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from penstock.wire.messages import (
     ReportGate,
 )
 
-__all__ = ["BlocksNotAddedError", "Driver"]
+__all__ = ["BlocksNotAddedError", "TrackerClient"]
 
 logger = logging.getLogger("penstock.receiver")
 
@@ -47,7 +47,7 @@ class BlocksNotAddedError(PenstockError):
         self.reason = reason
 
 
-class Driver:
+class TrackerClient:
     """Asks and tells the tracker, in the name of one attempt. Usable from any thread.
 
     After a reconnect the client first says the registration again, if there is one, so that the
