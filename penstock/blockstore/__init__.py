@@ -84,8 +84,8 @@ the next application's block server removes it.
 Modules: `memory` (arena and locks), `builder`, `arrow_sizes`, `record_pickles`, `store`,
 `reader`, `rdd`, `dataframe`, `server` (the block server), `_fetch` and `_remote` (reading from
 another host), `replicator`, `_peer_link`,
-`_keeping` and `_replica_logs` (copies on another host: choosing, sending, receiving, writing),
-`_compression`, `_skipping` (going on without a lost block), `_leftovers`, `arrow_frames` (PySpark's
+`_replica_service`, `_replica_logs` (copies on another host: choosing, sending, receiving, writing),
+`_compression`, `_skipping` (going on without a lost block), `_orphans`, `arrow_frames` (PySpark's
 functions for Arrow data).
 """
 

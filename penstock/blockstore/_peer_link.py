@@ -8,7 +8,7 @@ import ssl
 import msgspec
 
 from penstock.blockstore._fetch import BlockConnection, FetchStatus
-from penstock.blockstore._keeping import KeepRequest, Kept
+from penstock.blockstore._replica_service import ReplicaRequest, WrittenReplica
 from penstock.wire import ConnectionLostError, ProtocolError, WireError
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import ReplicaPlace
@@ -105,7 +105,7 @@ class PeerLink:
         digest = hashlib.sha256()
         try:
             connection.extend(_COPY_S)
-            connection.ask(KeepRequest(stream_id, attempt, len(payload), crc, sealed))
+            connection.ask(ReplicaRequest(stream_id, attempt, len(payload), crc, sealed))
             for start in range(0, len(payload), _STEP_BYTES):
                 with payload[start : start + _STEP_BYTES] as piece:
                     connection.send(piece)
@@ -117,7 +117,7 @@ class PeerLink:
             text = connection.text(length)
             if status is not FetchStatus.KEPT:
                 raise BlockNotKeptError(self._peer, status, text.decode(errors="replace"))
-            kept = msgspec.msgpack.decode(text, type=Kept)
+            kept = msgspec.msgpack.decode(text, type=WrittenReplica)
         except (OSError, EOFError) as error:
             raise self._lost(error) from error
         except msgspec.MsgspecError as error:

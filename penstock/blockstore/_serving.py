@@ -7,7 +7,7 @@ others. While a slot is sent its range is locked against reuse, as by any reader
 never mapped: it may be released meanwhile, and its file cut when it is used again; to look at a
 mapping beyond the end of its file ends a process (SIGBUS). The number of connections, of those that
 have proved nothing, and of records on their way at one time are bounded. Copies of other hosts'
-blocks come on the same connections (`_keeping`).
+blocks come on the same connections (`_replica_service`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,12 @@ from penstock.blockstore._fetch import (
     FetchStatus,
 )
 from penstock.blockstore._files import ApplicationFiles, PathRefusedError
-from penstock.blockstore._keeping import BlockKeeper, CopyNotKeptError, KeepRequest, Upload
+from penstock.blockstore._replica_service import (
+    ReplicaNotWrittenError,
+    ReplicaRequest,
+    ReplicaService,
+    Upload,
+)
 from penstock.blockstore.memory import lock_shared
 from penstock.clock import SystemClock
 from penstock.rate_limited_log import RateLimitedLog
@@ -65,8 +70,8 @@ _MAX_REASON_BYTES = 2000
 _HASHERS = 2
 _LINGER_S = 1.0
 _CANCEL_STEP_S = 0.1
-_Request = FetchRequest | KeepRequest
-_decoder: msgspec.msgpack.Decoder[_Request] = msgspec.msgpack.Decoder(FetchRequest | KeepRequest)
+_Request = FetchRequest | ReplicaRequest
+_decoder: msgspec.msgpack.Decoder[_Request] = msgspec.msgpack.Decoder(FetchRequest | ReplicaRequest)
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,7 @@ class BlockService:
         files: What may be served.
         limits: What readers may cost.
         ssl_context: Makes each connection a TLS connection, below the authentication.
-        keeper: Takes copies of blocks; without one they are refused.
+        replicas: Takes copies of blocks; without one they are refused.
     """
 
     def __init__(
@@ -125,13 +130,13 @@ class BlockService:
         files: ApplicationFiles,
         limits: ServingLimits | None = None,
         ssl_context: ssl.SSLContext | None = None,
-        keeper: BlockKeeper | None = None,
+        replicas: ReplicaService | None = None,
     ) -> None:
         self._secret = secret
         self._files = files
         self._limits = limits or ServingLimits()
         self._ssl_context = ssl_context
-        self._keeper = keeper
+        self._replicas = replicas
         self._uploads: dict[asyncio.StreamWriter, Upload] = {}
         self._step_bytes = _STEP_BYTES if ssl_context is None else _TLS_STEP_BYTES
         self._transfers = asyncio.Semaphore(self._limits.max_transfers)
@@ -289,18 +294,18 @@ class BlockService:
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             await self._say(peer, FetchStatus.REFUSED, f"a request that cannot be read: {error}")
             return False
-        if isinstance(request, KeepRequest):
-            return await self._keep(peer, request)
+        if isinstance(request, ReplicaRequest):
+            return await self._take_copy(peer, request)
         async with self._transfers:
             await self._answer(peer, request)
         return True
 
-    async def _keep(self, peer: _Peer, request: KeepRequest) -> bool:
+    async def _take_copy(self, peer: _Peer, request: ReplicaRequest) -> bool:
         """Take a copy; False when the connection is to end."""
         refusal = "no copies are taken here"
-        if self._keeper is not None:
-            refusal = self._keeper.refusal(request) or ""
-        if self._keeper is None or refusal:
+        if self._replicas is not None:
+            refusal = self._replicas.refusal(request) or ""
+        if self._replicas is None or refusal:
             _logger.warning("refused a copy: %s", refusal)
             await self._say(peer, FetchStatus.REFUSED, refusal)
             return False
@@ -313,8 +318,8 @@ class BlockService:
             peer.seals.incoming.check(peer.name, tag, digest)
 
         try:
-            kept = await self._keeper.keep(peer.reader, request, upload, check)
-        except CopyNotKeptError as error:
+            kept = await self._replicas.receive(peer.reader, request, upload, check)
+        except ReplicaNotWrittenError as error:
             _logger.warning("a copy of stream %d was not kept: %s", request.stream_id, error)
             await self._say(peer, FetchStatus.NOT_KEPT, str(error))
             return True

@@ -40,7 +40,7 @@ __all__ = [
     "holds_lock",
     "lock_path",
     "log_path",
-    "remove_leftovers",
+    "remove_orphans",
     "remove_own_files",
 ]
 
@@ -195,7 +195,7 @@ def _remove(lock: str, log: str) -> None:
         os.unlink(lock)
 
 
-def remove_leftovers(launch: BlockServerLaunch) -> None:
+def remove_orphans(launch: BlockServerLaunch) -> None:
     """Remove lock files, and logs that say nothing, of killed servers of this host.
 
     Only what a server of this host wrote, which is in the file, that nobody has locked, and that is
@@ -206,10 +206,10 @@ def remove_leftovers(launch: BlockServerLaunch) -> None:
             path = os.path.join(launch.scratch_folder, name)
             if _LOCK_NAME.fullmatch(name) and path != lock_path(launch):
                 with contextlib.suppress(OSError):
-                    _remove_leftover(path, launch)
+                    _remove_orphan(path, launch)
 
 
-def _remove_leftover(path: str, launch: BlockServerLaunch) -> None:
+def _remove_orphan(path: str, launch: BlockServerLaunch) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         found = os.fstat(fd)
@@ -284,7 +284,7 @@ def _take_lock(path: str, host: str) -> int | None:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if holds_lock(fd, path):
-                # Whose it is, for `remove_leftovers`.
+                # Whose it is, for `remove_orphans`.
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, f"{host}\n{host_id()}".encode(), 0)
                 return fd

@@ -9,7 +9,7 @@ What must hold:
 - It deletes a block's bytes only when the tracker says so (I4), or when the application is over: a
   driver that is silent, paused or cut off, may come back and ask for what was acknowledged.
 - It keeps its application's memory files from those that remove what killed applications left,
-  and removes such files itself (`_leftovers`).
+  and removes such files itself (`_orphans`).
 - It ends by itself: when the tracker tells it to, when the tracker has been gone for the lease and
   the driver is known to be dead, when it has been gone for hours, when the tracker refuses it, or
   when its lock file is gone. No process is left behind.
@@ -42,9 +42,9 @@ from typing import TypeVar
 import msgspec
 
 from penstock.blockstore._files import ApplicationFiles
-from penstock.blockstore._keeping import BlockKeeper
-from penstock.blockstore._leftovers import MemoryKeeper
+from penstock.blockstore._orphans import OrphanCollector
 from penstock.blockstore._replica_logs import ReplicaLogs
+from penstock.blockstore._replica_service import ReplicaService
 from penstock.blockstore._serving import BlockService, ServingLimits
 from penstock.blockstore.launch import (
     BlockServerLaunch,
@@ -52,7 +52,7 @@ from penstock.blockstore.launch import (
     holds_lock,
     lock_path,
     log_path,
-    remove_leftovers,
+    remove_orphans,
     remove_own_files,
 )
 from penstock.clock import SystemClock
@@ -72,7 +72,7 @@ from penstock.wire.messages import (
     StopBlockServer,
 )
 
-__all__ = ["BlockServer", "Ending", "main"]
+__all__ = ["BlockServer", "ExitReason", "main"]
 
 _logger = logging.getLogger("penstock.blockstore")
 
@@ -83,7 +83,7 @@ _SLOW_DRIVER_S = 30.0
 """How much longer than the lease the first answer of the tracker may take."""
 
 
-class Ending(enum.Enum):
+class ExitReason(enum.Enum):
     """Why a block server ends."""
 
     STOPPED = "the application ended and keeps its files"
@@ -120,16 +120,16 @@ class BlockServer:
             launch.application_id, launch.memory_folder, launch.block_log_root
         )
         self._replicas = ReplicaLogs(self._files, launch.replica_log)
-        self._keeper = MemoryKeeper(
+        self._orphans = OrphanCollector(
             launch.application_id, launch.memory_folder, launch.left_after_s, SystemClock()
         )
-        self._ending: asyncio.Future[Ending]
+        self._exit_reason: asyncio.Future[ExitReason]
         self._loop: asyncio.AbstractEventLoop
         self._worker = ThreadPoolExecutor(1, "penstock-block-server-worker")
         self._client: Client | None = None
         self._lease_s = launch.lease_s
 
-    async def run(self, ready: Callable[[BlockServerReady], None]) -> Ending:
+    async def run(self, ready: Callable[[BlockServerReady], None]) -> ExitReason:
         """Serve until the end.
 
         Args:
@@ -139,18 +139,18 @@ class BlockServer:
             PenstockError, OSError: It could not start.
         """
         self._loop = asyncio.get_running_loop()
-        self._ending = self._loop.create_future()
+        self._exit_reason = self._loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._end, Ending.SIGNAL)
+            self._loop.add_signal_handler(number, self._end, ExitReason.SIGNAL)
         tls = self._launch.tls
         limits = ServingLimits()
-        copies = BlockKeeper(self._replicas, self._launch.block_max_bytes, limits.step_timeout_s)
+        copies = ReplicaService(self._replicas, self._launch.block_max_bytes, limits.step_timeout_s)
         service = BlockService(
             self._launch.secret,
             self._files,
             limits,
             ssl_context=tls.server_context() if tls else None,
-            keeper=copies,
+            replicas=copies,
         )
         try:
             address = await service.start(
@@ -163,17 +163,17 @@ class BlockServer:
             try:
                 await self._register(client, hello)
                 ready(BlockServerReady(os.getpid(), address))
-                self._worker.submit(remove_leftovers, self._launch)
-                ending = await self._await_end()
+                self._worker.submit(remove_orphans, self._launch)
+                reason = await self._await_end()
             finally:
                 await self._work(client.close)
         finally:
             await service.stop()
             await self._work(copies.close)
             await self._work(self._replicas.close)
-        await self._work(functools.partial(self._clean_up, ending))
+        await self._work(functools.partial(self._clean_up, reason))
         self._worker.shutdown()
-        return ending
+        return reason
 
     async def _register(self, client: Client, hello: RegisterBlockServer) -> None:
         registration = asyncio.ensure_future(self._connect(client, hello))
@@ -185,11 +185,11 @@ class BlockServer:
             await registration
         except (ConnectionLostError, ClientClosedError) as error:
             if not self._holds_lock():
-                raise _StartError(Ending.FOLDER_GONE.value) from error
+                raise _StartError(ExitReason.FOLDER_GONE.value) from error
             if self._launch.driver_is_known_dead:
                 # It was killed while this server was starting. The receivers may be gone, too:
                 # nobody else would remove what they left.
-                await self._work(functools.partial(self._clean_up, Ending.DRIVER_DEAD))
+                await self._work(functools.partial(self._clean_up, ExitReason.DRIVER_DEAD))
             raise
 
     async def _connect(self, client: Client, hello: RegisterBlockServer) -> None:
@@ -229,7 +229,9 @@ class BlockServer:
         if isinstance(message, ReleaseBlocks):
             self._worker.submit(self._release, message)
         elif isinstance(message, StopBlockServer):
-            self._end(Ending.STOPPED_AND_REMOVED if message.remove_files else Ending.STOPPED)
+            self._end(
+                ExitReason.STOPPED_AND_REMOVED if message.remove_files else ExitReason.STOPPED
+            )
         else:
             _logger.warning("the tracker sent an unexpected %s", type(message).__name__)
 
@@ -238,19 +240,19 @@ class BlockServer:
             self._registered(answer)
         except _StartError as error:
             _logger.warning("%s", error)
-            self._end(Ending.REFUSED)
+            self._end(ExitReason.REFUSED)
 
     def _on_tracker_gone(self, error: WireError) -> None:
         _logger.info("%s", error)
         if self._launch.driver_is_known_dead:
-            self._end(Ending.DRIVER_DEAD)
+            self._end(ExitReason.DRIVER_DEAD)
         elif isinstance(error, AuthenticationError):
             # Somebody else answers there, which does not say what became of the driver.
             _logger.warning("it ends and removes nothing: %s", error)
-            self._end(Ending.REFUSED)
+            self._end(ExitReason.REFUSED)
         else:
             _logger.warning("it takes the driver for dead: %s", error)
-            self._end(Ending.DRIVER_SILENT)
+            self._end(ExitReason.DRIVER_SILENT)
 
     # -- on the loop ---------------------------------------------------------------------------
 
@@ -259,31 +261,31 @@ class BlockServer:
             raise _StartError(f"the tracker did not register it: {answer}")
         self._lease_s = answer.lease_s
 
-    def _end(self, ending: Ending) -> None:
-        if not self._ending.done():
-            self._ending.set_result(ending)
+    def _end(self, reason: ExitReason) -> None:
+        if not self._exit_reason.done():
+            self._exit_reason.set_result(reason)
 
-    async def _await_end(self) -> Ending:
+    async def _await_end(self) -> ExitReason:
         last_word_s = self._loop.time()
         while True:
             self._worker.submit(self._keep_memory)
             with contextlib.suppress(asyncio.TimeoutError):
-                return await asyncio.wait_for(asyncio.shield(self._ending), _LOOK_S)
+                return await asyncio.wait_for(asyncio.shield(self._exit_reason), _LOOK_S)
             if not self._holds_lock():
-                return Ending.FOLDER_GONE
+                return ExitReason.FOLDER_GONE
             if self._client is not None and self._client.is_connected:
                 last_word_s = self._loop.time()
             elif (
                 self._loop.time() - last_word_s >= self._lease_s
                 and self._launch.driver_is_known_dead
             ):
-                return Ending.DRIVER_DEAD
+                return ExitReason.DRIVER_DEAD
 
     # -- files ---------------------------------------------------------------------------------
 
     def _keep_memory(self) -> None:
         try:
-            self._keeper.look()
+            self._orphans.look()
         except Exception:
             _logger.exception("memory files could not be looked at")
 
@@ -294,18 +296,20 @@ class BlockServer:
             # Of a log that is open, only the log itself knows what may go.
             closed = [place for place in message.segments if not self._replicas.is_open(place[0])]
             self._files.remove_segments(tuple(closed))
-            self._keeper.let_go_of_removed()
+            self._orphans.let_go_of_removed()
         except Exception:
             _logger.exception("released blocks could not be removed")
 
-    def _clean_up(self, ending: Ending) -> None:
-        """Remove what the ending asks for, after all that was released before."""
-        self._keeper.close()
-        is_dead = ending in (Ending.DRIVER_DEAD, Ending.DRIVER_SILENT)
-        if is_dead or ending in (Ending.STOPPED, Ending.STOPPED_AND_REMOVED):
+    def _clean_up(self, reason: ExitReason) -> None:
+        """Remove what the reason asks for, after all that was released before."""
+        self._orphans.close()
+        is_dead = reason in (ExitReason.DRIVER_DEAD, ExitReason.DRIVER_SILENT)
+        if is_dead or reason in (ExitReason.STOPPED, ExitReason.STOPPED_AND_REMOVED):
             self._files.remove_memory()
             remove_own_files(self._launch)
-        if ending is Ending.STOPPED_AND_REMOVED or (is_dead and self._launch.remove_at_lease_end):
+        if reason is ExitReason.STOPPED_AND_REMOVED or (
+            is_dead and self._launch.remove_at_lease_end
+        ):
             # Before the folder: it may be the root, which goes when it is empty.
             with contextlib.suppress(OSError):
                 os.unlink(log_path(self._launch))
@@ -357,12 +361,12 @@ def main(arguments: list[str]) -> int:
     launch = _read_launch()
     starter = _Starter()
     try:
-        ending = asyncio.run(BlockServer(launch, lock).run(starter.ready))
+        reason = asyncio.run(BlockServer(launch, lock).run(starter.ready))
     except (PenstockError, OSError) as error:
         _logger.error("%s", error)
         starter.say(f"{type(error).__name__}: {error}".encode(errors="replace"))
         return 1
-    _logger.info("ended: %s", ending.value)
+    _logger.info("ended: %s", reason.value)
     return 0
 
 

@@ -30,10 +30,10 @@ from penstock.blockstore import (
 )
 from penstock.blockstore._fetch import ANSWER, FetchStatus, fetch
 from penstock.blockstore._files import ApplicationFiles
-from penstock.blockstore._keeping import BlockKeeper, KeepRequest
 from penstock.blockstore._peer_link import BlockNotKeptError, PeerLink
 from penstock.blockstore._remote import copies_of, fetch_from_host
 from penstock.blockstore._replica_logs import ReplicaLogs
+from penstock.blockstore._replica_service import ReplicaRequest, ReplicaService
 from penstock.blockstore._serving import BlockService, ServingLimits
 from penstock.blockstore.builder import join_binary
 from penstock.blockstore.replicator import (
@@ -71,10 +71,10 @@ class OtherHost:
         limits = ServingLimits(max_senders=2)
 
         def make() -> BlockService:
-            keeper = BlockKeeper(self.logs, BLOCK_BYTES, limits.step_timeout_s)
-            self._stack.callback(keeper.close)
+            replicas = ReplicaService(self.logs, BLOCK_BYTES, limits.step_timeout_s)
+            self._stack.callback(replicas.close)
             context = tls.server_context() if tls else None
-            return BlockService(secret, self.files, limits, context, keeper)
+            return BlockService(secret, self.files, limits, context, replicas)
 
         serving = contextlib.contextmanager(in_thread)
         self.address: tuple[str, int] = self._stack.enter_context(serving(make))
@@ -222,11 +222,11 @@ def test_who_does_not_know_the_secret_writes_nothing(other: OtherHost) -> None:
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [
-        (KeepRequest(3, ATTEMPT, BLOCK_BYTES - 63, 0, False), "the largest has"),
-        (KeepRequest(3, ATTEMPT, 1 << 62, 0, False), "the largest has"),
-        (KeepRequest(3, ATTEMPT, -1, 0, False), "the largest has"),
-        (KeepRequest(3, "../" + ATTEMPT[3:], 10, 0, False), "no receiver attempt"),
-        (KeepRequest(-3, ATTEMPT, 10, 0, False), "no receiver attempt"),
+        (ReplicaRequest(3, ATTEMPT, BLOCK_BYTES - 63, 0, False), "the largest has"),
+        (ReplicaRequest(3, ATTEMPT, 1 << 62, 0, False), "the largest has"),
+        (ReplicaRequest(3, ATTEMPT, -1, 0, False), "the largest has"),
+        (ReplicaRequest(3, "../" + ATTEMPT[3:], 10, 0, False), "no receiver attempt"),
+        (ReplicaRequest(-3, ATTEMPT, 10, 0, False), "no receiver attempt"),
         (["keep", 3, ATTEMPT, "ten", 0, False], "cannot be read"),
         (["keep"], "cannot be read"),
         (["drop", 3, ATTEMPT, 10, 0, False], "cannot be read"),
@@ -256,7 +256,7 @@ def test_a_copy_that_comes_damaged_is_not_kept_and_the_connection_goes_on(other:
 
 def test_a_connection_that_breaks_in_a_block_leaves_nothing_of_it(other: OtherHost) -> None:
     with connect(other.address) as peer:
-        text = msgspec.msgpack.encode(KeepRequest(3, ATTEMPT, 100_000, 0, False))
+        text = msgspec.msgpack.encode(ReplicaRequest(3, ATTEMPT, 100_000, 0, False))
         peer.send_sealed(struct.pack("<I", len(text)) + text)
         peer.sendall(bytes(50_000))
     link = other.link()

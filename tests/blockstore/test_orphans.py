@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.blockstore._leftovers import MemoryKeeper
+from penstock.blockstore._orphans import OrphanCollector
 from penstock.blockstore.launch import BlockServerLaunch, ensure_block_server
 from penstock.blockstore.memory import MemoryArena
 from penstock.clock import ManualClock
@@ -62,9 +62,9 @@ def hold(receivers: list[subprocess.Popen[bytes]], path: Path) -> subprocess.Pop
     return process
 
 
-def keeper(folder: Path, application: str = OWN) -> tuple[MemoryKeeper, ManualClock]:
+def collector(folder: Path, application: str = OWN) -> tuple[OrphanCollector, ManualClock]:
     clock = ManualClock()
-    return MemoryKeeper(application, str(folder), PATIENCE_S, clock), clock
+    return OrphanCollector(application, str(folder), PATIENCE_S, clock), clock
 
 
 def test_a_file_of_a_killed_receiver_goes_after_a_while_and_one_in_use_stays(
@@ -72,7 +72,7 @@ def test_a_file_of_a_killed_receiver_goes_after_a_while_and_one_in_use_stays(
 ) -> None:
     left, used = tmp_path / name(OTHER, 1), tmp_path / name(OTHER, 2)
     victim, _ = hold(receivers, left), hold(receivers, used)
-    looking, clock = keeper(tmp_path)
+    looking, clock = collector(tmp_path)
     looking.look()
     clock.advance(1000 * PATIENCE_S)
     looking.look()
@@ -93,10 +93,10 @@ def test_a_file_of_a_killed_receiver_goes_after_a_while_and_one_in_use_stays(
 def test_a_file_that_somebody_uses_again_stays(tmp_path: Path) -> None:
     path = tmp_path / name(OTHER)
     path.touch()
-    looking, clock = keeper(tmp_path)
+    looking, clock = collector(tmp_path)
     looking.look()
     clock.advance(1000 * PATIENCE_S - 1)
-    its_own, _ = keeper(tmp_path, OTHER)
+    its_own, _ = collector(tmp_path, OTHER)
     its_own.look()
     looking.look()
     its_own.close()
@@ -111,11 +111,11 @@ def test_a_block_server_keeps_its_applications_files_when_their_receiver_is_kill
 ) -> None:
     path = tmp_path / name(OWN)
     victim = hold(receivers, path)
-    own, _ = keeper(tmp_path)
+    own, _ = collector(tmp_path)
     own.look()
     victim.send_signal(signal.SIGKILL)
     victim.wait(WAIT_S)
-    other, clock = keeper(tmp_path, OTHER)
+    other, clock = collector(tmp_path, OTHER)
     for _ in range(3):
         other.look()
         clock.advance(1000 * PATIENCE_S)
@@ -145,19 +145,19 @@ def test_nothing_else_is_touched(tmp_path: Path) -> None:
     ):
         (tmp_path / other).touch()
     before = sorted(tmp_path.iterdir())
-    looking, clock = keeper(tmp_path)
+    looking, clock = collector(tmp_path)
     for _ in range(3):
         looking.look()
         clock.advance(1000 * PATIENCE_S)
     assert sorted(tmp_path.iterdir()) == before
-    looking, _ = keeper(tmp_path / "gone")
+    looking, _ = collector(tmp_path / "gone")
     looking.look()
 
 
 def test_two_that_look_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     path = tmp_path / name(OTHER)
     path.touch()
-    looking, clock = keeper(tmp_path)
+    looking, clock = collector(tmp_path)
     with open(path, "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         looking.look()

@@ -1,4 +1,4 @@
-"""Memory files that killed applications left: who keeps them, and when they go.
+"""Orphans: memory files that killed applications left; who keeps them, and when they go.
 
 A memory file is a cache, and holds memory of the host until somebody removes it. That is its
 application's block server; but the application may be killed as a whole before it has one. So the
@@ -22,15 +22,17 @@ from collections.abc import Iterator
 
 from penstock.clock import Clock
 
-__all__ = ["MemoryKeeper"]
+__all__ = ["OrphanCollector"]
 
 _logger = logging.getLogger("penstock.blockstore")
 
 _MEMORY_FILE = re.compile(r"penstock-.+-[0-9a-f]{32}")
 
 
-class MemoryKeeper:
-    """Keeps an application's memory files, and removes those that nobody keeps. For one thread.
+class OrphanCollector:
+    """Locks an application's memory files, and removes orphans: files that nobody has locked.
+
+    For one thread.
 
     Args:
         application_id: Whose files are kept.

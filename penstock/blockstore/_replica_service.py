@@ -2,10 +2,10 @@
 
 On a connection that has proved the secret, beside requests for blocks (`_fetch`), little-endian:
 
-- request: u32 length, MessagePack of a `KeepRequest`, and their tag; then the block's bytes, and
-  the tag of their SHA-256 where `KeepRequest.sealed` says so;
-- answer: u8 status, u64 length, and their tag; then for `FetchStatus.KEPT` MessagePack of a `Kept`,
-  else a reason, and the tag of that.
+- request: u32 length, MessagePack of a `ReplicaRequest`, and their tag; then the block's bytes, and
+  the tag of their SHA-256 where `ReplicaRequest.sealed` says so;
+- answer: u8 status, u64 length, and their tag; then for `FetchStatus.KEPT` MessagePack of a
+  `WrittenReplica`, else a reason, and the tag of that.
 
 A request that is refused ends the connection, since its bytes follow unasked.
 """
@@ -27,7 +27,7 @@ from penstock.wal import RECORD_HEADER_SIZE, WalError
 from penstock.wire import TAG_BYTES
 from penstock.wire.messages import SegmentPlace
 
-__all__ = ["BlockKeeper", "CopyNotKeptError", "KeepRequest", "Kept", "Upload"]
+__all__ = ["ReplicaNotWrittenError", "ReplicaRequest", "ReplicaService", "Upload", "WrittenReplica"]
 
 _ATTEMPT = re.compile(r"[0-9a-f]{32}")
 _WRITERS = 4
@@ -35,7 +35,7 @@ _READ_BYTES = 1 << 20
 _PAGE = mmap.PAGESIZE
 
 
-class KeepRequest(msgspec.Struct, frozen=True, array_like=True, tag="keep"):
+class ReplicaRequest(msgspec.Struct, frozen=True, array_like=True, tag="keep"):
     """Keep a copy of a block whose bytes follow."""
 
     stream_id: int
@@ -48,14 +48,14 @@ class KeepRequest(msgspec.Struct, frozen=True, array_like=True, tag="keep"):
     """Whether a tag follows them."""
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True):
+class WrittenReplica(msgspec.Struct, frozen=True, array_like=True):
     """Where the copy lies; it is committed to the log's sync policy."""
 
     segment: SegmentPlace
     sequence: int
 
 
-class CopyNotKeptError(Exception):
+class ReplicaNotWrittenError(Exception):
     """The copy was received whole and could not be written; the connection can go on."""
 
 
@@ -78,7 +78,7 @@ class Upload:
         return memoryview(self._memory)
 
 
-class BlockKeeper:
+class ReplicaService:
     """Receives copies and has them written by threads. All methods run on one event loop.
 
     Args:
@@ -93,7 +93,7 @@ class BlockKeeper:
         self._step_timeout_s = step_timeout_s
         self._threads = ThreadPoolExecutor(_WRITERS, "penstock-copies")
 
-    def refusal(self, request: KeepRequest) -> str | None:
+    def refusal(self, request: ReplicaRequest) -> str | None:
         """Return why the copy is not even received, or None."""
         if request.stream_id < 0 or not _ATTEMPT.fullmatch(request.attempt):
             return "it names no receiver attempt"
@@ -101,14 +101,14 @@ class BlockKeeper:
             return f"a block of {request.length} bytes; the largest has {self._max_bytes}"
         return None
 
-    async def keep(
+    async def receive(
         self,
         reader: asyncio.StreamReader,
-        request: KeepRequest,
+        request: ReplicaRequest,
         upload: Upload,
         check: Callable[[bytes, bytes], None],
     ) -> bytes:
-        """Receive a copy and return the encoded `Kept` when it is written.
+        """Receive a copy and return the encoded `WrittenReplica` when it is written.
 
         Args:
             reader: Where its bytes come from.
@@ -117,7 +117,7 @@ class BlockKeeper:
             check: Is given a tag and what it is of; raises `TamperedError` if they do not fit.
 
         Raises:
-            CopyNotKeptError: It could not be written; says why.
+            ReplicaNotWrittenError: It could not be written; says why.
             TamperedError: The sender did not send it.
             OSError, EOFError, asyncio.TimeoutError: The sender went away, or is too slow.
         """
@@ -148,8 +148,8 @@ class BlockKeeper:
                 request.crc,
             )
         except (WalError, OSError, CopyDamagedError, PathRefusedError) as error:
-            raise CopyNotKeptError(str(error)) from error
-        return msgspec.msgpack.encode(Kept(place, sequence))
+            raise ReplicaNotWrittenError(str(error)) from error
+        return msgspec.msgpack.encode(WrittenReplica(place, sequence))
 
     def close(self) -> None:
         """Wait for the writes that are under way."""
