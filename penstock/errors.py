@@ -7,11 +7,27 @@ below it, next to the code that raises them (`penstock.wal.WalError`, `penstock.
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = ["IllegalStateError", "PenstockError", "SettingError"]
 
 
 class PenstockError(Exception):
-    """Base class of every error that Penstock raises on purpose."""
+    """Base class of every error that Penstock raises on purpose.
+
+    It is pickled with its message and attributes, and unpickled without its constructor: that of a
+    subclass may take whatever it needs to make them of.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (type(self), self.args), vars(self)
+
+
+def _unpickled(kind: type[PenstockError], arguments: tuple[Any, ...]) -> PenstockError:
+    error = kind.__new__(kind, *arguments)
+    # That of the built-in error: of `ImportError`, for example, it sets the message.
+    super(PenstockError, error).__init__(*arguments)
+    return error
 
 
 class IllegalStateError(PenstockError):
@@ -32,6 +48,3 @@ class SettingError(PenstockError, ValueError):
         self.key = key
         self.value = value
         self.accepted = accepted
-
-    def __reduce__(self) -> tuple[type[SettingError], tuple[str, str, str]]:
-        return type(self), (self.key, self.value, self.accepted)

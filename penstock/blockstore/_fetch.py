@@ -107,7 +107,6 @@ class BlockNotServedError(WireError):
         )
         self.block_id = block_id
         self.status = status
-        self._arguments = (peer, block_id, status, reason)
 
 
 def fetch(

@@ -35,7 +35,6 @@ class BlockNotKeptError(WireError):
             f"({status.name.lower().replace('_', ' ')}): {reason}",
         )
         self.status = status
-        self._arguments = (peer, status, reason)
 
 
 class PeerLink:

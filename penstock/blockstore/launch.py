@@ -70,9 +70,6 @@ class BlockServerError(PenstockError):
         super().__init__(f"the block server of this host could not be started: {reason}")
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[BlockServerError], tuple[str]]:
-        return type(self), (self.reason,)
-
 
 @dataclass(frozen=True)
 class BlockServerLaunch:

@@ -77,9 +77,6 @@ class BlockNotFoundError(PenstockError):
         self.block_id = block_id
         self.tried = tried
 
-    def __reduce__(self) -> tuple[type[BlockNotFoundError], tuple[str, tuple[str, ...]]]:
-        return type(self), (self.block_id, self.tried)
-
 
 @dataclass(frozen=True)
 class BlockAccess:

@@ -75,9 +75,6 @@ class NoReplicaHostError(PenstockError):
         self.stream_id = stream_id
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[NoReplicaHostError], tuple[int, str]]:
-        return type(self), (self.stream_id, self.reason)
-
 
 class ReplicatorClosedError(PenstockError):
     """The attempt ends: the block has no second copy and must not be acknowledged."""

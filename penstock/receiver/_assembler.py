@@ -72,9 +72,6 @@ class RecordTooLargeError(PenstockError, ValueError):
         self.limit = limit
         self.records = records
 
-    def __reduce__(self) -> tuple[type[RecordTooLargeError], tuple[int, int, int]]:
-        return type(self), (self.size, self.limit, self.records)
-
 
 class _Unexpected:
     """No record has this type: as the expected one it keeps all off the fast path."""

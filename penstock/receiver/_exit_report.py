@@ -72,9 +72,6 @@ class ReceiverFailedError(PenstockError):
         self.kind = kind
         self.detail = detail
 
-    def __reduce__(self) -> tuple[type[ReceiverFailedError], tuple[int, ExitKind, str]]:
-        return type(self), (self.stream_id, self.kind, self.detail)
-
 
 def described(error: BaseException) -> str:
     """Return the type of `error`, what it says, and where in the author's code it came from."""

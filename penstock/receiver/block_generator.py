@@ -150,9 +150,6 @@ class PositionTypeError(PenstockError, TypeError):
         self.found = found
         self.kind = kind
 
-    def __reduce__(self) -> tuple[type[PositionTypeError], tuple[str, str]]:
-        return type(self), (self.found, self.kind)
-
 
 class BlockGeneratorState(enum.Enum):
     """As in Spark's `BlockGenerator`."""

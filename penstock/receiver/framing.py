@@ -45,9 +45,6 @@ class CutRecordError(PenstockError, ValueError):
         super().__init__(f"its source ended in the middle of it, after {size} bytes")
         self.size = size
 
-    def __reduce__(self) -> tuple[type[CutRecordError], tuple[int]]:
-        return type(self), (self.size,)
-
 
 class Dropped(NamedTuple):
     """A record that became none.

@@ -92,9 +92,6 @@ class RateLimiterTimeoutError(PenstockError, TimeoutError):
         self.size = size
         self.byte_rate = byte_rate
 
-    def __reduce__(self) -> tuple[type[RateLimiterTimeoutError], tuple[float, int, float]]:
-        return type(self), (self.timeout_s, self.size, self.byte_rate)
-
 
 @dataclass(frozen=True)
 class RateLimiterStatistics:

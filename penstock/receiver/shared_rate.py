@@ -72,9 +72,6 @@ class SharedRateError(PenstockError):
         self.storage = storage
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[SharedRateError], tuple[str, str]]:
-        return type(self), (self.storage, self.reason)
-
 
 @dataclass(frozen=True)
 class SharedRatePlace:

@@ -51,9 +51,6 @@ class NotAReceiverError(PenstockError, TypeError):
         self.found = repr(found)
         self.detail = detail
 
-    def __reduce__(self) -> tuple[type[NotAReceiverError], tuple[str, str]]:
-        return type(self), (self.found, self.detail)
-
 
 @dataclass(frozen=True)
 class _Declaration:

@@ -44,9 +44,6 @@ class UnsupportedStorageError(PenstockError, TypeError):
         )
         self.storage = storage
 
-    def __reduce__(self) -> tuple[type[UnsupportedStorageError], tuple[str]]:
-        return type(self), (self.storage,)
-
 
 @runtime_checkable
 class TokenBucketSupport(Protocol):

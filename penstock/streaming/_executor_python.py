@@ -80,9 +80,6 @@ class ExecutorPythonError(PenstockError):
         self.lacks = lacks
         self.way_out = way_out
 
-    def __reduce__(self) -> tuple[type[ExecutorPythonError], tuple[str, str, tuple[str, ...], str]]:
-        return type(self), (self.executable, self.host, self.lacks, self.way_out)
-
 
 def use_own_python(spark_context: SparkContext) -> None:
     """Let the workers of a local master run the driver's own Python, unless another was asked for.

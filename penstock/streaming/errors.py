@@ -83,9 +83,6 @@ class OutdatedCheckpointError(PenstockError):
         self.batch_time_ms = batch_time_ms
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[OutdatedCheckpointError], tuple[int, str]]:
-        return type(self), (self.batch_time_ms, self.reason)
-
 
 class OutputOperationError(PenstockError):
     """An output operation of a batch failed. The cause is the error that it raised.

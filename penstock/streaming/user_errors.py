@@ -10,6 +10,7 @@ import os
 import re
 import traceback
 from types import TracebackType
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -40,8 +41,10 @@ class FailedTaskError(PenstockError):
         self.frames = frames
         self.error = error
 
-    def __reduce__(self) -> tuple[type[FailedTaskError], tuple[str, str]]:
-        return type(self), (self.what, self.frames)
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What Spark raised belongs to this process: it leads into the JVM.
+        make, arguments, attributes = super().__reduce__()
+        return make, arguments, {**attributes, "error": None}
 
 
 def as_user_sees_it(error: BaseException) -> BaseException:

@@ -43,9 +43,6 @@ class BatchCleanedError(LedgerError):
         self.time_ms = time_ms
         self.cleaned_before_ms = cleaned_before_ms
 
-    def __reduce__(self) -> tuple[type[BatchCleanedError], tuple[int, int]]:
-        return type(self), (self.time_ms, self.cleaned_before_ms)
-
 
 class LedgerWriteError(LedgerError):
     """The driver log did not take an event, so nothing was changed in memory either.
@@ -61,9 +58,6 @@ class LedgerWriteError(LedgerError):
         super().__init__(f"the driver log did not take {what}: {reason}")
         self.what = what
         self.reason = reason
-
-    def __reduce__(self) -> tuple[type[LedgerWriteError], tuple[str, str]]:
-        return type(self), (self.what, self.reason)
 
 
 class DamagedLedgerError(CorruptRecordError, LedgerError):
@@ -82,11 +76,6 @@ class DamagedLedgerError(CorruptRecordError, LedgerError):
             f"what the ledger knew, start with another folder"
         )
         self.args = (message,)
-        self._folder = folder
-        self._damage = damage
-
-    def __reduce__(self) -> tuple[type[DamagedLedgerError], tuple[str, CorruptRecordError]]:  # type: ignore[override]
-        return type(self), (self._folder, self._damage)
 
 
 class LedgerRecoveryError(LedgerError):
@@ -110,9 +99,6 @@ class LedgerRecoveryError(LedgerError):
         self.offset = offset
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[LedgerRecoveryError], tuple[str, int, int, str]]:
-        return type(self), (self.folder, self.segment, self.offset, self.reason)
-
 
 class LedgerBehindError(LedgerError):
     """The ledger does not know batches that the program has made: it is not the program's own.
@@ -134,9 +120,6 @@ class LedgerBehindError(LedgerError):
         self.folder = folder
         self.known_ms = known_ms
         self.made_ms = made_ms
-
-    def __reduce__(self) -> tuple[type[LedgerBehindError], tuple[str, int, int]]:
-        return type(self), (self.folder, self.known_ms, self.made_ms)
 
 
 class StreamsDoNotFitError(LedgerError):
@@ -160,11 +143,6 @@ class StreamsDoNotFitError(LedgerError):
         self.folder = folder
         self.left = left
         self.new = new
-
-    def __reduce__(
-        self,
-    ) -> tuple[type[StreamsDoNotFitError], tuple[str, tuple[str, ...], tuple[str, ...]]]:
-        return type(self), (self.folder, self.left, self.new)
 
 
 def _names(names: tuple[str, ...]) -> str:
@@ -192,6 +170,3 @@ class ReceiverPickleError(TrackerError):
         self.stream_id = stream_id
         self.receiver_type = receiver_type
         self.reason = reason
-
-    def __reduce__(self) -> tuple[type[ReceiverPickleError], tuple[int, str, str]]:
-        return type(self), (self.stream_id, self.receiver_type, self.reason)

@@ -84,6 +84,7 @@ from penstock.wal._encryption import (
     LogCipher,
 )
 from penstock.wal._errors import (
+    AppendTooLargeError,
     CorruptRecordError,
     EncryptionMismatchError,
     EncryptionNotInstalledError,
@@ -93,7 +94,6 @@ from penstock.wal._errors import (
     LogStalledError,
     LogWriteError,
     MissingClientError,
-    RecordTooLargeError,
     SegmentNotFoundError,
     UnsupportedAddressError,
     UnwritableFolderError,
@@ -124,6 +124,7 @@ __all__ = [
     "SEAL_SIZE",
     "TAG_SIZE",
     "AppendFile",
+    "AppendTooLargeError",
     "CorruptRecordError",
     "EncryptionKey",
     "EncryptionMismatchError",
@@ -147,7 +148,6 @@ __all__ = [
     "ReadFile",
     "Record",
     "RecordPlace",
-    "RecordTooLargeError",
     "SegmentInfo",
     "SegmentNotFoundError",
     "SegmentReport",

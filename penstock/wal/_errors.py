@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.errors import PenstockError
 
 __all__ = [
+    "AppendTooLargeError",
     "CorruptRecordError",
     "EncryptionMismatchError",
     "EncryptionNotInstalledError",
@@ -14,7 +15,6 @@ __all__ = [
     "LogStalledError",
     "LogWriteError",
     "MissingClientError",
-    "RecordTooLargeError",
     "SegmentNotFoundError",
     "UnsupportedAddressError",
     "UnwritableFolderError",
@@ -65,11 +65,6 @@ class CorruptRecordError(WalError):
         self.reason = reason
         self.damages = damages or (self,)
 
-    def __reduce__(
-        self,
-    ) -> tuple[type[CorruptRecordError], tuple[int | None, int, str, str | None]]:
-        return type(self), (self.segment, self.offset, self.reason, self.folder)
-
 
 class SegmentNotFoundError(WalError):
     """A segment is asked for that is not there (never written, or already released).
@@ -81,9 +76,6 @@ class SegmentNotFoundError(WalError):
     def __init__(self, path: str) -> None:
         super().__init__(f"no segment at {path}: it was never written or is already released")
         self.path = path
-
-    def __reduce__(self) -> tuple[type[SegmentNotFoundError], tuple[str]]:
-        return type(self), (self.path,)
 
 
 class LogFolderInUseError(WalError):
@@ -102,9 +94,6 @@ class LogFolderInUseError(WalError):
         self.folder = folder
         self.owner = owner
 
-    def __reduce__(self) -> tuple[type[LogFolderInUseError], tuple[str, str]]:
-        return type(self), (self.folder, self.owner)
-
 
 class LogClosedError(WalError):
     """The writer is closed.
@@ -116,9 +105,6 @@ class LogClosedError(WalError):
     def __init__(self, folder: str) -> None:
         super().__init__(f"the writer of the log in {folder} is closed")
         self.folder = folder
-
-    def __reduce__(self) -> tuple[type[LogClosedError], tuple[str]]:
-        return type(self), (self.folder,)
 
 
 class LogWriteError(WalError):
@@ -135,9 +121,6 @@ class LogWriteError(WalError):
         super().__init__(f"the log in {folder} could not be written: {reason}")
         self.folder = folder
         self.reason = reason
-
-    def __reduce__(self) -> tuple[type[LogWriteError], tuple[str, str]]:
-        return type(self), (self.folder, self.reason)
 
 
 class LogFullError(WalError):
@@ -159,9 +142,6 @@ class LogFullError(WalError):
         self.folder = folder
         self.free_bytes = free_bytes
 
-    def __reduce__(self) -> tuple[type[LogFullError], tuple[str, int]]:
-        return type(self), (self.folder, self.free_bytes)
-
 
 class LogStalledError(WalError):
     """The disk did not answer in time; whether the records are committed is not known.
@@ -181,11 +161,8 @@ class LogStalledError(WalError):
         self.waited_s = waited_s
         self.waiting_for = waiting_for
 
-    def __reduce__(self) -> tuple[type[LogStalledError], tuple[str, float, str]]:
-        return type(self), (self.folder, self.waited_s, self.waiting_for)
 
-
-class RecordTooLargeError(WalError, ValueError):
+class AppendTooLargeError(WalError, ValueError):
     """One append is larger than the log accepts; nothing was written.
 
     Attributes:
@@ -200,9 +177,6 @@ class RecordTooLargeError(WalError, ValueError):
         )
         self.size = size
         self.limit = limit
-
-    def __reduce__(self) -> tuple[type[RecordTooLargeError], tuple[int, int]]:
-        return type(self), (self.size, self.limit)
 
 
 class UnwritableFolderError(WalError):
@@ -221,9 +195,6 @@ class UnwritableFolderError(WalError):
         self.folder = folder
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[UnwritableFolderError], tuple[str, str]]:
-        return type(self), (self.folder, self.reason)
-
 
 class UnsupportedAddressError(WalError, ValueError):
     """A log or a checkpoint directory is asked for where it could not be made durable.
@@ -241,9 +212,6 @@ class UnsupportedAddressError(WalError, ValueError):
         )
         self.address = address
 
-    def __reduce__(self) -> tuple[type[UnsupportedAddressError], tuple[str]]:
-        return type(self), (self.address,)
-
 
 class MissingClientError(WalError, ImportError):
     """The package is not installed that reaches a file system.
@@ -260,10 +228,6 @@ class MissingClientError(WalError, ImportError):
         )
         self.address = address
         self.package = package
-        self._arguments = (address, package, extra)
-
-    def __reduce__(self) -> tuple[type[MissingClientError], tuple[str, str, str]]:
-        return type(self), self._arguments
 
 
 class EncryptionNotInstalledError(WalError, ImportError):
@@ -274,9 +238,6 @@ class EncryptionNotInstalledError(WalError, ImportError):
             "spark.io.encryption.enabled needs the package cryptography in the driver and on every "
             "host: pip install 'penstock[encryption]'"
         )
-
-    def __reduce__(self) -> tuple[type[EncryptionNotInstalledError], tuple[()]]:
-        return type(self), ()
 
 
 class EncryptionMismatchError(WalError):
@@ -299,9 +260,6 @@ class EncryptionMismatchError(WalError):
         self.what = what
         self.is_encrypted = is_encrypted
 
-    def __reduce__(self) -> tuple[type[EncryptionMismatchError], tuple[str, bool]]:
-        return type(self), (self.what, self.is_encrypted)
-
 
 class WrongKeyError(WalError):
     """What is read was encrypted with another key than the one given. Nothing was changed.
@@ -320,6 +278,3 @@ class WrongKeyError(WalError):
         self.what = what
         self.written_with = written_with
         self.given = given
-
-    def __reduce__(self) -> tuple[type[WrongKeyError], tuple[str, bytes, bytes]]:
-        return type(self), (self.what, self.written_with, self.given)

@@ -16,11 +16,11 @@ from crc32c import crc32c
 from penstock.clock import Clock, SystemClock
 from penstock.wal._encryption import TAG_SIZE, LogCipher
 from penstock.wal._errors import (
+    AppendTooLargeError,
     LogClosedError,
     LogFullError,
     LogStalledError,
     LogWriteError,
-    RecordTooLargeError,
     UnwritableFolderError,
     WalError,
 )
@@ -229,7 +229,7 @@ class LogWriter:
             payload: Its bytes, as one buffer or as several that are written one after the other.
 
         Raises:
-            RecordTooLargeError: It is above `LogOptions.max_append_size`.
+            AppendTooLargeError: It is above `LogOptions.max_append_size`.
             LogFullError: No space; appends succeed again when there is.
             LogWriteError: The disk failed, or a sync in the background had failed before.
             LogStalledError: The disk did not answer in time.
@@ -323,7 +323,7 @@ class LogWriter:
     def _commit(self, unit: AppendUnit) -> list[RecordPlace]:
         """Queue a unit, lead or follow until it is done."""
         if unit.size > self._options.max_append_size or len(unit.records) > MAX_RECORDS:
-            raise RecordTooLargeError(unit.size, self._options.max_append_size)
+            raise AppendTooLargeError(unit.size, self._options.max_append_size)
         with self._turn:
             self._check_usable()
             self._queue.append(unit)

@@ -27,10 +27,6 @@ class WireError(PenstockError):
     def __init__(self, peer: str, message: str) -> None:
         super().__init__(message)
         self.peer = peer
-        self._arguments: tuple[object, ...] = (peer, message)
-
-    def __reduce__(self) -> tuple[type[WireError], tuple[object, ...]]:
-        return type(self), self._arguments
 
 
 class ServerStartError(WireError):
@@ -62,7 +58,6 @@ class AuthenticationError(WireError):
             "application, and that no process of an ended application listens there",
         )
         self.reason = reason
-        self._arguments = (peer, reason)
 
 
 class ProtocolError(WireError):
@@ -75,7 +70,6 @@ class ProtocolError(WireError):
     def __init__(self, peer: str, reason: str) -> None:
         super().__init__(peer, f"{peer} broke the protocol: {reason}")
         self.reason = reason
-        self._arguments = (peer, reason)
 
 
 class TamperedError(WireError):
@@ -93,7 +87,6 @@ class TamperedError(WireError):
             "network damaged it; the connection is closed. If it comes again, look for a proxy on "
             "the way, or set spark.penstock.tls.enabled",
         )
-        self._arguments = (peer,)
 
 
 class FrameTooLargeError(WireError):
@@ -113,7 +106,6 @@ class FrameTooLargeError(WireError):
         )
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
-        self._arguments = (peer, size_bytes, limit_bytes)
 
 
 class AskTimeoutError(WireError, TimeoutError):
@@ -134,4 +126,3 @@ class AskTimeoutError(WireError, TimeoutError):
         self.message_type = message_type
         self.timeout_s = timeout_s
         self.connection = connection
-        self._arguments = (peer, message_type, timeout_s, connection)

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 
 from penstock.wal import (
+    AppendTooLargeError,
     LogFullError,
     LogOptions,
     LogReader,
     LogWriteError,
     LogWriter,
-    RecordTooLargeError,
     SyncPolicy,
     WalError,
     remove_log,
@@ -233,7 +233,7 @@ def test_case_9_a_record_larger_than_a_segment_gets_a_segment_of_its_own() -> No
     place = writer.append(1, large)
     assert place.segment == small.segment + 1
     assert writer.append(1, b"behind").segment == place.segment + 1
-    with pytest.raises(RecordTooLargeError) as error:
+    with pytest.raises(AppendTooLargeError) as error:
         writer.append(1, bytes(50_000))
     assert error.value.limit == 50_000
     assert error.value.size > 50_000

@@ -15,6 +15,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.wal import (
+    AppendTooLargeError,
     LocalFileSystem,
     LogClosedError,
     LogOptions,
@@ -22,7 +23,6 @@ from penstock.wal import (
     LogStalledError,
     LogWriteError,
     LogWriter,
-    RecordTooLargeError,
     SyncPolicy,
     parse_record,
     read_record,
@@ -379,7 +379,7 @@ def test_a_slot_that_is_no_slot_is_refused(folder: str) -> None:
 def test_a_record_larger_than_the_limit_is_refused_and_the_log_goes_on(folder: str) -> None:
     options = LogOptions(segment_size=1 << 16, alignment=64, max_append_size=1 << 18)
     with LogWriter.create(folder, options=options) as writer:
-        with pytest.raises(RecordTooLargeError, match=str(1 << 18)):
+        with pytest.raises(AppendTooLargeError, match=str(1 << 18)):
             writer.append(1, bytes(1 << 18))
         with pytest.raises(ValueError, match="max_append_size"):
             writer.append_many([(1, bytes(1 << 17))] * 2)
