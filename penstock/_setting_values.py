@@ -53,11 +53,6 @@ class ValueKind(Protocol):
     """A kind of value."""
 
     @property
-    def type_name(self) -> str:
-        """Type and unit in two or three words, for the reference page."""
-        ...
-
-    @property
     def accepted(self) -> str:
         """What is accepted, in words, for errors and for the reference page."""
         ...
@@ -89,10 +84,6 @@ class Time:
     bare_unit: str = "ms"
 
     @property
-    def type_name(self) -> str:
-        return "time"
-
-    @property
     def accepted(self) -> str:
         return (
             f"a time of at least {self.minimum_ms} ms such as 200ms, 5s, 1m or 2h "
@@ -111,10 +102,6 @@ class Seconds:
     """A time in Spark's syntax, as seconds with their fraction."""
 
     minimum_ms: int = 1
-
-    @property
-    def type_name(self) -> str:
-        return "time"
 
     @property
     def accepted(self) -> str:
@@ -136,10 +123,6 @@ class Size:
 
     minimum: int
     maximum: int
-
-    @property
-    def type_name(self) -> str:
-        return "size"
 
     @property
     def accepted(self) -> str:
@@ -177,10 +160,6 @@ class Whole:
     unit: str = ""
 
     @property
-    def type_name(self) -> str:
-        return f"number of {self.unit}" if self.unit else "number"
-
-    @property
     def accepted(self) -> str:
         counted = f" (of {self.unit}, without a unit sign)" if self.unit else ""
         return f"a whole number from {self.minimum} to {self.maximum}{counted}"
@@ -199,10 +178,6 @@ class Factor:
     minimum: float = 0.0
     maximum: float | None = None
     is_open: bool = False
-
-    @property
-    def type_name(self) -> str:
-        return "number"
 
     @property
     def accepted(self) -> str:
@@ -231,10 +206,6 @@ class LimitAbove0:
     """A number of records per second; 0 or less stands for no limit, and reads as None."""
 
     @property
-    def type_name(self) -> str:
-        return "records per second"
-
-    @property
     def accepted(self) -> str:
         return "a whole number of records per second; 0 or less means no limit"
 
@@ -255,10 +226,6 @@ class Flag:
     """True or false."""
 
     @property
-    def type_name(self) -> str:
-        return "flag"
-
-    @property
     def accepted(self) -> str:
         return "true or false"
 
@@ -271,10 +238,6 @@ class Choice:
     """One of a few words."""
 
     words: tuple[str, ...]
-
-    @property
-    def type_name(self) -> str:
-        return "word"
 
     @property
     def accepted(self) -> str:
@@ -297,10 +260,6 @@ class Text:
     what: str
 
     @property
-    def type_name(self) -> str:
-        return "text"
-
-    @property
     def accepted(self) -> str:
         return self.what
 
@@ -315,10 +274,6 @@ class Names:
     """Names with commas between them."""
 
     @property
-    def type_name(self) -> str:
-        return "names"
-
-    @property
     def accepted(self) -> str:
         return "names, with commas between them"
 
@@ -331,10 +286,6 @@ class StorageAddress:
     """A server's address as the `limits` library has it, without a password."""
 
     schemes: tuple[str, ...]
-
-    @property
-    def type_name(self) -> str:
-        return "address"
 
     @property
     def accepted(self) -> str:
@@ -363,7 +314,6 @@ class StorageAddress:
 class LocalPath:
     """A path on the local disk of each host; it is absolute, as hosts share it."""
 
-    type_name: str = "folder"
     example: str = "/var/lib/penstock"
 
     @property
@@ -399,10 +349,6 @@ class Rate:
     """A rate in the syntax of the `limits` library; it stays text."""
 
     unit: str
-
-    @property
-    def type_name(self) -> str:
-        return f"rate of {self.unit}"
 
     @property
     def accepted(self) -> str:

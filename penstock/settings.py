@@ -446,7 +446,7 @@ class Settings:
     )
     shared_rate_password_file: str | None = _setting(
         "spark.penstock.sharedRate.passwordFile",
-        LocalPath("file", "/etc/penstock/redis-password"),
+        LocalPath("/etc/penstock/redis-password"),
         None,
         "A file on the driver's host with the password of that server. It is read when the "
         "context starts, and travels to receivers inside their tasks only.",

@@ -285,15 +285,6 @@ class RateLimiter:
                 self._bucket.add(self._records, _RECORDS, amount=permits, held=self._out_sum)
             self._wake()
 
-    def report_unused(self, permits: int, *, lessee: Hashable = None) -> None:
-        """Tell how many permits of a lease are unused, so that the bucket can fill for the others.
-
-        A lessee whose source pauses may say so at any time, under whatever lock guards its own
-        count. It is never needed; without it, permits count as out until the next `lease`.
-        """
-        with self._lock:
-            self._set_out(lessee, min(self._out.get(lessee, 0), permits))
-
     def charge_bytes(self, size: int, timeout_s: float | None = None) -> None:
         """Wait until the byte rate lets `size` pass, and count them.
 

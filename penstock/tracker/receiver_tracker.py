@@ -446,14 +446,6 @@ class ReceiverTracker:
         for peer in self._receivers.active_peers():
             peer.send(StopReceiver(timeout_s=timeout_s))
 
-    def all_receiver_ids(self) -> tuple[int, ...]:
-        """Return the streams whose receivers are not INACTIVE (Spark's ``AllReceiverIds``)."""
-        return tuple(
-            stream_id
-            for stream_id, info in self._receivers.infos().items()
-            if info.state is not ReceiverState.INACTIVE
-        )
-
     def allocated_executors(self) -> frozenset[str] | None:
         """Return the executors that run receivers (Spark's ``allocatedExecutors``).
 
@@ -480,10 +472,6 @@ class ReceiverTracker:
     def address(self, stream_id: int) -> tuple[str, int] | None:
         """Return where a receiver's connection comes from; None while there is none."""
         return self._receivers.address(stream_id)
-
-    def receiver_infos(self) -> tuple[ReceiverInfo, ...]:
-        """Return all receivers in the order of their streams."""
-        return tuple(info for _, info in sorted(self.get_all_receiver_info().items()))
 
     def update_receiver_rate_limit(
         self,

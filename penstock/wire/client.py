@@ -216,10 +216,6 @@ class Client:
         limit_bytes = self._options.max_frame_bytes
         self._submit(encode_frame(message, Kind.SEND, limit_bytes=limit_bytes, peer=self._peer))
 
-    def give_up_after(self, seconds: float | None) -> None:
-        """Change `give_up_after_s`; it counts from the moment when the connection was lost."""
-        self._give_up_after_s = seconds
-
     def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
         """Send what is queued if it can go out at once, fail every unanswered ask, join the thread.
 

@@ -148,10 +148,6 @@ class TheRateHolds(RuleBasedStateMachine):
         while granted := self.limiter.lease(1000, 0, in_hand=1000, lessee=0):
             self.let_pass(granted)
 
-    @rule(who=st.integers(0, 2))
-    def report_unused(self, who: int) -> None:
-        self.limiter.report_unused(self.lessees[who].unused, lessee=who)
-
     @rule(rate=st.sampled_from([0.5, 1, 3, 10, 25, 100, 333.25]), give_back=st.booleans())
     def set_rate(self, rate: float, give_back: bool) -> None:
         # As the block generator does: the lease is given up, whether it is handed back or not.
@@ -198,17 +194,15 @@ def test_i8_permits_that_are_used_late_count_until_then() -> None:
     assert used_late + passed_at_once(limiter) == 100
 
 
-def test_i8_reported_and_returned_permits_let_the_bucket_fill_again() -> None:
+def test_i8_returned_permits_let_the_bucket_fill_again() -> None:
     clock = ManualClock()
     limiter = RateLimiter(100, clock=clock)
     clock.advance(60_000)
     assert limiter.lease(25, 0) == 25
     assert limiter.statistics().permits_out == 24
-    limiter.report_unused(10)
-    assert limiter.statistics().permits_out == 10
-    limiter.give_back(10)
+    limiter.give_back(24)
     assert limiter.statistics().permits_out == 0
-    assert limiter.statistics().permits == 15
+    assert limiter.statistics().permits == 1
     clock.advance(60_000)
     assert passed_at_once(limiter) == 100
 

@@ -111,12 +111,12 @@ def test_get_allocated_executors(tmp_path: Path) -> None:
         attempt = cluster.next_attempt()
         assert tracker.get_all_receiver_info()[0].executorId == ""
         attempt.register()
-        (info,) = tracker.receiver_infos()
+        (info,) = tracker.get_all_receiver_info().values()
         assert (info.streamId, info.name, info.active) == (0, "Source-0", True)
         assert (info.location, info.executorId) == ("127.0.0.1", "driver")
-        assert tracker.all_receiver_ids() == (0,)
+        assert tracker.get_all_receiver_info()[0].active
         attempt.deregister()
-        assert tracker.all_receiver_ids() == ()
+        assert not tracker.get_all_receiver_info()[0].active
 
 
 # -- life ------------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def test_an_older_attempt_is_fenced_by_a_newer(tmp_path: Path) -> None:
         assert isinstance(old.register(), Refused)
         old.report("too late", "")
         assert new.add(block(0, new.launch.attempt, new.first)) == Ok()
-        assert tracker.receiver_infos()[0].lastErrorMessage != "too late"
+        assert tracker.get_all_receiver_info()[0].lastErrorMessage != "too late"
         old.close()
 
 
@@ -426,7 +426,7 @@ def test_receivers_are_spread_and_a_misplaced_one_is_refused_but_not_for_ever(
             attempt = cluster.next_attempt()
         attempt.host, attempt.executor_id = "hostC", "7"
         assert isinstance(attempt.register(), Registered)
-        assert tracker.receiver_infos()[0].location == "hostC"
+        assert tracker.get_all_receiver_info()[0].location == "hostC"
 
 
 # -- clean-up and block servers --------------------------------------------------------------------

@@ -278,13 +278,12 @@ def test_a_client_gives_up_when_told_to(make_server, make_client):
         ends.append(error)
         ended.set()
 
-    client = make_client(server.start(), on_closed=on_closed)
+    client = make_client(server.start(), on_closed=on_closed, give_up_after_s=2.0)
     client.connect()
-    client.give_up_after(0.3)
     server.stop()
     assert ended.wait(20)
     assert isinstance(ends[0], ConnectionLostError)
-    assert "0.3 s" in str(ends[0])
+    assert "for 2 s" in str(ends[0])
     assert client.statistics().state is ClientState.CLOSED
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from penstock.wire.messages import ReceivedBlockInfo
 
 __all__ = [
-    "ConstantInputDStream",
     "DirectInputDStream",
     "InputDStream",
     "QueueInputDStream",
@@ -99,19 +98,6 @@ class DirectInputDStream(InputDStream):
     @abstractmethod
     def dataframe(self, time_ms: int) -> Any:
         """Return the records of a batch as a DataFrame."""
-
-
-class ConstantInputDStream(InputDStream):
-    """The same RDD in every batch."""
-
-    given_rdds = ("_rdd",)
-
-    def __init__(self, graph: DStreamGraph, rdd: RDD[Any]) -> None:
-        super().__init__(graph)
-        self._rdd = rdd
-
-    def compute(self, time_ms: int) -> RDD[Any] | None:
-        return self._rdd
 
 
 class QueueInputDStream(InputDStream):
