@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"[0-9a-f]{32}|\d+")
 """Also ids: each attempt of a receiver has a folder of its own."""
 
 _KINDS = 256
-"""So many kinds are told apart; of more, the one that was silent for longest begins anew."""
+"""Kinds of lines that are remembered; beyond that, the one silent for longest is dropped."""
 
 
 @dataclass

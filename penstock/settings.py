@@ -51,7 +51,7 @@ _SPARK_ENCRYPTS = (
     "spark.ssl.rpc.enabled",
     "spark.network.crypto.enabled",
 )
-"""Who has Spark encrypt its connections means these as well."""
+"""Spark's switches for encrypted connections; whoever sets one means ours as well."""
 
 _OLDER_NAMES = {
     "spark.streaming.minRememberDuration": "spark.streaming.fileStream.minRememberDuration",

@@ -61,7 +61,7 @@ _MAX_ANSWER_BYTES = 64 << 10
 _STEP_BYTES = 1 << 20
 _CONNECT_TRY_S = 3.0
 _SILENCE_S = 10.0
-"""After so long without a byte a new connection is worth more: this one may be half open."""
+"""Silence after which the connection is replaced by a new one: it may be half open."""
 
 
 class FetchStatus(enum.IntEnum):

@@ -17,7 +17,7 @@ __all__ = ["BlockNotKeptError", "PeerLink"]
 
 _CONNECT_S = 3.0
 _COPY_S = 60.0
-"""Bound of one copy as a whole; ten seconds of silence end it earlier."""
+"""Time limit for one whole copy; ten seconds of silence end it earlier."""
 _STEP_BYTES = 1 << 20
 
 

@@ -39,14 +39,14 @@ _log = logging.getLogger("penstock.blockstore")
 _FIRST_PAUSE_S = 0.1
 _MAX_PAUSE_S = 1.0
 _CONNECT_S = 3.0
-"""Bound of connecting to one of several hosts that have a block."""
+"""Time limit for connecting to one of several hosts that have a block."""
 
 
 _SILENT_S = 30.0
-"""So long is a host asked last that took no connection, where another one has the block, too."""
+"""How long an unreachable host is tried last for blocks that other hosts have as well."""
 
 _silent: dict[str, float] = {}
-"""Hosts that took no connection, and until when (monotonic) that counts; of this process."""
+"""Hosts that this process could not connect to, with the monotonic time until which that counts."""
 
 
 def fetch_from_host(

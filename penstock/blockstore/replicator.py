@@ -41,13 +41,13 @@ __all__ = [
 _log = logging.getLogger("penstock.blockstore")
 
 SEARCH_S = 30.0
-"""So long may a block wait for another host, as long as the driver answers."""
+"""How long a block may wait for another host while the driver answers."""
 LOOK_AGAIN_S = 5.0
-"""Pause between two looks for another host while there is none."""
+"""Pause between searches for another host while there is none."""
 SILENT_S = 30.0
-"""So long is a host passed over that did not answer or took no copy."""
+"""How long a host is skipped after it did not answer or took no copy."""
 SLOW_DRIVER_S = 5.0
-"""A driver that took longer to answer was out of reach, not slow."""
+"""A driver that takes longer to answer counts as unreachable, not as slow."""
 _FIRST_PAUSE_S = 0.05
 _MAX_PAUSE_S = 1.0
 _STEP_S = 0.25

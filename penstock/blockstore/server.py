@@ -77,7 +77,7 @@ __all__ = ["BlockServer", "ExitReason", "main"]
 _logger = logging.getLogger("penstock.blockstore")
 
 _LOOK_S = 1.0
-"""How often it is looked whether the lock file is still there."""
+"""How often the server checks that its lock file is still there."""
 
 _SLOW_DRIVER_S = 30.0
 """How much longer than the lease the first answer of the tracker may take."""

@@ -13,7 +13,7 @@ __all__ = ["Author"]
 
 _STEP_S = 1.0
 _SLOW_S = 5.0
-"""After this it is told who is waited for: a graceful stop may have much time."""
+"""After this long the log says what the stop waits for: a graceful stop may have much time."""
 
 
 class Author:

@@ -11,10 +11,10 @@ from typing import Any
 __all__ = ["Discards", "start_of"]
 
 TOLD_SINGLY = 10
-"""Records that are told one by one within `_SPAN_S`; of the rest, how many there were."""
+"""Records that are reported one by one within `_SPAN_S`; the others are only counted."""
 _SPAN_S = 10.0
 _START = 64
-"""About how much of a record is shown."""
+"""About how many characters of a record are shown."""
 
 _shortened = reprlib.Repr()
 _shortened.maxstring = _shortened.maxother = _START

@@ -7,8 +7,8 @@ __all__ = ["Failures"]
 _HOPELESS = (ImportError, NameError, SyntaxError, TypeError, AttributeError)
 """Before the first record these are mistakes in the program: the next start ends the same way."""
 _BUGS = (*_HOPELESS, ArithmeticError, AssertionError, LookupError, ValueError)
-"""What a program raises by itself. A source that is away or gives nonsense may raise anything else,
-for as long as it likes."""
+"""What points to a mistake in the program. Anything else may come from a source that is down or
+sends nonsense, for any length of time."""
 
 _DOUBLINGS = 16
 

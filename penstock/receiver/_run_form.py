@@ -15,8 +15,8 @@ from penstock.receiver._threaded import ThreadedReceiver
 __all__ = ["RunReceiver"]
 
 _RUN_BOUND_S = 30.0
-"""How long `run` may take to end, if the stop has the time. One that blocks without an end holds a
-stop up for as long, so it is not more."""
+"""How long `run` may take to end, if the stop allows it. A `run` that never ends delays a stop by
+this much."""
 
 _MARGIN_S = 1.5
 """What is kept of the stop's time, so that who does not end is told before it is given up."""

@@ -19,7 +19,7 @@ STOP_BOUND_S = 3.0
 """How long a source may take to end: less than the supervisor allows `onStop` at least."""
 
 TELL_S = 5.0
-"""A source that may take longer is named after this."""
+"""Wait after which a source that has not ended is named in the log."""
 
 _STEP_S = 1.0
 

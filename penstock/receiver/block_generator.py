@@ -112,7 +112,7 @@ cut at such multiples, and a block that is durable and known just before waits f
 is sealed at a chance moment waits half a block interval on average."""
 
 _HELD_UP_S = 0.01
-"""Shorter waits for the queue or for memory, between two readings, are no sign of a full queue."""
+"""Shorter waits for the queue or for memory between two readings do not count as a full queue."""
 
 
 class PositionTooLargeError(PenstockError, ValueError):

@@ -29,7 +29,7 @@ __all__ = [
 
 _STAGING_BYTES = 256 << 10
 _START = 65
-"""Bytes that are kept of a record that is dropped, to show how it begins."""
+"""Bytes of a dropped record that are kept to show how it begins."""
 _LF = 10
 _CR = 13
 

@@ -41,10 +41,10 @@ logger = logging.getLogger("penstock.receiver")
 _POSITION_BYTES = 64 << 10
 
 LOOK_S = 1.0
-"""How often it is looked whether the executor still exists."""
+"""How often the receiver checks that its executor still exists."""
 
 _LAST_RESORT_S = 10.0
-"""How much later than an attempt is given up the process ends, whatever hangs in it."""
+"""How long after an attempt is given up the process ends, whatever hangs in it."""
 
 
 @dataclass(frozen=True)

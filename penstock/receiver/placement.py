@@ -19,7 +19,7 @@ LOCAL_EXECUTOR = "driver"
 """Spark's name for the only executor of a local master."""
 
 _PARENTS = 4
-"""How far up the executor is looked for: the worker, PySpark's daemon, a wrapper, the JVM."""
+"""Parent processes that are searched for the executor: worker, PySpark's daemon, wrapper, JVM."""
 
 
 def executor_command(pid: int | None = None) -> tuple[str, ...]:

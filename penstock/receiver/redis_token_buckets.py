@@ -14,9 +14,9 @@ from limits.storage import RedisStorage
 __all__ = ["RedisTokenBuckets"]
 
 _LOWEST_S = 60
-"""A lower rate that somebody asked for holds for so long after he asked last."""
+"""How long a lower rate holds after an application last asked for it."""
 _IDLE_S = 3600
-"""A bucket that nobody asked for so long is forgotten; the next one begins empty."""
+"""Idle time after which a bucket is forgotten; the next one begins empty."""
 
 _SCRIPT = """
 local rate, capacity = tonumber(ARGV[1]), tonumber(ARGV[2])

@@ -44,7 +44,7 @@ __all__ = ["ReceiverSupervisor", "SupervisorState"]
 logger = logging.getLogger("penstock.receiver")
 
 IDLE_S = 60.0
-"""The longest single wait: nothing is expected to be missed, and nothing may be for ever."""
+"""The longest single wait; a bound in case a wake-up is missed."""
 
 _BLOCK_SERVER_DELAYS_S = (0.5, 2.0, 10.0, 60.0)
 """Pauses between the tries to start the host's block server; each failure is reported."""

@@ -47,13 +47,13 @@ _RECEIVER_GRACE_S = 1.0
 """How long a receiver may be away before that is told: mostly its job ends with its connection."""
 
 _LOST_HOST_S = 5.0
-"""How often it is looked whether a host that was lost has executors again."""
+"""How often a lost host is checked for new executors."""
 
 _SKIPPED_REMEMBERED = 10_000
-"""So many of the blocks that batches left out are known by name, so that each counts once."""
+"""Blocks left out of batches that are remembered by id, so that each is counted once."""
 
 _BATCHES_NAMED = 8
-"""So many of the batches that miss blocks are named: the last, for the others may be complete."""
+"""How many batches that miss blocks are named: the last, since earlier ones may be complete."""
 
 
 class Control:

@@ -27,10 +27,10 @@ __all__ = ["HOPELESS_STARTS", "ReceiverStarts"]
 _log = logging.getLogger("penstock.tracker")
 
 _TELLS_NOTHING = ("at ", "... ", "File ", "SQLSTATE: ")
-"""How lines of a stack begin, and the one that Spark ends Python's text with."""
+"""How lines of a JVM stack trace begin, and the line with which Spark ends Python's text."""
 
 HOPELESS_STARTS = 3
-"""A receiver is given up whose task raised in Python so often in a row before it registered."""
+"""Consecutive Python errors before registration after which a receiver is given up."""
 
 
 class ReceiverStarts:

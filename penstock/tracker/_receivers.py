@@ -23,10 +23,10 @@ from penstock.wire.messages import (
 __all__ = ["Ended", "Rates", "Receivers"]
 
 MAXIMUM_BOUNCES = 3
-"""So often in a row is a receiver refused because Spark started it at another place than asked."""
+"""Consecutive misplaced starts before any host is accepted."""
 
 _REMEMBERED_CLEANUPS = 64
-"""So many of the last clean-ups are sent again when a receiver has reconnected."""
+"""How many of the last clean-ups are sent again to a receiver that has reconnected."""
 
 
 @dataclass(frozen=True)

@@ -31,14 +31,14 @@ __all__ = ["BlockServerStart", "ReplicaHosts"]
 _log = logging.getLogger("penstock.tracker")
 
 _ROUNDS = 3
-"""So often is a job run until a server is where it is wanted."""
+"""How many jobs are run at most to get a server onto a certain host."""
 _PAUSE_S = 10.0
-"""After a look, nothing is started for so long unless a certain host is asked for."""
+"""Pause after a search in which nothing is started unless a certain host is asked for."""
 _JOB_S = 30.0
 """A job that takes longer is cancelled: an executor may be out of reach."""
 _JOIN_S = 10.0
 _FRESH_S = 1.0
-"""For so long it counts who had executors."""
+"""How long the list of hosts with executors is reused."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import random
 __all__ = ["BASE_DELAY_S", "RestartBackoff"]
 
 BASE_DELAY_S = 0.5
-"""The shortest distance between two starts after the first restart."""
+"""The shortest time between two starts after the first restart."""
 
 
 class RestartBackoff:

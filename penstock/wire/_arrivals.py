@@ -27,7 +27,7 @@ _logger = logging.getLogger("penstock.wire")
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_S = 0.2
-"""So long nothing is accepted when the process may open no more."""
+"""Pause in accepting when the process has no file descriptors left."""
 
 
 class Arrival:

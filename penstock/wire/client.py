@@ -44,9 +44,9 @@ _logger = logging.getLogger("penstock.wire")
 _FIRST_DELAY_S = 0.05
 _MAX_DELAY_S = 5.0
 _SETTLED_S = 1.0
-"""A connection that lived this long makes the next delay the first one again."""
+"""How long a connection must last for the reconnect delay to be reset."""
 _GRACE_S = 5.0
-"""How long a blocking ask outlives its time-out before it takes the client's thread for stuck."""
+"""How long after its time-out a blocking ask assumes that the client's thread is stuck."""
 _CLOSE_TIMEOUT_S = 5.0
 
 

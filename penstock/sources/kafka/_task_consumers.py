@@ -20,7 +20,7 @@ from penstock.sources.kafka.records import TopicPartition
 __all__ = ["TaskConsumer", "lend_consumer"]
 
 _IDLE_S = 240.0
-"""Less than the five minutes for which a client bears not to be polled."""
+"""How long an idle consumer is kept: less than the five minutes that Kafka allows between polls."""
 
 
 @dataclass

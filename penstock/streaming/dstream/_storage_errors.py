@@ -18,7 +18,7 @@ _TEXTS = re.compile(
     r"|could only be written to \d+ of [^\n]*There are [1-9]\d* datanode\(s\) running and "
     r"no node\(s\) are excluded"
 )
-"""What of a Java error is left for Python is its text."""
+"""Recognised by their text: nothing else of a Java error reaches Python."""
 
 _OUT_OF_REACH = re.compile(
     # The NameNode: as Hadoop's client tells that a call did not reach it, or had no answer.

@@ -22,7 +22,7 @@ from penstock.streaming.errors import StateNotSavedError, StateSavingError
 __all__ = ["StateSaver", "why_to_wait"]
 
 _RETRY_S = 1.0
-"""After how long it is tried again."""
+"""Pause before saving is tried again."""
 
 _FULL = "the disk of the checkpoint directory is full, so that it needs room"
 _OUT_OF_REACH = "the nodes of its HDFS do not answer"

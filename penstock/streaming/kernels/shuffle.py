@@ -37,7 +37,7 @@ _serializers: Any = _untyped_serializers
 _traceback_utils: Any = _untyped_traceback_utils
 
 _STRETCH = 1 << 16
-"""Records between two looks at memory."""
+"""Records between two checks of memory."""
 
 _MEGABYTE = 1 << 20
 
@@ -161,7 +161,7 @@ def _as_tuple(pair: Any) -> Pair:
 
 
 class _WritePairs:
-    """Writes pairs, as tuples whatever they are; what has not two items is an error."""
+    """Writes pairs as tuples; anything without exactly two items is an error."""
 
     def __init__(self, partitions: int, place: Place) -> None:
         self._partitions = partitions

@@ -21,7 +21,7 @@ _DEEPEST_CUT = 0.5
 _CAUGHT_UP = 0.1
 """A batch that waited for less of an interval than this is not behind."""
 _CATCHING_UP = 10
-"""What waits is to be caught up with in about so many batches."""
+"""The number of batches, about, in which what waits is to be caught up with."""
 
 
 class AIMDRateEstimator(RateEstimator):

@@ -25,19 +25,19 @@ __all__ = ["Division", "Usage", "share_out"]
 _RESERVE = 0.005
 """Part of the total that streams without records keep, all together."""
 _HEADROOM = 1.005
-"""What a stream that does not wait is given, by what it used. Bursts pass on what it saved up."""
+"""What a stream that does not wait is given, relative to what it used. Bursts use its savings."""
 _MEMORY_S = 2.0
 """Time constant of the average use."""
 _GROWTH = 4.0
-"""Who waits wants this many times its share, ..."""
+"""A stream that waits wants this many times its share, ..."""
 _FIRST = 8.0
 """... and at least this many times the reserve."""
 _LEAST_S = 0.2
-"""The time between two reports from which a speed can be told. Confirmations come sooner."""
+"""The least time between two reports that give a speed. Confirmations come sooner."""
 _WAITED = 0.02
-"""Who waited for more than this part of the time wants more."""
+"""A stream that waited for more than this part of the time wants more."""
 _STALE_S = 2.0
-"""A receiver that has not reported for so long uses nothing."""
+"""A receiver that has not reported for this long counts as using nothing."""
 _STEP = 0.0005
 """Changes below this part of the total are not worth a message."""
 

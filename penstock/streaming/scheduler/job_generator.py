@@ -37,7 +37,7 @@ from penstock.streaming.user_errors import as_user_sees_it, place_of
 __all__ = ["JobGenerator"]
 
 _RETRY_S = 1.0
-"""After how long an allocation that failed is tried again."""
+"""Pause before a failed allocation is tried again."""
 
 _log = logging.getLogger("penstock.streaming.job_generator")
 

@@ -46,7 +46,7 @@ from penstock.streaming.user_errors import FailedTaskError, as_user_sees_it, pla
 __all__ = ["JobScheduler", "SchedulerStatistics"]
 
 _WARN_AT = 10
-"""Waiting batches of which the first warning tells; the next comes at twice as many."""
+"""Waiting batches at which the first warning comes; the next one comes at twice as many."""
 
 _MAX_WAITING = 1000
 """Waiting batches beyond which no more are made. Later blocks then go to fewer, larger batches."""

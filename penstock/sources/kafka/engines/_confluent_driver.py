@@ -50,7 +50,7 @@ _FOR_ADMIN = (
     "client.",
     "broker.",
 )
-"""It warns of all those that only consumers have."""
+"""Settings that an administrator takes: it warns of those that only consumers have."""
 
 
 class ConfluentDriver(DriverConnection):
