@@ -49,8 +49,8 @@ _RECORDS = "records"
 _BYTES = "bytes"
 
 _PAUSE_S = 0.005
-"""How much of the rate a thread waits for, in seconds (at least one permit): a high rate wakes it 200
-times a second and not for every record."""
+"""How much of the rate a thread waits for, in seconds (at least one permit): a high rate wakes it
+200 times a second and not for every record."""
 
 _SHORTEST_WAIT_S = 0.0002
 _LONGEST_WAIT_S = 0.25
