@@ -10,7 +10,7 @@ done in three times their time *took too long*: most hang, but on a busy machine
 A room has thousands of mutants, so a sample is taken, the same for the same seed::
 
     make mutants ARGS="--room wal --sample 30 --seed 1"
-    make mutants ARGS="--file penstock/wal/_names.py"
+    make mutants ARGS="--file penstock/wal/_folder.py"
     make mutants ARGS="--room wire --list"
 """
 

@@ -22,12 +22,14 @@ Layout:
 
 - ``received_block_tracker``: the ledger. ``_events`` (the log's records), ``_ledger_state`` (the
   memory), ``_block_numbers`` (what makes adding idempotent), ``_snapshot`` and ``_recovery``.
+- ``_driver_log``: how events and snapshots get into the segment log.
 - ``_batched_additions``: many `AddBlock` messages, one record of the log.
 - ``receiver_scheduling_policy``, ``task_location``: where receivers should run.
 - ``receiver_tracking_info``: the states of a receiver. ``_restart_backoff``: when to start again.
 - ``_receivers``: all of them, under one lock. ``_receiver_jobs``: the Spark job of each, in a
-  thread of its own, whose task is `penstock.receiver.run_receiver`. ``cluster``: what is asked of
-  Spark.
+  thread of its own, whose task is `penstock.receiver.run_receiver`. ``_receiver_starts``: prepares
+  each start, and decides on the next. ``cluster``: what is asked of Spark.
+- ``_listeners``: tells the user's listeners of receivers.
 - ``_endpoint``: the messages. ``_control``: what is done with them, and what is said of hosts that
   are out of reach. ``_block_servers``: who serves which host's blocks.
   ``_replica_hosts``: which host has the second copies of a receiver's blocks, and a block server.

@@ -62,6 +62,28 @@ details). What must hold:
 - Whoever can write to the folder can still take things away, whole segments or the last records, or
   put back what was there before.
 
+Modules
+-------
+
+=======================  ========================================================================
+`_writer`, `_reader`     the two ends of a log: `LogWriter`, `LogReader`
+`_segment_chain`         the segments of one writer, one after the other
+`_segment_writer`,       one segment: being written, being read
+`_segment_reader`
+`_layout`                the bytes of a segment: headers, index, trailer
+`_encryption`,           keys and ciphers; what is appended, encrypted on its way to the disk
+`_sealing`
+`_check`, `cli`          looking for damage and repairing it; ``penstock wal``
+`_folder`                names in a log's folder, and taking it for one process
+`_options`, `_errors`    what a log is told and tells; what it raises
+`_filesystem`            what the log needs of a file system; on this host: `_local_filesystem`
+`_addresses`             which file system an address is on
+`_hdfs`, `_hdfs_files`,  HDFS as a file system: its client, open files, who writes, errors; what of
+`_hdfs_lock`,            Hadoop's configuration the client does not read
+`_hdfs_errors`,
+`_hadoop_configuration`
+=======================  ========================================================================
+
 Usage::
 
     with LogWriter.create(folder) as log:
@@ -101,6 +123,7 @@ from penstock.wal._errors import (
     WrongKeyError,
 )
 from penstock.wal._filesystem import AppendFile, FileSystem, FolderLock, ReadFile
+from penstock.wal._folder import LOCK_NAME, segment_path
 from penstock.wal._hdfs import HdfsFileSystem
 from penstock.wal._layout import (
     RECORD_HEADER_SIZE,
@@ -111,7 +134,6 @@ from penstock.wal._layout import (
     stamp_record,
 )
 from penstock.wal._local_filesystem import LocalFileSystem
-from penstock.wal._names import LOCK_NAME, segment_path
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._reader import LogReader, SegmentInfo, read_record
 from penstock.wal._writer import LogWriter

@@ -13,8 +13,8 @@ from penstock.clock import Clock
 from penstock.wal._encryption import LogCipher
 from penstock.wal._errors import CorruptRecordError
 from penstock.wal._filesystem import FileSystem
+from penstock.wal._folder import SPARE_SUFFIX, segment_path
 from penstock.wal._layout import LOG_ID_SIZE
-from penstock.wal._names import SPARE_SUFFIX, segment_path
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._sealing import LogSealer
 from penstock.wal._segment_reader import SegmentEnd, SegmentReader

@@ -22,6 +22,7 @@ from crc32c import crc32c
 
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.wal._filesystem import AppendFile, FileSystem
+from penstock.wal._folder import NEW_SUFFIX, segment_path
 from penstock.wal._layout import (
     INDEX_ENTRY,
     KIND_INDEX,
@@ -35,7 +36,6 @@ from penstock.wal._layout import (
     round_up,
     segment_owner,
 )
-from penstock.wal._names import NEW_SUFFIX, segment_path
 from penstock.wal._sealing import LogSealer, SegmentSealer
 
 if TYPE_CHECKING:

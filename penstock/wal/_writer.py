@@ -25,10 +25,9 @@ from penstock.wal._errors import (
     WalError,
 )
 from penstock.wal._filesystem import FileSystem, FolderLock
-from penstock.wal._folder_lock import lock_folder
+from penstock.wal._folder import is_unwritable, list_names, lock_folder, make_folders, segment_path
 from penstock.wal._layout import MAX_KIND, RECORD_HEADER_SIZE, RecordPlace, round_up
 from penstock.wal._local_filesystem import LocalFileSystem
-from penstock.wal._names import is_unwritable, list_names, make_folders, segment_path
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._segment_chain import SegmentChain
 from penstock.wal._segment_writer import (

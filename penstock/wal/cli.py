@@ -11,7 +11,7 @@ from penstock.wal._addresses import locate
 from penstock.wal._check import LogReport, check, repair
 from penstock.wal._errors import CorruptRecordError, WalError
 from penstock.wal._filesystem import FileSystem
-from penstock.wal._names import LOCK_NAME, list_names
+from penstock.wal._folder import LOCK_NAME, list_names
 from penstock.wal._reader import LogReader
 
 __all__ = ["main"]

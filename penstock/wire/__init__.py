@@ -26,6 +26,21 @@ The life of a connection: NEW, AUTHENTICATING (bounded in number and time), OPEN
 nothing else is sent; silence ends it), CLOSING (what was queued goes out, bounded), CLOSED. A
 `Server` and a `Client` each own one thread ``penstock-…`` with an event loop, on which all
 callbacks run; all their public methods may be called from any thread.
+
+==============================  ==================================================================
+`messages`                      every message, as a frozen type
+`client`, `_client_state`,      the connecting end; its states and statistics; what has no answer
+`_asks`                         yet
+`server`, `_arrivals`,          the listening end; accepting, within bounds; what its owner writes,
+`_handler`                      and the peers that it is given
+`_connection`                   one connection, as both ends use it
+`_authentication`, `_seal`,     proving the secret, then each frame; TLS around it
+`tls`
+`_frames`, `_mailbox`           cutting bytes into messages; handing items to an event loop
+`options`, `ports`,             limits; where a server listens; addresses as text
+`addresses`
+`errors`                        what can go wrong
+==============================  ==================================================================
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Names in a log's folder, and the making of the folder itself."""
+"""A log's folder: the names in it, making it, and taking it for one process."""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
+import socket
 
-from penstock.wal._errors import UnwritableFolderError
-from penstock.wal._filesystem import FileSystem
+from penstock.wal._errors import LogFolderInUseError, UnwritableFolderError
+from penstock.wal._filesystem import FileSystem, FolderLock
 
 __all__ = [
     "DAMAGED_SUFFIX",
@@ -16,6 +17,7 @@ __all__ = [
     "SPARE_SUFFIX",
     "is_unwritable",
     "list_names",
+    "lock_folder",
     "make_folders",
     "segment_number",
     "segment_path",
@@ -109,3 +111,23 @@ def _sync_parent(fs: FileSystem, folder: str) -> None:
         # A parent that this user may pass but not read (0711) was not made by this user either.
         if not is_unwritable(error):
             raise
+
+
+def lock_folder(fs: FileSystem, folder: str, application: str = "") -> FolderLock:
+    """Take a log's folder for this process.
+
+    Args:
+        fs: Where it lives.
+        folder: The log's folder, which exists.
+        application: Told to whoever wants the folder meanwhile.
+
+    Raises:
+        LogFolderInUseError: Another living process has it.
+    """
+    owner = f"process {os.getpid()} on host {socket.gethostname()}"
+    if application:
+        owner += f", application {application}"
+    try:
+        return fs.lock(os.path.join(folder, LOCK_NAME), owner)
+    except BlockingIOError as error:
+        raise LogFolderInUseError(folder, error.strerror or "an unknown process") from error
