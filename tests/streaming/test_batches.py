@@ -13,7 +13,7 @@ from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError
 from penstock.streaming import StreamingListener
 from penstock.streaming.dstream.input_streams import InputDStream
-from penstock.streaming.listeners.input_info import InputInfoTracker, StreamInputInfo
+from penstock.streaming.listeners.input_info import BatchInput, InputInfoTracker
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
 from tests.streaming.batches import WAIT_S, batches
 
@@ -22,7 +22,7 @@ class Numbers(InputDStream):
     """An input that tells how many records it has."""
 
     def compute(self, time_ms: int) -> Any:
-        info = StreamInputInfo(self.stream_id, 3, {"Description": "three numbers"})
+        info = BatchInput(self.stream_id, 3, {"Description": "three numbers"})
         self.graph.runtime.input_info.report_info(time_ms, info)
         return self.graph.spark_context.parallelize([1, 2, 3], 1)
 
@@ -217,10 +217,10 @@ class TestListeners:
 
     def test_input_info_is_reported_once(self) -> None:
         tracker = InputInfoTracker()
-        tracker.report_info(1000, StreamInputInfo(0, 5))
+        tracker.report_info(1000, BatchInput(0, 5))
         with pytest.raises(IllegalStateError, match="already added"):
-            tracker.report_info(1000, StreamInputInfo(0, 5))
-        tracker.report_info(2000, StreamInputInfo(0, 6))
+            tracker.report_info(1000, BatchInput(0, 5))
+        tracker.report_info(2000, BatchInput(0, 6))
         tracker.cleanup(2000)
         assert tracker.get_info(1000) == {}
         assert tracker.get_info(2000)[0].num_records == 6

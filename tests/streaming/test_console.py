@@ -22,7 +22,7 @@ from penstock.streaming.listeners.events import (
     ReceiverStopped,
     StreamingStarted,
 )
-from penstock.streaming.listeners.input_info import StreamInputInfo
+from penstock.streaming.listeners.input_info import BatchInput
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 
 FACTS = ConsoleFacts(
@@ -129,7 +129,7 @@ def test_every_few_seconds_it_says_how_it_goes(
     clock = ManualClock()
     console = Console(FACTS, "auto", clock, terminal)
     bus.add(console)
-    batch = JobSet(1000, (), {0: StreamInputInfo(0, 5000, {})})
+    batch = JobSet(1000, (), {0: BatchInput(0, 5000, {})})
     batch.submission_ms, batch.start_ms, batch.end_ms = 1000, 1100, 1500
     bus.post(BatchCompleted(BatchInfo.of(batch)))
     bus.wait_until_empty(10)

@@ -36,7 +36,7 @@ from penstock.sources.kafka.strategies import (
     PerPartitionConfig,
 )
 from penstock.streaming.dstream.input_streams import DirectInputDStream
-from penstock.streaming.listeners.input_info import StreamInputInfo
+from penstock.streaming.listeners.input_info import BatchInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -252,7 +252,7 @@ class DirectKafkaInputDStream(DirectInputDStream):
         ]
         metadata = {"offsets": list(ranges), "Description": "\n".join(lines)}
         records = sum(each.count() for each in ranges)
-        info = StreamInputInfo(self.stream_id, records, metadata)
+        info = BatchInput(self.stream_id, records, metadata)
         self.graph.runtime.input_info.report_info(time_ms, info)
         return ranges
 

@@ -34,7 +34,7 @@ from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.dstream.input_streams import InputDStream
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.kernels.deferred import no_partitions
-from penstock.streaming.listeners.input_info import StreamInputInfo
+from penstock.streaming.listeners.input_info import BatchInput
 from penstock.wal import (
     HdfsFileSystem,
     UnsupportedAddressError,
@@ -204,7 +204,7 @@ class FileInputDStream(InputDStream):
         self._recent.update((path, (modified_ms, time_ms)) for modified_ms, path in found)
         # What the files hold is known only once they are read; Spark tells 0 records, too.
         metadata = {"files": list(files), "Description": "\n".join(files)}
-        info = StreamInputInfo(self.stream_id, 0, metadata)
+        info = BatchInput(self.stream_id, 0, metadata)
         self.graph.runtime.input_info.report_info(time_ms, info)
         return files
 

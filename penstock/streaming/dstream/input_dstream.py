@@ -14,7 +14,7 @@ from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.input_streams import InputDStream as InputNode
 from penstock.streaming.dstream.stream_handle import T_co
 from penstock.streaming.durations import batch_datetime, time_milliseconds
-from penstock.streaming.listeners.input_info import StreamInputInfo
+from penstock.streaming.listeners.input_info import BatchInput
 
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
@@ -87,7 +87,7 @@ class InputDStream(DStream[T_co]):
             numRecords: How many records.
             metadata: More about them; the key ``Description`` is meant for people.
         """
-        info = StreamInputInfo(
+        info = BatchInput(
             self.stream_id, as_count(numRecords, "numRecords", "records"), metadata or {}
         )
         self._node.graph.runtime.input_info.report_info(time_milliseconds(time), info)

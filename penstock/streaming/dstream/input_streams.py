@@ -13,7 +13,7 @@ from penstock.streaming.dstream.names import check_new_name
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.errors import OutdatedCheckpointError
 from penstock.streaming.kernels.deferred import no_partitions
-from penstock.streaming.listeners.input_info import StreamInputInfo
+from penstock.streaming.listeners.input_info import BatchInput
 from penstock.streaming.rates.memory import RateMemory
 from penstock.tracker.errors import BatchCleanedError
 
@@ -198,7 +198,7 @@ class ReceiverInputDStream(InputDStream):
         blocks = self.blocks(time_ms)
         runtime = self.graph.runtime
         records = sum(block.num_records for block in blocks)
-        runtime.input_info.report_info(time_ms, StreamInputInfo(self.stream_id, records))
+        runtime.input_info.report_info(time_ms, BatchInput(self.stream_id, records))
         if not blocks:
             if self._empty is None:
                 self._empty = no_partitions(runtime.spark_context)

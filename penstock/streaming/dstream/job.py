@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.streaming.listeners.input_info import StreamInputInfo
+from penstock.streaming.listeners.input_info import BatchInput
 
 __all__ = ["Job", "JobResult", "JobSet"]
 
@@ -53,7 +53,7 @@ class JobSet:
 
     time_ms: int
     jobs: tuple[Job, ...]
-    input_info: Mapping[int, StreamInputInfo]
+    input_info: Mapping[int, BatchInput]
     submission_ms: int | None = None
     start_ms: int | None = None
     end_ms: int | None = None

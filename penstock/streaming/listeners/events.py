@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.streaming.listeners.input_info import StreamInputInfo as _InputInfo
+from penstock.streaming.listeners.input_info import BatchInput
 
 if TYPE_CHECKING:
     from penstock.streaming.dstream.job import JobResult, JobSet
@@ -55,7 +55,7 @@ class Time:
 class StreamInputInfo:
     """What one input had for a batch."""
 
-    _info: _InputInfo
+    _info: BatchInput
 
     def inputStreamId(self) -> int:
         """The stream's number."""
@@ -135,7 +135,7 @@ class BatchInfo:
     """A batch, as it was when the event was made. Times in ms since the epoch, or -1."""
 
     _time: Time
-    _input_info: Mapping[int, _InputInfo]
+    _input_info: Mapping[int, BatchInput]
     _submission_ms: int
     _start_ms: int
     _end_ms: int

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from penstock.errors import IllegalStateError
 
-__all__ = ["InputInfoTracker", "StreamInputInfo"]
+__all__ = ["BatchInput", "InputInfoTracker"]
 
 
 @dataclass(frozen=True)
-class StreamInputInfo:
+class BatchInput:
     """What one input has for one batch.
 
     Attributes:
@@ -31,9 +31,9 @@ class InputInfoTracker:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_time: dict[int, dict[int, StreamInputInfo]] = {}
+        self._by_time: dict[int, dict[int, BatchInput]] = {}
 
-    def report_info(self, time_ms: int, info: StreamInputInfo) -> None:
+    def report_info(self, time_ms: int, info: BatchInput) -> None:
         """Take what an input has for a batch; once per batch and input."""
         with self._lock:
             infos = self._by_time.setdefault(time_ms, {})
@@ -44,7 +44,7 @@ class InputInfoTracker:
                 )
             infos[info.input_stream_id] = info
 
-    def get_info(self, time_ms: int) -> dict[int, StreamInputInfo]:
+    def get_info(self, time_ms: int) -> dict[int, BatchInput]:
         """Return what is known of a batch, by stream id."""
         with self._lock:
             return dict(self._by_time.get(time_ms, ()))

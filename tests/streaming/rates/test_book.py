@@ -8,7 +8,7 @@ import pytest
 
 from penstock.streaming import StreamGraphError
 from penstock.streaming.listeners.events import BatchCompleted, BatchInfo, Time
-from penstock.streaming.listeners.input_info import StreamInputInfo
+from penstock.streaming.listeners.input_info import BatchInput
 from penstock.streaming.rates import PIDRateEstimator, RateController, RateEstimator, RateSource
 from penstock.wire.messages import ReportGate
 from tests.streaming.rates.plant import Book
@@ -21,7 +21,7 @@ def completed(
 ) -> BatchCompleted:
     """Return the event of a batch that ended at `end_ms`."""
     begun = end_ms - processing_ms
-    infos = {} if elements is None else {stream: StreamInputInfo(stream, elements)}
+    infos = {} if elements is None else {stream: BatchInput(stream, elements)}
     return BatchCompleted(
         BatchInfo(Time(begun - waited_ms), infos, begun - waited_ms, begun, end_ms, {})
     )
@@ -190,7 +190,7 @@ class TestController:
         controller.onBatchCompleted(completed(9000, None, 300))
         controller.onBatchCompleted(completed(9000, 40, 300, stream=1))
         controller.onBatchCompleted(
-            BatchCompleted(BatchInfo(Time(0), {0: StreamInputInfo(0, 5)}, 0, -1, -1, {}))
+            BatchCompleted(BatchInfo(Time(0), {0: BatchInput(0, 5)}, 0, -1, -1, {}))
         )
         assert estimator.asked == []
 

@@ -12,7 +12,7 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.streaming.dstream.job import Job, JobSet
 from penstock.streaming.listeners.events import BatchCompleted, OutputOperationCompleted
-from penstock.streaming.listeners.input_info import StreamInputInfo
+from penstock.streaming.listeners.input_info import BatchInput
 from penstock.streaming.scheduler import job_scheduler
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 
@@ -71,7 +71,7 @@ class Run:
             return Job(time_ms, number, "", "", run)
 
         jobs = tuple(job(number, function) for number, function in enumerate(functions))
-        self.scheduler.submit_job_set(JobSet(time_ms, jobs, {0: StreamInputInfo(0, records)}))
+        self.scheduler.submit_job_set(JobSet(time_ms, jobs, {0: BatchInput(0, records)}))
 
     def until_began(self, count: int) -> None:
         pause = threading.Event()
