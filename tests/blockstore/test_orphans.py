@@ -19,8 +19,9 @@ from penstock.blockstore._orphans import OrphanCollector
 from penstock.blockstore.launch import BlockServerLaunch, ensure_block_server
 from penstock.blockstore.memory import MemoryArena
 from penstock.clock import ManualClock
-from penstock.wire import Peer, Reply, Server
-from penstock.wire.messages import BlockServerRegistered, Message, StopBlockServer
+from penstock.wire import Server
+from penstock.wire.messages import StopBlockServer
+from tests.doubles import BlockServerTracker
 
 ROOT = str(Path(__file__).parents[2])
 WAIT_S = 30.0
@@ -167,26 +168,11 @@ def test_two_that_look_at_once_do_not_disturb_each_other(tmp_path: Path) -> None
     assert not path.exists()
 
 
-class Tracker:
-    """Registers the block server, as the driver does."""
-
-    def __init__(self) -> None:
-        self.peer: Peer | None = None
-        self.is_gone = threading.Event()
-
-    def on_message(self, peer: Peer, message: Message) -> Reply:
-        self.peer = peer
-        return BlockServerRegistered(60.0)
-
-    def on_disconnect(self, peer: Peer) -> None:
-        self.is_gone.set()
-
-
 def test_the_next_applications_block_server_removes_what_a_killed_one_left(
     tmp_path: Path, receivers: list[subprocess.Popen[bytes]]
 ) -> None:
     """The receiver is killed before its application has a block server."""
-    memory, tracker, secret = tmp_path / "shm", Tracker(), os.urandom(32)
+    memory, tracker, secret = tmp_path / "shm", BlockServerTracker(), os.urandom(32)
     memory.mkdir()
     victim = hold(receivers, memory / name(OTHER))
     used = memory / name(OTHER, 2)
@@ -215,9 +201,8 @@ def test_the_next_applications_block_server_removes_what_a_killed_one_left(
         pause.wait(0.02)
     try:
         assert sorted(memory.iterdir()) == sorted([used, memory / name(OWN)])
-        assert tracker.peer is not None
-        tracker.peer.send(StopBlockServer(remove_files=True))
-        assert tracker.is_gone.wait(WAIT_S)
+        tracker.send(StopBlockServer(remove_files=True))
+        tracker.wait_for(lambda: len(tracker.gone) == 1)
     finally:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(process, signal.SIGKILL)

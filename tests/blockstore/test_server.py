@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -48,13 +48,10 @@ from penstock.wal import (
     segment_path,
     stamp_record,
 )
-from penstock.wire import AuthenticationError, ConnectionLostError, Peer, Reply, Server, TlsIdentity
+from penstock.wire import AuthenticationError, ConnectionLostError, Server, TlsIdentity
 from penstock.wire.messages import (
-    BlockServerAt,
     BlockServerRegistered,
-    FindBlockServer,
     MemoryPlace,
-    Message,
     ReceivedBlockInfo,
     Refused,
     RegisterBlockServer,
@@ -62,48 +59,13 @@ from penstock.wire.messages import (
     SegmentPlace,
     StopBlockServer,
 )
+from tests.doubles import BlockServerTracker
 from tests.services.ipv6 import needs_ipv6
 
 WAIT_S = 30.0
 APPLICATION = "local-1700000000000"
 ATTEMPT = "0123456789abcdef" * 2
 OTHER_ATTEMPT = "fedcba9876543210" * 2
-
-
-class Tracker:
-    """Registers block servers, as the driver does."""
-
-    def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.registered: list[tuple[Peer, RegisterBlockServer]] = []
-        self.gone: list[Peer] = []
-        self.answer: Message = BlockServerRegistered(60.0)
-        self.found: Message = BlockServerAt(None, False)
-        self.searched = 0
-
-    def on_message(self, peer: Peer, message: Message) -> Reply:
-        if isinstance(message, FindBlockServer):
-            with self.changed:
-                self.searched += 1
-                self.changed.notify_all()
-                return self.found
-        assert isinstance(message, RegisterBlockServer)
-        with self.changed:
-            self.registered.append((peer, message))
-            self.changed.notify_all()
-        return self.answer
-
-    def on_disconnect(self, peer: Peer) -> None:
-        with self.changed:
-            self.gone.append(peer)
-            self.changed.notify_all()
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        with self.changed:
-            assert self.changed.wait_for(condition, WAIT_S)
-
-    def send(self, message: Message) -> None:
-        self.registered[-1][0].send(message)
 
 
 class Host:
@@ -118,7 +80,7 @@ class Host:
         for path in (self.root, self.memory):
             path.mkdir()
         self.secret = os.urandom(32)
-        self.tracker = Tracker()
+        self.tracker = BlockServerTracker()
         self.server = Server(
             self.secret,
             self.tracker,

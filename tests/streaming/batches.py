@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,28 +9,11 @@ from typing import Any
 from pyspark import SparkContext
 
 from penstock.clock import ManualClock
-from penstock.streaming import DStream, StreamingContext, StreamingListener
+from penstock.streaming import DStream, StreamingContext
+from tests.doubles import Events
 
 BATCH_MS = 1000
 WAIT_S = 120.0
-
-
-class CompletedBatches(StreamingListener):
-    """Counts completed batches, and lets a test wait for them."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self.batches: list[Any] = []
-
-    def onBatchCompleted(self, batchCompleted: Any) -> None:
-        with self._changed:
-            self.batches.append(batchCompleted.batchInfo())
-            self._changed.notify_all()
-
-    def wait_for(self, count: int) -> None:
-        with self._changed:
-            done = self._changed.wait_for(lambda: len(self.batches) >= count, WAIT_S)
-            assert done, f"{len(self.batches)} of {count} batches completed in {WAIT_S} s"
 
 
 class Batches:
@@ -41,8 +23,8 @@ class Batches:
         self.sc = sc
         self.clock = ManualClock(1_700_000_000_500)
         self.ssc = StreamingContext(sc, batch_s, clock=self.clock)
-        self.completed = CompletedBatches()
-        self.ssc.addStreamingListener(self.completed)
+        self.events = Events()
+        self.ssc.addStreamingListener(self.events)
         self._batch_ms = round(batch_s * 1000)
         self._expected = 0
 
@@ -62,7 +44,7 @@ class Batches:
         for _ in range(count):
             self._expected += 1
             self.clock.advance(self._batch_ms)
-            self.completed.wait_for(self._expected)
+            self.events.wait_for("batch", count=self._expected)
 
 
 def forget_checkpoint_directory(sc: SparkContext) -> None:

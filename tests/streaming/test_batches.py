@@ -194,9 +194,9 @@ class TestListeners:
                 raise ValueError
 
         with batches(sc) as run:
-            run.ssc._bus.remove(run.completed)
+            run.ssc._bus.remove(run.events)
             run.ssc.addStreamingListener(Failing())
-            run.ssc.addStreamingListener(run.completed)
+            run.ssc.addStreamingListener(run.events)
             run.ssc.queueStream([[1]]).foreachRDD(lambda rdd: None)
             run.run(2)
 
@@ -303,7 +303,7 @@ class TestRemembering:
             run.collect(stream.window(2, 2))
             run.start()
             run.clock.advance(5000)
-            run.completed.wait_for(2)
+            run.events.wait_for("batch", count=2)
             self.drain(run)
             assert self.times(stream) == [2, 3, 4]
 
@@ -337,7 +337,7 @@ class TestWindows:
             found = run.collect(stream.window(3, 2))
             run.start()
             run.clock.advance(4000)
-            run.completed.wait_for(2)
+            run.events.wait_for("batch", count=2)
         assert [sorted(x) for x in found] == [[1, 2], [2, 3, 4]]
 
     def test_a_window_must_be_a_multiple_of_the_slide(self, sc: Any) -> None:
@@ -415,7 +415,7 @@ class TestBacklog:
             assert (statistics.waiting_batches, statistics.running_batches) == (11, 1)
             assert "batches wait to be processed" in caplog.text
             release.set()
-            run.completed.wait_for(12)
+            run.events.wait_for("batch", count=12)
         assert run.ssc.statistics().completed_batches == 12
 
     def test_it_is_bounded(self, sc: Any, monkeypatch: Any) -> None:
@@ -438,5 +438,5 @@ class TestBacklog:
             assert not pause.wait(0.1)
             assert run.ssc.statistics().waiting_batches == 3
             release.set()
-            run.completed.wait_for(8)
+            run.events.wait_for("batch", count=8)
         assert found == [[i] for i in range(8)]

@@ -7,7 +7,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +18,11 @@ from penstock.receiver import Receiver
 from penstock.streaming import (
     PermanentReceiverError,
     StreamingContext,
-    StreamingListener,
 )
 from penstock.wal import UnwritableFolderError
+from tests.doubles import Events
 
 WAIT_S = 60.0
-
-
-class Events(StreamingListener):
-    """Keeps all events, and lets a test wait for one."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self.seen: list[tuple[str, Any]] = []
-
-    def wait_for(self, test: Callable[[str, Any], bool]) -> Any:
-        with self._changed:
-            found = self._changed.wait_for(lambda: [e for n, e in self.seen if test(n, e)], WAIT_S)
-            assert found, self.seen
-            return found[0]
-
-    def _keep(self, name: str, event: Any) -> None:
-        with self._changed:
-            self.seen.append((name, event))
-            self._changed.notify_all()
-
-
-for _name in [name for name in dir(StreamingListener) if name.startswith("on")]:
-    setattr(Events, _name, lambda self, event, name=_name: self._keep(name, event))
 
 
 class Streams:
@@ -120,12 +97,9 @@ class TestEndToEnd:
         streams.ssc.start()
         streams.wait_for_records(101)
         assert dict(streams.records) == {"line": 100, **{str(n): 1 for n in range(100)}}
-        done = streams.events.wait_for(
-            lambda name, e: name == "onBatchCompleted" and e.batchInfo().numRecords() > 0
-        )
-        assert done.batchInfo().streamIdToInputInfo()[0].numRecords() > 0
-        started = streams.events.wait_for(lambda name, _: name == "onReceiverStarted")
-        assert started.receiverInfo().streamId() == 0
+        done = streams.events.wait_for("batch", lambda batch: batch.numRecords() > 0)
+        assert done.streamIdToInputInfo()[0].numRecords() > 0
+        assert streams.events.wait_for("started").streamId() == 0
         assert len(scratch_folders(sc)) == 1
         streams.ssc.stop(stopSparkContext=False)
         assert scratch_folders(sc) == []
@@ -176,9 +150,7 @@ class TestEndToEnd:
         streams.collect(one.union(two).map(lambda line: (line, 1)).reduceByKey(lambda a, b: a + b))
         streams.collect(one.count())
         streams.ssc.start()
-        streams.events.wait_for(
-            lambda name, e: name == "onBatchCompleted" and e.batchInfo().numRecords() > 0
-        )
+        streams.events.wait_for("batch", lambda batch: batch.numRecords() > 0)
 
     def test_a_checkpoint_directory_keeps_the_logs(self, streams: Streams, tmp_path: Path) -> None:
         streams.ssc.checkpoint(str(tmp_path))
@@ -209,11 +181,7 @@ class TestEndToEnd:
 
         streams.collect(streams.ssc.receiverStream(Complaining()))
         streams.ssc.start()
-        events = {
-            kind: streams.events.wait_for(lambda name, _, kind=kind: name == kind)
-            for kind in ("onReceiverStarted", "onReceiverError", "onReceiverStopped")
-        }
-        started, error, stopped = (event.receiverInfo() for event in events.values())
+        started, error, stopped = map(streams.events.wait_for, ("started", "error", "stopped"))
         assert {info.streamId() for info in (started, error, stopped)} == {0}
         assert {info.name() for info in (started, error, stopped)} == {"Complaining-0"}
         assert (started.active(), stopped.active()) == (True, False)

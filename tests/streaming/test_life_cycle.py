@@ -159,7 +159,7 @@ class TestErrors:
                 assert isinstance(got.value.__cause__, ValueError)
                 assert got.value.__cause__.__traceback__ is not None
                 assert got.value.batch_time_ms == 1_700_000_002_000
-            infos = run.completed.batches[0].outputOperationInfos()
+            infos = run.events.of("batch")[0].outputOperationInfos()
             assert infos[0].failureReason() is None
             assert "ValueError: it broke" in infos[1].failureReason()
             # Cleared like any other batch: only the last RDD is remembered.

@@ -85,7 +85,7 @@ class TestFileStreams:
             run.run(2)
         assert found == [["a", "b", "c", "ü"], ["d"], []]
         assert files_of(run) == [["one", "sp ace*[x]"], ["three"], []]
-        info = run.completed.batches[1].streamIdToInputInfo()[0]
+        info = run.events.of("batch")[1].streamIdToInputInfo()[0]
         assert info.metadataDescription() == f"{folder}/three"
 
     def test_a_glob_stands_for_several_folders(self, sc: Any, hdfs: Hdfs, caplog: Any) -> None:

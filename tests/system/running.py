@@ -10,7 +10,8 @@ from typing import Any
 from pyspark import SparkContext
 
 from penstock.clock import Clock
-from penstock.streaming import DStream, StreamingContext, StreamingListener
+from penstock.streaming import DStream, StreamingContext
+from tests.doubles import Events
 from tests.system.leftovers import assert_nothing_left
 
 WAIT_S = 60.0
@@ -24,50 +25,6 @@ SMALL = {
     "spark.streaming.gracefulStopTimeout": "60s",
 }
 """Settings that keep a test small."""
-
-
-class Events(StreamingListener):
-    """Keeps all events of receivers and batches, and lets a test wait for one."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self.seen: list[tuple[str, Any]] = []
-
-    def onReceiverStarted(self, receiverStarted: Any) -> None:
-        self._keep("started", receiverStarted.receiverInfo())
-
-    def onReceiverError(self, receiverError: Any) -> None:
-        self._keep("error", receiverError.receiverInfo())
-
-    def onReceiverStopped(self, receiverStopped: Any) -> None:
-        self._keep("stopped", receiverStopped.receiverInfo())
-
-    def onBatchCompleted(self, batchCompleted: Any) -> None:
-        self._keep("batch", batchCompleted.batchInfo())
-
-    def _keep(self, name: str, content: Any) -> None:
-        with self._changed:
-            self.seen.append((name, content))
-            self._changed.notify_all()
-
-    def of(self, name: str) -> list[Any]:
-        with self._changed:
-            return [content for found, content in self.seen if found == name]
-
-    def wait_for(
-        self, name: str, test: Callable[[Any], bool] = lambda _: True, count: int = 1
-    ) -> Any:
-        """Return the event with this number among those that fit."""
-
-        def fitting() -> list[Any]:
-            return [content for found, content in self.seen if found == name and test(content)]
-
-        with self._changed:
-            if not self._changed.wait_for(lambda: len(fitting()) >= count, WAIT_S):
-                errors = [content.lastErrorMessage() for n, content in self.seen if n == "error"]
-                names = [n for n, _ in self.seen if n != "batch"]
-                raise AssertionError(f"no {name} ({count}) within {WAIT_S:g} s: {names}, {errors}")
-            return fitting()[count - 1]
 
 
 class Run:

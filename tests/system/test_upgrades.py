@@ -15,12 +15,13 @@ import pytest
 from penstock.receiver import Receiver
 from penstock.streaming import StreamingContext
 from penstock.wal import KEY_VARIABLE, EncryptionKey
+from tests.doubles import Events
 from tests.services.hdfs import Hdfs
 from tests.system.driver_process import DriverProcess, driver_process
 from tests.system.feeder import Feeder
 from tests.system.leftovers import await_that
 from tests.system.receivers import Numbers
-from tests.system.running import Events, settings
+from tests.system.running import settings
 
 pytestmark = pytest.mark.slow
 

@@ -50,7 +50,7 @@ def test_each_record_is_in_one_batch_whose_ranges_say_so(sc: Any, broker: Kafka)
         (OffsetRange(topic, 0, 30_000, 30_000), OffsetRange(topic, 1, 200, 200)),
     ]
     assert direct.values() == list(range(30_200))
-    info = run.completed.batches[0].streamIdToInputInfo()[0]
+    info = run.events.of("batch")[0].streamIdToInputInfo()[0]
     assert info.numRecords() == 30_100
     assert f"topic: {topic}\tpartition: 1\toffsets: 0 to 100" in info.metadata()["Description"]
 

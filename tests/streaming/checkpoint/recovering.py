@@ -14,7 +14,8 @@ from penstock.streaming import DStream, StreamingContext
 from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.input_streams import InputDStream
 from penstock.streaming.recovery import recover_context
-from tests.streaming.batches import WAIT_S, CompletedBatches
+from tests.doubles import Events
+from tests.streaming.batches import WAIT_S
 
 BATCH_MS = 1000
 ZERO_MS = 1_700_000_000_000
@@ -67,7 +68,7 @@ class Program:
         self.build = build
         self.clock = ManualClock(ZERO_MS + 500)
         self.ssc: StreamingContext | None = None
-        self.completed = CompletedBatches()
+        self.events = Events()
 
     def keep(self, stream: DStream[Any], name: str = "out") -> None:
         stream.foreachRDD(Keep(self.results, name))
@@ -88,8 +89,8 @@ class Program:
             ssc = StreamingContext(self.sc, BATCH_MS / 1000, clock=self.clock)
             self.build(self, ssc)
             ssc.checkpoint(str(self.checkpoint))
-        self.completed = CompletedBatches()
-        ssc.addStreamingListener(self.completed)
+        self.events = Events()
+        ssc.addStreamingListener(self.events)
         self.ssc = ssc
         return ssc
 
@@ -103,10 +104,10 @@ class Program:
         ssc = self.open()
         ssc.start()
         try:
-            self.completed.wait_for(again)
+            self.events.wait_for("batch", count=again)
             for number in range(batches):
                 self.clock.advance(BATCH_MS)
-                self.completed.wait_for(again + number + 1)
+                self.events.wait_for("batch", count=again + number + 1)
             self.settle()
         finally:
             self.stop()

@@ -117,7 +117,7 @@ def test_a_graceful_stop_leaves_nothing_to_do_again(program_of: ProgramOf, caplo
     program = program_of(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
     program.open().start()
     program.clock.advance(BATCH_MS)
-    program.completed.wait_for(1)
+    program.events.wait_for("batch", count=1)
     program.stop(graceful=True)
     header = CheckpointFolder(str(program.checkpoint)).headers()["checkpoint-1700000001000"]
     assert (header.last_batch_ms, header.pending_ms) == (ZERO_MS + BATCH_MS, ())
@@ -173,7 +173,7 @@ def test_a_batch_that_was_running_is_made_again_with_the_same_files(
     put("a", 700)
     program.open().start()
     program.clock.advance(BATCH_MS)
-    program.completed.wait_for(1)
+    program.events.wait_for("batch", count=1)
     program.settle()
     GATES["go on"].clear()
     put("b", 1500)
@@ -184,7 +184,7 @@ def test_a_batch_that_was_running_is_made_again_with_the_same_files(
     copy = program.checkpoint.with_name("copy")
     shutil.copytree(program.checkpoint, copy)
     GATES["go on"].set()
-    program.completed.wait_for(2)
+    program.events.wait_for("batch", count=2)
     program.stop()
     assert program.result(2) == [["b"]]
     program.checkpoint = copy

@@ -166,7 +166,7 @@ def test_what_a_function_comes_to_hold_is_told_and_batches_go_on(program_of: Pro
     ssc.start()
     for number in (1, 2):
         program.clock.advance(BATCH_MS)
-        program.completed.wait_for(number)
+        program.events.wait_for("batch", count=number)
     program.settle()
     with pytest.raises(CheckpointWriteError, match="closure variable 'held'") as raised:
         ssc.awaitTermination(WAIT_S)

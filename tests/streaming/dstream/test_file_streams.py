@@ -33,7 +33,7 @@ def files_of(run: Batches) -> list[list[str]]:
     """Return the names of the files of each batch, as listeners are told."""
     return [
         [os.path.basename(path) for path in info.streamIdToInputInfo()[0].metadata()["files"]]
-        for info in run.completed.batches
+        for info in run.events.of("batch")
     ]
 
 
@@ -58,7 +58,7 @@ class TestText:
             run.run(2)
         assert found == [["a", "b", "c", "ü"], ["d"], ["e"]]
         assert files_of(run) == [["one", "two"], ["three"], ["not yet"]]
-        info = run.completed.batches[0].streamIdToInputInfo()[0]
+        info = run.events.of("batch")[0].streamIdToInputInfo()[0]
         assert info.numRecords() == 0
         assert info.metadataDescription() == f"{tmp_path}/one\n{tmp_path}/two"
 
