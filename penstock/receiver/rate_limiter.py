@@ -27,7 +27,6 @@ from limits import (
     RateLimitItemPerMinute,
     RateLimitItemPerSecond,
 )
-from limits.storage import MemoryStorage
 
 from penstock._setting_values import rate_per_second
 from penstock.clock import Clock, SystemClock
@@ -152,7 +151,7 @@ class RateLimiter:
         if burst_s <= 0:
             raise ValueError(f"burst_s must be above 0, not {burst_s}")
         self._clock: Clock = SystemClock() if clock is None else clock
-        self._bucket = TokenBucket(MemoryStorage(), burst_s=burst_s, clock=self._clock)
+        self._bucket = TokenBucket(burst_s=burst_s, clock=self._clock)
         self._ceiling = ceiling
         self._lock = threading.Lock()
         self._waiting: set[threading.Event] = set()

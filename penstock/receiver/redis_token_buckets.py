@@ -49,12 +49,13 @@ return {taken, string.format('%.6f', tokens)}
 
 
 class RedisTokenBuckets(RedisStorage):
-    """The library's storage, which also holds token buckets (`TokenBucketSupport`).
+    """The library's storage, which also holds token buckets. Each call is atomic for all users.
 
-    A bucket that is not there begins empty, so one that is lost with its server lets nothing
-    through twice. When users name different rates for a bucket, the lowest holds that somebody
-    asked for in the last minute. The time that callers give is not used. Needs Redis 5 or later, or
-    Valkey. What the client raises (`failures`) goes to the caller.
+    A call first refills the bucket of `key`: by `rate` tokens for each second since it was last
+    refilled, up to `capacity`. A bucket that is not there begins empty, so one that is lost with
+    its server lets nothing through twice. When users name different rates for a bucket, the lowest
+    holds that somebody asked for in the last minute. The time that callers give is not used. Needs
+    Redis 5 or later, or Valkey. What the client raises (`failures`) goes to the caller.
 
     Args: those of `limits.storage.RedisStorage`.
     """
@@ -73,22 +74,18 @@ class RedisTokenBuckets(RedisStorage):
     def take_tokens(
         self, key: str, rate: float, capacity: float, now_s: float, least: int, most: int
     ) -> int:
-        """See `TokenBucketSupport`."""
+        """Take as many whole tokens as there are, up to `most`; none if fewer than `least`."""
         return self._run(key, rate, capacity, 0.0, least, most)[0]
 
     def add_tokens(
         self, key: str, rate: float, capacity: float, now_s: float, amount: float
     ) -> None:
-        """See `TokenBucketSupport`."""
+        """Add tokens, up to `capacity`. A negative amount may leave the bucket in debt."""
         self._run(key, rate, capacity, amount, 0, 0)
 
     def count_tokens(self, key: str, rate: float, capacity: float, now_s: float) -> float:
-        """See `TokenBucketSupport`."""
+        """Return how many tokens there are, negative for a debt."""
         return self._run(key, rate, capacity, 0.0, 0, 0)[1]
-
-    def clear_tokens(self, key: str) -> None:
-        """See `TokenBucketSupport`."""
-        self.clear(key)
 
     def _run(
         self, key: str, rate: float, capacity: float, amount: float, least: int, most: int

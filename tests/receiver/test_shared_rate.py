@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from limits import RateLimitItemPerSecond
 
 from penstock.clock import ManualClock
 from penstock.receiver import SharedRateError, SharedRatePlace
 from penstock.receiver.rate_limiter import RateLimiterStoppedError
 from penstock.receiver.shared_rate import SharedRate
 from penstock.receiver.shared_rate_limiter import SharedRateLimiter
-from penstock.receiver.token_bucket import TokenBucket
 from penstock.settings import Settings
 from tests.services.redis import RedisServer, make_server
 from tests.services.tls import certificate_of_host, tls_front
@@ -124,19 +122,7 @@ def test_the_lowest_rate_that_is_asked_for_holds(server: RedisServer) -> None:
     assert buckets.get_connection().hget("penstock:records", "rate") == b"10"
 
 
-def test_the_bucket_is_one_of_the_librarys_strategies(server: RedisServer) -> None:
-    buckets = place_of(server).connect()
-    strategy = TokenBucket(buckets)
-    slow = RateLimitItemPerSecond(1, 1000)
-    assert not strategy.test(slow, "here")
-    strategy.add(slow, "here", amount=1)
-    assert strategy.hit(slow, "here")
-    assert not strategy.hit(slow, "here")
-    strategy.clear(slow, "here")
-    assert buckets.storage.keys("*") == []
-
-
-def test_a_lot_is_good_for_a_short_time_only(server: RedisServer) -> None:
+def test_a_lease_is_good_for_a_short_time_only(server: RedisServer) -> None:
     clock = ManualClock()
     share = share_of(place_of(server, 1e6), clock=clock)
     fill(share)
