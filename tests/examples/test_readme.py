@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,17 +38,37 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_the_readme_shows_its_parts_in_order() -> None:
     titles = re.findall(r"^## (.+)$", README.read_text(), re.MULTILINE)
     assert titles == [
+        "Install",
+        "A receiver in three lines, a batch in five",
+        "What is promised",
+        "When not to use it",
         "Two commands",
-        "A receiver",
-        "What is promised after a crash",
-        "Settings",
-        "Dependencies",
-        "Limits",
+        "Links",
     ]
 
 
-def test_the_readme_names_the_settings_as_they_are() -> None:
-    rows = dict(re.findall(r"^\| `(spark\.[\w.]+)`[^|]*\| ([^|]+) \|", README.read_text(), re.M))
+def test_the_readme_is_read_in_a_few_minutes() -> None:
+    assert len(README.read_text().split()) <= 900
+
+
+def test_the_readme_keeps_the_lengths_that_it_promises() -> None:
+    receiver, batch = CODE.findall(README.read_text())
+    assert (len(receiver.splitlines()), len(batch.splitlines())) == (3, 5)
+
+
+def test_the_readme_names_no_figure_that_was_not_measured() -> None:
+    figures = README.read_text().split("![")[0]
+    measured = (ROOT / "docs" / "benchmarks.md").read_text()
+    shown = re.findall(r"\d[\d,]*,\d{3}|\d+(?= ms)", figures)
+    assert len(shown) >= 9
+    for figure in shown:
+        assert re.search(rf"(?<![\d,.]){re.escape(figure)}(?![\d,])", measured), figure
+
+
+def test_the_settings_that_come_first_are_named_as_they_are() -> None:
+    first = (ROOT / "docs" / "operation.md").read_text()
+    rows = dict(re.findall(r"^\| `(spark\.[\w.]+)`[^|]*\| ([^|]+) \|", first, re.M))
+    assert rows
     page = (ROOT / "docs" / "settings.md").read_text()
     for key, default in rows.items():
         found = re.search(rf"^\| `{re.escape(key)}` \| ([^|]+) \|", page, re.MULTILINE)
@@ -59,13 +77,17 @@ def test_the_readme_names_the_settings_as_they_are() -> None:
             assert default == found[1], key
 
 
-def test_the_readme_names_the_dependencies_that_are_declared() -> None:
+def test_the_page_of_dependencies_names_those_that_are_declared() -> None:
     declared = (ROOT / "setup.cfg").read_text()
     required = re.search(r"^install_requires =\n((?:    .+\n)+)", declared, re.MULTILINE)
     assert required is not None
     names = re.findall(r"^    ([\w-]+)", required[1], re.MULTILINE)
-    section = README.read_text().split("## Dependencies")[1].split("## ")[0]
-    assert re.findall(r"^\| `([\w-]+)`", section, re.MULTILINE) == names
+    page = (ROOT / "docs" / "dependencies.md").read_text()
+    assert re.findall(r"^\| `([\w-]+)`", page, re.MULTILINE) == names
+    extras = re.search(r"^\[options.extras_require\]\n(.*?)\n\n", declared, re.M | re.DOTALL)
+    assert extras is not None
+    for extra in re.findall(r"^(\w+) =$", extras[1], re.MULTILINE):
+        assert f"`penstock[{extra}]`" in page, extra
 
 
 def test_the_receivers_in_the_page_on_writing_them_are_receivers() -> None:
@@ -76,45 +98,17 @@ def test_the_receivers_in_the_page_on_writing_them_are_receivers() -> None:
     for name in ("load_average", "ticks", "webhook", "first", "second", "file_lines", "sensors"):
         as_receiver(shown[name])
     as_receiver(shown["Lines"]("localhost", 9999))
+    as_receiver(shown["Datagrams"](5140))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_code_of_the_readme_runs(run: Callable[..., Run], tmp_path: Path) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = tmp_path / "app.log"
-    log.write_text("".join(f"line {number}\n" for number in range(700)))
-    places = {
-        '"/var/log/app.log"': repr(str(log)),
-        '"/var/lib/app"': repr(str(tmp_path / "checkpoint")),
-        "5140": str(port),
-        "awaitTerminationOrTimeout(60)": "awaitTerminationOrTimeout(25)",
-    }
-    code = "\n\n".join(CODE.findall(README.read_text()))
-    for shown, real in places.items():
-        assert shown in code
-        code = code.replace(shown, real)
     script = tmp_path / "readme.py"
-    script.write_text(code)
-
+    script.write_text("\n\n".join(CODE.findall(README.read_text())))
     program = run(str(script))
-    over = threading.Event()
-
-    def send() -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            while not over.wait(0.1):
-                sender.sendto(b"datagram", ("127.0.0.1", port))
-
-    sending = threading.Thread(target=send, name="datagrams")
-    sending.start()
-    try:
-        program.wait_for_line(lambda line: re.fullmatch(r"[1-9]\d*", line) is not None, BOUND_S)
-        program.wait_for_line(lambda line: line.endswith(" 700 lines"), BOUND_S)
-        assert program.wait(BOUND_S) == 0, program.output
-    finally:
-        over.set()
-        sending.join()
+    program.wait_for_line(lambda line: re.search(r" [1-9]\d* records$", line) is not None, BOUND_S)
+    program.press_ctrl_c()
+    assert program.wait(BOUND_S) == 0, program.output
     assert "Traceback" not in program.output
     program.wait_until_nothing_is_left()
