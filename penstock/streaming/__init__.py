@@ -37,15 +37,12 @@ Layout
 `errors`                     what goes wrong, with the way out
 `_engine`, `_receivers`,     what runs between start and stop, in the order in which it starts
 `received_blocks`, `waiter`
-`stop_report`, `_bounded`    what a stop gave up; a step of it that may hang
+`stop_report`                what a stop gave up
 `stream_errors`              what goes wrong in a running context, on its way to the waiter
-`_startup_checks`,           what is checked and decided before anything starts
-`_durability`, `_encryption`
-`context_settings`
-`_spark_contexts`,           what a program gives, looked at where it is given; which variable of
-`_sources`, `_unpicklable`   a function cannot be pickled
 `_call_site`, `_interrupts`  names that people recognise; Ctrl-C and the order to end
 ===========================  =====================================================================
+
+What is checked and decided before anything starts, and what runs receivers, is `penstock.host`.
 
 Life of a batch
 ---------------
@@ -68,7 +65,8 @@ Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generato
 
 from pyspark import StorageLevel
 
-from penstock.streaming._executor_python import ExecutorPythonError
+from penstock.host.executor_python import ExecutorPythonError
+from penstock.host.receiver_status import ReceiverStatus
 from penstock.streaming.checkpoint.errors import (
     CheckpointError,
     CheckpointReadError,
@@ -102,7 +100,6 @@ from penstock.streaming.errors import (
 from penstock.streaming.listeners.listener import StreamingListener
 from penstock.streaming.listeners.stats_report import StatsReportListener
 from penstock.streaming.rates import GroupRate, RateGroup, RateSource, StreamRate
-from penstock.streaming.receiver_status import ReceiverStatus
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
 from penstock.streaming.user_errors import FailedTaskError

@@ -14,13 +14,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
+from penstock.host.bounded import run_bounded
+from penstock.host.orphans import ScratchClaim
+from penstock.host.preparation import Run
+from penstock.host.receiver_status import ReceiverStatus
+from penstock.host.spark_end import tell_of_silence
+from penstock.host.spark_logs import QuietTasks
 from penstock.settings import Settings
-from penstock.streaming._bounded import run_bounded
-from penstock.streaming._durability import Durability
-from penstock.streaming._leftovers import ScratchClaim
 from penstock.streaming._receivers import ReceiverSide
-from penstock.streaming._spark_end import tell_of_silence
-from penstock.streaming._spark_logs import QuietTasks
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
 from penstock.streaming.console import Console, ConsoleFacts, end_progress_bar
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
@@ -29,7 +30,6 @@ from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.events import StreamingStarted
 from penstock.streaming.listeners.input_info import InputInfoTracker
 from penstock.streaming.rates import RateBook
-from penstock.streaming.receiver_status import ReceiverStatus
 from penstock.streaming.scheduler.executor_allocation import make_executor_allocation
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler, SchedulerStatistics
@@ -66,8 +66,7 @@ class StreamingEngine:
         spark_context: The Spark context.
         graph: The graph, checked.
         settings: The settings.
-        durability: Where the logs lie.
-        run_id: Names this run's files and processes on every host.
+        run: The run's name, and where its logs lie.
         clock: The clock of the batches.
         bus: The listeners.
         waiter: Told of errors.
@@ -82,9 +81,8 @@ class StreamingEngine:
         spark_context: SparkContext,
         graph: DStreamGraph,
         settings: Settings,
-        durability: Durability,
+        run: Run,
         *,
-        run_id: str,
         clock: Clock,
         bus: StreamingListenerBus,
         waiter: ContextWaiter,
@@ -95,7 +93,7 @@ class StreamingEngine:
     ) -> None:
         self._graph = graph
         self._settings = settings
-        self._durability = durability
+        self._durability = durability = run.durability
         self._clock = clock
         self._bus = bus
         self._spark_context = spark_context
@@ -106,8 +104,7 @@ class StreamingEngine:
             spark_context,
             graph,
             settings,
-            durability,
-            run_id=run_id,
+            run,
             clock=clock,
             bus=bus,
             on_error=self._errors.tell,

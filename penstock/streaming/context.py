@@ -8,7 +8,6 @@ import logging
 import os
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
@@ -19,31 +18,32 @@ from penstock._arguments import as_folder, as_version
 from penstock._html import table_of
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
-from penstock.receiver.calls import blocked_at
-from penstock.settings import Settings
-from penstock.streaming._durability import (
-    checkpoint_folder,
-    choose_durability,
-    scratch_parent,
+from penstock.host.context_settings import read_settings
+from penstock.host.durability import checkpoint_folder
+from penstock.host.encryption import choose_encryption
+from penstock.host.executor_python import use_own_python
+from penstock.host.orphans import remove_empty_rdd_folders
+from penstock.host.preparation import (
+    check_application,
+    describe_run,
+    needed_modules,
+    prepare_run,
 )
-from penstock.streaming._encryption import choose_encryption
+from penstock.host.receiver_arguments import check_picklable
+from penstock.host.receiver_status import ReceiverStatus
+from penstock.host.spark_contexts import spark_context_of
+from penstock.host.spark_end import stop_spark
+from penstock.receiver.calls import blocked_at
 from penstock.streaming._engine import StreamingEngine
-from penstock.streaming._executor_python import check_executor_python, use_own_python
 from penstock.streaming._interrupts import (
     exit_on_termination,
     plain_interrupts,
     short_interrupts,
 )
-from penstock.streaming._leftovers import remove_empty_rdd_folders, remove_scratch_folders
 from penstock.streaming._running import RunOperations
-from penstock.streaming._sources import check_picklable
-from penstock.streaming._spark_contexts import spark_context_of
-from penstock.streaming._spark_end import stop_spark
-from penstock.streaming._startup_checks import check_cores, check_speculation
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress
 from penstock.streaming.checkpoint.folder import CheckpointHeader
 from penstock.streaming.checkpoint.saved_states import take_up_states
-from penstock.streaming.context_settings import read_settings
 from penstock.streaming.dstream.derived_streams import TransformedDStream, UnionDStream
 from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.graph import DStreamGraph
@@ -55,7 +55,6 @@ from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
 from penstock.streaming.durations import to_milliseconds
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.listener import StreamingListener
-from penstock.streaming.receiver_status import ReceiverStatus
 from penstock.streaming.recovery import (
     find_upgrade,
     make_checkpointing,
@@ -64,13 +63,12 @@ from penstock.streaming.recovery import (
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.stop_report import StopReport
 from penstock.streaming.waiter import ContextWaiter
-from penstock.wal import EncryptionKey, is_on_hdfs
+from penstock.wal import EncryptionKey
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.receiver import Receiver
-    from penstock.streaming._sources import (
+    from penstock.host.receiver_arguments import (
         BulkSource,
         BulkSourceOfContext,
         CoroutineSource,
@@ -78,6 +76,7 @@ if TYPE_CHECKING:
         Source,
         SourceOfContext,
     )
+    from penstock.receiver import Receiver
 
 __all__ = ["StreamingContext", "StreamingContextState"]
 
@@ -491,53 +490,13 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
 
     def _make_engine(self) -> StreamingEngine:
         self._check_graph()
-        conf = dict(self._sc.getConf().getAll())
         settings = read_settings(self._sc)
         is_kept = self._checkpoint_directory is not None or settings.wal_dir is not None
         encryption = choose_encryption(settings, is_kept, os.environ)
         self._graph.encryption = encryption
         checkpointing = self._make_checkpointing(encryption, settings.removed_states or ())
         receivers = [node for node in self._graph.inputs if isinstance(node, ReceiverInputDStream)]
-        check_cores(self._sc, len(receivers))
-        check_speculation(self._sc.getConf().get, len(receivers))
-        check_executor_python(self._sc, self._needed_modules(settings, encryption))
-        # A name of this context's own: what a context of the same application left behind a
-        # moment ago, such as a block server that has not ended yet, must not touch its files.
-        run_id = f"{self._sc.applicationId}-{uuid.uuid4().hex[:8]}"
-        parent = scratch_parent(conf, os.environ)
-        durability = choose_durability(settings, self._checkpoint_directory, run_id, parent)
-        remove_scratch_folders(parent)
-        if self._checkpoint_directory is not None:
-            remove_empty_rdd_folders(self._checkpoint_directory, self._sc.getCheckpointDir())
-        if receivers:
-            _log.info("%s", durability.describe())
-        if encryption is not None:
-            _log.info("What is written is encrypted with the key %s", encryption.key_id.hex())
-        replicated = [node.name for node in receivers if node.receiver.storageLevel.replication > 1]
-        if replicated:
-            _log.info(
-                "the storage levels of %s ask for copies on other hosts: %s",
-                ", ".join(replicated),
-                durability.describe_copies(self._sc.master or ""),
-            )
-        return StreamingEngine(
-            self._sc,
-            self._graph,
-            settings,
-            durability,
-            run_id=run_id,
-            clock=self._clock,
-            bus=self._bus,
-            waiter=self._waiter,
-            on_spark_ended=self._spark_ended,
-            checkpointing=checkpointing,
-            rates=self._rates,
-            encryption=encryption,
-        )
-
-    def _needed_modules(self, settings: Settings, encryption: EncryptionKey | None) -> list[str]:
-        """Return what executors must have beside what Penstock always needs."""
-        needed = {
+        requires = {
             name
             for node in self._graph.inputs
             for name in (
@@ -546,14 +505,28 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 else getattr(node, "requires", ())
             )
         }
-        if is_on_hdfs(settings.wal_dir or self._checkpoint_directory or ""):
-            needed.add("hdfs_native")
-        if encryption is not None:
-            needed.add("cryptography")
-        if settings.shared_rate_storage is not None:
-            is_valkey = settings.shared_rate_storage.startswith("valkey")
-            needed.add("valkey" if is_valkey else "redis")
-        return sorted(needed)
+        directory = self._checkpoint_directory
+        check_application(
+            self._sc, len(receivers), needed_modules(requires, settings, directory, encryption)
+        )
+        run = prepare_run(self._sc, settings, directory)
+        if directory is not None:
+            remove_empty_rdd_folders(directory, self._sc.getCheckpointDir())
+        named = [(node.name, node.receiver) for node in receivers]
+        describe_run(_log, run, named, encryption, self._sc.master or "")
+        return StreamingEngine(
+            self._sc,
+            self._graph,
+            settings,
+            run,
+            clock=self._clock,
+            bus=self._bus,
+            waiter=self._waiter,
+            on_spark_ended=self._spark_ended,
+            checkpointing=checkpointing,
+            rates=self._rates,
+            encryption=encryption,
+        )
 
     def _check_graph(self) -> None:
         """Check that the streams can run; states need a folder, and the SparkContext's own will do.

@@ -13,9 +13,9 @@ import msgspec
 from pyspark import SparkConf, SparkContext
 
 from penstock.clock import Clock, SystemClock
+from penstock.host.durability import checkpoint_address
+from penstock.host.encryption import recovery_encryption
 from penstock.settings import IO_ENCRYPTION, Settings
-from penstock.streaming._durability import checkpoint_address
-from penstock.streaming._encryption import recovery_encryption
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress, check_picklable
 from penstock.streaming.checkpoint.errors import CheckpointReadError, UpgradeError
 from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder, CheckpointHeader

@@ -73,6 +73,7 @@ from penstock.tracker.receiver_tracker import (
     ReceiverTracker,
     ReceiverTrackerEvents,
     TrackerState,
+    open_ledger,
 )
 from penstock.tracker.receiver_tracking_info import (
     ReceiverInfo,
@@ -109,4 +110,5 @@ __all__ = [
     "TaskLocation",
     "TrackerError",
     "TrackerState",
+    "open_ledger",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.host.context_settings import read_settings
 from penstock.settings import Settings
 from penstock.sources.kafka._driver_client import CommitCallback
 from penstock.sources.kafka._reading import Reading
@@ -20,7 +21,6 @@ from penstock.sources.kafka.strategies import (
     LocationStrategy,
     PerPartitionConfig,
 )
-from penstock.streaming.context_settings import read_settings
 from penstock.streaming.dstream.rated_dstream import RatedDStream
 
 if TYPE_CHECKING:

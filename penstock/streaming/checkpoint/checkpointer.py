@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.streaming._unpicklable import find_unpicklable
+from penstock.host.unpicklable import find_unpicklable
 from penstock.streaming.checkpoint.errors import CheckpointWriteError, UnpicklableFunctionError
 from penstock.streaming.checkpoint.folder import (
     Checkpoint,

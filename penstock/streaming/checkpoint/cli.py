@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from penstock.errors import PenstockError
-from penstock.streaming._encryption import recovery_encryption
+from penstock.host.encryption import recovery_encryption
 from penstock.streaming.checkpoint.errors import CheckpointVersionError
 from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder
 from penstock.streaming.durations import batch_datetime

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.clock import Clock, SystemClock
+from penstock.host.bounded import run_bounded
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.streaming._bounded import run_bounded
 from penstock.streaming.dstream.job import Job, JobSet
 from penstock.streaming.durations import batch_datetime
 from penstock.streaming.errors import (

@@ -295,7 +295,7 @@ class LedgerSide:
         spark_context: Any,
         graph: Any,
         settings: Any,
-        durability: Any,
+        run: Any,
         *,
         clock: Any,
         rates: Any,
@@ -304,6 +304,7 @@ class LedgerSide:
         **_: Any,
     ) -> None:
         self._world = current_world()
+        durability = run.durability
         self.ledger = ReceivedBlockTracker.recover(
             (),
             durability.driver_log_folder,

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.streaming._leftovers import remove_scratch_folders
+from penstock.host.orphans import remove_scratch_folders
 from tests.services.hdfs import Hdfs
 from tests.services.kafka import Broker
 from tests.system.chaos.faults import (

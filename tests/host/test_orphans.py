@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.streaming._leftovers import (
+from penstock.host.orphans import (
     ScratchClaim,
     remove_empty_rdd_folders,
     remove_scratch_folders,
@@ -73,7 +73,7 @@ def test_a_claim_goes_with_its_process(tmp_path: Path) -> None:
     folder = tmp_path / "penstock-local-1-0123abcd"
     folder.mkdir()
     script = (
-        "import os, sys; from penstock.streaming._leftovers import ScratchClaim;"
+        "import os, sys; from penstock.host.orphans import ScratchClaim;"
         "claim = ScratchClaim(sys.argv[1]); os._exit(0)"
     )
     subprocess.run([sys.executable, "-c", script, str(folder)], check=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from penstock.streaming._spark_end import await_tasks
+from penstock.host.spark_end import await_tasks
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -20,7 +20,7 @@ _LOGGERS = (
     "org.apache.spark.scheduler.TaskSetManager",
 )
 
-_log = logging.getLogger("penstock.streaming")
+_log = logging.getLogger("penstock.host")
 
 
 class QuietTasks:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from penstock.errors import SettingError
+from penstock.host.durability import Durability, choose_durability, scratch_parent
+from penstock.host.startup_checks import check_slots, check_speculation
 from penstock.settings import Settings
 from penstock.streaming import NotEnoughCoresError
-from penstock.streaming._durability import Durability, choose_durability, scratch_parent
-from penstock.streaming._startup_checks import check_slots, check_speculation
 
 
 def choose(checkpoint: str | None = None, **settings: Any) -> Durability:

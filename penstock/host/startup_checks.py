@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.errors import SettingError
-from penstock.streaming.errors import NotEnoughCoresError
+from penstock.host.errors import NotEnoughCoresError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

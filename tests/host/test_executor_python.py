@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from penstock.host.executor_python import _answers
 from penstock.streaming import ExecutorPythonError, StreamingContext
-from penstock.streaming._executor_python import _answers
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.host.encryption import choose_encryption, recovery_encryption
+from penstock.host.errors import EncryptionKeyError
 from penstock.settings import Settings
-from penstock.streaming._encryption import choose_encryption, recovery_encryption
-from penstock.streaming.errors import EncryptionKeyError
 from penstock.wal import KEY_COMMAND_VARIABLE, KEY_VARIABLE, EncryptionKey
 
 KEY = EncryptionKey.generate()

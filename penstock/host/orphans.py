@@ -25,7 +25,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _AGE_S = 60.0
 """A younger lock may be one that its owner has made and not taken yet."""
 
-_log = logging.getLogger("penstock.streaming")
+_log = logging.getLogger("penstock.host")
 
 
 class ScratchClaim:

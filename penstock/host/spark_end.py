@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from penstock.streaming._bounded import run_bounded
+from penstock.host.bounded import run_bounded
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -26,7 +26,7 @@ _SPARK_ENDS_S = 30.0
 _TASKS_END_S = 2.0
 """How long tasks of jobs that are over may take to end."""
 
-_log = logging.getLogger("penstock.streaming")
+_log = logging.getLogger("penstock.host")
 
 
 def tell_of_silence(spark_context: SparkContext, ask: Callable[[], object]) -> None:

@@ -20,7 +20,7 @@ __all__ = ["Unpicklable", "describe_callable", "find_unpicklable"]
 
 _MAX_DEPTH = 40
 _MAX_PARTS = 10_000
-_OWN = "penstock.streaming"
+_OWN = ("penstock.streaming", "penstock.host")
 _SELF = "self"
 
 

@@ -17,8 +17,8 @@ import functools
 import subprocess
 from collections.abc import Mapping
 
+from penstock.host.errors import EncryptionKeyError
 from penstock.settings import Settings
-from penstock.streaming.errors import EncryptionKeyError
 from penstock.wal import KEY_COMMAND_VARIABLE, KEY_VARIABLE, EncryptionKey
 
 __all__ = ["choose_encryption", "recovery_encryption"]

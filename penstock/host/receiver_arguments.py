@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark import cloudpickle
 
-from penstock.streaming._unpicklable import find_unpicklable
+from penstock.host.unpicklable import find_unpicklable
 from penstock.tracker.errors import ReceiverPickleError
 
 if TYPE_CHECKING:

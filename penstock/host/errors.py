@@ -1,0 +1,54 @@
+"""What keeps receivers from running, as errors that name the way out."""
+
+from __future__ import annotations
+
+from penstock.errors import PenstockError
+
+__all__ = ["EncryptionKeyError", "NotEnoughCoresError", "PermanentReceiverError"]
+
+
+class EncryptionKeyError(PenstockError):
+    """The key for logs and checkpoints is missing, or what was given is none.
+
+    Attributes:
+        variable: The variable of the driver's environment that is to have it.
+        reason: What is wrong. The key is not in it.
+    """
+
+    def __init__(self, variable: str, reason: str) -> None:
+        super().__init__(f"{variable}: {reason}")
+        self.variable = variable
+        self.reason = reason
+
+
+class NotEnoughCoresError(PenstockError):
+    """The receivers would hold every core, and no batch could ever run.
+
+    Attributes:
+        master: The master as the user set it.
+        slots: How many tasks it runs at a time.
+        receivers: How many receivers the program has.
+    """
+
+    def __init__(self, master: str, slots: int, receivers: int, way_out: str) -> None:
+        super().__init__(
+            f"master {master!r} runs {slots} task(s) at a time and the program has {receivers} "
+            f"receiver(s), each of which holds one for good: no batch could run; {way_out}"
+        )
+        self.master = master
+        self.slots = slots
+        self.receivers = receivers
+
+
+class PermanentReceiverError(PenstockError):
+    """A receiver failed in a way that starting it again cannot mend.
+
+    Attributes:
+        stream_id: Its stream.
+        error: The receiver's traceback as text, or empty.
+    """
+
+    def __init__(self, stream_id: int, message: str, error: str) -> None:
+        super().__init__(f"the receiver of stream {stream_id} failed for good: {message}\n{error}")
+        self.stream_id = stream_id
+        self.error = error

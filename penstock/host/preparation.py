@@ -1,0 +1,131 @@
+"""What an application must have before receivers start in it, and the name and promise of a run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.host.durability import Durability, choose_durability, scratch_parent
+from penstock.host.executor_python import check_executor_python
+from penstock.host.orphans import remove_scratch_folders
+from penstock.host.startup_checks import check_cores, check_speculation
+from penstock.settings import Settings
+from penstock.wal import EncryptionKey, is_on_hdfs
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from penstock.receiver import Receiver
+
+__all__ = ["Run", "check_application", "describe_run", "needed_modules", "prepare_run"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a program.
+
+    Attributes:
+        run_id: Names its files and processes on every host; no other run has the name.
+        durability: Where its logs lie, and what is promised of them.
+    """
+
+    run_id: str
+    durability: Durability
+
+
+def needed_modules(
+    requires: Iterable[str],
+    settings: Settings,
+    directory: str | None,
+    encryption: EncryptionKey | None,
+) -> list[str]:
+    """Return what executors must be able to import beside what Penstock always needs.
+
+    Args:
+        requires: What the inputs need.
+        settings: The settings.
+        directory: The folder for what survives the driver, or None.
+        encryption: The key; None: nothing is encrypted.
+    """
+    needed = set(requires)
+    if is_on_hdfs(settings.wal_dir or directory or ""):
+        needed.add("hdfs_native")
+    if encryption is not None:
+        needed.add("cryptography")
+    if settings.shared_rate_storage is not None:
+        is_valkey = settings.shared_rate_storage.startswith("valkey")
+        needed.add("valkey" if is_valkey else "redis")
+    return sorted(needed)
+
+
+def check_application(
+    spark_context: SparkContext, receivers: int, modules: Sequence[str] = ()
+) -> None:
+    """Check that the application can run receivers, and something beside them.
+
+    Args:
+        spark_context: The Spark context.
+        receivers: How many receivers the program has.
+        modules: See `needed_modules`.
+
+    Raises:
+        NotEnoughCoresError: The receivers would hold every core.
+        SettingError: Spark would start second copies of receivers.
+        ExecutorPythonError: The executors' Python cannot run the program.
+    """
+    check_cores(spark_context, receivers)
+    check_speculation(spark_context.getConf().get, receivers)
+    check_executor_python(spark_context, modules)
+
+
+def prepare_run(spark_context: SparkContext, settings: Settings, directory: str | None) -> Run:
+    """Give a run its name and its promise; what killed programs left on this host is removed.
+
+    Args:
+        spark_context: The Spark context.
+        settings: The settings.
+        directory: The folder for what survives the driver, or None.
+
+    Raises:
+        SettingError: The settings contradict each other.
+    """
+    # A name of this run's own: what a run of the same application left behind a moment ago, such
+    # as a block server that has not ended yet, must not touch its files.
+    run_id = f"{spark_context.applicationId}-{uuid.uuid4().hex[:8]}"
+    parent = scratch_parent(dict(spark_context.getConf().getAll()), os.environ)
+    durability = choose_durability(settings, directory, run_id, parent)
+    remove_scratch_folders(parent)
+    return Run(run_id, durability)
+
+
+def describe_run(
+    log: logging.Logger,
+    run: Run,
+    receivers: Sequence[tuple[str, Receiver]],
+    encryption: EncryptionKey | None,
+    master: str,
+) -> None:
+    """Say in the log which promise is in force.
+
+    Args:
+        log: Where.
+        run: The run.
+        receivers: The receivers with their names.
+        encryption: The key; None: nothing is encrypted.
+        master: Spark's.
+    """
+    if receivers:
+        log.info("%s", run.durability.describe())
+    if encryption is not None:
+        log.info("What is written is encrypted with the key %s", encryption.key_id.hex())
+    replicated = [name for name, receiver in receivers if receiver.storageLevel.replication > 1]
+    if replicated:
+        log.info(
+            "the storage levels of %s ask for copies on other hosts: %s",
+            ", ".join(replicated),
+            run.durability.describe_copies(master),
+        )

@@ -1,0 +1,170 @@
+"""The receivers of a program and their tracker, from an open ledger to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.blockstore import check_in_memory, end_on_this_host
+from penstock.clock import Clock
+from penstock.errors import IllegalStateError
+from penstock.host.durability import check_writable
+from penstock.host.preparation import Run
+from penstock.host.receiver_status import ReceiverStatus
+from penstock.receiver import SharedRatePlace
+from penstock.settings import Settings
+from penstock.tracker import (
+    ReceivedBlockTracker,
+    ReceiverState,
+    ReceiverTracker,
+    ReceiverTrackerEvents,
+)
+from penstock.wal import EncryptionKey
+from penstock.wire.addresses import address_text
+from penstock.wire.messages import ReportGate
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from penstock.receiver import Receiver
+
+__all__ = ["HostedReceivers"]
+
+_STATES = {
+    ReceiverState.INACTIVE: "stopped",
+    ReceiverState.SCHEDULED: "starting",
+    ReceiverState.ACTIVE: "running",
+}
+
+
+class HostedReceivers:
+    """Starts and stops the tracker of a program's receivers.
+
+    Args:
+        spark_context: Where they run.
+        receivers: Receiver and name of each stream.
+        settings: The settings.
+        run: The run.
+        ledger: The ledger, open, with the streams registered; closed by `stop`.
+        clock: Time.
+        events: Is told of receivers.
+        keep_batches: Whether batches that an earlier run did not finish keep their blocks.
+        on_rate_status: Is told how the receivers use their rates; must not block.
+        encryption: The key that logs are encrypted with; None: they are in clear.
+
+    Attributes:
+        tracker: The tracker.
+    """
+
+    def __init__(
+        self,
+        spark_context: SparkContext,
+        receivers: Mapping[int, tuple[Receiver, str]],
+        settings: Settings,
+        run: Run,
+        ledger: ReceivedBlockTracker,
+        *,
+        clock: Clock,
+        events: ReceiverTrackerEvents,
+        keep_batches: bool = False,
+        on_rate_status: Callable[[ReportGate], None] | None = None,
+        encryption: EncryptionKey | None = None,
+    ) -> None:
+        durability = run.durability
+        self._run = run
+        self._memory_dir = settings.memory_dir
+        self._is_encrypted = encryption is not None
+        self._is_local = (spark_context.master or "").startswith("local")
+        self._shared_rate = SharedRatePlace.of(settings)
+        self.tracker = ReceiverTracker(
+            spark_context,
+            receivers,
+            settings,
+            application_id=run.run_id,
+            driver_log_folder=durability.driver_log_folder,
+            block_log_root=durability.block_log_root,
+            host_root=durability.host_root,
+            sync=durability.sync,
+            events=events,
+            clock=clock,
+            remove_files=not durability.keeps_blocks,
+            keep_batches=keep_batches,
+            blocks_outlive_run=durability.keeps_blocks,
+            on_rate_status=on_rate_status,
+            shared_rate=self._shared_rate,
+            encryption=encryption,
+            ledger=ledger,
+        )
+
+    def check(self) -> None:
+        """Say now what receivers would run into, as far as it can be seen from here.
+
+        Raises:
+            SharedRateError: The server of the rate that is shared does not answer.
+            UnwritableFolderError: A log folder on this host cannot be written.
+            ArenaError: Encryption is on, and the memory folder of this host is not in memory.
+        """
+        if self._is_local:
+            # Executors are on this host, so that what they would find can be said now.
+            check_writable(self._run.durability.host_root)
+            if self._is_encrypted:
+                check_in_memory(self._memory_dir)
+        if self._shared_rate is not None:
+            # Receivers would wait for it, and nobody would see why.
+            self._shared_rate.check()
+
+    def status(self) -> tuple[ReceiverStatus, ...]:
+        """Return the receivers as they are, in the order of their streams; none before `start`."""
+        try:
+            ledger = self.tracker.ledger
+        except IllegalStateError:
+            return ()  # It has not started.
+        found = []
+        for stream_id, info in sorted(self.tracker.tracking_infos().items()):
+            records, blocks = ledger.received(stream_id)
+            position = ledger.last_position(stream_id)
+            address = self.tracker.address(stream_id)
+            found.append(
+                ReceiverStatus(
+                    stream_id,
+                    info.info.name,
+                    _STATES[info.state],
+                    info.info.location,
+                    info.info.executorId,
+                    "" if address is None else address_text(*address),
+                    info.attempts,
+                    records,
+                    blocks,
+                    None if position is None else msgspec.msgpack.decode(position),
+                    info.last_error_message,
+                    info.last_error_time_ms,
+                )
+            )
+        return tuple(found)
+
+    @property
+    def count(self) -> int:
+        """How many receivers there are."""
+        return len(self.tracker.get_all_receiver_info())
+
+    def running(self) -> tuple[int, int]:
+        """Return how many receivers run, and how many there are."""
+        infos = self.tracker.get_all_receiver_info().values()
+        return sum(info.active for info in infos), len(infos)
+
+    def stop(self, timeout_s: float) -> None:
+        """Stop the tracker; no block can be read any more."""
+        self.tracker.stop(False, timeout_s)
+
+    def end_block_server(self) -> None:
+        """End the block server of this host, after the tracker has stopped.
+
+        One that was only just starting was never told; other hosts' end by their lease.
+        """
+        end_on_this_host(
+            self._run.run_id,
+            block_log_root=self._run.durability.host_root,
+            memory_folder=self._memory_dir,
+        )
