@@ -8,6 +8,9 @@ What must hold:
   known, also when it was released; adding it again changes nothing. A batch takes a block away.
 - *One receiver per stream*. Each launch is a new attempt with its own block numbers. When an
   attempt registers, older ones are fenced: nothing of them is taken any more.
+- *A stream has batches or places.* Batches take its blocks away; or it is a log that any number of
+  consumers read, each at its own place, and a block goes when all have passed it and its retention
+  is over (`_kept_blocks`).
 - *A stream is its name*. Its number is given once, in the driver log, and never to another name;
   what the ledger has of a stream that the program lacks is refused, or given up by name.
 - *Order* (I5). Blocks of a stream stay in the order in which they were accepted. A position counts
@@ -23,6 +26,7 @@ Layout:
 - ``received_block_tracker``: the ledger. ``_events`` (the log's records), ``_ledger_state`` (the
   memory), ``_block_numbers`` (what makes adding idempotent), ``_snapshot`` and ``_recovery``.
 - ``_driver_log``: how events and snapshots get into the segment log.
+- ``places``: the streams that are read by places. ``_kept_blocks`` (their blocks and consumers).
 - ``_batched_additions``: many `AddBlock` messages, one record of the log.
 - ``receiver_scheduling_policy``, ``task_location``: where receivers should run.
 - ``receiver_tracking_info``: the states of a receiver. ``_restart_backoff``: when to start again.
@@ -38,9 +42,10 @@ Layout:
 
 The life of a block here: added (logged, waiting), allocated to a batch (logged, before any job),
 released when the batch is cleaned up (logged), and only then deleted, by the living attempt that
-wrote it or by the block server of its host; a copy by the block server that made it. The life of an
-attempt: launched, registered (logged, fences the older ones), ended, and forgotten when none of its
-blocks is left.
+wrote it or by the block server of its host; a copy by the block server that made it. With places:
+added (logged, it has its place), passed by each consumer (logged), released (logged). The life of
+an attempt: launched, registered (logged, fences the older ones), ended, and forgotten when none of
+its blocks is left.
 
 The driver log holds events, and at times a snapshot of the whole ledger at the start of a segment;
 older segments go then. Recovery reads from the newest whole snapshot on. Batches are whole numbers
@@ -60,8 +65,10 @@ from penstock.tracker.errors import (
     NoExecutorsError,
     ReceiverPickleError,
     StreamsDoNotFitError,
+    StreamUseError,
     TrackerError,
 )
+from penstock.tracker.places import ConsumerStatus, KeptStream, Places, Retention
 from penstock.tracker.received_block_tracker import (
     AttemptRegistration,
     AttemptRelease,
@@ -87,15 +94,18 @@ __all__ = [
     "AttemptRelease",
     "BatchCleanedError",
     "Cluster",
+    "ConsumerStatus",
     "DamagedLedgerError",
     "ExecutorLocation",
     "HostLocation",
+    "KeptStream",
     "LedgerBehindError",
     "LedgerError",
     "LedgerRecoveryError",
     "LedgerStatistics",
     "LedgerWriteError",
     "NoExecutorsError",
+    "Places",
     "ReceivedBlockTracker",
     "ReceiverInfo",
     "ReceiverPickleError",
@@ -104,7 +114,9 @@ __all__ = [
     "ReceiverTracker",
     "ReceiverTrackerEvents",
     "ReceiverTrackingInfo",
+    "Retention",
     "SparkCluster",
+    "StreamUseError",
     "StreamsDoNotFitError",
     "TaskEnd",
     "TaskLocation",

@@ -13,6 +13,8 @@ Each record says in which version of the format it is written:
 
 1. Without a version; a batch is not said to be complete.
 2. `BatchCompletionEvent`; streams have names (`StreamNamesEvent`, `StreamRemovalEvent`).
+3. Streams that are read by places (`StreamKeepingEvent`, `PlaceReleaseEvent`), their consumers
+   (`ConsumerEvent`, `ConsumerRemovalEvent`), and when a block of theirs was added.
 """
 
 from __future__ import annotations
@@ -36,11 +38,17 @@ __all__ = [
     "BatchReturnEvent",
     "BlockAdditionEvent",
     "BlockRow",
+    "ConsumerEvent",
+    "ConsumerRemovalEvent",
+    "ConsumerState",
     "Event",
     "GapState",
+    "KeptState",
     "LedgerRecord",
     "NewerFormatError",
+    "PlaceReleaseEvent",
     "SnapshotPart",
+    "StreamKeepingEvent",
     "StreamNamesEvent",
     "StreamRemovalEvent",
     "StreamState",
@@ -53,7 +61,7 @@ __all__ = [
     "number_ranges",
 ]
 
-FORMAT = 2
+FORMAT = 3
 """The version of the format that is written; it and the ones before are read."""
 
 EVENTS_KIND = 16
@@ -78,6 +86,8 @@ class BlockRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     position: bytes | None
     replicas: tuple[tuple[int, int, int, int], ...] = ()
     """Of each copy: segment, offset, length, sequence."""
+    added_ms: int = 0
+    """When it was added, ms since the epoch; 0 where nobody asks, which is in batches."""
 
 
 class BlockAdditionEvent(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -141,6 +151,36 @@ class StreamRemovalEvent(msgspec.Struct, frozen=True, array_like=True, tag=9):
     streams: tuple[int, ...]
 
 
+class StreamKeepingEvent(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """From here on these streams are read by places, each with the name of its epoch."""
+
+    streams: tuple[tuple[int, str], ...]
+
+
+class ConsumerEvent(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """A consumer of a stream needs the blocks from this place on."""
+
+    stream_id: int
+    consumer: str
+    place: int
+    is_committed: bool
+    at_ms: int
+
+
+class ConsumerRemovalEvent(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """These consumers of a stream are forgotten."""
+
+    stream_id: int
+    consumers: tuple[str, ...]
+
+
+class PlaceReleaseEvent(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """The blocks before this place of a stream are released."""
+
+    stream_id: int
+    before: int
+
+
 class AttemptEndEvent(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """These attempts are over, their files are given up, and the ledger forgets them."""
 
@@ -157,6 +197,10 @@ Event = (
     | AttemptEndEvent
     | StreamNamesEvent
     | StreamRemovalEvent
+    | StreamKeepingEvent
+    | ConsumerEvent
+    | ConsumerRemovalEvent
+    | PlaceReleaseEvent
 )
 
 
@@ -200,6 +244,25 @@ class AttemptState(msgspec.Struct, frozen=True, array_like=True):
     replica_hosts: tuple[str, ...] = ()
 
 
+class ConsumerState(msgspec.Struct, frozen=True, array_like=True):
+    """A consumer of a stream in a snapshot."""
+
+    consumer: str
+    place: int
+    is_committed: bool
+    at_ms: int
+
+
+class KeptState(msgspec.Struct, frozen=True, array_like=True):
+    """What a snapshot has of a stream that is read by places, beside its blocks."""
+
+    epoch: str
+    first: int
+    records_before: int
+    bytes_before: int
+    consumers: tuple[ConsumerState, ...]
+
+
 class StreamState(msgspec.Struct, frozen=True, array_like=True):
     """A stream in a snapshot."""
 
@@ -209,12 +272,15 @@ class StreamState(msgspec.Struct, frozen=True, array_like=True):
     position: bytes | None
     position_number: int
     name: str = ""
+    kept: KeptState | None = None
+    """None for a stream that batches take."""
 
 
 class SnapshotPart(msgspec.Struct, frozen=True, array_like=True):
     """A piece of the whole ledger. The first piece carries streams, attempts and batch times.
 
-    `additions` are blocks with the batch that holds them, or -1 for the unallocated ones.
+    `additions` are blocks with the batch that holds them, or -1 for the unallocated ones, or -2 for
+    those that are read by places.
     """
 
     number: int
@@ -313,14 +379,19 @@ def number_ranges(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 
 def addition_events(
-    blocks: Sequence[tuple[int, ReceivedBlockInfo]],
+    blocks: Sequence[tuple[int, ReceivedBlockInfo]], added_ms: Sequence[int] = ()
 ) -> tuple[BlockAdditionEvent, ...]:
-    """Return (number, block) pairs as events: neighbours that share everything share an event."""
+    """Return (number, block) pairs as events: neighbours that share everything share an event.
+
+    Args:
+        blocks: The blocks.
+        added_ms: When each was added; empty where nobody asks.
+    """
     events: list[BlockAdditionEvent] = []
     rows: list[BlockRow] = []
     shared: tuple[int, str, str, str, str, str, bytes | None] | None = None
     replicas: tuple[tuple[str, str], ...] = ()
-    for number, block in blocks:
+    for at, (number, block) in enumerate(blocks):
         memory, segment = block.memory, block.segment
         key = (
             block.stream_id,
@@ -353,6 +424,7 @@ def addition_events(
                     for replica in block.replicas
                     for place in (replica.segment,)
                 ),
+                added_ms[at] if added_ms else 0,
             )
         )
     if shared is not None:

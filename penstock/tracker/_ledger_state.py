@@ -3,21 +3,25 @@
 This is the model that the driver log's events are applied to, both while running and at recovery,
 so that the two cannot differ. It writes nothing, locks nothing and knows nothing of who consumes
 the blocks: a batch is a whole number that grows, "take these for this batch" is `allocate`, "this
-batch is done" is `clean`.
+batch is done" is `clean`. Streams that are read by places have their blocks in `KeptBlocks`, and no
+batch sees them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from penstock.tracker._block_numbers import NUMBER_BITS, BlockNumbers
 from penstock.tracker._events import (
     AttemptRegistrationEvent,
     BatchAllocationEvent,
+    ConsumerEvent,
     block_number,
     number_ranges,
 )
+from penstock.tracker._kept_blocks import Consumer, KeptBlocks
 from penstock.tracker.errors import BatchCleanedError, LedgerError
 from penstock.wire.messages import AddBlock, Failure, ReceivedBlockInfo, Refused
 
@@ -49,6 +53,8 @@ class StreamLedger:
     name: str = ""
     """Empty for one of a ledger in which streams had no names."""
     unallocated: dict[int, ReceivedBlockInfo] = field(default_factory=dict)
+    kept: KeptBlocks | None = None
+    """The blocks of a stream that is read by places; None for one that batches take."""
 
 
 @dataclass(slots=True)
@@ -210,8 +216,15 @@ class LedgerState:
             BlockNumbers(BlockNumbers.first_number(event.counter)),
         )
 
-    def add(self, attempt_id: str, blocks: Sequence[NumberedBlock]) -> None:
+    def add(
+        self, attempt_id: str, blocks: Sequence[NumberedBlock], added_ms: Sequence[int] = ()
+    ) -> None:
         """Append blocks to their stream.
+
+        Args:
+            attempt_id: The attempt.
+            blocks: Its blocks.
+            added_ms: When each was added, for a stream that is read by places.
 
         Raises:
             LedgerError: When they cannot have come from this ledger (a damaged log).
@@ -220,8 +233,8 @@ class LedgerState:
         if attempt is None:
             raise LedgerError(f"blocks were added by attempt {attempt_id}, which never registered")
         stream = self.streams[attempt.stream_id]
-        numbers, unallocated = attempt.numbers, stream.unallocated
-        for number, block in blocks:
+        numbers, unallocated, kept = attempt.numbers, stream.unallocated, stream.kept
+        for at, (number, block) in enumerate(blocks):
             segment = block.segment.segment if block.segment is not None else -1
             if number == numbers.next:
                 numbers.next = number + 1
@@ -231,7 +244,10 @@ class LedgerState:
                 numbers.accept(number, segment, attempt.newest_segment)
             if segment > attempt.newest_segment:
                 attempt.newest_segment = segment
-            unallocated[number] = block
+            if kept is None:
+                unallocated[number] = block
+            else:
+                kept.append(block, added_ms[at] if added_ms else 0)
             if block.position is not None and number > stream.position_number:
                 stream.position = block.position
                 stream.position_number = number
@@ -299,9 +315,56 @@ class LedgerState:
             stream.position = None
             released.extend(stream.unallocated.values())
             stream.unallocated = {}
+            if stream.kept is not None:
+                released.extend(stream.kept.release(stream.kept.next))
+                stream.kept.consumers.clear()
             for batch in self.batches.values():
                 released.extend(batch.pop(stream_id, ()))
         self._release(released)
+
+    def keep_streams(self, streams: Iterable[tuple[int, str]]) -> None:
+        """Let streams be read by places from here on.
+
+        Raises:
+            LedgerError: One has blocks that batches take.
+        """
+        for stream_id, epoch in streams:
+            stream = self.streams.setdefault(stream_id, StreamLedger())
+            if stream.unallocated or any(stream_id in batch for batch in self.batches.values()):
+                raise LedgerError(f"stream {stream_id} has blocks that batches take")
+            stream.kept = KeptBlocks(epoch)
+
+    def kept(self, stream_id: int) -> KeptBlocks:
+        """Return the blocks of a stream that is read by places.
+
+        Raises:
+            LedgerError: It is not.
+        """
+        stream = self.streams.get(stream_id)
+        if stream is None or stream.kept is None:
+            raise LedgerError(f"stream {stream_id} is not read by places")
+        return stream.kept
+
+    def is_kept(self, attempt: str) -> bool:
+        """Tell whether the blocks of an attempt are read by places."""
+        return self.streams[self.attempts[attempt].stream_id].kept is not None
+
+    def note_consumer(self, event: ConsumerEvent) -> None:
+        """Take note of a consumer, or of how far it is by now."""
+        consumers = self.kept(event.stream_id).consumers
+        known = consumers.get(event.consumer)
+        if known is None:
+            consumers[event.consumer] = Consumer(event.place, event.is_committed, event.at_ms)
+            return
+        known.place = max(known.place, event.place)
+        known.is_committed |= event.is_committed
+        known.at_ms = event.at_ms
+
+    def release_places(self, stream_id: int, before: int) -> list[ReceivedBlockInfo]:
+        """Let the blocks before a place go; `releases` turns them into deletions."""
+        released = self.kept(stream_id).release(before)
+        self._release(released)
+        return released
 
     def blocks_on(self, host: str) -> dict[int | None, tuple[ReceivedBlockInfo, ...]]:
         """Return a host's blocks and copies by the batch that has them; None: no batch yet."""
@@ -310,7 +373,13 @@ class LedgerState:
             time_ms: tuple(b for blocks in batch.values() for b in blocks if host in b.hosts)
             for time_ms, batch in self.batches.items()
         }
-        found[None] = tuple(block for block in waiting if host in block.hosts)
+        kept = (
+            block
+            for stream in self.streams.values()
+            if stream.kept is not None
+            for block in stream.kept.between(stream.kept.first, stream.kept.next)
+        )
+        found[None] = tuple(block for block in chain(waiting, kept) if host in block.hosts)
         return {time_ms: blocks for time_ms, blocks in found.items() if blocks}
 
     def clean(self, batches: Iterable[int]) -> list[ReceivedBlockInfo]:

@@ -21,10 +21,14 @@ from penstock.tracker._events import (
     BatchCompletionEvent,
     BatchReturnEvent,
     BlockAdditionEvent,
+    ConsumerEvent,
+    ConsumerRemovalEvent,
     Event,
     LedgerRecord,
     NewerFormatError,
+    PlaceReleaseEvent,
     SnapshotPart,
+    StreamKeepingEvent,
     StreamNamesEvent,
     StreamRemovalEvent,
     blocks_of,
@@ -217,7 +221,7 @@ def apply_event(state: LedgerState, event: Event) -> None:
         LedgerError: When the event cannot follow what the ledger knows.
     """
     if isinstance(event, BlockAdditionEvent):
-        state.add(event.attempt, blocks_of(event))
+        state.add(event.attempt, blocks_of(event), [row.added_ms for row in event.rows])
     elif isinstance(event, BatchAllocationEvent):
         state.allocate(event)
     elif isinstance(event, BatchCompletionEvent):
@@ -232,5 +236,13 @@ def apply_event(state: LedgerState, event: Event) -> None:
         state.name_streams(event.names)
     elif isinstance(event, StreamRemovalEvent):
         state.remove_streams(event.streams)
+    elif isinstance(event, StreamKeepingEvent):
+        state.keep_streams(event.streams)
+    elif isinstance(event, ConsumerEvent):
+        state.note_consumer(event)
+    elif isinstance(event, ConsumerRemovalEvent):
+        state.kept(event.stream_id).forget(event.consumers)
+    elif isinstance(event, PlaceReleaseEvent):
+        state.release_places(event.stream_id, event.before)
     else:
         state.clean(event.batches)

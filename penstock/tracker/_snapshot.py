@@ -16,19 +16,25 @@ from penstock.tracker._events import (
     FORMAT,
     AttemptState,
     BlockAdditionEvent,
+    ConsumerState,
+    KeptState,
     SnapshotPart,
     StreamState,
     addition_events,
     block_number,
     blocks_of,
 )
+from penstock.tracker._kept_blocks import Consumer, KeptBlocks
 from penstock.tracker._ledger_state import AttemptLedger, LedgerState, NumberedBlock, StreamLedger
 from penstock.tracker.errors import LedgerError
 
-__all__ = ["UNALLOCATED", "SnapshotReader", "snapshot_parts"]
+__all__ = ["KEPT", "UNALLOCATED", "SnapshotReader", "snapshot_parts"]
 
 UNALLOCATED = -1
 """Stands where a batch would stand, for blocks that no batch has taken."""
+
+KEPT = -2
+"""The same for blocks that are read by places."""
 
 _PART_BYTES = 2 << 20
 """A part holds about this much, so that no record is large."""
@@ -54,6 +60,7 @@ def snapshot_parts(state: LedgerState, number: int, after: int) -> Iterator[Snap
             stream.position,
             stream.position_number,
             stream.name,
+            None if stream.kept is None else _kept_state(stream.kept),
         )
         for stream_id, stream in state.streams.items()
     )
@@ -93,33 +100,67 @@ def snapshot_parts(state: LedgerState, number: int, after: int) -> Iterator[Snap
     yield msgspec.structs.replace(head, last=True)
 
 
+def _kept_state(kept: KeptBlocks) -> KeptState:
+    return KeptState(
+        kept.epoch,
+        kept.first,
+        kept.records_before(kept.first),
+        kept.bytes_before(kept.first),
+        tuple(
+            ConsumerState(name, consumer.place, consumer.is_committed, consumer.at_ms)
+            for name, consumer in kept.consumers.items()
+        ),
+    )
+
+
+def _kept_blocks(state: KeptState) -> KeptBlocks:
+    kept = KeptBlocks(state.epoch, state.first, state.records_before, state.bytes_before)
+    for consumer in state.consumers:
+        kept.consumers[consumer.consumer] = Consumer(
+            consumer.place, consumer.is_committed, consumer.at_ms
+        )
+    return kept
+
+
 def _chunks(state: LedgerState) -> Iterator[tuple[tuple[int, BlockAdditionEvent], ...]]:
     allocated = (
-        (batch, (block_number(stream_id, block.block_id), block))
+        (batch, (block_number(stream_id, block.block_id), block), 0)
         for batch, streams in state.batches.items()
         for stream_id, blocks in streams.items()
         for block in blocks
     )
     waiting = (
-        (UNALLOCATED, numbered)
+        (UNALLOCATED, numbered, 0)
         for stream in state.streams.values()
         for numbered in stream.unallocated.items()
     )
+    kept = (
+        (KEPT, (block_number(stream_id, block.block_id), block), added_ms)
+        for stream_id, stream in state.streams.items()
+        if stream.kept is not None
+        for block, added_ms in zip(
+            stream.kept.between(stream.kept.first, stream.kept.next),
+            stream.kept.times_between(stream.kept.first, stream.kept.next),
+            strict=True,
+        )
+    )
     found: list[tuple[int, BlockAdditionEvent]] = []
     run: list[NumberedBlock] = []
+    times: list[int] = []
     run_batch = UNALLOCATED
     size = 0
-    for batch, numbered in chain(allocated, waiting):
+    for batch, numbered, added_ms in chain(allocated, waiting, kept):
         if run and (batch != run_batch or size >= _PART_BYTES):
-            found.extend((run_batch, event) for event in addition_events(run))
-            run = []
+            found.extend((run_batch, event) for event in addition_events(run, times))
+            run, times = [], []
         if size >= _PART_BYTES:
             yield tuple(found)
             found, size = [], 0
         run_batch = batch
         run.append(numbered)
+        times.append(added_ms)
         size += _ROW_BYTES + len(numbered[1].position or b"")
-    found.extend((run_batch, event) for event in addition_events(run))
+    found.extend((run_batch, event) for event in addition_events(run, times))
     if found:
         yield tuple(found)
 
@@ -162,6 +203,7 @@ def _empty_ledger(part: SnapshotPart) -> LedgerState:
             stream.position,
             stream.position_number,
             stream.name,
+            kept=None if stream.kept is None else _kept_blocks(stream.kept),
         )
     for attempt in part.attempts:
         state.attempts[attempt.attempt] = AttemptLedger(
@@ -189,6 +231,11 @@ def _add(state: LedgerState, batch: int, event: BlockAdditionEvent) -> None:
     attempt.count(block for _, block in blocks)
     if batch == UNALLOCATED:
         stream.unallocated.update(blocks)
+        return
+    if batch == KEPT:
+        kept = state.kept(event.stream_id)
+        for (_, block), row in zip(blocks, event.rows, strict=True):
+            kept.append(block, row.added_ms)
         return
     taken = state.batches.get(batch)
     if taken is None:

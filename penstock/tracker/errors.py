@@ -14,6 +14,7 @@ __all__ = [
     "LedgerWriteError",
     "NoExecutorsError",
     "ReceiverPickleError",
+    "StreamUseError",
     "StreamsDoNotFitError",
     "TrackerError",
 ]
@@ -170,3 +171,24 @@ class ReceiverPickleError(TrackerError):
         self.stream_id = stream_id
         self.receiver_type = receiver_type
         self.reason = reason
+
+
+class StreamUseError(LedgerError):
+    """A stream of the ledger is read by places and a program gives it to batches, or the reverse.
+
+    Attributes:
+        folder: The driver log's folder.
+        streams: The streams.
+    """
+
+    def __init__(self, folder: str, streams: tuple[str, ...], is_kept: bool) -> None:
+        ledger, program = ("a ReceiverHost", "a StreamingContext")
+        if not is_kept:
+            ledger, program = program, ledger
+        super().__init__(
+            f"driver log {folder}: what is there of {', '.join(streams)} was received by {ledger}, "
+            f"and {program} cannot go on with it: use another folder or other names"
+        )
+        self.folder = folder
+        self.streams = streams
+        self.is_kept = is_kept

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from penstock.tracker._events import (
     BatchCompletionEvent,
     BatchReturnEvent,
     Event,
+    StreamKeepingEvent,
     StreamNamesEvent,
     StreamRemovalEvent,
     addition_events,
@@ -39,7 +41,9 @@ from penstock.tracker.errors import (
     LedgerError,
     LedgerWriteError,
     StreamsDoNotFitError,
+    StreamUseError,
 )
+from penstock.tracker.places import Places
 from penstock.wal import (
     CorruptRecordError,
     EncryptionKey,
@@ -91,6 +95,7 @@ class LedgerStatistics:
         bytes_written: Bytes of their payloads.
         snapshots: Snapshots written.
         write_failures: Events that the driver log did not take.
+        blocks_kept: Blocks of streams that are read by places.
     """
 
     unallocated_blocks: int
@@ -103,6 +108,7 @@ class LedgerStatistics:
     snapshots: int
     write_failures: int
     blocks_replicated: int = 0
+    blocks_kept: int = 0
 
 
 class ReceivedBlockTracker:
@@ -111,6 +117,9 @@ class ReceivedBlockTracker:
     Safe to use from any thread. Two locks: `_commit_lock` is held while an event is written and
     applied, so that the log's order is the memory's order; `_state_lock` guards the memory, is
     held only while it is looked at or changed, and never while the disk is waited for.
+
+    Attributes:
+        places: The streams that are read by places, and who reads them.
     """
 
     def __init__(
@@ -132,12 +141,16 @@ class ReceivedBlockTracker:
         """
         self._stream_ids = frozenset(stream_ids)
         self._folder = "memory"
-        self._driver_log = DriverLog(log, snapshots, clock or SystemClock())
+        self._clock = clock or SystemClock()
+        self._driver_log = DriverLog(log, snapshots, self._clock)
         self._commit_lock = threading.Lock()
         self._state_lock = threading.Lock()
         self._state = LedgerState()
         for stream_id in sorted(self._stream_ids):
             self._state.streams[stream_id] = StreamLedger()
+        self.places = Places(
+            lambda: self._state, self._commit, self._commit_lock, self._state_lock, self._clock
+        )
         # Guarded by _commit_lock:
         self._received: dict[int, tuple[int, int]] = {}
         self._blocks_added = 0
@@ -222,7 +235,10 @@ class ReceivedBlockTracker:
             "driver log %s: recovered %d unallocated blocks and %d batches from %d records in "
             "%.2f s",
             folder,
-            sum(len(stream.unallocated) for stream in found.state.streams.values()),
+            sum(
+                len(stream.unallocated) + len(stream.kept or ())
+                for stream in found.state.streams.values()
+            ),
             len(found.state.batches),
             found.records,
             clock.monotonic_s() - started_s,
@@ -233,7 +249,11 @@ class ReceivedBlockTracker:
     # -- streams -------------------------------------------------------------------------------
 
     def register_streams(
-        self, streams: Mapping[str, int], removed: Collection[str] = ()
+        self,
+        streams: Mapping[str, int],
+        removed: Collection[str] = (),
+        *,
+        are_kept: bool = False,
     ) -> dict[str, int]:
         """Say which streams the program has; only of these are blocks taken from now on.
 
@@ -243,6 +263,8 @@ class ReceivedBlockTracker:
         Args:
             streams: The names, each with the number that a new stream would have.
             removed: Names of streams whose positions and blocks are given up.
+            are_kept: Whether they are read by places, and not by batches; a stream never changes
+                from one to the other.
 
         Returns:
             The number of each name.
@@ -250,6 +272,7 @@ class ReceivedBlockTracker:
         Raises:
             StreamsDoNotFitError: There are blocks to process or a position of a stream that is
                 neither among these nor removed. Nothing was changed.
+            StreamUseError: A stream was read by batches and should be by places, or the reverse.
             LedgerWriteError: The driver log did not take it; nothing was changed.
         """
         with self._commit_lock:
@@ -272,10 +295,20 @@ class ReceivedBlockTracker:
             if left:
                 new = tuple(name for name in streams if name not in known)
                 raise StreamsDoNotFitError(self._folder, left, new)
+            others_use = tuple(
+                name
+                for name in streams
+                if name in known and (state.streams[numbers[name]].kept is not None) != are_kept
+            )
+            if others_use:
+                raise StreamUseError(self._folder, others_use, not are_kept)
             names = tuple((numbers[name], name) for name in streams if name not in known)
+            kept = tuple((number, uuid.uuid4().hex) for number, _ in names) if are_kept else ()
             events: list[Event] = []
             if names:
                 events.append(StreamNamesEvent(names))
+            if kept:
+                events.append(StreamKeepingEvent(kept))
             if others:
                 events.append(StreamRemovalEvent(tuple(others.values())))
                 _log.warning(
@@ -285,6 +318,7 @@ class ReceivedBlockTracker:
 
             def apply() -> None:
                 state.name_streams(names)
+                state.keep_streams(kept)
                 state.remove_streams(others.values())
 
             if events:
@@ -297,6 +331,7 @@ class ReceivedBlockTracker:
         return (
             stream.position is not None
             or bool(stream.unallocated)
+            or bool(stream.kept)
             or any(
                 number in blocks
                 for batch, blocks in self._state.batches.items()
@@ -405,11 +440,20 @@ class ReceivedBlockTracker:
                     accepted.append((message.attempt, new))
             count = sum(len(blocks) for _, blocks in accepted)
             if count:
-                events = tuple(event for _, blocks in accepted for event in addition_events(blocks))
+                now_ms = self._clock.time_ms()
+                times = [
+                    [now_ms] * len(blocks) if state.is_kept(attempt) else ()
+                    for attempt, blocks in accepted
+                ]
+                events = tuple(
+                    event
+                    for (_, blocks), added_ms in zip(accepted, times, strict=True)
+                    for event in addition_events(blocks, added_ms)
+                )
 
                 def apply() -> None:
-                    for attempt, blocks in accepted:
-                        state.add(attempt, blocks)
+                    for (attempt, blocks), added_ms in zip(accepted, times, strict=True):
+                        state.add(attempt, blocks, added_ms)
 
                 try:
                     self._commit(f"{count} blocks", events, apply)
@@ -624,6 +668,7 @@ class ReceivedBlockTracker:
                 self._driver_log.snapshots,
                 self._driver_log.failures,
                 self._blocks_replicated,
+                sum(len(stream.kept or ()) for stream in state.streams.values()),
             )
 
     def close(self) -> None:

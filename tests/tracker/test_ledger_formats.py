@@ -71,12 +71,13 @@ def test_a_ledger_of_a_later_format_is_refused_with_both_versions(
     assert f"up to version {FORMAT}" in str(raised.value)
 
 
-ROW = _events.BlockRow(1, 2, 3, 4, 5, 6, 7, 8, 9, None, ((10, 11, 12, 13),))
+ROW = _events.BlockRow(1, 2, 3, 4, 5, 6, 7, 8, 9, None, ((10, 11, 12, 13),), 14)
 ADDITION = _events.BlockAdditionEvent(0, "a", "h", "m", "f", "binary", None, (ROW,), (("o", "g"),))
 WRITTEN = {
-    ROW: "[1,2,3,4,5,6,7,8,9,null,[[10,11,12,13]]]",
+    ROW: "[1,2,3,4,5,6,7,8,9,null,[[10,11,12,13]],14]",
     ADDITION: (
-        '[1,0,"a","h","m","f","binary",null,[[1,2,3,4,5,6,7,8,9,null,[[10,11,12,13]]]],[["o","g"]]]'
+        '[1,0,"a","h","m","f","binary",null,[[1,2,3,4,5,6,7,8,9,null,[[10,11,12,13]],14]],'
+        '[["o","g"]]]'
     ),
     _events.BatchAllocationEvent(1000, ((0, ((1, 2),)),)): "[2,1000,[[0,[[1,2]]]]]",
     _events.BatchCleanupEvent((1000,)): "[3,[1000]]",
@@ -86,10 +87,16 @@ WRITTEN = {
     _events.BatchCompletionEvent((1000,)): "[7,[1000]]",
     _events.StreamNamesEvent(((0, "orders"),)): '[8,[[0,"orders"]]]',
     _events.StreamRemovalEvent((0,)): "[9,[0]]",
+    _events.StreamKeepingEvent(((0, "e"),)): '[10,[[0,"e"]]]',
+    _events.ConsumerEvent(0, "c", 1, True, 2): '[11,0,"c",1,true,2]',
+    _events.ConsumerRemovalEvent(0, ("c",)): '[12,0,["c"]]',
+    _events.PlaceReleaseEvent(0, 1): "[13,0,1]",
     _events.LedgerRecord(2, 1, (_events.BatchCleanupEvent(()),)): "[2,1,[[3,[]]],1]",
     _events.GapState(1, 2, 3, 4): "[1,2,3,4]",
     _events.AttemptState("a", 0, "h", 1, 2, 3, ()): '["a",0,"h",1,2,3,[],[]]',
-    _events.StreamState(0, 1, "a", None, 2): '[0,1,"a",null,2,""]',
+    _events.StreamState(0, 1, "a", None, 2): '[0,1,"a",null,2,"",null]',
+    _events.ConsumerState("c", 1, True, 2): '["c",1,true,2]',
+    _events.KeptState("e", 1, 2, 3, ()): '["e",1,2,3,[]]',
     _events.SnapshotPart(1, 2, 3, True, 4, (), (), (), ()): "[1,2,3,true,4,[],[],[],[],1,[],-1]",
 }
 

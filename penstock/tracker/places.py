@@ -1,0 +1,262 @@
+"""`Places`: the ledger's streams as logs that are read by places, each consumer at its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from penstock.clock import Clock
+from penstock.tracker._events import (
+    ConsumerEvent,
+    ConsumerRemovalEvent,
+    Event,
+    PlaceReleaseEvent,
+)
+from penstock.tracker._kept_blocks import Consumer, KeptBlocks, Retention
+from penstock.tracker._ledger_state import AttemptRelease, LedgerState
+from penstock.tracker.errors import LedgerError, LedgerWriteError
+from penstock.wire.messages import ReceivedBlockInfo
+
+__all__ = ["ConsumerStatus", "KeptStream", "Places", "Retention"]
+
+_log = logging.getLogger("penstock.tracker")
+
+
+@dataclass(frozen=True)
+class ConsumerStatus:
+    """A consumer at one moment.
+
+    Attributes:
+        consumer: Its id.
+        place: It needs the blocks from here on.
+        records_behind: Records of the stream from there to the end.
+        is_committed: It has processed some.
+        at_ms: When it last went on, ms since the epoch.
+    """
+
+    consumer: str
+    place: int
+    records_behind: int
+    is_committed: bool
+    at_ms: int
+
+
+@dataclass(frozen=True)
+class KeptStream:
+    """A stream that is read by places, at one moment.
+
+    Attributes:
+        stream_id: The stream.
+        epoch: Names this stream of this ledger: places of another one are other blocks.
+        first: The place of the first block that is there.
+        next: The place that the next block will have.
+        records: Records of the stream before that, since it began.
+        size_bytes: Bytes of the blocks that are there.
+        consumers: Who reads it.
+    """
+
+    stream_id: int
+    epoch: str
+    first: int
+    next: int
+    records: int
+    size_bytes: int
+    consumers: tuple[ConsumerStatus, ...]
+
+
+class Places:
+    """What consumers ask of the ledger, and tell it. Safe to use from any thread.
+
+    As everywhere in the ledger, a change is in the driver log before it is in memory, and in memory
+    before anybody is told (I1, I4).
+    """
+
+    def __init__(
+        self,
+        state: Callable[[], LedgerState],
+        commit: Callable[[str, tuple[Event, ...], Callable[[], None]], None],
+        commit_lock: threading.Lock,
+        state_lock: threading.Lock,
+        clock: Clock,
+    ) -> None:
+        """Only `ReceivedBlockTracker` makes one, whose locks it shares."""
+        self._state = state
+        self._commit = commit
+        self._commit_lock = commit_lock
+        self._state_lock = state_lock
+        self._clock = clock
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def stream(self, stream_id: int) -> KeptStream:
+        """Return what is there of a stream.
+
+        Raises:
+            LedgerError: It is not read by places.
+        """
+        with self._state_lock:
+            kept = self._state().kept(stream_id)
+            records = kept.records_before(kept.next)
+            return KeptStream(
+                stream_id,
+                kept.epoch,
+                kept.first,
+                kept.next,
+                records,
+                kept.size_bytes,
+                tuple(
+                    _status(name, consumer, kept, records)
+                    for name, consumer in kept.consumers.items()
+                ),
+            )
+
+    def between(
+        self, stream_id: int, start: int, end: int
+    ) -> tuple[int, tuple[ReceivedBlockInfo, ...], tuple[int, ...]]:
+        """Return the blocks from `start` up to `end`, as far as they are there.
+
+        Returns:
+            The place of the first of them, at or after `start` (I15: who asks for what was released
+            sees that by this); the blocks; when each was added, ms since the epoch.
+
+        Raises:
+            LedgerError: The stream is not read by places.
+        """
+        with self._state_lock:
+            kept = self._state().kept(stream_id)
+            return (
+                min(max(start, kept.first), kept.next),
+                tuple(kept.between(start, end)),
+                tuple(kept.times_between(start, end)),
+            )
+
+    def records_before(self, stream_id: int, place: int) -> int:
+        """Return how many records the stream has before a place that is there, or is next."""
+        with self._state_lock:
+            return self._state().kept(stream_id).records_before(place)
+
+    def place_at(self, stream_id: int, time_ms: int) -> int:
+        """Return the place of the first block that was added at a time or later."""
+        with self._state_lock:
+            return self._state().kept(stream_id).place_at(time_ms)
+
+    def end_of(
+        self,
+        stream_id: int,
+        start: int,
+        until: int | None,
+        max_records: int | None,
+        max_bytes: int | None,
+    ) -> int:
+        """Return how far from `start` one may go; see `KeptBlocks.end_of`."""
+        with self._state_lock:
+            kept = self._state().kept(stream_id)
+            last = kept.next if until is None else until
+            return kept.end_of(start, last, max_records, max_bytes)
+
+    # -- consumers -----------------------------------------------------------------------------
+
+    def hold(self, stream_id: int, consumer: str, place: int) -> None:
+        """Keep the blocks from a place on for a consumer, unless it is known already.
+
+        Raises:
+            LedgerError: The stream is not read by places.
+            LedgerWriteError: The driver log did not take it; nothing was changed.
+        """
+        with self._commit_lock:
+            if consumer not in self._state().kept(stream_id).consumers:
+                self._note(stream_id, consumer, place, is_committed=False)
+
+    def commit(self, stream_id: int, consumer: str, place: int) -> None:
+        """Note that a consumer has processed all before a place; a lower one changes nothing.
+
+        Raises:
+            LedgerError: The stream is not read by places, or there is no such place yet.
+            LedgerWriteError: The driver log did not take it; nothing was changed.
+        """
+        with self._commit_lock:
+            kept = self._state().kept(stream_id)
+            if place > kept.next:
+                raise LedgerError(
+                    f"consumer {consumer} of stream {stream_id} commits place {place}, and the "
+                    f"next one is only {kept.next}"
+                )
+            known = kept.consumers.get(consumer)
+            if known is None or not known.is_committed or known.place < place:
+                self._note(stream_id, consumer, place, is_committed=True)
+
+    def drop(self, stream_id: int, consumers: Collection[str]) -> None:
+        """Forget consumers: what only they need may go.
+
+        Raises:
+            LedgerError: The stream is not read by places.
+            LedgerWriteError: The driver log did not take it; nothing was changed.
+        """
+        with self._commit_lock:
+            kept = self._state().kept(stream_id)
+            known = tuple(consumer for consumer in consumers if consumer in kept.consumers)
+            if known:
+                self._commit(
+                    f"the end of {len(known)} consumers of stream {stream_id}",
+                    (ConsumerRemovalEvent(stream_id, known),),
+                    lambda: kept.forget(known),
+                )
+
+    def _note(self, stream_id: int, consumer: str, place: int, *, is_committed: bool) -> None:
+        event = ConsumerEvent(stream_id, consumer, place, is_committed, self._clock.time_ms())
+        self._commit(
+            f"place {place} of consumer {consumer} of stream {stream_id}",
+            (event,),
+            lambda: self._state().note_consumer(event),
+        )
+
+    # -- release -------------------------------------------------------------------------------
+
+    def release(self, retentions: Mapping[int, Retention]) -> list[AttemptRelease]:
+        """Let go what all consumers have passed and whose retention is over.
+
+        Nothing is released before it is in the driver log (I4); when the log does not take it,
+        nothing goes and the next call tries again.
+
+        Args:
+            retentions: The streams, each with its retention.
+
+        Returns:
+            What may be deleted now.
+        """
+        now_ms = self._clock.time_ms()
+        with self._commit_lock:
+            state = self._state()
+            events = []
+            for stream_id, retention in retentions.items():
+                kept = state.kept(stream_id)
+                before = kept.releasable(now_ms, retention)
+                if before > kept.first:
+                    events.append(PlaceReleaseEvent(stream_id, before))
+            blocks: list[ReceivedBlockInfo] = []
+
+            def apply() -> None:
+                for event in events:
+                    blocks.extend(state.release_places(event.stream_id, event.before))
+
+            if events:
+                try:
+                    self._commit(
+                        f"the release of places of {len(events)} streams", tuple(events), apply
+                    )
+                except LedgerWriteError as error:
+                    _log.error("%s; it is tried again", error)
+            with self._state_lock:
+                return state.releases(blocks)
+
+
+def _status(name: str, consumer: Consumer, kept: KeptBlocks, records: int) -> ConsumerStatus:
+    return ConsumerStatus(
+        name,
+        consumer.place,
+        records - kept.records_before(consumer.place),
+        consumer.is_committed,
+        consumer.at_ms,
+    )
