@@ -212,7 +212,7 @@ class BlockConnection:
         self.close()
 
     def close(self) -> None:
-        """Close it; who waits for it in another thread learns of it."""
+        """Close it; whoever waits for it in another thread gets an error."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

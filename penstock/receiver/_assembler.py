@@ -78,7 +78,7 @@ class _Unexpected:
 
 
 def _texts_of_flat(schema: pa.Schema) -> tuple[str, ...] | None:
-    """Return the columns of text of a schema without values that can change; None of another."""
+    """Return the text columns of a schema whose values cannot change; None for any other schema."""
     texts = []
     for column in schema:
         kind = column.type
@@ -336,7 +336,7 @@ class BlockAssembler:
     def _without_large(
         self, kind: BlockKind, joined: memoryview, lengths: npt.NDArray[Any]
     ) -> tuple[memoryview, npt.NDArray[Any]]:
-        """Discard, of records that must be in one block, those that fit into none.
+        """Discard those records that fit into no block, of some that must be in one block.
 
         Raises:
             RecordTooLargeError: There is none such, or the others do not fit together either.

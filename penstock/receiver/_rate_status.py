@@ -54,7 +54,7 @@ class RateStatus:
     def update(
         self, records_per_second: float | None, bytes_per_second: float | None, version: int
     ) -> None:
-        """Take rates of the driver; those that are not newer are passed over. Returns at once.
+        """Take rates from the driver; those that are not newer are ignored. Returns at once.
 
         Args:
             records_per_second: None is no limit.

@@ -19,7 +19,7 @@ _RUN_BOUND_S = 30.0
 this much."""
 
 _MARGIN_S = 1.5
-"""What is kept of the stop's time, so that who does not end is told before it is given up."""
+"""What is kept of the stop's time, to report a source that does not end before it is given up."""
 
 
 class RunReceiver(ThreadedReceiver):

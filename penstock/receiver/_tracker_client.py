@@ -48,7 +48,7 @@ class BlocksNotAddedError(PenstockError):
 
 
 class TrackerClient:
-    """Asks and tells the tracker, in the name of one attempt. Usable from any thread.
+    """Talks to the tracker on behalf of one attempt. Usable from any thread.
 
     After a reconnect the client first says the registration again, if there is one, so that the
     tracker can send to it. `_lock` guards the connection and whether there is a registration.

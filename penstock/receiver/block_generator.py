@@ -766,7 +766,7 @@ class BlockGenerator:
             self._limiter.give_back(left, lessee="single")
 
     def update_byte_rate(self, bytes_per_second: float | None) -> None:
-        """Use a new rate of bytes, also for who waits for the old one."""
+        """Use a new rate of bytes, also for threads that wait for the old one."""
         self._limiter.set_byte_rate(bytes_per_second)
 
     def read_rate_usage(self) -> RateUsage:

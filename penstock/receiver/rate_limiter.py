@@ -1,7 +1,7 @@
 """The rate limiter of a receiver: records and bytes per second, from a token bucket.
 
 What must hold (I8): over any window of a second or longer no more records pass than rate x window
-plus one burst. A new rate takes effect at once, also on who waits.
+plus one burst. A new rate takes effect at once, also on waiting threads.
 
 Permits are leased in bulk, so that a record costs a countdown and not a call. A leased permit that
 is not used yet is still part of the burst: while it is out, the bucket fills only up to the burst
@@ -316,7 +316,7 @@ class RateLimiter:
             raise RateLimiterTimeoutError(timeout_s or 0.0, size, self.byte_rate or inf)
 
     def set_rate(self, records_per_second: float | None) -> None:
-        """Set the rate of records, also for who waits now. None lifts the limit to the ceiling.
+        """Set the rate of records, also for waiting threads. None lifts the limit to the ceiling.
 
         What was saved up stays, up to the new burst. Permits that are out stay valid: a lessee
         that lets a new rate take effect on its open block gives them back first.
@@ -331,7 +331,7 @@ class RateLimiter:
             self._wake()
 
     def set_byte_rate(self, bytes_per_second: float | None) -> None:
-        """Set the rate of bytes, also for who waits now. None lifts the limit.
+        """Set the rate of bytes, also for waiting threads. None lifts the limit.
 
         Raises:
             ValueError: The rate is not above 0.

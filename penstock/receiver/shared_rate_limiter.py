@@ -54,7 +54,7 @@ class SharedRateLimiter(RateLimiter):
             self.shared.stop()
 
     def statistics(self) -> RateLimiterStatistics:
-        """See `RateLimiter.statistics`; who waits for the shared rate waits, too."""
+        """See `RateLimiter.statistics`; threads that wait for the shared rate are counted, too."""
         own = super().statistics()
         if self.shared is None:
             return own

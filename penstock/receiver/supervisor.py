@@ -281,7 +281,7 @@ class ReceiverSupervisor:
         self._help("block-server", self._start_block_server, self._on_block_server_failed)
 
     def _start_block_server(self) -> None:
-        """Try until there is one: it may be killed, or the host be short of memory, just now."""
+        """Try until there is one: it may be killed, or the host may be short of memory for now."""
         for delay_s in chain(_BLOCK_SERVER_DELAYS_S, repeat(_BLOCK_SERVER_DELAYS_S[-1])):
             try:
                 self._parts.ensure_block_server()
@@ -540,7 +540,7 @@ class ReceiverSupervisor:
         return self._bounds.drain_s if stop_by_s is None else stop_by_s - time.monotonic()
 
     def _drain(self, exit_report: ExitReport) -> BaseException | None:
-        """Seal, store and report the last blocks; return what kept them from it."""
+        """Seal, store and report the last blocks; return the error that prevented it."""
         if self._generator is None:
             return None
         bound_s = self._bounds.abandon_s
@@ -615,7 +615,7 @@ class ReceiverSupervisor:
             self._fail(text, error)
 
     def _used_late(self, door: StoreDoor) -> None:
-        """Somebody has the object of a start that is over.
+        """Somebody still uses the object of a start that is over.
 
         A thread of that start may, once; it is of the past, and the error that it gets ends it. One
         that comes again is a client's, which keeps its thread and swallows the error: all that it

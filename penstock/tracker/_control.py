@@ -99,7 +99,7 @@ class Control:
         self._later = later
         self._on_rate_status = on_rate_status
         self._limited_log = RateLimitedLog(_log)
-        # Attempts of which it was told that they are out of reach.
+        # Attempts already reported as out of reach.
         self._out_of_reach: set[str] = set()
         self._skipped: deque[str] = deque(maxlen=_SKIPPED_REMEMBERED)
         self.skipped_blocks = 0
@@ -249,9 +249,9 @@ class Control:
         peer.send(EnsureBlockServer())
 
     def _serve_again(self, host: str) -> None:
-        """Have a task start a block server on a host that has none and no receiver, once it can.
+        """Have a task start a block server on a host with neither one nor a receiver, once it can.
 
-        Of a host that was cut off the logs are still there when it is back. So it is looked for
+        The logs of a host that was cut off are still there when it is back. So it is looked for
         executors there again and again, until nothing lies there that a batch may need.
         """
         if self._block_servers.is_served(host) or not self._is_started():

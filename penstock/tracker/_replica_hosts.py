@@ -3,7 +3,7 @@
 A receiver's host has a block server, because the receiver starts it. Where second copies are
 wanted, other hosts need one, too: a small Spark job starts it on hosts without receivers, until
 there is one more host with a server than there are such receivers. Its tasks are placed by a wish,
-which Spark may not grant; so it is looked again afterwards, a few times.
+which Spark may not grant; so this is checked afterwards, and repeated a few times.
 
 The same job starts a block server on a host that lost its own and has no receiver that would start
 another, so that other hosts can read what lies there.
@@ -144,7 +144,7 @@ class ReplicaHosts:
         return is_wanted and bool(self._with_executors({host}))
 
     def _with_executors(self, hosts: Set[str]) -> Set[str]:
-        """Return those of the hosts that have executors; where a host is lost, its have gone."""
+        """Return the hosts that have executors; a lost host has none."""
         if not hosts:
             return hosts
         with self._lock:
@@ -210,7 +210,7 @@ class ReplicaHosts:
                     self._launch(), {found.executor_id: found.host for found in executors}
                 )
                 self._cluster.run_on_hosts(self._tag, start, wanted)
-        except Exception as error:  # noqa: BLE001 - whatever a job dies of; it is looked again later
+        except Exception as error:  # noqa: BLE001 - whatever a job dies of; it is tried again later
             if not self._stopped:
                 _log.warning("block servers were not started: %s", _first_line(error))
         finally:

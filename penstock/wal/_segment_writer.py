@@ -441,7 +441,7 @@ class SegmentWriter:
 def _new_file(
     fs: FileSystem, path: str, spare: str | None, direct: bool
 ) -> tuple[AppendFile, bool]:
-    """Make a file for a segment, of a removed one if there is one.
+    """Make a file for a segment, from a removed one if there is one.
 
     Returns:
         The file, and whether it holds remains.
@@ -483,7 +483,7 @@ def _preallocate(file: AppendFile, size: int, needed: int) -> int:
 
 
 def _joined(buffers: list[Buffer]) -> list[Buffer]:
-    """Join neighbours that are small: one system call takes few buffers quickly, not many."""
+    """Join small neighbours: a system call is quick with few buffers, not with many."""
     views = [memoryview(buffer).cast("B") for buffer in buffers]
     if sum(map(len, views)) <= _SCRATCH_SIZE:
         return [b"".join(views)]

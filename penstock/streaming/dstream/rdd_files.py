@@ -59,7 +59,7 @@ class RDDFile:
 
 
 NO_RECORDS = RDDFile("", None)
-"""Stands for an RDD of which it is known that it has no records."""
+"""Stands for an RDD that is known to have no records."""
 
 
 def checkpoint_file(rdd: RDD[Any]) -> RDDFile | None:
