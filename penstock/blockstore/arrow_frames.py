@@ -2,6 +2,10 @@
 
 `DataFrame.mapInArrow` checks first that pandas is installed, though neither it nor the worker that
 runs the function uses pandas. What it does after that check, `map_in_arrow` does here.
+
+Arrow has types that Spark's JVM does not read. Columns of these come as what a Parquet file of the
+same data has when Spark reads it (`plain_schema`): dictionaries and runs as their values, unsigned
+integers as the next larger type, times with the unit that Spark has.
 """
 
 from __future__ import annotations
@@ -11,12 +15,55 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types
+
+from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["map_in_arrow", "to_arrow_schema", "to_spark_schema"]
+__all__ = [
+    "UnsupportedColumnError",
+    "map_in_arrow",
+    "plain_schema",
+    "to_arrow_schema",
+    "to_plain",
+    "to_spark_schema",
+]
+
+_MAX_PRECISION = 38
+_PLAIN: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
+    (types.is_string_view, pa.string()),
+    (types.is_binary_view, pa.binary()),
+    (types.is_fixed_size_binary, pa.binary()),
+    (types.is_uint8, pa.int16()),
+    (types.is_uint16, pa.int32()),
+    (types.is_uint32, pa.int64()),
+    (types.is_uint64, pa.decimal128(20, 0)),
+    (types.is_float16, pa.float32()),
+    (types.is_date64, pa.date32()),
+    (types.is_time, pa.time64("ns")),
+    (types.is_duration, pa.duration("us")),
+)
+
+
+class UnsupportedColumnError(PenstockError):
+    """A column has a type that Spark has not, so that the records make no DataFrame.
+
+    Attributes:
+        column: The column's name.
+        type: Its Arrow type, as text.
+    """
+
+    def __init__(self, column: str, arrow_type: str) -> None:
+        super().__init__(
+            f"column {column!r} is of the Arrow type {arrow_type}, and no DataFrame can have it: "
+            "cast it before it is stored, or use foreachRDD, whose records are plain Python objects"
+        )
+        self.column = column
+        self.type = arrow_type
 
 
 def map_in_arrow(
@@ -33,6 +80,90 @@ def map_in_arrow(
     udf = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column: Any = udf(*(frame[name] for name in frame.columns))
     return DataFrame(untyped._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema that columns have in a DataFrame's Arrow data.
+
+    Raises:
+        UnsupportedColumnError: Spark has no type for a column.
+    """
+    for field in schema:
+        found = _unsupported(field.type)
+        if found is not None:
+            raise UnsupportedColumnError(field.name, str(found))
+    return pa.schema([_plain_field(field) for field in schema], schema.metadata)
+
+
+def to_plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with the columns of its `plain_schema`; microseconds at most."""
+    if batch.schema.types == schema.types:
+        return batch
+    columns = []
+    for column, field in zip(batch.columns, schema, strict=True):
+        if isinstance(column, pa.ExtensionArray):
+            column = column.storage
+        if types.is_run_end_encoded(column.type):
+            column = pc.run_end_decode(column)
+        if column.type != field.type:
+            options = pc.CastOptions(field.type, allow_time_truncate=True)
+            column = pc.cast(column, options=options)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_plain_type(field.type))
+
+
+def _plain_type(found: pa.DataType) -> pa.DataType:
+    if isinstance(found, pa.BaseExtensionType):
+        return _plain_type(found.storage_type)
+    if types.is_dictionary(found) or types.is_run_end_encoded(found):
+        return _plain_type(found.value_type)
+    if types.is_timestamp(found):
+        return pa.timestamp("us", found.tz)
+    if types.is_decimal(found):
+        return pa.decimal128(found.precision, found.scale)
+    if types.is_list(found) or types.is_large_list(found) or types.is_fixed_size_list(found):
+        return pa.list_(_plain_field(found.value_field))
+    if types.is_map(found):
+        return pa.map_(_plain_field(found.key_field), _plain_field(found.item_field))
+    if types.is_struct(found):
+        return pa.struct([_plain_field(field) for field in found])
+    return next((plain for fits, plain in _PLAIN if fits(found)), found)
+
+
+def _unsupported(found: pa.DataType, *, nested: bool = False) -> pa.DataType | None:
+    """Return the type itself, or one in it, that Spark has not; None when it has all."""
+    if isinstance(found, pa.BaseExtensionType):
+        # Arrow casts these two at the top only.
+        return found if nested else _unsupported(found.storage_type)
+    if types.is_run_end_encoded(found):
+        return found if nested else _unsupported(found.value_type, nested=True)
+    if types.is_dictionary(found):
+        return _unsupported(found.value_type, nested=True)
+    if types.is_decimal(found):
+        return found if found.precision > _MAX_PRECISION else None
+    if types.is_nested(found) and not types.is_union(found) and not _is_view(found):
+        parts = [found.field(number).type for number in range(found.num_fields)]
+        return next(filter(None, (_unsupported(part, nested=True) for part in parts)), None)
+    return None if _has_spark_type(_plain_type(found)) else found
+
+
+def _is_view(found: pa.DataType) -> bool:
+    return bool(types.is_list_view(found) or types.is_large_list_view(found))
+
+
+def _has_spark_type(found: pa.DataType) -> bool:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    try:
+        from_arrow_type(found)
+    except PySparkException:
+        return False
+    return True
 
 
 def to_spark_schema(schema: pa.Schema) -> StructType:

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.blockstore._skipping import read_block_if_any
-from penstock.blockstore.arrow_frames import map_in_arrow, to_spark_schema
+from penstock.blockstore.arrow_frames import map_in_arrow, plain_schema, to_plain, to_spark_schema
 from penstock.blockstore.builder import BlockKind
 from penstock.blockstore.rdd import block_infos
 from penstock.blockstore.reader import BlockAccess
@@ -68,36 +68,40 @@ def blocks_to_dataframe(
 
     Raises:
         NoSchemaError: The blocks hold pickled objects, or differ in schema.
+        UnsupportedColumnError: Spark has no type for a column.
     """
-    schema = _common_schema(blocks, schema)
+    schema = plain_schema(_common_schema(blocks, schema))
     sql_schema = to_spark_schema(schema)
     if not blocks:
         return spark.createDataFrame([], sql_schema)
     if len({host for info in blocks for host in info.hosts}) == 1:
         encoded = [msgspec.msgpack.encode(info) for info in blocks]
         numbers = spark.range(0, len(blocks), 1, len(blocks))
-        return map_in_arrow(numbers, partial(_read_numbered, access, encoded), sql_schema)
+        return map_in_arrow(numbers, partial(_read_numbered, access, encoded, schema), sql_schema)
     placed = block_infos(spark.sparkContext, blocks).map(lambda data: (data,))
     frame = spark.createDataFrame(placed, "block binary")
-    return map_in_arrow(frame, partial(_read_encoded, access), sql_schema)
+    return map_in_arrow(frame, partial(_read_encoded, access, schema), sql_schema)
 
 
 def _read_numbered(
-    access: BlockAccess, encoded: Sequence[bytes], batches: Iterable[pa.RecordBatch]
+    access: BlockAccess,
+    encoded: Sequence[bytes],
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     begin_task()
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            yield from _read(encoded[number], access)
+            yield from _read(encoded[number], access, schema)
 
 
 def _read_encoded(
-    access: BlockAccess, batches: Iterable[pa.RecordBatch]
+    access: BlockAccess, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     begin_task()
     for batch in batches:
         for data in batch.column(0).to_pylist():
-            yield from _read(data, access)
+            yield from _read(data, access, schema)
 
 
 def _common_schema(blocks: Sequence[ReceivedBlockInfo], declared: pa.Schema | None) -> pa.Schema:
@@ -116,9 +120,9 @@ def _schema_of(kind: str, serialized: bytes | None) -> pa.Schema | None:
     return _VALUE_SCHEMAS.get(kind)
 
 
-def _read(data: bytes, access: BlockAccess) -> Iterator[pa.RecordBatch]:
+def _read(data: bytes, access: BlockAccess, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     info = msgspec.msgpack.decode(data, type=ReceivedBlockInfo)
     with read_block_if_any(info, access) as block:
         for batch in block.batches() if block is not None else ():
             for start in range(0, batch.num_rows, _ROWS_PER_BATCH):
-                yield batch.slice(start, _ROWS_PER_BATCH)
+                yield to_plain(batch.slice(start, _ROWS_PER_BATCH), schema)

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 from pyspark.streaming import StreamingListener as SparkListener
 
+from penstock.blockstore.arrow_frames import UnsupportedColumnError
 from penstock.errors import IllegalStateError, SettingError
 from penstock.receiver import Receiver, receiver
 from penstock.sources import SocketReceiver
@@ -208,6 +209,16 @@ def test_the_function_of_foreach_batch_takes_two_arguments(
 ) -> None:
     with pytest.raises(TypeError, match="is called with 2 arguments, the DataFrame and the batch"):
         ssc.receiverStream(some).foreachBatch(func)
+
+
+def test_a_schema_that_no_dataframe_can_have_is_refused(ssc: StreamingContext) -> None:
+    @receiver(schema=pa.schema([("at", pa.month_day_nano_interval())]))
+    def intervals(ctx: Any) -> Any:
+        yield {}
+
+    stream = ssc.receiverStream(intervals)
+    with pytest.raises(UnsupportedColumnError, match="column 'at' is of the Arrow type month_day"):
+        stream.foreachBatch(nothing)
 
 
 def test_other_functions_of_two_arguments_are_taken(ssc: StreamingContext) -> None:

@@ -197,6 +197,7 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co], _SparkDStream[T_co])
         Raises:
             StreamGraphError: This stream is neither a receiver's nor a direct one.
             TypeError: `func` cannot be called with two arguments.
+            UnsupportedColumnError: Spark has no type for a column of the receiver's schema.
         """
         if not isinstance(self._node, (ReceiverInputDStream, DirectInputDStream)):
             raise StreamGraphError(
@@ -205,6 +206,8 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co], _SparkDStream[T_co])
                 "transformations on the DataFrame, or use foreachRDD"
             )
         check_arguments(func, "the DataFrame and the batch time", 2)
+        if isinstance(self._node, ReceiverInputDStream):
+            self._node.check_columns()
         ForEachBatchDStream(self._node, func, call_site("foreachBatch"))
 
     def pprint(self, num: int = 10) -> None:

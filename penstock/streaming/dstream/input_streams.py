@@ -213,6 +213,16 @@ class ReceiverInputDStream(InputDStream):
         except BatchCleanedError as error:
             raise OutdatedCheckpointError(error.time_ms, str(error)) from error
 
+    def check_columns(self) -> None:
+        """Raise `UnsupportedColumnError` when the declared schema makes no DataFrame."""
+        import pyarrow as pa
+
+        from penstock.blockstore.arrow_frames import plain_schema
+
+        schema = getattr(self.receiver, "schema", None)
+        if isinstance(schema, pa.Schema):
+            plain_schema(schema)
+
     def dataframe(self, time_ms: int) -> Any:
         """Return the records of a batch as a DataFrame, read from its Arrow blocks.
 
