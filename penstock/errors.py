@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["IllegalStateError", "PenstockError", "SettingError"]
+__all__ = [
+    "IllegalStateError",
+    "PenstockError",
+    "SettingError",
+    "encodable",
+    "text_of",
+    "typed_text",
+]
 
 
 class PenstockError(Exception):
@@ -48,3 +55,24 @@ class SettingError(PenstockError, ValueError):
         self.key = key
         self.value = value
         self.accepted = accepted
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an error says; never raises, though the error may be a program's own.
+
+    Its ``__str__`` may raise or return no text, and the text may hold what no encoding has.
+    """
+    try:
+        return encodable(str(error))
+    except BaseException as failure:  # noqa: BLE001  # the program's, also SystemExit
+        return f"(its text cannot be shown: {type(failure).__name__} in __str__)"
+
+
+def typed_text(error: BaseException) -> str:
+    """Return the type of an error, and what it says; never raises."""
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
+def encodable(text: str) -> str:
+    """Return a text that can be written and sent: lone surrogates become escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -97,3 +97,10 @@ class BlockServerTracker:
 
     def send(self, message: Message) -> None:
         self.registered[-1][0].send(message)
+
+
+class UntoldError(Exception):
+    """A program's mistake: its ``__str__`` returns no text, so that it cannot be shown."""
+
+    def __str__(self) -> str:
+        return 404  # type: ignore[return-value]  # that is the mistake

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, encodable, text_of, typed_text
 from penstock.streaming.user_errors import FailedTaskError
 from penstock.wal import CorruptRecordError
+from tests.doubles import UntoldError
 
 MODULES = [
     module.name
@@ -97,3 +98,10 @@ def test_an_error_that_leads_back_to_itself_survives_pickling() -> None:
     again = pickle.loads(pickle.dumps(CorruptRecordError(1, 0, "checksum")))
     assert again.damages == (again,)
     assert [one.segment for one in pickle.loads(pickle.dumps(error)).damages] == [2]
+
+
+def test_what_an_error_says_can_be_shown_and_sent_whatever_it_is() -> None:
+    assert text_of(ValueError("plain")) == "plain"
+    assert text_of(UntoldError()) == "(its text cannot be shown: TypeError in __str__)"
+    assert typed_text(ValueError("a\ud800b")) == "ValueError: a\\ud800b"
+    assert encodable("Grüße, 世界") == "Grüße, 世界"

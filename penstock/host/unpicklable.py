@@ -16,6 +16,8 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from penstock.errors import text_of
+
 __all__ = ["Unpicklable", "describe_callable", "find_unpicklable"]
 
 _MAX_DEPTH = 40
@@ -69,7 +71,8 @@ def find_unpicklable(thing: Any, dump: Callable[[Any], object]) -> Unpicklable:
         if name:
             path.append(name)
     error = _error(thing, dump)
-    return Unpicklable(function, " -> ".join(path), f"{type(thing).__qualname__}: {error}")
+    said = None if error is None else text_of(error)
+    return Unpicklable(function, " -> ".join(path), f"{type(thing).__qualname__}: {said}")
 
 
 def _error(thing: Any, dump: Callable[[Any], object]) -> Exception | None:

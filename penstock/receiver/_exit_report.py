@@ -7,7 +7,7 @@ import os
 import traceback
 from dataclasses import dataclass
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, encodable, typed_text
 
 __all__ = [
     "ExitKind",
@@ -75,7 +75,7 @@ class ReceiverFailedError(PenstockError):
 
 def described(error: BaseException) -> str:
     """Return the type of `error`, what it says, and where in the author's code it came from."""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = typed_text(error).removesuffix(": ")
     places = traceback.extract_tb(error.__traceback__)
     theirs = [place for place in places if not place.filename.startswith(_OURS)] or places
     if not theirs:
@@ -88,7 +88,8 @@ def error_text(error: BaseException | None) -> str:
     """Return the traceback of `error` as text that fits into a message; empty for None."""
     if error is None:
         return ""
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    text = encodable("".join(lines))
     if len(text) <= TEXT_LIMIT:
         return text
     half = TEXT_LIMIT // 2

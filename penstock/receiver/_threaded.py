@@ -138,7 +138,9 @@ class ThreadedReceiver(Receiver):
         if context.stopped.is_set():
             # The source was told to end; that nothing can be stored any more is no news then.
             if not isinstance(error, PenstockError):
-                self.reportError(f"Error in {self._describe()} while it ended: {error}", error)
+                self.reportError(
+                    f"Error in {self._describe()} while it ended: {described(error)}", error
+                )
             return
         self.restart(f"Error in {self._describe()}: {described(error)}", error)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
-from penstock.errors import IllegalStateError, PenstockError
+from penstock.errors import IllegalStateError, PenstockError, encodable
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver._exit_report import ExitKind, ExitReport, error_text
 from penstock.receiver._parts import Connect, TrackerConnection
@@ -109,7 +109,7 @@ class TrackerClient:
             DeregisterReceiver(
                 stream_id=self._registration.stream_id,
                 attempt=self._registration.attempt,
-                message=message[:MESSAGE_LIMIT],
+                message=encodable(message[:MESSAGE_LIMIT]),
                 error=error_text(error),
                 expected=expected,
             )
@@ -149,7 +149,7 @@ class TrackerClient:
         report = ReportError(
             stream_id=self._registration.stream_id,
             attempt=self._registration.attempt,
-            message=message[:MESSAGE_LIMIT],
+            message=encodable(message[:MESSAGE_LIMIT]),
             error=error_text(error),
             permanent=permanent,
         )

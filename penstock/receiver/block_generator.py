@@ -61,7 +61,7 @@ import pyarrow as pa
 
 from penstock.blockstore import BlockKind, BlockStore
 from penstock.clock import Clock, SystemClock
-from penstock.errors import IllegalStateError, PenstockError
+from penstock.errors import IllegalStateError, PenstockError, encodable
 from penstock.receiver._assembler import LARGE_RECORD, BlockAssembler, RecordTooLargeError
 from penstock.receiver._discards import Discards, start_of
 from penstock.receiver._door import (
@@ -579,7 +579,11 @@ class BlockGenerator:
         if position is None:
             return None
         _check_position(position, position)
-        encoded = msgspec.msgpack.encode(position)
+        try:
+            encoded = msgspec.msgpack.encode(position)
+        except UnicodeEncodeError:
+            found = f"{encodable(repr(position)):.200}"
+            raise PositionTypeError(found, "str with a lone surrogate") from None
         if len(encoded) > self._options.position_bytes:
             raise PositionTooLargeError(len(encoded), self._options.position_bytes)
         return encoded

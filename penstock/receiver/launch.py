@@ -15,6 +15,7 @@ from penstock.blockstore import BlockStore
 from penstock.blockstore import launch as block_server
 from penstock.blockstore.replicator import FindReplicaHost, Replicator
 from penstock.blockstore.store import BlockStoreOptions
+from penstock.errors import text_of
 from penstock.processes import ProcessIdentity
 from penstock.receiver._exit_report import ExitKind, ExitReport, ReceiverFailedError
 from penstock.receiver._failures import Failures
@@ -252,7 +253,7 @@ def _registration(
 
 def _report_permanent(launch: ReceiverLaunch, host: str, executor: str, error: Exception) -> None:
     """Tell the driver that there is no point in trying again."""
-    text = f"Receiver {launch.stream_id} could not be made in the executor: {error}"
+    text = f"Receiver {launch.stream_id} could not be made in the executor: {text_of(error)}"
     logger.info("%s", text, exc_info=error)
     tracker = TrackerClient(_registration(launch, "", host, executor))
     tracker.connect(

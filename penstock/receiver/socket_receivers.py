@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from pyspark import StorageLevel
 
 from penstock._arguments import as_host, as_port, refused
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, typed_text
 from penstock.receiver import Framing, Receiver
 from penstock.wire.addresses import address_text, bare_host
 
@@ -232,7 +232,7 @@ class ConversionError(PenstockError):
     """The converter of a socket stream failed; the cause is what it raised."""
 
     def __init__(self, error: BaseException) -> None:
-        super().__init__(f"the converter failed: {type(error).__name__}: {error}")
+        super().__init__(f"the converter failed: {typed_text(error)}")
 
 
 class _LengthCheck:

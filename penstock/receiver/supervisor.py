@@ -262,7 +262,9 @@ class ReceiverSupervisor:
         try:
             exit_report = self._close(exit_report)
         except BaseException as error:  # noqa: BLE001 - who waits for the end must learn of it
-            exit_report = ExitReport(ExitKind.FAILED, f"Error stopping receiver: {error}", error)
+            exit_report = ExitReport(
+                ExitKind.FAILED, f"Error stopping receiver: {described(error)}", error
+            )
         finally:
             self._attempt.become_ended(exit_report)
 
@@ -655,7 +657,7 @@ class ReceiverSupervisor:
         )
 
     def _on_stop_failed(self, error: BaseException) -> None:
-        self.report_error(f"Error stopping receiver {self.stream_id}: {error}", error)
+        self.report_error(f"Error stopping receiver {self.stream_id}: {described(error)}", error)
 
     def _push_error(self, message: str, error: BaseException) -> None:
         """The generator has trouble; it goes on by itself unless its blocks are refused."""

@@ -13,6 +13,7 @@ import msgspec
 from pyspark import SparkConf, SparkContext
 
 from penstock.clock import Clock, SystemClock
+from penstock.errors import typed_text
 from penstock.host.durability import checkpoint_address
 from penstock.host.encryption import recovery_encryption
 from penstock.settings import IO_ENCRYPTION, Settings
@@ -203,7 +204,7 @@ def recover_context(
             spark_context.stop()
         raise CheckpointReadError(
             path,
-            f"its graph cannot be made again ({type(error).__name__}: {error}); code that it "
+            f"its graph cannot be made again ({typed_text(error)}); code that it "
             "refers to may have changed or be missing, or files of it were removed. `penstock "
             f"checkpoint {path}` says what is there",
         ) from error

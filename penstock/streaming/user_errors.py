@@ -15,7 +15,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, text_of
 
 __all__ = ["FailedTaskError", "as_user_sees_it", "place_of", "worker_error"]
 
@@ -54,7 +54,7 @@ def as_user_sees_it(error: BaseException) -> BaseException:
     """
     trimmed = _own_frames(error.__traceback__)
     if isinstance(error, (Py4JJavaError, PySparkException)):
-        found = worker_error(str(error))
+        found = worker_error(text_of(error))
         if found is not None:
             return FailedTaskError(*found, error).with_traceback(trimmed)
     return error.with_traceback(trimmed) if trimmed is not None else error

@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 
 from penstock.blockstore import BlockAccess
 from penstock.clock import Clock, SystemClock
-from penstock.errors import IllegalStateError
+from penstock.errors import IllegalStateError, text_of
 from penstock.processes import ProcessIdentity
 from penstock.receiver import Receiver, ReceiverLaunch, SharedRatePlace
 from penstock.settings import Settings
@@ -671,7 +671,7 @@ def _pickle(stream_id: int, receiver: Receiver) -> bytes:
         # PySpark's own copy of it, so that both ends have the same; it comes without types.
         pickled: bytes = cloudpickle.dumps(receiver)  # type: ignore[no-untyped-call]
     except Exception as error:  # whatever pickling runs into in the author's objects
-        raise ReceiverPickleError(stream_id, type(receiver).__name__, str(error)) from error
+        raise ReceiverPickleError(stream_id, type(receiver).__name__, text_of(error)) from error
     return pickled
 
 

@@ -13,6 +13,7 @@ from penstock.receiver import Receiver, ReceiverContext, ReceiverNotAttachedErro
 from penstock.receiver._exit_report import described
 from penstock.receiver._failures import Failures
 from penstock.wire.messages import RegisterReceiver, ReportError, StopReceiver
+from tests.doubles import UntoldError
 from tests.receiver.conftest import SETTINGS
 from tests.receiver.running import Running, Shared, Tracker
 
@@ -65,6 +66,22 @@ def test_what_a_receiver_raises_is_told_as_an_error_whatever_its_form(
     assert "test_failures.py" in report.message
     assert "Traceback" in report.error
     assert not report.permanent
+    tracker.send(StopReceiver())
+    running.join()
+
+
+@pytest.mark.parametrize("error", [ValueError("\ud800"), UntoldError("404")])
+@pytest.mark.parametrize("form", FORMS[1:])  # of `onStart` another attempt
+def test_an_error_that_cannot_be_shown_is_told_and_the_receiver_started_again(
+    run: Run, tracker: Tracker, monkeypatch: pytest.MonkeyPatch, form: Any, error: Exception
+) -> None:
+    monkeypatch.setattr(InOnStart, "error", error)
+    running = run(form)
+    tracker.wait_for_count(RegisterReceiver, 2)
+    report = tracker.of(ReportError)[0]
+    assert f"{type(error).__name__}: " in report.message
+    assert not report.permanent
+    assert len({each.attempt for each in tracker.of(RegisterReceiver)}) == 1, "in the same process"
     tracker.send(StopReceiver())
     running.join()
 

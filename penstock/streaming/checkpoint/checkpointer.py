@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.errors import typed_text
 from penstock.host.unpicklable import find_unpicklable
 from penstock.streaming.checkpoint.errors import CheckpointWriteError, UnpicklableFunctionError
 from penstock.streaming.checkpoint.folder import (
@@ -73,7 +74,7 @@ def _explained(graph: DStreamGraph, error: Exception) -> UnpicklableFunctionErro
                 return UnpicklableFunctionError(
                     node.made_by, found.function, found.variable, found.reason
                 )
-    return UnpicklableFunctionError("the graph", None, "", f"{type(error).__name__}: {error}")
+    return UnpicklableFunctionError("the graph", None, "", typed_text(error))
 
 
 @dataclass(frozen=True)

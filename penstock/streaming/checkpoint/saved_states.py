@@ -20,6 +20,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import typed_text
 from penstock.streaming.checkpoint.errors import UpgradeError
 from penstock.streaming.checkpoint.folder import CheckpointHeader, SavedState
 from penstock.streaming.checkpoint.graph_pickling import dump, load
@@ -180,10 +181,10 @@ def take_up_states(
             if cause := why_to_wait(error):
                 raise refuse(
                     f"the state {name!r} cannot be saved anew, because {cause}; the saved one is "
-                    f"as it was: try again when that has passed ({type(error).__name__}: {error})"
+                    f"as it was: try again when that has passed ({typed_text(error)})"
                 ) from error
             raise refuse(
-                f"the state {name!r} cannot be read by it ({type(error).__name__}: {error}); "
+                f"the state {name!r} cannot be read by it ({typed_text(error)}); "
                 f"classes of its keys and values must be where they were, or give it up with "
                 f"spark.penstock.removedStates={name}"
             ) from error

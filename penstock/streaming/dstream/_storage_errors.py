@@ -6,6 +6,8 @@ import errno
 import re
 from collections.abc import Iterator
 
+from penstock.errors import text_of
+
 __all__ = ["is_full_disk", "is_out_of_reach"]
 
 _NUMBERS = (errno.ENOSPC, errno.EDQUOT)
@@ -35,14 +37,14 @@ def is_full_disk(error: BaseException) -> bool:
     """Tell whether an error, or one that it comes of, says that a disk or a quota is full."""
     return any(
         (isinstance(found, OSError) and found.errno in _NUMBERS)
-        or _TEXTS.search(str(found)) is not None
+        or _TEXTS.search(text_of(found)) is not None
         for found in _chain(error)
     )
 
 
 def is_out_of_reach(error: BaseException) -> bool:
     """Tell whether it says that nodes of HDFS do not answer, which may pass."""
-    return any(_OUT_OF_REACH.search(str(found)) is not None for found in _chain(error))
+    return any(_OUT_OF_REACH.search(text_of(found)) is not None for found in _chain(error))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

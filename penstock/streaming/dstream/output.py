@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark import RDD
 
+from penstock.errors import typed_text
 from penstock.streaming.dstream._arity import TimedFunction
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.job import Job
@@ -93,5 +94,5 @@ class _Failing:
         self.error = error
 
     def __call__(self) -> None:
-        what = f"{type(self.error).__name__}: {self.error}"
+        what = typed_text(self.error)
         raise JobGenerationError(self.time_ms, what) from self.error

@@ -15,6 +15,7 @@ from typing import Any
 from pyspark import RDD
 
 from penstock.clock import Clock, SystemClock
+from penstock.errors import text_of
 from penstock.streaming.dstream._storage_errors import is_full_disk, is_out_of_reach
 from penstock.streaming.dstream.rdd_files import checkpoint_file, save_marked
 from penstock.streaming.errors import StateNotSavedError, StateSavingError
@@ -134,6 +135,6 @@ def why_to_wait(error: Exception) -> str:
 
 def _first_line(error: Exception) -> str:
     """Return what a person wants to know of an error, which may be a Java stack of 200 lines."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in text_of(error).splitlines() if line.strip()]
     said = [line for line in lines if not line.startswith("at ") and why_to_wait(OSError(line))]
     return (said or lines or [type(error).__name__])[0]

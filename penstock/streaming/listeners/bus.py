@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock._arguments import refused
+from penstock.errors import typed_text
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.listeners.events import (
     BatchCompleted,
@@ -138,8 +139,7 @@ class StreamingListenerBus:
         except BaseException as error:  # noqa: BLE001  # the program's, also SystemExit
             name = type(listener).__name__
             self._limited_log.log(
-                f"Listener {name} threw an exception in {method.__name__}: "
-                f"{type(error).__name__}: {error}",
+                f"Listener {name} threw an exception in {method.__name__}: {typed_text(error)}",
                 like=(name, type(error)),
                 level=logging.ERROR,
                 error=error,

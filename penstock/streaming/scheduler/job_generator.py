@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 
 from penstock.clock import Clock
+from penstock.errors import text_of, typed_text
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.checkpoint.checkpointer import Checkpointer, Progress
 from penstock.streaming.checkpoint.errors import CheckpointWriteError
@@ -306,11 +307,11 @@ class JobGenerator:
             self._scheduler.submit_job_set(JobSet(time_ms, jobs, info))
         except BaseException as error:  # noqa: BLE001  # travels to the waiter, also SystemExit
             seen = as_user_sees_it(error)
-            what = f"{type(seen).__name__}: {seen}{place_of(seen)}"
+            what = f"{typed_text(seen)}{place_of(seen)}"
             failure = JobGenerationError(time_ms, what)
             failure.__cause__ = seen
             self._limited_log.log(
-                str(failure), like=(type(seen), str(seen)), level=logging.ERROR, error=seen
+                str(failure), like=(type(seen), text_of(seen)), level=logging.ERROR, error=seen
             )
             self._on_error(failure)
         self._again.discard(time_ms)

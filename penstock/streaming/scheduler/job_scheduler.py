@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.clock import Clock, SystemClock
+from penstock.errors import typed_text
 from penstock.host.bounded import run_bounded
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.dstream.job import Job, JobSet
@@ -305,7 +306,11 @@ class JobScheduler:
 
     def _end(self, job: Job, error: BaseException | None) -> None:
         if error is not None:
-            self._report(job, error)
+            try:
+                self._report(job, error)
+            except Exception:  # noqa: BLE001  # of the log, of listeners, of the waiter
+                # It is the program's error, and its batch ends whatever that does.
+                _log.exception("An output operation failed, and that could not be told")
         # Asked of the JVM, so not under the lock.
         is_cut_short = error is not None and (
             self._cancelled or _is_given_up(error) or bool(self._scope.why_ended())
@@ -434,7 +439,7 @@ def _as_failure(job: Job, error: BaseException) -> BaseException:
     if isinstance(error, JobGenerationError):
         return error
     seen = as_user_sees_it(error)
-    what = seen.what if isinstance(seen, FailedTaskError) else f"{type(seen).__name__}: {seen}"
+    what = seen.what if isinstance(seen, FailedTaskError) else typed_text(seen)
     what = f"{what}{place_of(seen)}"
     failure = OutputOperationError(job.time_ms, job.output_op_id, job.name, what)
     failure.__cause__ = seen

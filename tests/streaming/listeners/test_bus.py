@@ -10,6 +10,7 @@ import pytest
 from penstock.streaming import StreamingListener
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.events import StreamingStarted
+from tests.doubles import UntoldError
 
 WAIT_S = 30.0
 
@@ -27,7 +28,7 @@ class Hearing(StreamingListener):
         self.heard.append(streamingStarted.time())
 
 
-@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, UntoldError])
 def test_what_a_listener_raises_costs_nobody_else_anything(
     error: type[BaseException], caplog: Any
 ) -> None:

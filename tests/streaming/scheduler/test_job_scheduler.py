@@ -15,6 +15,7 @@ from penstock.streaming.listeners.events import BatchCompleted, OutputOperationC
 from penstock.streaming.listeners.input_info import BatchInput
 from penstock.streaming.scheduler import job_scheduler
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
+from tests.doubles import UntoldError
 
 WAIT_S = 30.0
 
@@ -130,6 +131,39 @@ def test_a_cancelled_batch_is_not_told_as_completed(run: Run) -> None:
     assert run.scheduler.statistics().completed_batches == 0
     assert run.scheduler.statistics().given_up_batches == 1
     assert run.errors == []
+
+
+@pytest.mark.parametrize("said", [UntoldError("404"), ValueError("\ud800")])
+def test_a_failure_that_cannot_be_shown_ends_its_batch_like_any_other(
+    run: Run, said: Exception
+) -> None:
+    def fail() -> None:
+        raise said
+
+    run.scheduler.start(lambda _: None)
+    run.submit(1000, fail)
+    run.submit(2000, nothing)
+    assert run.scheduler.wait_until_idle(WAIT_S)
+    assert len(run.bus.of(BatchCompleted)) == 2
+    [failure] = run.errors
+    assert type(said).__name__ in str(failure)
+    str(failure).encode()
+
+
+def test_a_failure_that_nobody_can_be_told_of_ends_its_batch(run: Run, caplog: Any) -> None:
+    def fail() -> None:
+        raise ValueError("the program's")
+
+    def refuse(error: BaseException) -> None:
+        raise RuntimeError("nobody listens")
+
+    run.scheduler._on_error = refuse
+    run.scheduler.start(lambda _: None)
+    run.submit(1000, fail)
+    run.submit(2000, nothing)
+    assert run.scheduler.wait_until_idle(WAIT_S)
+    assert len(run.bus.of(BatchCompleted)) == 2
+    assert "nobody listens" in caplog.text
 
 
 def test_a_batch_that_ends_in_time_is_complete(run: Run) -> None:
