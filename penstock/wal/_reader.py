@@ -230,8 +230,8 @@ class LogReader:
         def ended(end: SegmentEnd) -> None:
             if end.torn and info.number not in self._ends:
                 _logger.warning(
-                    "torn tail in segment %d at offset %d of %s: a record that was never "
-                    "acknowledged is left out",
+                    "torn tail in segment %d at offset %d of %s: what a crash left of a record "
+                    "is left out. It was not acknowledged, unless the file was changed since",
                     info.number,
                     end.offset,
                     self._folder,
