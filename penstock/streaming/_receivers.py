@@ -28,8 +28,7 @@ from penstock.streaming.listeners.events import (
 )
 from penstock.streaming.rates import RateBook, RateController
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
-from penstock.tracker import ReceiverInfo as TrackedReceiver
-from penstock.tracker import open_ledger
+from penstock.tracker import TrackedReceiver, open_ledger
 from penstock.wal import EncryptionKey
 
 if TYPE_CHECKING:

@@ -83,9 +83,9 @@ from penstock.tracker.receiver_tracker import (
     open_ledger,
 )
 from penstock.tracker.receiver_tracking_info import (
-    ReceiverInfo,
     ReceiverState,
     ReceiverTrackingInfo,
+    TrackedReceiver,
 )
 from penstock.tracker.task_location import ExecutorLocation, HostLocation, TaskLocation
 
@@ -107,7 +107,6 @@ __all__ = [
     "NoExecutorsError",
     "Places",
     "ReceivedBlockTracker",
-    "ReceiverInfo",
     "ReceiverPickleError",
     "ReceiverSchedulingPolicy",
     "ReceiverState",
@@ -120,6 +119,7 @@ __all__ = [
     "StreamsDoNotFitError",
     "TaskEnd",
     "TaskLocation",
+    "TrackedReceiver",
     "TrackerError",
     "TrackerState",
     "open_ledger",

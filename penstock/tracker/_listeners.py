@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from penstock.tracker.receiver_tracking_info import ReceiverInfo, ReceiverTrackingInfo
+from penstock.tracker.receiver_tracking_info import ReceiverTrackingInfo, TrackedReceiver
 
 __all__ = ["Listeners", "ReceiverTrackerEvents"]
 
@@ -16,13 +16,13 @@ _log = logging.getLogger("penstock.tracker")
 class ReceiverTrackerEvents(Protocol):
     """Who is told of receivers. Called on the tracker's threads: must not block for long."""
 
-    def receiver_started(self, info: ReceiverInfo, /) -> None:
+    def receiver_started(self, info: TrackedReceiver, /) -> None:
         """A receiver registered."""
 
-    def receiver_error(self, info: ReceiverInfo, /) -> None:
+    def receiver_error(self, info: TrackedReceiver, /) -> None:
         """A receiver, or its job, had an error; it may go on."""
 
-    def receiver_stopped(self, info: ReceiverInfo, /) -> None:
+    def receiver_stopped(self, info: TrackedReceiver, /) -> None:
         """A receiver stopped; unless the tracker stops too, it starts again."""
 
     def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:

@@ -42,9 +42,9 @@ from penstock.tracker.received_block_tracker import (
 )
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
 from penstock.tracker.receiver_tracking_info import (
-    ReceiverInfo,
     ReceiverState,
     ReceiverTrackingInfo,
+    TrackedReceiver,
 )
 from penstock.wal import EncryptionKey, LogOptions, SyncPolicy, is_on_hdfs, locate
 from penstock.wire import TlsIdentity, WireOptions
@@ -461,7 +461,7 @@ class ReceiverTracker:
             if info.state is ReceiverState.ACTIVE and info.running is not None
         )
 
-    def get_all_receiver_info(self) -> dict[int, ReceiverInfo]:
+    def get_all_receiver_info(self) -> dict[int, TrackedReceiver]:
         """Return all receivers by stream (Spark's ``GetAllReceiverInfo``)."""
         return {stream_id: info.info for stream_id, info in self._receivers.infos().items()}
 

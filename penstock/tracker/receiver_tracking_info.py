@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from penstock.errors import IllegalStateError
 from penstock.tracker.task_location import ExecutorLocation, TaskLocation
 
-__all__ = ["NEVER", "ReceiverInfo", "ReceiverState", "ReceiverTrackingInfo"]
+__all__ = ["NEVER", "ReceiverState", "ReceiverTrackingInfo", "TrackedReceiver"]
 
 NEVER = -1
-"""`ReceiverInfo.lastErrorTime` when there was no error."""
+"""`TrackedReceiver.lastErrorTime` when there was no error."""
 
 
 class ReceiverState(enum.Enum):
@@ -23,7 +23,7 @@ class ReceiverState(enum.Enum):
 
 
 @dataclass(frozen=True)
-class ReceiverInfo:
+class TrackedReceiver:
     """A receiver, for listeners and people (Spark's ``ReceiverInfo``; its names are kept).
 
     Attributes:
@@ -54,7 +54,7 @@ class ReceiverTrackingInfo:
     Attributes:
         stream_id: The stream.
         state: INACTIVE, SCHEDULED (a job was submitted) or ACTIVE (it registered).
-        name: See `ReceiverInfo.name`.
+        name: See `TrackedReceiver.name`.
         scheduled_locations: Where it may run, while SCHEDULED.
         running: Where it runs, while ACTIVE; where it last ran, otherwise.
         attempt: The attempt that was launched last, or empty.
@@ -117,9 +117,9 @@ class ReceiverTrackingInfo:
         return replace(self, state=ReceiverState.INACTIVE, scheduled_locations=())
 
     @property
-    def info(self) -> ReceiverInfo:
+    def info(self) -> TrackedReceiver:
         """The record for listeners."""
-        return ReceiverInfo(
+        return TrackedReceiver(
             streamId=self.stream_id,
             name=self.name,
             active=self.state is ReceiverState.ACTIVE,

@@ -15,10 +15,10 @@ from penstock.receiver import Receiver, ReceiverLaunch
 from penstock.settings import Settings
 from penstock.tracker import (
     ExecutorLocation,
-    ReceiverInfo,
     ReceiverTracker,
     TaskEnd,
     TaskLocation,
+    TrackedReceiver,
 )
 from penstock.wire import Client
 from penstock.wire.messages import (
@@ -55,13 +55,13 @@ class Events:
     def __init__(self) -> None:
         self._told: queue.Queue[tuple[str, Any]] = queue.Queue()
 
-    def receiver_started(self, info: ReceiverInfo) -> None:
+    def receiver_started(self, info: TrackedReceiver) -> None:
         self._told.put(("started", info))
 
-    def receiver_error(self, info: ReceiverInfo) -> None:
+    def receiver_error(self, info: TrackedReceiver) -> None:
         self._told.put(("error", info))
 
-    def receiver_stopped(self, info: ReceiverInfo) -> None:
+    def receiver_stopped(self, info: TrackedReceiver) -> None:
         self._told.put(("stopped", info))
 
     def permanent_error(self, stream_id: int, message: str, error: str) -> None:
