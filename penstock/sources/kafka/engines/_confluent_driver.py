@@ -54,7 +54,7 @@ _FOR_ADMIN = (
 
 
 class ConfluentDriver(DriverConnection):
-    """An administrator of the cluster; there is no consumer in the driver."""
+    """An administrator of the cluster, and for committed offsets a consumer that joins no group."""
 
     def __init__(
         self, params: KafkaParams, timeout_s: float, is_closed: Callable[[], bool]
