@@ -10,7 +10,8 @@ from tests.streaming.restarts.spark_stand_in import LocalContext
 
 
 def job(time_ms: int, output_op_id: int) -> Job:
-    return Job(time_ms, output_op_id, f"operation {output_op_id}", "", lambda: None)
+    name = f"operation {output_op_id}"
+    return Job(time_ms, output_op_id, name, "program.py:7", lambda: None)
 
 
 @pytest.mark.parametrize(("tags", "first"), [(None, ""), ("mine", "mine,")])
@@ -40,6 +41,8 @@ def test_each_job_gets_the_properties_of_the_program_and_its_own(
             **expected,
             "spark.streaming.internal.batchTime": str(time_ms),
             "spark.streaming.internal.outputOpId": str(operation),
+            "callSite.short": f"operation {operation}",
+            "callSite.long": "program.py:7",
         }
         assert description.startswith(f"operation {operation} (output operation {operation}, batch")
         assert description.endswith(f"{when})")
