@@ -98,11 +98,12 @@ def test_importing_the_package_does_not_import_pyspark() -> None:
     assert result.returncode == 0, result.stderr
 
 
-def test_logging_is_silent_until_the_program_asks_for_it() -> None:
-    quiet = run_python(
-        "import logging, penstock; logging.getLogger('penstock.wal').warning('unseen')"
+def test_warnings_reach_the_terminal_and_the_rest_when_the_program_asks_for_it() -> None:
+    plain = run_python(
+        "import logging, penstock; log = logging.getLogger('penstock.wal'); "
+        "log.info('unseen'); log.warning('seen')"
     )
-    assert (quiet.stdout, quiet.stderr) == ("", "")
+    assert (plain.stdout, plain.stderr) == ("", "seen\n")
     asked = run_python(
         "import logging, penstock; logging.basicConfig(); "
         "logging.getLogger('penstock.wal').warning('seen')"
