@@ -601,11 +601,11 @@ class Settings:
             if setting is not None:
                 try:
                     values[setting.attribute] = setting.kind.read(text)
-                except ValueError as error:
+                except ValueError:
                     if isinstance(setting.kind, StorageAddress):
                         # There may be a password in it.
                         raise SettingError(key, _HIDDEN, setting.kind.accepted) from None
-                    raise SettingError(key, text, setting.kind.accepted) from error
+                    raise SettingError(key, text, setting.kind.accepted) from None
             elif key.startswith(OWN_PREFIX):
                 if _SECRET.search(key):
                     text = _HIDDEN

@@ -37,4 +37,4 @@ def read_settings(
             error.value,
             f"{error.accepted}. Settings are those of the SparkContext: stop it, and make a new "
             "one with other settings",
-        ) from error.__cause__
+        ) from None

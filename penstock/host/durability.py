@@ -188,13 +188,13 @@ def checkpoint_address(directory: str) -> str:
     """
     try:
         return normal_address(directory)
-    except UnsupportedAddressError as error:
+    except UnsupportedAddressError:
         raise SettingError(
             "spark.streaming.checkpoint.directory",
             directory,
             "a folder on a local file system or on HDFS, such as hdfs://namenode:8020/checkpoints; "
             "other file systems have no files that are forced to disk while they grow",
-        ) from error
+        ) from None
 
 
 def checkpoint_folder(directory: str | os.PathLike[str]) -> str:
@@ -221,7 +221,7 @@ def check_writable(folder: str, mode: int = 0o700) -> None:
     try:
         os.makedirs(folder, mode=mode, exist_ok=True)
     except OSError as error:
-        raise UnwritableFolderError(folder, str(error)) from error
+        raise UnwritableFolderError(folder, str(error)) from None
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise UnwritableFolderError(folder, os.strerror(_refusal(folder)))
 

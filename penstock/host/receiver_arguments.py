@@ -46,8 +46,8 @@ def check_picklable(receiver: Receiver, name: str, stream_id: int) -> None:
     dump: Any = cloudpickle.dumps
     try:
         dump(receiver)
-    except Exception as error:  # whatever pickling runs into in the author's objects
+    except Exception:  # noqa: BLE001  # whatever pickling runs into in the author's objects
         found = find_unpicklable(receiver, dump)
         way = " -> ".join(part for part in (found.function, found.variable) if part)
         reason = f"{way}: {found.reason}" if way else found.reason
-        raise ReceiverPickleError(stream_id, name, reason) from error
+        raise ReceiverPickleError(stream_id, name, reason) from None

@@ -45,15 +45,19 @@ def arrow_schema(schema: Any) -> pa.Schema | None:
     check_schema(schema)
     if schema is None or isinstance(schema, pa.Schema):
         return schema
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     from penstock.blockstore.arrow_frames import to_arrow_schema
 
     try:
         return to_arrow_schema(_from_ddl(schema) if isinstance(schema, str) else schema)
-    except PySparkException as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ValueError(f"{refused('schema', schema, _ACCEPTED)} ({reason})") from error
+    except (PySparkException, Py4JJavaError) as error:
+        # Without a SparkSession it is the JVM's own error, with fifty frames of it.
+        java = getattr(error, "java_exception", None)
+        text = str(error) if java is None else str(java.getMessage())
+        reason = text.strip().splitlines()[0]
+        raise ValueError(f"{refused('schema', schema, _ACCEPTED)} ({reason})") from None
 
 
 def _from_ddl(text: str) -> StructType:

@@ -60,11 +60,11 @@ def check_arguments(func: Callable[..., Any], what: str, count: int) -> None:
         return  # A builtin that does not tell.
     try:
         signature.bind(*range(count))
-    except TypeError as error:
+    except TypeError:
         name = getattr(func, "__name__", type(func).__name__)
         raise TypeError(
             f"func={name}{signature} is not accepted: it is called with {count} arguments, {what}"
-        ) from error
+        ) from None
 
 
 def _argument_count(func: Callable[..., Any], rdds: int) -> int:
