@@ -185,7 +185,7 @@ class TestErrors:
             found = run.collect(stream)
             run.run(2)
             assert found == [[1], [2]]
-            with pytest.raises(JobGenerationError, match="Error generating jobs for time") as got:
+            with pytest.raises(JobGenerationError, match=r"no RDD \(for \w+ at ") as got:
                 run.ssc.awaitTermination(WAIT_S)
             assert isinstance(got.value.__cause__, ValueError)
 

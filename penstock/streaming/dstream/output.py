@@ -47,7 +47,7 @@ class ForEachDStream(DStreamNode):
         try:
             run = self._job_body(time_ms)
         except Exception as error:  # noqa: BLE001  # the user's function; it travels in the job
-            run = _Failing(time_ms, error)
+            run = _Failing(time_ms, error, self.name)
         if run is None:
             return None
         return Job(time_ms, output_op_id, self.name, self.description, run)
@@ -89,10 +89,11 @@ class ForEachBatchDStream(ForEachDStream):
 class _Failing:
     """The body of a job that could not be made."""
 
-    def __init__(self, time_ms: int, error: Exception) -> None:
+    def __init__(self, time_ms: int, error: Exception, name: str) -> None:
         self.time_ms = time_ms
         self.error = error
+        self.name = name
 
     def __call__(self) -> None:
-        what = typed_text(self.error)
+        what = f"{typed_text(self.error)} (for {self.name})"
         raise JobGenerationError(self.time_ms, what) from self.error
