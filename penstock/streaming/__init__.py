@@ -40,6 +40,7 @@ Layout
 `stop_report`                what a stop gave up
 `stream_errors`              what goes wrong in a running context, on its way to the waiter
 `_call_site`, `_interrupts`  names that people recognise; Ctrl-C and the order to end
+`_live_view`, `_threads`     what a notebook shows of a context, and the cell that output goes to
 ===========================  =====================================================================
 
 What is checked and decided before anything starts, and what runs receivers, is `penstock.host`.

@@ -173,12 +173,9 @@ def _stop(context: RunOperations, signals: _Signals, stop_spark_context: bool) -
 
 
 def _say(line: str) -> None:
-    # Not by `print`: a signal may come in the middle of another one.
+    # Not by `print`: a signal may come in the middle of another one. Always to the file 2, which is
+    # the terminal whatever became of `sys.stderr`; a notebook's kernel shows it in the cell.
     try:
-        number = sys.stderr.fileno()
-    except (AttributeError, OSError, ValueError):
-        number = 2
-    try:
-        os.write(number, f"\n{line}\n".encode())
+        os.write(2, f"\n{line}\n".encode())
     except OSError:
         return

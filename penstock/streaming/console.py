@@ -23,6 +23,7 @@ from py4j.protocol import Py4JError
 
 from penstock.clock import Clock
 from penstock.rate_limited_log import RateLimitedLog
+from penstock.streaming._threads import InheritingThread
 from penstock.streaming.durations import batch_datetime
 from penstock.streaming.listeners.events import (
     BatchCompleted,
@@ -84,7 +85,7 @@ class Console(StreamingListener):
         self._records = 0
         self._last: BatchInfo | None = None
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="penstock-console", daemon=True)
+        self._thread = InheritingThread(target=self._run, name="penstock-console", daemon=True)
 
     def start(self) -> None:
         """Begin to show how it goes."""

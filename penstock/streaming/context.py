@@ -40,6 +40,7 @@ from penstock.streaming._interrupts import (
     plain_interrupts,
     short_interrupts,
 )
+from penstock.streaming._live_view import LiveView, open_live_view
 from penstock.streaming._running import RunOperations
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress
 from penstock.streaming.checkpoint.folder import CheckpointHeader
@@ -158,6 +159,8 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         self._starting: threading.Thread | None = None
         self._was_stopped_early = False
         self._stop_report = StopReport()
+        self._view_lock = threading.Lock()
+        self._view: LiveView | None = None
         directory = self._sc.getConf().get("spark.streaming.checkpoint.directory")
         if directory is not None:
             self.checkpoint(directory)
@@ -285,7 +288,21 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         return f"<StreamingContext {self._sc.appName!r}: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape(repr(self))}</p>" + table_of("Receivers", self.receivers())
+        parts = [f"<p>{escape(repr(self))}</p>", table_of("Receivers", self.receivers())]
+        if self._state is StreamingContextState.ACTIVE:
+            parts.append(table_of("Rates per second", self.rates().values()))
+        if self._engine is not None:
+            parts.append(table_of("Batches", [self._engine.statistics()]))
+        return "".join(parts)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        """Return a widget that follows the context, for a notebook that has `ipywidgets`."""
+        if self._state is not StreamingContextState.ACTIVE:
+            return {}
+        with self._view_lock:
+            if self._view is None:
+                self._view = open_live_view(self._repr_html_)
+            return {} if self._view is None else self._view.mimebundle()
 
     # -- streams ---------------------------------------------------------------------------------
 
@@ -694,6 +711,10 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             if StreamingContext._active is self:
                 StreamingContext._active = None
         atexit.unregister(self._stop_at_exit)
+        with self._view_lock:
+            view, self._view = self._view, None
+        if view is not None:
+            view.close()
         if error is not None:
             self._waiter.notify_error(error)
         self._waiter.notify_stop()

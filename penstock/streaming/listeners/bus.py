@@ -12,6 +12,7 @@ from typing import Any
 from penstock._arguments import refused
 from penstock.errors import typed_text
 from penstock.rate_limited_log import RateLimitedLog
+from penstock.streaming._threads import InheritingThread
 from penstock.streaming.listeners.events import (
     BatchCompleted,
     BatchStarted,
@@ -57,7 +58,7 @@ class StreamingListenerBus:
         self._stopped = threading.Event()
         self._dropped = 0
         self._limited_log = RateLimitedLog(_log)
-        self._thread = threading.Thread(target=self._run, name="penstock-listener-bus", daemon=True)
+        self._thread = InheritingThread(target=self._run, name="penstock-listener-bus", daemon=True)
 
     def add(self, listener: StreamingListener) -> None:
         """Tell `listener` of what happens from now on.

@@ -6,6 +6,8 @@ import queue
 import threading
 from collections.abc import Callable
 
+from penstock.streaming._threads import InheritingThread
+
 __all__ = ["EventLoop"]
 
 Event = Callable[[], None]
@@ -29,7 +31,7 @@ class EventLoop:
         self._on_start = on_start
         self._on_error = on_error
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=f"penstock-{name}", daemon=True)
+        self._thread = InheritingThread(target=self._run, name=f"penstock-{name}", daemon=True)
 
     def start(self) -> None:
         """Begin to handle events."""

@@ -24,6 +24,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import typed_text
 from penstock.host.bounded import run_bounded
 from penstock.rate_limited_log import RateLimitedLog
+from penstock.streaming._threads import InheritingThread
 from penstock.streaming.dstream.job import Job, JobSet
 from penstock.streaming.durations import batch_datetime
 from penstock.streaming.errors import (
@@ -132,7 +133,7 @@ class JobScheduler:
         self._failed_ms: set[int] = set()
         self._own_batch = threading.local()
         self._threads = [
-            threading.Thread(target=self._run, name=f"penstock-job-{index}", daemon=True)
+            InheritingThread(target=self._run, name=f"penstock-job-{index}", daemon=True)
             for index in range(concurrent_jobs)
         ]
 
