@@ -1,0 +1,163 @@
+"""Signals to a program that runs by `run`, with a real Spark, wherever it is at that moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.system.leftovers import MARK, await_that, marked_processes
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+BOUND_S = 300.0
+
+PROGRAM = """
+import sys
+import threading
+from pyspark import SparkConf, SparkContext
+from penstock.streaming import StreamingContext
+
+hangs = sys.argv[1] == "hangs"
+conf = SparkConf().setMaster("local[3]").setAppName("signals").set("spark.ui.enabled", "false")
+conf.set("spark.driver.host", "127.0.0.1").set("spark.penstock.memory.size", "64m")
+conf.set("spark.penstock.block.maxSize", "8m").set("spark.streaming.gracefulStopTimeout", "200s")
+sc = SparkContext(conf=conf)
+sc.setLogLevel("OFF")
+ssc = StreamingContext(sc, 1)
+
+class Numbers:
+    def run(self, ctx):
+        while not ctx.stopped.wait(0.05):
+            ctx.store(1)
+
+    def __getstate__(self):
+        print("on its way", flush=True)
+        return {}
+
+def show(rdd):
+    print(f"batch of {rdd.count()}", flush=True)
+    if hangs:
+        threading.Event().wait(600)
+
+ssc.receiverStream(Numbers()).foreachRDD(show)
+print("made", flush=True)
+report = ssc.run()
+print("after", report, flush=True)
+"""
+
+
+class Program:
+    """A program, and what it said so far."""
+
+    def __init__(self, folder: Path, mode: str) -> None:
+        self.mark = uuid.uuid4().hex
+        script = folder / "program.py"
+        script.write_text(PROGRAM)
+        root = str(Path(__file__).parents[2])
+        environment = {**os.environ, MARK: self.mark, "PYTHONPATH": root, "TMPDIR": str(folder)}
+        environment["PYSPARK_PYTHON"] = sys.executable
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), mode],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,
+        )
+        self.lines: list[str] = []
+
+    def until(self, part: str) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+            if part in line:
+                return
+        raise AssertionError(f"it ended before {part!r}: {self.lines}")
+
+    def send(self, number: int) -> None:
+        """Send what a terminal sends to all of it, or a supervisor to its first process."""
+        if number == signal.SIGINT:
+            os.killpg(self.process.pid, number)
+        else:
+            self.process.send_signal(number)
+
+    def end(self) -> tuple[int, list[str]]:
+        """Return the exit code, and what was said but for the batches."""
+        assert self.process.stdout is not None
+        self.lines += [line.rstrip() for line in self.process.stdout]
+        code = self.process.wait(BOUND_S)
+        await_that("no process is left", lambda: not marked_processes(self.mark))
+        left_out = ("batch of", "on its way")
+        said = [line for line in self.lines if line and not line.startswith(left_out)]
+        assert not any("py4j" in line.lower() or "Traceback" in line for line in said), said
+        return code, said[said.index("made") + 1 :]
+
+
+@contextmanager
+def program(folder: Path, mode: str = "") -> Iterator[Program]:
+    made = Program(folder, mode)
+    # A program that does not end says nothing more either.
+    bound = threading.Timer(BOUND_S, os.killpg, (made.process.pid, signal.SIGKILL))
+    bound.start()
+    try:
+        yield made
+    finally:
+        bound.cancel()
+        for pid in marked_processes(made.mark):
+            os.kill(pid, signal.SIGKILL)
+        made.process.wait(BOUND_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_signal_while_it_starts_stops_it_once_it_has_started(tmp_path: Path, number: int) -> None:
+    with program(tmp_path) as running:
+        running.until("made")
+        running.until("on its way")
+        running.send(number)
+        code, said = running.end()
+    assert code == 0
+    assert [line.partition(":")[0] for line in said] == [
+        _name(number),
+        "after The stop gave up nothing",
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_signal_while_it_runs_stops_gracefully(tmp_path: Path, number: int) -> None:
+    with program(tmp_path) as running:
+        running.until("batch of")
+        running.send(number)
+        code, said = running.end()
+    assert code == 0
+    assert len(said) == 2
+    assert said[0].startswith(f"{_name(number)}: stopping gracefully")
+    assert said[1] == "after The stop gave up nothing"
+
+
+def test_a_second_signal_while_it_stops_ends_that_at_once_and_says_what_was_given_up(
+    tmp_path: Path,
+) -> None:
+    with program(tmp_path, "hangs") as running:
+        running.until("batch of")
+        running.send(signal.SIGTERM)
+        running.until("SIGTERM: stopping gracefully")
+        running.send(signal.SIGINT)
+        code, said = running.end()
+    assert code == 3
+    assert said[0].startswith("SIGTERM: stopping gracefully")
+    assert said[1].startswith("Ctrl-C: stopping at once")
+    assert "after" not in said
+
+
+def _name(number: int) -> str:
+    return "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
