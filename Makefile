@@ -16,7 +16,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 SHELL  := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis services test test-fast test-versions conformance soak soak-restarts fuzz lint demo bench wheel package-check docs clean
+.PHONY: help setup java redis services test test-fast test-versions conformance soak soak-restarts fuzz lint demo bench wheel package-check docs site clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,7 +45,7 @@ $(STAMP):
 	echo "Setting up $(VENV) with $$("$$found" --version), this downloads PySpark the first time"; \
 	rm -f $(VENV)/.set-up-*; \
 	"$$found" -m venv --clear $(VENV); \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]'; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench,docs]'; \
 	touch $@
 
 java:
@@ -135,6 +135,9 @@ package-check: setup ## build the wheel and run a receiver from it in an empty e
 docs: $(STAMP) ## write docs/settings.md anew from the table of settings
 	@$(BIN)/python -m penstock.settings > docs/settings.md.new
 	@mv docs/settings.md.new docs/settings.md
+
+site: $(STAMP) ## build the documentation site into build/site; broken links are errors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean: ## remove what set-up, builds and tests left
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 
 from benchmarks.cases import SUBJECTS, Case, Check
+from benchmarks.headline import headline
 from benchmarks.results import Figures
 from benchmarks.rounds import Results
 from benchmarks.streaming_run import StreamingRun
@@ -28,6 +29,11 @@ _NONE = "-"
 _NOTE_HEADS = {
     "operations": ("operation", "times as fast (seconds a batch there and here)"),
     "kafka-reading": ("way", "records/s"),
+    "hdfs-log": ("side, or codec", "records/s of each round"),
+    "killed-executor": ("side", "seconds of each kill"),
+    "rate-settle": ("what", "in each batch"),
+    "rate-settle-aimd": ("what", "in each batch"),
+    "rate-group": ("what", "records/s of each receiver"),
     "tracker-many": ("what", "found"),
     "tracker-day": ("what", "found"),
     "many": ("what", "found"),
@@ -276,11 +282,13 @@ def replace_section(page: str, name: str, section: str) -> str:
 
 
 def write_page(path: str, sections: Mapping[str, str]) -> None:
-    """Put sections, by their names, into the page's file: all or nothing."""
+    """Put sections, by their names, into the page's file, and what follows: all or nothing."""
     with open(path, encoding="utf-8") as file:
         page = file.read()
     for name, section in sections.items():
         page = replace_section(page, name, section)
+    if marks("headline")[0] in page:
+        page = replace_section(page, "headline", headline(page))
     with tempfile.NamedTemporaryFile(
         "w", dir=os.path.dirname(path), delete=False, encoding="utf-8"
     ) as new:

@@ -246,8 +246,8 @@ class Receiver:
         What was complete when `readinto` returned is in the open block before it is called again.
 
         Raises:
-            What `readinto` raises, after what was complete by then has been stored; and what
-            `store` raises.
+            Exception: What `readinto` raises, after what was complete by then has been stored;
+                and what `store` raises.
         """
         self._attached().store_from(readinto, framing)
 

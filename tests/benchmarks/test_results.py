@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks.cases import CASES, SUBJECTS, Case, Check
+from benchmarks.headline import headline
 from benchmarks.page import also_rows, main_rows, markdown, marks, replace_section
 from benchmarks.results import Figures
 from benchmarks.rounds import Results, subjects_of
@@ -89,3 +92,31 @@ def test_the_page_keeps_what_people_wrote() -> None:
     assert replace_section(replaced, "results", section) == replaced
     with pytest.raises(ValueError, match="no section"):
         replace_section("# Title\n", "results", section)
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+
+
+def test_the_headline_says_what_the_tables_of_its_page_say() -> None:
+    page = PAGE.read_text()
+    assert replace_section(page, "headline", headline(page)) == page
+
+
+def test_the_headline_begins_with_functions_that_nobody_recognised() -> None:
+    begin, end = marks("headline")
+    rows = PAGE.read_text().split(begin)[1].split(end)[0].strip().splitlines()[2:]
+    assert rows[0].startswith("| Word count in plain Python functions |")
+
+
+def test_a_headline_leaves_out_what_was_not_run_and_tells_what_fell_short() -> None:
+    results = Results(
+        {
+            "count": {0: {**figures(7.0), "keeps_up": 0.0, "batch_delay_growth_s": 1.0}},
+            "peer-count": {0: figures(1.0)},
+        }
+    )
+    section = markdown([COUNT], results, {"CPU": "one"}, {}, None)
+    _heads, _line, row, _empty, late, *_, short = headline(section).strip().splitlines()
+    assert row.endswith(r"| 7 lines/s\* | 1 lines/s (pyspark.streaming) | 7.00x |")
+    assert late.startswith(r"\* Its batches did not keep up")
+    assert short == "- socket text, `rdd.count()`: 7.00x, to reach ≥ 8x"
