@@ -72,6 +72,16 @@ def _started_hdfs(folder: Path, **arguments: Any) -> Iterator[Hdfs]:
     made = Hdfs(folder, **arguments)
     try:
         made.start()
+    except AssertionError as error:
+        made.stop()
+        if "BindException" not in str(error):
+            raise
+        # Somebody took a port between the choice and the start.
+        folder = folder.with_name(f"{folder.name}-again")
+        folder.mkdir()
+        made = Hdfs(folder, **arguments)
+        made.start()
+    try:
         yield made
     finally:
         made.stop()

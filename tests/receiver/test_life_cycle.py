@@ -205,7 +205,7 @@ def test_what_on_stop_raises_is_reported_and_loses_nothing(
     assert running.join() is None
     assert tracker.records() == ["last"]
     report = tracker.of(ReportError)[0]
-    assert report.message == "Error stopping receiver 3: cannot close"
+    assert report.message.startswith("Error stopping receiver 3: RuntimeError: cannot close (")
     assert "RuntimeError" in report.error
 
 

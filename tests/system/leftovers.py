@@ -117,13 +117,19 @@ def scratch_folders(application_id: str) -> list[Path]:
     return list(Path(tempfile.gettempdir()).glob(f"penstock-{application_id}-*"))
 
 
-def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("penstock-")]
+def threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("penstock-")}
 
 
-def assert_nothing_left(application_id: str, *, timeout_s: float = 20.0) -> None:
-    """Check what a stopped context must not leave; processes get a moment to end."""
-    assert threads() == [], threads()
+def assert_nothing_left(
+    application_id: str, before: set[threading.Thread] | None = None, *, timeout_s: float = 20.0
+) -> None:
+    """Check what a stopped context must not leave; processes get a moment to end.
+
+    Threads that there were `before` are another's.
+    """
+    left = [thread.name for thread in threads() - (before or set())]
+    assert left == []
     await_that(
         f"no block server ({block_servers(application_id)})",
         lambda: not block_servers(application_id),

@@ -12,7 +12,7 @@ from pyspark import SparkContext
 from penstock.clock import Clock
 from penstock.streaming import DStream, StreamingContext
 from tests.doubles import Events
-from tests.system.leftovers import assert_nothing_left
+from tests.system.leftovers import assert_nothing_left, threads
 
 WAIT_S = 60.0
 
@@ -111,6 +111,7 @@ def run_on(
 ) -> Iterator[Run]:
     """Make a `Run`; at its end it is stopped, and nothing of it may be left."""
     with settings(sc, values or {}):
+        before = threads()
         run = Run(sc, batch_s=batch_s, clock=clock)
         if checkpoint is not None:
             run.ssc.checkpoint(checkpoint)
@@ -118,4 +119,4 @@ def run_on(
             yield run
         finally:
             run.stop(graceful=False)
-        assert_nothing_left(run.application_id)
+        assert_nothing_left(run.application_id, before)

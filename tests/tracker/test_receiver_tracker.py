@@ -664,4 +664,4 @@ def test_a_failed_job_is_told_by_the_line_that_says_most(
         attempt.register()
         attempt.fail(RuntimeError(text))
         assert events.until("error").lastError == f"RuntimeError: {text}"
-        assert f"The job of receiver 0 failed: {line}\n" in caplog.text
+        assert f"The job of receiver 0 failed: {line}" in caplog.messages
