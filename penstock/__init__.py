@@ -23,10 +23,12 @@ The rooms, in the order in which they may import each other (never back):
 * `penstock.host`: what runs receivers, whoever takes their blocks: checks, durability, start, end.
 * `penstock.streaming`: `StreamingContext`, the DStream graph, batches and their jobs.
 * `penstock.sources`: receivers and streams that come with the project.
+* `penstock.monitor`: what somebody sees of a running program from outside. The start of a context
+  begins it, and nothing else knows of it.
 
 Beside them stand `penstock.settings` (every configuration key), `penstock.clock`,
-`penstock.rate_limited_log` (log lines that repeat), `penstock.errors`, `penstock.processes` and
-`penstock.progress`.
+`penstock.wait_clock`, `penstock.rate_limited_log` (log lines that repeat), `penstock.errors`,
+`penstock.processes` and `penstock.progress`.
 
 Importing this package is cheap: it starts nothing and does not import PySpark. It raises
 `ImportError` when Python or PySpark does not fit, naming both versions. Logging goes to the

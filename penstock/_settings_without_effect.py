@@ -35,7 +35,6 @@ class SettingWithoutEffect:
 _ONE_LOG = "the segment log is the only log"
 _GROUP_COMMIT = "writes that wait together always share one sync"
 _OWN_CACHE = "the cache of Kafka consumers grows as it needs to"
-_NO_TAB = "there is no tab in Spark's UI"
 
 SETTINGS_WITHOUT_EFFECT: tuple[SettingWithoutEffect, ...] = (
     SettingWithoutEffect(
@@ -72,7 +71,6 @@ SETTINGS_WITHOUT_EFFECT: tuple[SettingWithoutEffect, ...] = (
         "`stop` takes it as an argument, also in pyspark.streaming",
         "true",
     ),
-    SettingWithoutEffect("spark.streaming.ui.retainedBatches", _NO_TAB, "1000"),
     SettingWithoutEffect(
         "spark.streaming.sessionByKey.deltaChainThreshold",
         "`mapWithState` keeps states whole, not as chains of changes",

@@ -358,6 +358,19 @@ class Settings:
         "Whether the program tells on standard error that it has started, of its receivers, and "
         "every few seconds how it goes; `auto`: if standard error is a terminal.",
     )
+    ui_enabled: bool = _setting(
+        "spark.penstock.ui.enabled",
+        Flag(),
+        "true",
+        "Whether what happens is kept, to be looked at from outside "
+        "([monitoring.md](monitoring.md)).",
+    )
+    retained_batches: int = _setting(
+        "spark.streaming.ui.retainedBatches",
+        Whole(minimum=1, maximum=100_000, unit="batches"),
+        "1000",
+        "How many complete batches are kept to be looked at.",
+    )
     removed_streams: tuple[str, ...] | None = _setting(
         "spark.penstock.removedStreams",
         Names(),

@@ -240,7 +240,7 @@ def test_settings_without_effect_are_named_in_one_warning_with_the_reason(
 ) -> None:
     Settings.from_pairs(
         [
-            ("spark.streaming.ui.retainedBatches", "10"),
+            ("spark.streaming.receiver.blockStoreTimeout", "10"),
             ("spark.streaming.blokInterval", "100ms"),
             ("spark.streaming.stopSparkContextByDefault", "false"),
         ]
@@ -249,7 +249,7 @@ def test_settings_without_effect_are_named_in_one_warning_with_the_reason(
     assert record.name == "penstock.settings"
     assert record.levelno == logging.WARNING
     message = record.getMessage()
-    assert "ui.retainedBatches (there is no tab" in message
+    assert "receiver.blockStoreTimeout (" in message
     assert "stopSparkContextByDefault (" in message
     assert "blokInterval (Spark Streaming has no such key" in message
     assert "the closest is spark.streaming.blockInterval" in message

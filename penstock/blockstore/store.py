@@ -40,9 +40,11 @@ from penstock.blockstore.memory import ArenaError, MemoryArena, Slot
 from penstock.blockstore.replicator import Replicator
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
+from penstock.wait_clock import WaitClock
 from penstock.wal import (
     EncryptionKey,
     LogOptions,
+    LogStatistics,
     LogWriter,
     RecordPlace,
     SyncPolicy,
@@ -106,6 +108,9 @@ class BlockStore:
         encryption: Encrypts the log; None: it is in clear.
         replicator: Makes second copies on another host; None for one copy. Closed by `close`.
 
+    Attributes:
+        replica_waits: How long `put` waited for another host, after the log had the block.
+
     Raises:
         WalError: The log's folder cannot be made or written, or is in use; or the package that
             encrypts is missing.
@@ -134,6 +139,7 @@ class BlockStore:
         self._lock = threading.Lock()
         self._slots: dict[str, Slot] = {}
         self._closed = False
+        self.replica_waits = WaitClock()
         self._cipher = block_cipher(encryption, attempt)
         # For a level without a disk copy the log stays empty: it holds the folder's lock.
         self._sequences = itertools.count(1)
@@ -278,7 +284,8 @@ class BlockStore:
             segment = None
         replica = None
         if self._replicator is not None and copying is not None:
-            replica = self._replicator.wait(copying)
+            with self.replica_waits:
+                replica = self._replicator.wait(copying)
         memory = None
         if options.use_memory or segment is None or self._is_shared:
             memory = MemoryPlace(self._arena.path, slot.offset, length)
@@ -368,6 +375,10 @@ class BlockStore:
     def memory_is_full(self) -> bool:
         """Whether the memory file system had no room when it was asked last."""
         return self._arena.is_full
+
+    def log_statistics(self) -> LogStatistics | None:
+        """Return what the log has done; None when blocks are in memory only."""
+        return self._writer.statistics() if self._has_log else None
 
     @property
     def memory_path(self) -> str:

@@ -25,6 +25,7 @@ Layout
 `preparation`         what an application must have, and the name and the promise of a run
 `receivers`           the receivers and their tracker, from an open ledger to the end
 `receiver_status`     a receiver as it is at one moment
+`receiver_readings`   what receivers wait for, of what they send
 `durability`          which promise is in force, and where the logs lie
 `encryption`          which key there is
 `startup_checks`      cores, and Spark's second copies of tasks

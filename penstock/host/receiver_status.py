@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._html import table_of
+from penstock.host.receiver_readings import ReceiverWaits
 
 __all__ = ["ReceiverStatus"]
 
@@ -27,6 +28,7 @@ class ReceiverStatus:
         position: The place in the source after the last of them, or None.
         last_error: What it last complained of, or empty.
         last_error_ms: When that was, ms since the epoch, or -1.
+        waits: What it waited for in the last second; None while it is not known.
     """
 
     stream_id: int
@@ -41,6 +43,7 @@ class ReceiverStatus:
     position: Any
     last_error: str
     last_error_ms: int
+    waits: ReceiverWaits | None = None
 
     def _repr_html_(self) -> str:
         return table_of("Receiver", [self])

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import itemgetter
@@ -38,6 +37,7 @@ from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.record_pickles import pickle_record
 from penstock.errors import PenstockError
 from penstock.receiver._discards import start_of
+from penstock.wait_clock import WaitClock
 
 __all__ = ["MAX_LEASE", "BlockAssembler", "RecordTooLargeError"]
 
@@ -108,7 +108,7 @@ class BlockAssembler:
         lease_size: How many records to let wait, from the size of those seen last.
         records: Records in blocks so far.
         bytes: Their bytes.
-        waited_for_memory_s: Seconds spent waiting for a slot.
+        memory_waits: How long a slot was waited for.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class BlockAssembler:
         self.lease_size = 64
         self.records = 0
         self.bytes = 0
-        self.waited_for_memory_s = 0.0
+        self.memory_waits = WaitClock()
         self._block_store = block_store
         self._schema = schema
         self._texts = None if schema is None else _texts_of_flat(schema)
@@ -266,6 +266,11 @@ class BlockAssembler:
         # Types that change from record to record make one block of pickles, not many blocks.
         pickles = [item[0] if type(item) is tuple else pickle_record(item) for item in chunk]
         return BlockKind.PICKLED, *join_binary(pickles)
+
+    def open_records(self) -> int:
+        """Return about how many records are in no sealed block yet; from any thread."""
+        builder = self._open
+        return len(self.pending) + (0 if builder is None else builder.num_records)
 
     def _is_open_as(self, kind: BlockKind) -> bool:
         return self._open is not None and self._open.kind is kind and self._open.num_records > 0
@@ -491,11 +496,10 @@ class BlockAssembler:
 
     def _open_block(self, kind: BlockKind, schema: pa.Schema | None = None) -> BlockBuilder:
         if self._open is None:
-            began = time.monotonic()
-            self._open = self._block_store.open_block(
-                kind, schema, give_up=self._give_up, on_full=self._tell_full
-            )
-            self.waited_for_memory_s += time.monotonic() - began
+            with self.memory_waits:
+                self._open = self._block_store.open_block(
+                    kind, schema, give_up=self._give_up, on_full=self._tell_full
+                )
             if self._is_short_of_memory and not self._block_store.memory_is_full:
                 self._is_short_of_memory = False
                 _log.info("there is memory for blocks again")

@@ -29,6 +29,7 @@ from penstock.blockstore import BlockStore, SealedBlock
 from penstock.blockstore.store import BlockStoreClosedError
 from penstock.errors import IllegalStateError, PenstockError, SettingError
 from penstock.receiver._exit_report import described
+from penstock.wait_clock import WaitClock
 from penstock.wal import LogClosedError
 from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import ReceivedBlockInfo
@@ -43,6 +44,9 @@ _STEP_S = 1.0
 
 CALLBACK_S = 2.0
 """A callback that takes longer while `store` waits may itself wait for a lock around `store`."""
+
+_LATENCIES = 256
+"""So many of the last blocks tell how long a block takes from sealed to acknowledged."""
 
 _MAY_PASS = (PenstockError, OSError, TimeoutError, FutureTimeoutError, MemoryError)
 """What trying again may mend: a full disk or memory, a driver or another host out of reach."""
@@ -85,13 +89,17 @@ class BlockPipeline:
         queue_size: Blocks that may wait for the log, and again for the tracker.
         on_error: Told of each failure once per episode.
         report_bytes: How large the blocks' metadata of one report may be.
+        now_s: Monotonic time, the one of `SealedBlock.sealed_at_s`.
 
     Attributes:
         blocks_sealed: Blocks that came in.
         blocks_stored: Blocks that the log took.
         blocks_reported: Blocks that are in the driver log.
         records_reported: Their records.
-        waited_s: Seconds that `put` waited.
+        room_waits: How long `put` waited.
+        log_waits: How long the pushing thread was storing blocks, copies on other hosts included.
+        told_waits: How long it waited for room among those that the driver is to be told of.
+        driver_waits: How long the reporting thread waited for the driver.
         refused: Why the tracker takes no more blocks of this attempt, or None.
         failed: What a thread of this object died of, or None. No block moves any more.
     """
@@ -104,13 +112,17 @@ class BlockPipeline:
         queue_size: int,
         on_error: Callable[[str, BaseException], None],
         report_bytes: int = 1 << 20,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.stream_id = stream_id
         self.blocks_sealed = 0
         self.blocks_stored = 0
         self.blocks_reported = 0
         self.records_reported = 0
-        self.waited_s = 0.0
+        self.room_waits = WaitClock()
+        self.log_waits = WaitClock()
+        self.told_waits = WaitClock()
+        self.driver_waits = WaitClock()
         self.refused: RefusedError | None = None
         self.failed: BaseException | None = None
         self._block_store = block_store
@@ -118,6 +130,8 @@ class BlockPipeline:
         self._queue_size = queue_size
         self._on_error = on_error
         self._report_bytes = report_bytes
+        self._now_s = now_s
+        self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
         self._moving = threading.Condition(threading.RLock())
         self._sealed: deque[SealedBlock] = deque()
         self._stored: deque[tuple[SealedBlock, ReceivedBlockInfo]] = deque()
@@ -145,16 +159,16 @@ class BlockPipeline:
         Raises:
             BlockNotStoredError: The thread that would store it died.
         """
-        began = time.monotonic()
         with self._moving:
-            while len(self._sealed) >= self._queue_size and not self.is_given_up():
-                self._moving.wait(self._step_s())
+            if len(self._sealed) >= self._queue_size:
+                with self.room_waits:
+                    while len(self._sealed) >= self._queue_size and not self.is_given_up():
+                        self._moving.wait(self._step_s())
             if self.failed is not None:
                 raise BlockNotStoredError(self.stream_id, self.why_over())
             # First of all: whatever fails from here on, its records are in nobody else's hands.
             self._sealed.append(block)
             self.blocks_sealed += 1
-            self.waited_s += time.monotonic() - began
             self._moving.notify_all()
             self._block_store.begin(block)
 
@@ -234,16 +248,22 @@ class BlockPipeline:
     def _push_loop(self) -> None:
         while (block := self._take(self._sealed)) is not None:
             put = partial(self._block_store.put, block)
-            info = self._retry("Error in block pushing thread", put)
+            with self.log_waits:
+                info = self._retry("Error in block pushing thread", put)
             with self._moving:
                 self._in_hand -= 1
                 if info is not None:
-                    while len(self._stored) >= self._queue_size and not self._abandoned.is_set():
-                        self._moving.wait(_STEP_S)
-                        self._tell_of_callback()
+                    if len(self._stored) >= self._queue_size:
+                        with self.told_waits:
+                            self._wait_for_reports()
                     self._stored.append((block, info))
                     self.blocks_stored += 1
                 self._moving.notify_all()
+
+    def _wait_for_reports(self) -> None:
+        while len(self._stored) >= self._queue_size and not self._abandoned.is_set():
+            self._moving.wait(_STEP_S)
+            self._tell_of_callback()
 
     def _report_loop(self) -> None:
         while (first := self._take(self._stored)) is not None:
@@ -258,10 +278,11 @@ class BlockPipeline:
                     self._in_hand += 1
                 self._moving.notify_all()
             infos = tuple(info for _, info in batch)
-            answered = self._retry(
-                "Failed to add block to receiver tracker.",
-                partial(self._report_and_wait, infos),
-            )
+            with self.driver_waits:
+                answered = self._retry(
+                    "Failed to add block to receiver tracker.",
+                    partial(self._report_and_wait, infos),
+                )
             if answered:
                 self._acknowledge([block for block, _ in batch])
             with self._moving:
@@ -332,6 +353,22 @@ class BlockPipeline:
                     told = f"Error in an acknowledgement callback: {described(error)}"
                     self._on_error(told, error)
                 self._acknowledging_since_s = None
+            with self._moving:
+                self._latencies_s.append(self._now_s() - block.sealed_at_s)
+
+    def depths(self) -> tuple[int, int]:
+        """Return how many blocks are sealed and not in the log, and in it and not reported."""
+        with self._moving:
+            queued = self.blocks_sealed - self.blocks_stored
+            return queued, self.blocks_stored - self.blocks_reported
+
+    def latency_s(self) -> tuple[float, float] | None:
+        """Return the median, and what 99 % stay under, from sealed to acknowledged; None: none."""
+        with self._moving:
+            found = sorted(self._latencies_s)
+        if not found:
+            return None
+        return found[len(found) // 2], found[min(len(found) - 1, len(found) * 99 // 100)]
 
     def _tell_of_callback(self) -> None:
         """Say once of each callback that hangs that blocks wait for it, and `store` for them."""

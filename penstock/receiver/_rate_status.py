@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from penstock.receiver._parts import BlockPipe
@@ -13,6 +14,9 @@ __all__ = ["REPORT_INTERVAL_S", "RateStatus"]
 REPORT_INTERVAL_S = 0.25
 """How often the driver is told how the rate is used. A budget that several receivers share is
 divided anew as often as that."""
+
+PIPE_INTERVAL_S = 1.0
+"""How often it is told what the attempt's threads wait for, which is only looked at."""
 
 
 class RateStatus:
@@ -83,10 +87,16 @@ class RateStatus:
         generator.update_byte_rate(self._bytes_per_second)
 
     def _run(self) -> None:
+        pipe_at_s = time.monotonic()
         while not self._stopped.is_set():
             self._due.clear()
+            with_pipe = time.monotonic() >= pipe_at_s
+            if with_pipe:
+                # Not quite an interval: the pauses between reports do not divide it.
+                pipe_at_s = time.monotonic() + PIPE_INTERVAL_S - REPORT_INTERVAL_S / 2
             with self._lock:
                 assert self._generator is not None
-                reading, version = self._generator.read_rate_usage(), self._version
+                reading = self._generator.read_rate_usage(with_pipe=with_pipe)
+                version = self._version
             self._report(reading, version)
             self._due.wait(REPORT_INTERVAL_S)

@@ -170,6 +170,7 @@ class TrackerClient:
             queue_fill=reading.queue_fill,
             at_s=at_s,
             bytes=reading.bytes,
+            pipe=reading.pipe,
         )
         try:
             self.connection.send(report)

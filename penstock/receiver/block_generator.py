@@ -82,8 +82,9 @@ from penstock.receiver._pieces import (
 )
 from penstock.receiver._pipeline import BlockNotStoredError, BlockPipeline, RefusedError
 from penstock.receiver.framing import CutRecordError, FrameReader, Framing, Lines, frame_reader
-from penstock.receiver.rate_limiter import RateLimiter
-from penstock.wire.messages import ReceivedBlockInfo
+from penstock.receiver.rate_limiter import RateLimiter, RateLimiterStatistics
+from penstock.wait_clock import WaitClock
+from penstock.wire.messages import LogReading, PipeReading, ReceivedBlockInfo
 
 __all__ = [
     "BlockGenerator",
@@ -190,6 +191,7 @@ class RateUsage:
         queue_fill: How full the queue of sealed blocks is, 0 to 1; 1 also when a thread had to
             wait for the queue or for memory since the last reading.
         bytes: Bytes that passed.
+        pipe: What the threads waited for, where it was asked for.
     """
 
     records: int
@@ -197,6 +199,7 @@ class RateUsage:
     is_waiting: bool
     queue_fill: float
     bytes: int
+    pipe: PipeReading | None = None
 
 
 @dataclass(frozen=True)
@@ -289,7 +292,13 @@ class BlockGenerator:
         self._discards = Discards(on_error, self._clock.monotonic_s)
         numbers = itertools.count(first_block_number)
         self._pipeline = BlockPipeline(
-            stream_id, block_store, report, options.queue_size, on_error, options.report_bytes
+            stream_id,
+            block_store,
+            report,
+            options.queue_size,
+            on_error,
+            options.report_bytes,
+            self._clock.monotonic_s,
         )
         self._assembler = BlockAssembler(
             block_store,
@@ -310,6 +319,8 @@ class BlockGenerator:
         )
         self._waited_for_rate_s = 0.0
         self._held_up_s = 0.0
+        self._block_store = block_store
+        self._durable_waits = WaitClock()
         self._wake_store = block_store.wake
 
         self._doors: list[StoreDoor] = []
@@ -711,12 +722,14 @@ class BlockGenerator:
         return count
 
     def _wait_for_storing(self, done: Future[None]) -> None:
-        while True:
-            try:
-                return done.result(timeout=_LEASE_STEP_S)
-            except FutureTimeoutError:
-                if self._pipeline.is_over():
-                    raise BlockNotStoredError(self.stream_id, self._pipeline.why_over()) from None
+        with self._durable_waits:
+            while True:
+                try:
+                    return done.result(timeout=_LEASE_STEP_S)
+                except FutureTimeoutError:
+                    if self._pipeline.is_over():
+                        why = self._pipeline.why_over()
+                        raise BlockNotStoredError(self.stream_id, why) from None
 
     def _store_from(
         self, door: StoreDoor, readinto: Callable[[memoryview], int], framing: str
@@ -773,8 +786,12 @@ class BlockGenerator:
         """Use a new rate of bytes, also for threads that wait for the old one."""
         self._limiter.set_byte_rate(bytes_per_second)
 
-    def read_rate_usage(self) -> RateUsage:
-        """Return how the rate is used; for one caller, as each reading begins where one ended."""
+    def read_rate_usage(self, *, with_pipe: bool = False) -> RateUsage:
+        """Return how the rate is used; for one caller, as each reading begins where one ended.
+
+        Args:
+            with_pipe: Whether to read what threads waited for, too.
+        """
         found = self.statistics()
         held_up_s = found.waited_for_queue_s + found.waited_for_memory_s
         was_held_up = held_up_s > self._held_up_s + _HELD_UP_S
@@ -787,6 +804,46 @@ class BlockGenerator:
             rates.waiting > 0,
             fill,
             rates.bytes_charged,
+            self._read_pipe(found, rates) if with_pipe else None,
+        )
+
+    def _read_pipe(
+        self, found: BlockGeneratorStatistics, rates: RateLimiterStatistics
+    ) -> PipeReading:
+        pipeline, store = self._pipeline, self._block_store
+        queued, stored = pipeline.depths()
+        latency_s = pipeline.latency_s()
+        replica_s = store.replica_waits.read()
+        log = store.log_statistics()
+        return PipeReading(
+            rate_s=rates.waited_for_rate_s,
+            byte_rate_s=rates.waited_for_byte_rate_s,
+            shared_rate_s=rates.waited_for_shared_rate_s,
+            queue_s=found.waited_for_queue_s,
+            durable_s=self._durable_waits.read(),
+            memory_s=found.waited_for_memory_s,
+            log_s=max(0.0, pipeline.log_waits.read() - replica_s),
+            replica_s=replica_s,
+            room_s=pipeline.told_waits.read(),
+            driver_s=pipeline.driver_waits.read(),
+            busy_s=time.process_time(),
+            open_records=self._assembler.open_records(),
+            queued_blocks=queued,
+            stored_blocks=stored,
+            blocks=found.blocks_reported,
+            latency_ms=None if latency_s is None else (latency_s[0] * 1e3, latency_s[1] * 1e3),
+            log=(
+                None
+                if log is None
+                else LogReading(
+                    log.segments_created - log.segments_removed,
+                    log.bytes_appended,
+                    log.syncs,
+                    log.sync_seconds_total,
+                    log.sync_seconds_max,
+                    log.free_bytes,
+                )
+            ),
         )
 
     def _tick_loop(self) -> None:
@@ -826,7 +883,7 @@ class BlockGenerator:
             records_reported=pipeline.records_reported,
             queue_length=pipeline.waiting(),
             waited_for_rate_s=self._waited_for_rate_s,
-            waited_for_queue_s=pipeline.waited_s,
-            waited_for_memory_s=assembler.waited_for_memory_s,
+            waited_for_queue_s=pipeline.room_waits.read(),
+            waited_for_memory_s=assembler.memory_waits.read(),
             records_discarded=self._discards.count,
         )

@@ -33,6 +33,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.receiver.token_bucket import TokenBucket
 from penstock.settings import Settings
+from penstock.wait_clock import WaitClock
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -106,6 +107,10 @@ class RateLimiterStatistics:
         waits: How many calls had to wait.
         waited_s: How long they waited, in seconds, all together.
         waiting: How many calls wait at this moment.
+        waited_for_rate_s: Seconds that calls have waited for the rate of records, all together,
+            those that wait now included.
+        waited_for_byte_rate_s: The same for the rate of bytes.
+        waited_for_shared_rate_s: The same for a rate that is shared with other applications.
     """
 
     rate: float | None
@@ -117,6 +122,9 @@ class RateLimiterStatistics:
     waits: int
     waited_s: float
     waiting: int
+    waited_for_rate_s: float
+    waited_for_byte_rate_s: float
+    waited_for_shared_rate_s: float = 0.0
 
 
 class _Answer(NamedTuple):
@@ -165,6 +173,8 @@ class RateLimiter:
         self._bytes_charged = 0
         self._waits = 0
         self._waited_s = 0.0
+        self._for_rate = WaitClock(self._clock.monotonic_s)
+        self._for_byte_rate = WaitClock(self._clock.monotonic_s)
         self.set_rate(records_per_second)
         self.set_byte_rate(bytes_per_second)
 
@@ -266,7 +276,7 @@ class RateLimiter:
             self._permits += granted
             return _Answer(granted, 0.0)
 
-        return self._pass(take, timeout_s)
+        return self._pass(take, timeout_s, self._for_rate)
 
     def give_back(self, permits: int, *, lessee: Hashable = None) -> None:
         """Return permits that were leased and will not be used.
@@ -312,7 +322,7 @@ class RateLimiter:
             self._bytes_charged += size
             return _Answer(size, 0.0)
 
-        if not self._pass(take, timeout_s):
+        if not self._pass(take, timeout_s, self._for_byte_rate):
             raise RateLimiterTimeoutError(timeout_s or 0.0, size, self.byte_rate or inf)
 
     def set_rate(self, records_per_second: float | None) -> None:
@@ -361,9 +371,13 @@ class RateLimiter:
                 waits=self._waits,
                 waited_s=self._waited_s,
                 waiting=len(self._waiting),
+                waited_for_rate_s=self._for_rate.read(),
+                waited_for_byte_rate_s=self._for_byte_rate.read(),
             )
 
-    def _pass(self, take: Callable[[bool], _Answer], timeout_s: float | None) -> int:
+    def _pass(
+        self, take: Callable[[bool], _Answer], timeout_s: float | None, waits: WaitClock
+    ) -> int:
         """Call `take` under the lock until it grants something, and wait between the calls.
 
         Its argument tells it that there will be no further call.
@@ -389,7 +403,8 @@ class RateLimiter:
                 wait_s = min(max(answer.wait_s, _SHORTEST_WAIT_S), _LONGEST_WAIT_S)
                 if remaining_s is not None:
                     wait_s = min(wait_s, remaining_s)
-                self._clock.wait(event, wait_s)
+                with waits:
+                    self._clock.wait(event, wait_s)
                 with self._lock:
                     self._waiting.discard(event)
                 if timeout_s is not None:

@@ -31,6 +31,7 @@ from penstock.errors import PenstockError
 from penstock.receiver.rate_limiter import RateLimiterStoppedError
 from penstock.receiver.redis_token_buckets import RedisTokenBuckets
 from penstock.settings import Settings
+from penstock.wait_clock import WaitClock
 
 __all__ = ["SharedRate", "SharedRateError", "SharedRatePlace"]
 
@@ -209,6 +210,8 @@ class SharedRate:
         """The permits that a thread may have in hand for records that it does not have yet."""
         self.waiting = 0
         """How many threads wait at this moment."""
+        self.waits = WaitClock(self._clock.monotonic_s)
+        """How long they have waited, all together."""
 
     def take(self, wanted: int, timeout_s: float | None) -> int:
         """Take 1 to `wanted` permits for records that pass at once; wait until there are some.
@@ -226,27 +229,31 @@ class SharedRate:
         granted = self._take_left(wanted)
         if granted:
             return granted
-        began_s = self._clock.monotonic_s()
         with self._lock:
             self.waiting += 1
         try:
-            while True:
-                with self._asking:
-                    # Another thread may have fetched a lease meanwhile.
-                    granted = self._take_left(wanted)
-                    pause_s = 0.0 if granted else self._ask(wanted)
-                granted = granted or self._take_left(wanted)
-                if granted:
-                    return granted
-                if timeout_s is not None:
-                    left_s = timeout_s - (self._clock.monotonic_s() - began_s)
-                    if left_s <= 0:
-                        return 0
-                    pause_s = min(pause_s, left_s)
-                self._clock.wait(self._stopped, pause_s)
+            with self.waits:
+                return self._wait_for(wanted, timeout_s)
         finally:
             with self._lock:
                 self.waiting -= 1
+
+    def _wait_for(self, wanted: int, timeout_s: float | None) -> int:
+        began_s = self._clock.monotonic_s()
+        while True:
+            with self._asking:
+                # Another thread may have fetched a lease meanwhile.
+                granted = self._take_left(wanted)
+                pause_s = 0.0 if granted else self._ask(wanted)
+            granted = granted or self._take_left(wanted)
+            if granted:
+                return granted
+            if timeout_s is not None:
+                left_s = timeout_s - (self._clock.monotonic_s() - began_s)
+                if left_s <= 0:
+                    return 0
+                pause_s = min(pause_s, left_s)
+            self._clock.wait(self._stopped, pause_s)
 
     def stop(self) -> None:
         """Let nothing pass any more, and close the connection; idempotent."""

@@ -58,4 +58,8 @@ class SharedRateLimiter(RateLimiter):
         own = super().statistics()
         if self.shared is None:
             return own
-        return replace(own, waiting=own.waiting + self.shared.waiting)
+        return replace(
+            own,
+            waiting=own.waiting + self.shared.waiting,
+            waited_for_shared_rate_s=self.shared.waits.read(),
+        )

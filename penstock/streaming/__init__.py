@@ -67,6 +67,7 @@ Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generato
 from pyspark import StorageLevel
 
 from penstock.host.executor_python import ExecutorPythonError
+from penstock.host.receiver_readings import ReceiverWaits
 from penstock.host.receiver_status import ReceiverStatus
 from penstock.streaming.checkpoint.errors import (
     CheckpointError,
@@ -129,6 +130,7 @@ __all__ = [
     "RatedDStream",
     "ReceiverDStream",
     "ReceiverStatus",
+    "ReceiverWaits",
     "SchedulerStatistics",
     "SparkEndedError",
     "State",

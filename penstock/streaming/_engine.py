@@ -42,6 +42,8 @@ from penstock.wal import EncryptionKey
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+    from penstock.monitor import Monitor
+
 __all__ = ["StreamingEngine"]
 
 _FAST_STOP_S = 2.0
@@ -118,6 +120,8 @@ class StreamingEngine:
             encryption=encryption,
         )
         self._scratch: ScratchClaim | None = None
+        self._monitor: Monitor | None = None
+        self._rates = rates
         try:
             if durability.scratch is not None:
                 self._scratch = ScratchClaim(durability.scratch)
@@ -184,6 +188,7 @@ class StreamingEngine:
         try:
             self._quiet_tasks.begin()
             self._bus.add(self._console)
+            self._monitor = self._start_monitor()
             self._bus.start()
             if self._receivers.count:
                 end_progress_bar(self._spark_context)
@@ -199,6 +204,22 @@ class StreamingEngine:
             raise
         self._bus.post(StreamingStarted(self._clock.time_ms()))
         self._console.start()
+
+    def _start_monitor(self) -> Monitor | None:
+        # The one place where a room above this one is named: somebody has to begin it.
+        from penstock.monitor import Application, start_monitor
+
+        application = Application(
+            name=self._spark_context.appName or "",
+            application_id=self._spark_context.applicationId,
+            batch_ms=self._graph.batch_ms,
+            streams=self._input_names(),
+            statistics=self.statistics,
+            receivers=self.receivers,
+            readings=self._receivers.readings,
+            rates=self._rates.rates,
+        )
+        return start_monitor(application, self._settings, self._bus.add, self._clock)
 
     def _introduction(self) -> str:
         names = ", ".join(f"{name}-{stream_id}" for stream_id, name in self._input_names().items())
@@ -275,6 +296,11 @@ class StreamingEngine:
             if self._writer is not None and not self._writer.stop(_THREADS_END_S):
                 _log.warning("A checkpoint is still being written; it ends with the process")
         report = self._report(graceful, time.monotonic() - begin_s)
+        with _told("the monitor"):
+            if self._monitor is not None:
+                # It asks the tracker, which stops next.
+                self._monitor.stop(_THREADS_END_S)
+                self._bus.remove(self._monitor.model)
         _bounded("the tracker", lambda: self._receivers.stop(_THREADS_END_S), _RECEIVERS_CANCEL_S)
         with _told("the console"):
             self._console.stop(_THREADS_END_S)

@@ -6,11 +6,13 @@ The rates of its streams, with and without receivers, begin and end here, too.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.errors import IllegalStateError
 from penstock.host.preparation import Run
+from penstock.host.receiver_readings import ReceiverReading, ReceiverReadings, ReceiverWaits
 from penstock.host.receiver_status import ReceiverStatus
 from penstock.host.receivers import HostedReceivers
 from penstock.settings import Settings
@@ -30,6 +32,7 @@ from penstock.streaming.rates import RateBook, RateController
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
 from penstock.tracker import TrackedReceiver, open_ledger
 from penstock.wal import EncryptionKey
+from penstock.wire.messages import ReportGate
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -67,6 +70,8 @@ class ReceiverSide:
         self._batch_ms = graph.batch_ms
         self._bus = bus
         self._rates = rates
+        self._clock = clock
+        self._readings = ReceiverReadings()
         self._controllers: list[RateController] = []
         if not nodes:
             return
@@ -101,9 +106,9 @@ class ReceiverSide:
                 run,
                 ledger,
                 clock=clock,
-                events=_TrackerEvents(bus, on_error, rates),
+                events=_TrackerEvents(bus, on_error, rates, self._readings),
                 keep_batches=keep_batches,
-                on_rate_status=rates.on_rate_status,
+                on_rate_status=self._on_rate_status,
                 encryption=encryption,
             )
         except BaseException:
@@ -141,6 +146,14 @@ class ReceiverSide:
             stream_id, records_per_second, bytes_per_second
         )
 
+    def _on_rate_status(self, report: ReportGate) -> None:
+        self._rates.on_rate_status(report)
+        self._readings.take(report, self._clock.monotonic_s())
+
+    def readings(self) -> dict[int, ReceiverReading]:
+        """Return what receivers told last, by stream; of those that were heard of lately."""
+        return self._readings.readings(self._clock.monotonic_s())
+
     @property
     def count(self) -> int:
         """How many receivers there are."""
@@ -148,7 +161,19 @@ class ReceiverSide:
 
     def status(self) -> tuple[ReceiverStatus, ...]:
         """Return the receivers as they are, in the order of their streams."""
-        return () if self._hosted is None else self._hosted.status()
+        if self._hosted is None:
+            return ()
+        readings = self.readings()
+        return tuple(
+            replace(status, waits=self._waits(readings.get(status.stream_id)))
+            for status in self._hosted.status()
+        )
+
+    def _waits(self, reading: ReceiverReading | None) -> ReceiverWaits | None:
+        if reading is None:
+            return None
+        rate = self._rates.rate(reading.stream_id)
+        return reading.limited_by(rate.source.value, rate.byte_source.value)
 
     def running(self) -> tuple[int, int]:
         """Return how many receivers run, and how many there are."""
@@ -201,10 +226,12 @@ class _TrackerEvents:
         bus: StreamingListenerBus,
         on_error: Callable[[BaseException], None],
         rates: RateBook,
+        readings: ReceiverReadings,
     ) -> None:
         self._bus = bus
         self._on_error = on_error
         self._rates = rates
+        self._readings = readings
 
     def receiver_started(self, info: TrackedReceiver, /) -> None:
         self._rates.receiver_started(info.streamId)
@@ -215,6 +242,7 @@ class _TrackerEvents:
 
     def receiver_stopped(self, info: TrackedReceiver, /) -> None:
         self._rates.receiver_stopped(info.streamId)
+        self._readings.ended(info.streamId)
         self._bus.post(ReceiverStopped(_info(info)))
 
     def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:

@@ -275,7 +275,8 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
     def receivers(self) -> tuple[ReceiverStatus, ...]:
         """Return the receivers as they are now, in the order of their streams; none before `start`.
 
-        They are frozen records: state, host, attempts, records, position, last error.
+        They are frozen records: state, host, attempts, records, position, last error, and what
+        each waited for in the last second.
         """
         return () if self._engine is None else self._engine.receivers()
 

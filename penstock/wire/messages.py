@@ -21,9 +21,11 @@ __all__ = [
     "Failure",
     "FindReplicaHost",
     "Heartbeat",
+    "LogReading",
     "MemoryPlace",
     "Message",
     "Ok",
+    "PipeReading",
     "ReceivedBlockInfo",
     "Refused",
     "RegisterBlockServer",
@@ -138,6 +140,65 @@ class ReportError(msgspec.Struct, frozen=True, tag=True):
     """True when starting the receiver again cannot help (bad setting, cannot be unpickled)."""
 
 
+class LogReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The log of an attempt, since the attempt began."""
+
+    segments: int = 0
+    """Segments that are there."""
+    bytes: int = 0
+    """Bytes that were appended."""
+    syncs: int = 0
+    """Forced writes and syncs."""
+    sync_s: float = 0.0
+    """Seconds that they took."""
+    slowest_sync_s: float = 0.0
+    """The slowest of them."""
+    free_bytes: int = -1
+    """Free bytes on its file system; -1 when that is not known."""
+
+
+class PipeReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the threads of an attempt have waited for since it began, and what is on its way.
+
+    Seconds are those of all threads together; who waits at this moment is counted up to now.
+    """
+
+    rate_s: float = 0.0
+    """Storing threads: for permits for records."""
+    byte_rate_s: float = 0.0
+    """Storing threads: for the rate of bytes."""
+    shared_rate_s: float = 0.0
+    """Storing threads: for permits of the rate that applications share."""
+    queue_s: float = 0.0
+    """Storing threads: for room in the queue of sealed blocks."""
+    durable_s: float = 0.0
+    """Storing threads: for what they stored in bulk to be durable and known to the driver."""
+    memory_s: float = 0.0
+    """Storing threads: for memory for the next block."""
+    log_s: float = 0.0
+    """The pushing thread: for the log to take a block, its pauses after failures included."""
+    replica_s: float = 0.0
+    """The pushing thread: for another host to have its copy, after the log had the block."""
+    room_s: float = 0.0
+    """The pushing thread: for room in the queue of blocks that the driver is to be told of."""
+    driver_s: float = 0.0
+    """The reporting thread: for the driver's answers."""
+    busy_s: float = 0.0
+    """Processor time of the receiver's process."""
+    open_records: int = 0
+    """Records that are in no sealed block yet."""
+    queued_blocks: int = 0
+    """Blocks that are sealed and not yet in the log."""
+    stored_blocks: int = 0
+    """Blocks that are in the log and that the driver does not know yet."""
+    blocks: int = 0
+    """Blocks that were reported, since the attempt began."""
+    latency_ms: tuple[float, float] | None = None
+    """From sealed to acknowledged, of the last blocks: the median, and what 99 % stay under."""
+    log: LogReading | None = None
+    """The attempt's log; None where it has none."""
+
+
 class ReportGate(msgspec.Struct, frozen=True, tag=True):
     """Tell how a receiver's rate is used: regularly, and when it has a new rate (send)."""
 
@@ -157,6 +218,8 @@ class ReportGate(msgspec.Struct, frozen=True, tag=True):
     """The receiver's monotonic clock, so that rates do not depend on the message's way."""
     bytes: int = 0
     """Bytes that passed since the attempt began."""
+    pipe: PipeReading | None = None
+    """About once a second: what the attempt's threads wait for."""
 
 
 class DeregisterReceiver(msgspec.Struct, frozen=True, tag=True):

@@ -6,6 +6,7 @@ import itertools
 import shlex
 import subprocess
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -944,3 +945,53 @@ def test_a_door_that_is_held_lets_through_what_needs_no_acknowledgement(make):
     with pytest.raises(ReceiverStoppedError, match="a start that is over"):
         door.store(b"e")
     assert bench.finish() == [b"a", b"c", b"d"]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what nobody tells of."""
+    end_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def test_who_waits_for_the_queue_or_for_durability_is_told_what_holds_it_up(make):
+    bench = make(queue_size=1)
+    bench.driver.open.clear()
+    wholes = [threading.Thread(target=bench.generator.store, args=([b"a"],)) for _ in range(6)]
+    for thread in wholes:
+        thread.start()
+    # One block is with the driver, one waits for it, one is in hand, one is queued: two wait.
+    until(lambda: bench.generator.read_rate_usage(with_pipe=True).pipe.queue_s > 0.2)
+    found = bench.generator.read_rate_usage(with_pipe=True).pipe
+    assert found.driver_s > 0
+    assert found.room_s > 0
+    assert found.durable_s > 0
+    assert found.blocks == 0
+    assert found.latency_ms is None
+    assert found.queued_blocks + found.stored_blocks == 4
+    assert bench.generator.read_rate_usage().pipe is None
+    bench.driver.open.set()
+    for thread in wholes:
+        thread.join(WAIT_S)
+    until(lambda: bench.generator.statistics().blocks_reported == 6)
+    after = bench.generator.read_rate_usage(with_pipe=True).pipe
+    assert (after.queued_blocks, after.stored_blocks, after.blocks) == (0, 0, 6)
+    assert bench.generator.read_rate_usage(with_pipe=True).pipe.queue_s == after.queue_s
+
+
+def test_who_waits_for_memory_is_told_so(make):
+    bench = make(memory_bytes=512 << 10, use_disk=False, sync=SyncPolicy.NONE)
+    bench.driver.open.clear()
+
+    def fill() -> None:
+        with suppress(PenstockError):  # the wait for memory is given up at the end
+            for _ in range(20):
+                bench.generator.store(b"a" * 60_000)
+
+    store = threading.Thread(target=fill, daemon=True)
+    store.start()
+    until(lambda: bench.generator.read_rate_usage(with_pipe=True).pipe.memory_s > 0.2)
+    bench.driver.open.set()
+    bench.generator.give_up_within(0.0)
+    store.join(WAIT_S)

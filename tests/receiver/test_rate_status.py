@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from penstock.wire.messages import (
     Message,
+    PipeReading,
     Registered,
     RegisterReceiver,
     StopReceiver,
@@ -88,6 +89,38 @@ def test_a_reconnect_makes_up_for_a_lost_update(run: Run, tracker: Tracker, shar
     tracker.peer.close()
     tracker.wait_for_count(RegisterReceiver, 2)
     tracker.wait_for(lambda: tracker.rate_reports and tracker.rate_reports[-1].rate_version == 9)
+
+
+def test_about_once_a_second_reports_tell_what_the_attempt_waits_for(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    def pipes() -> list[PipeReading]:
+        return [report.pipe for report in tracker.rate_reports if report.pipe is not None]
+
+    run(Quiet(shared))
+    shared.wait_for("onStart")
+    shared.receiver.store([str(number) for number in range(500)])
+    tracker.wait_for(lambda: pipes() and pipes()[-1].blocks)
+    quiet = pipes()[-1]
+    assert (quiet.open_records, quiet.queued_blocks, quiet.stored_blocks) == (0, 0, 0)
+    assert quiet.rate_s == 0
+    assert quiet.durable_s > 0
+    assert quiet.log_s > 0
+    assert quiet.driver_s > 0
+    assert quiet.busy_s > 0
+    assert quiet.latency_ms is not None
+    assert 0 < quiet.latency_ms[0] <= quiet.latency_ms[1]
+    assert quiet.log is not None
+    assert quiet.log.segments == 1
+    assert quiet.log.bytes > 0
+    assert quiet.log.free_bytes > 0
+    tracker.send(UpdateRateLimit(3, NEVER, None, 1))
+    tracker.wait_for(lambda: tracker.rate_reports[-1].rate_version == 1)
+    store_many(shared)
+    # A wait that does not end counts while it lasts.
+    tracker.wait_for(lambda: pipes()[-1].rate_s > 1)
+    assert pipes()[-1].byte_rate_s == 0
+    assert len(pipes()) < len(tracker.rate_reports)
 
 
 def test_reports_tell_what_passed_and_who_waits(run: Run, tracker: Tracker, shared: Shared) -> None:

@@ -56,6 +56,7 @@ def test_receivers_are_told_as_they_are(sc: Any) -> None:
         assert status.address.startswith("127.0.0.1:")
         assert status.records == status.position > 0
         assert status.blocks > 0
+        assert status.waits is None or sum(status.waits.parts().values()) == pytest.approx(100)
         assert "numbers-0" in ssc._repr_html_()
     finally:
         ssc.stop(stopSparkContext=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import get_args
 
+import msgspec
 import pytest
 
 from penstock.errors import IllegalStateError
@@ -29,9 +30,11 @@ from penstock.wire.messages import (
     FindBlockServer,
     FindReplicaHost,
     Heartbeat,
+    LogReading,
     MemoryPlace,
     Message,
     Ok,
+    PipeReading,
     ReceivedBlockInfo,
     Refused,
     RegisterBlockServer,
@@ -74,6 +77,12 @@ EXAMPLES: list[Message] = [
     UpdateRateLimit(1, 12345.678),
     UpdateRateLimit(1, None, 1e9, 7),
     ReportGate(1, ATTEMPT, 7, 1 << 40, 1.5, True, 0.25, 12345.5),
+    ReportGate(
+        1,
+        ATTEMPT,
+        *(7, 1 << 40, 1.5, True, 0.25, 12345.5, 1 << 50),
+        PipeReading(1.5, log_s=0.25, latency_ms=(12.5, 80.0), log=LogReading(2, 1 << 40)),
+    ),
     EnsureBlockServer(),
     RegisterBlockServer("host", ("10.0.0.1", 4711), 78),
     BlockServerRegistered(60.0),
@@ -106,6 +115,32 @@ def test_what_is_sent_cannot_be_changed_and_is_told_by_its_name() -> None:
     for kind in map(type, EXAMPLES):
         assert kind.__struct_config__.frozen
         assert kind.__struct_config__.tag == kind.__name__
+
+
+class _OlderReport(msgspec.Struct, frozen=True, tag="ReportGate"):
+    """A report as it was before it could carry a `pipe`, and as a later version may read it."""
+
+    stream_id: int
+    attempt: str
+    rate_version: int
+    records: int
+    waited_s: float
+    is_waiting: bool
+    queue_fill: float
+    at_s: float
+    bytes: int = 0
+
+
+def test_a_report_with_and_without_what_threads_wait_for_is_understood_by_both_sides() -> None:
+    older = _OlderReport(1, ATTEMPT, 7, 5, 1.5, True, 0.25, 12345.5, 9)
+    newer = ReportGate(1, ATTEMPT, 7, 5, 1.5, True, 0.25, 12345.5, 9, PipeReading(2.5))
+    decode, encode = msgspec.msgpack.decode, msgspec.msgpack.encode
+    assert decode(encode(newer), type=_OlderReport) == older
+    assert decode(encode(older), type=Message) == msgspec.structs.replace(newer, pipe=None)
+    # A sum that a later version adds at the end is passed over, one that is missing is 0.
+    assert decode(encode([1.5, 2.5]), type=PipeReading) == PipeReading(1.5, 2.5)
+    longer = [*msgspec.to_builtins(PipeReading(1.5)), "later"]
+    assert decode(encode(longer), type=PipeReading) == PipeReading(1.5)
 
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)

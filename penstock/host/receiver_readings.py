@@ -1,0 +1,207 @@
+"""What receivers wait for: the readings that they send, as shares of the time between two.
+
+A receiver sends sums since its attempt began (`penstock.wire.messages.PipeReading`), so that one
+that is lost takes nothing with it. Here the difference of two becomes percent. A storing thread
+that waits for room, or for what it stored to be durable, waits for what the thread behind it waits
+for: the log, the replica, or the driver; what these do not explain is the queue's own.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+
+from penstock.wire.messages import PipeReading, ReportGate
+
+__all__ = ["ReceiverReading", "ReceiverReadings", "ReceiverWaits"]
+
+_STALE_S = 5.0
+"""A receiver of which nothing was heard for so long does not wait for what it did then."""
+
+_SHOWN_PERCENT = 1.0
+
+
+@dataclass(frozen=True)
+class ReceiverWaits:
+    """What a receiver waited for in the last second, in percent; all of them make 100.
+
+    Attributes:
+        source: Its source: neither data came nor did it work.
+        tokens: Permits of a rate.
+        limit: Whose rate that is: ``user``, ``maxRate``, ``group``, ``initial``, ``slowStart``,
+            ``estimator`` (backpressure) or ``shared``; empty when it did not wait for one.
+        queue: Its turn in the queue of blocks.
+        memory: Memory for the next block, which batches must release first.
+        log: Its log.
+        replica: Another host to have its copy.
+        driver: The driver to take note of its blocks.
+        nothing: Nothing: it worked.
+    """
+
+    source: float
+    tokens: float
+    limit: str
+    queue: float
+    memory: float
+    log: float
+    replica: float
+    driver: float
+    nothing: float
+
+    def parts(self) -> dict[str, float]:
+        """Return the percentages by name, without the limit."""
+        return {
+            "source": self.source,
+            "tokens": self.tokens,
+            "queue": self.queue,
+            "memory": self.memory,
+            "log": self.log,
+            "replica": self.replica,
+            "driver": self.driver,
+            "nothing": self.nothing,
+        }
+
+    def __str__(self) -> str:
+        found = sorted(self.parts().items(), key=lambda part: -part[1])
+        shown = [(name, percent) for name, percent in found if percent >= _SHOWN_PERCENT]
+        return ", ".join(
+            f"{name} ({self.limit}) {percent:.0f} %"
+            if name == "tokens" and self.limit
+            else f"{name} {percent:.0f} %"
+            for name, percent in shown
+        )
+
+
+@dataclass(frozen=True)
+class ReceiverReading:
+    """What a receiver told last, and how it went since the reading before.
+
+    Attributes:
+        stream_id: Its stream.
+        attempt: The attempt.
+        records: Records that passed the gate since the attempt began.
+        bytes: Their bytes.
+        records_per_second: Records that pass.
+        bytes_per_second: Bytes that pass.
+        queue_fill: How full the queue of sealed blocks is, 0 to 1.
+        pipe: Sums since the attempt began, and what is on its way.
+        waits: What it waited for; its `limit` is ``records``, ``bytes`` or ``shared``, for whose
+            limit of records or bytes is in force the driver knows only elsewhere. None with the
+            first reading of an attempt.
+        at_s: When it came, on the driver's monotonic clock.
+    """
+
+    stream_id: int
+    attempt: str
+    records: int
+    bytes: int
+    records_per_second: float
+    bytes_per_second: float
+    queue_fill: float
+    pipe: PipeReading
+    waits: ReceiverWaits | None
+    at_s: float
+
+    def limited_by(self, records: str, in_bytes: str) -> ReceiverWaits | None:
+        """Return the waits with the name of whose limit of records and of bytes is in force."""
+        if self.waits is None:
+            return None
+        names = {"records": records, "bytes": in_bytes}
+        return replace(self.waits, limit=names.get(self.waits.limit, self.waits.limit))
+
+
+class ReceiverReadings:
+    """The last reading of each receiver. `_lock` guards it; any thread may come."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: dict[int, tuple[ReportGate, ReceiverReading]] = {}
+
+    def take(self, report: ReportGate, now_s: float) -> None:
+        """Take a report of a receiver; those without a `pipe` say nothing here."""
+        pipe = report.pipe
+        if pipe is None:
+            return
+        with self._lock:
+            before, _ = self._last.get(report.stream_id, (None, None))
+            if before is not None and before.attempt == report.attempt:
+                span_s = report.at_s - before.at_s
+                if span_s <= 0:
+                    return  # It was overtaken.
+                records = (report.records - before.records) / span_s
+                size = (report.bytes - before.bytes) / span_s
+                waits = None if before.pipe is None else _waits(before.pipe, pipe, span_s)
+            else:
+                records, size, waits = 0.0, 0.0, None
+            reading = ReceiverReading(
+                report.stream_id,
+                report.attempt,
+                report.records,
+                report.bytes,
+                max(0.0, records),
+                max(0.0, size),
+                report.queue_fill,
+                pipe,
+                waits,
+                now_s,
+            )
+            self._last[report.stream_id] = (report, reading)
+
+    def ended(self, stream_id: int) -> None:
+        """Forget a receiver that stopped."""
+        with self._lock:
+            self._last.pop(stream_id, None)
+
+    def readings(self, now_s: float) -> dict[int, ReceiverReading]:
+        """Return the last reading of each receiver that was heard of lately, by stream."""
+        with self._lock:
+            return {
+                stream_id: reading
+                for stream_id, (_, reading) in self._last.items()
+                if now_s - reading.at_s <= _STALE_S
+            }
+
+
+def _waits(before: PipeReading, after: PipeReading, span_s: float) -> ReceiverWaits:
+    def spent_s(name: str) -> float:
+        return max(0.0, float(getattr(after, name)) - float(getattr(before, name)))
+
+    limits = {
+        "records": spent_s("rate_s"),
+        "bytes": spent_s("byte_rate_s"),
+        "shared": spent_s("shared_rate_s"),
+    }
+    tokens_s, memory_s = sum(limits.values()), spent_s("memory_s")
+    log_s, replica_s = spent_s("log_s"), spent_s("replica_s")
+    room_s, driver_s = spent_s("room_s"), spent_s("driver_s")
+    # Who waits for room waits for the pushing thread, which does one thing at a time; who waits
+    # for durability, for all of a block's way.
+    behind = [
+        (spent_s("queue_s"), (log_s, replica_s, room_s)),
+        (spent_s("durable_s"), (log_s, replica_s, driver_s)),
+    ]
+    explained = [0.0, 0.0, 0.0]
+    queue_s = 0.0
+    for waited_s, causes in behind:
+        whole_s = max(waited_s, sum(causes))
+        if not whole_s:
+            continue
+        for at, cause_s in enumerate(causes):
+            explained[at] += waited_s * cause_s / whole_s
+        queue_s += waited_s * (1 - sum(causes) / whole_s)
+    total_s = tokens_s + memory_s + queue_s + sum(explained)
+    # Several threads may wait at once.
+    scale = 100 / max(span_s, total_s)
+    left_s = max(0.0, span_s - total_s)
+    worked_s = min(left_s, spent_s("busy_s"))
+    return ReceiverWaits(
+        source=(left_s - worked_s) * scale,
+        tokens=tokens_s * scale,
+        limit=max(limits, key=lambda name: limits[name]) if tokens_s else "",
+        queue=queue_s * scale,
+        memory=memory_s * scale,
+        log=explained[0] * scale,
+        replica=explained[1] * scale,
+        driver=explained[2] * scale,
+        nothing=worked_s * scale,
+    )

@@ -1,0 +1,42 @@
+"""The monitor: what somebody sees of a running program, and does with it, from outside.
+
+What must hold
+--------------
+
+* One model, many views: page, REST, metrics and commands show what the model has and compute
+  nothing themselves, so that no two of them disagree.
+* The model is bounded: batches by `spark.streaming.ui.retainedBatches`, events and errors by
+  number, texts by length, history by time. An hour and a year take the same memory.
+* The program does not wait for it. It is fed by the listener bus and by what receivers send in any
+  case, looks at the rest once a second in a thread of its own, and what it fails of is logged and
+  stops nothing. Nothing imports this room but the start of a context.
+* Nobody changes anything without the token of this run, and where Spark's own page asks who may
+  look (`spark.acls.enable`), nobody looks without it. What goes into a page is text, never markup.
+
+Layout
+------
+
+==================  =============================================================================
+`application`       what the monitor asks a running context, and may tell it to do
+`records`           what the model tells: batches, operations, events, receivers
+`history`           points of one second for ten minutes and of ten seconds for a day
+`model`             takes events and readings, answers questions
+`sentence`          how it goes, in one sentence that a person would say
+`monitor`           begins and ends all of it with a context
+==================  =============================================================================
+
+Life
+----
+
+`start_monitor` makes the model, adds it to the listener bus before the first event, and starts the
+thread ``penstock-monitor``, which takes a point of the history every second. `Monitor.stop` ends
+the thread; what the model has can still be read then.
+"""
+
+from __future__ import annotations
+
+from penstock.monitor.application import Application
+from penstock.monitor.model import Model
+from penstock.monitor.monitor import Monitor, start_monitor
+
+__all__ = ["Application", "Model", "Monitor", "start_monitor"]

@@ -1,0 +1,114 @@
+"""`History`: some figures over time, in memory that does not grow.
+
+Two rings of rows, one a second for ten minutes and one for every ten seconds of a day. The row of
+ten seconds is the mean of what came in them. Pages that no row has touched yet take no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["COARSE_POINTS", "COARSE_S", "FINE_POINTS", "FINE_S", "History", "Point"]
+
+FINE_S = 1
+FINE_POINTS = 600
+COARSE_S = 10
+COARSE_POINTS = 8640
+
+_NEVER = -1
+
+
+@dataclass(frozen=True)
+class Point:
+    """Figures of one moment.
+
+    Attributes:
+        at_s: The moment at which its second, or its ten seconds, began; seconds since the epoch.
+        values: A figure for each name of the history; None where none was known.
+    """
+
+    at_s: int
+    values: tuple[float | None, ...]
+
+
+class History:
+    """The figures of a few names over a day. Not for several threads at once.
+
+    Args:
+        names: What the figures are.
+        dtype: How they are kept: numbers as ``float32``, percentages as ``uint8``.
+    """
+
+    def __init__(self, names: Sequence[str], dtype: str = "float32") -> None:
+        self.names = tuple(names)
+        self._fine = _Ring(FINE_S, FINE_POINTS, len(self.names), dtype)
+        self._coarse = _Ring(COARSE_S, COARSE_POINTS, len(self.names), dtype)
+
+    def add(self, at_s: int, values: Sequence[float | None]) -> None:
+        """Take the figures of a second; what came for it before is then part of the mean.
+
+        A time before the last one, as after the clock was set back, takes the place of what the
+        ring had there.
+        """
+        row = np.array([np.nan if value is None else value for value in values], np.float64)
+        self._fine.add(at_s, row)
+        self._coarse.add(at_s, row)
+
+    def points(self, since_s: int, until_s: int) -> list[Point]:
+        """Return what is known from one moment to another: by seconds where all of it is there.
+
+        Args:
+            since_s: Seconds since the epoch.
+            until_s: The same; its own second is included.
+        """
+        is_fine = until_s - since_s <= FINE_S * FINE_POINTS
+        return (self._fine if is_fine else self._coarse).points(since_s, until_s)
+
+
+class _Ring:
+    def __init__(self, step_s: int, size: int, width: int, dtype: str) -> None:
+        self._step_s = step_s
+        self._size = size
+        self._starts = np.full(size, _NEVER, np.int64)
+        self._is_whole = np.issubdtype(np.dtype(dtype), np.integer)
+        self._none = np.iinfo(dtype).max if self._is_whole else np.nan
+        self._rows: npt.NDArray[np.generic] = np.empty((size, width), dtype)
+        # Of the row that is being filled.
+        self._start_s = _NEVER
+        self._sums = np.zeros(width)
+        self._counts = np.zeros(width, np.int64)
+
+    def add(self, at_s: int, row: npt.NDArray[np.float64]) -> None:
+        start_s = at_s // self._step_s * self._step_s
+        if start_s != self._start_s:
+            self._start_s = start_s
+            self._sums[:] = 0
+            self._counts[:] = 0
+        known = ~np.isnan(row)
+        self._sums[known] += row[known]
+        self._counts[known] += 1
+        mean = np.full(len(row), self._none, np.float64)
+        np.divide(self._sums, self._counts, out=mean, where=self._counts > 0)
+        place = start_s // self._step_s % self._size
+        self._starts[place] = start_s
+        self._rows[place] = np.rint(mean) if self._is_whole else mean
+
+    def points(self, since_s: int, until_s: int) -> list[Point]:
+        places = np.flatnonzero((self._starts >= since_s) & (self._starts <= until_s))
+        places = places[np.argsort(self._starts[places])]
+        found = self._rows[places].astype(np.float64)
+        missing = found == self._none if self._is_whole else np.isnan(found)
+        return [
+            Point(
+                int(start_s),
+                tuple(
+                    None if is_missing else float(value)
+                    for value, is_missing in zip(row, gaps, strict=True)
+                ),
+            )
+            for start_s, row, gaps in zip(self._starts[places], found, missing, strict=True)
+        ]

@@ -1,0 +1,438 @@
+"""`Model`: what is known of one running application, bounded, fed by events and readings."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from dataclasses import replace
+
+from penstock.clock import Clock, SystemClock
+from penstock.monitor.application import Application
+from penstock.monitor.history import History, Point
+from penstock.monitor.records import (
+    Batch,
+    BatchStatus,
+    Event,
+    EventKind,
+    Operation,
+    Receiver,
+    Totals,
+    bounded,
+)
+from penstock.monitor.sentence import Facts, sentence
+from penstock.streaming import StreamingListener
+from penstock.streaming.listeners.events import (
+    BatchCompleted,
+    BatchInfo,
+    BatchStarted,
+    BatchSubmitted,
+    OutputOperationCompleted,
+    OutputOperationInfo,
+    OutputOperationStarted,
+    ReceiverError,
+    ReceiverInfo,
+    ReceiverStarted,
+    ReceiverStopped,
+    StreamingStarted,
+)
+
+__all__ = ["STREAM_FIGURES", "TOTAL_FIGURES", "WAIT_FIGURES", "Model"]
+
+EVENTS = 1_000
+"""So many of the last events are kept."""
+ERRORS = 200
+"""So many of the last errors are kept, with what they say, when newer events push them out."""
+UNFINISHED = 2_000
+"""So many batches that wait or run are kept; of more, the oldest are counted only."""
+
+TOTAL_FIGURES = (
+    "records_per_second",
+    "scheduling_delay_ms",
+    "processing_ms",
+    "total_delay_ms",
+    "waiting_batches",
+    "processed_per_second",
+)
+"""What is known of the whole application over time; the delays are those of the last batch."""
+
+STREAM_FIGURES = (
+    "records_per_second",
+    "bytes_per_second",
+    "limit",
+    "open_records",
+    "queued_blocks",
+    "stored_blocks",
+    "latency_ms",
+    "slowest_latency_ms",
+    "log_bytes",
+)
+"""What is known of a stream with a receiver over time."""
+
+WAIT_FIGURES = ("source", "tokens", "queue", "memory", "log", "replica", "driver", "nothing")
+"""What its receiver waited for over time, in percent."""
+
+
+class Model(StreamingListener):
+    """A running application: its batches, receivers, events, and all of it over time.
+
+    `_lock` guards everything; nothing is asked of the application under it.
+
+    Args:
+        application: What it asks, once a second.
+        retained_batches: How many complete batches are kept.
+        clock: Wall time.
+    """
+
+    def __init__(
+        self, application: Application, *, retained_batches: int = 1000, clock: Clock | None = None
+    ) -> None:
+        self.application = application
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._lock = threading.Lock()
+        self._changes = 0
+        self._started_ms: int | None = None
+        self._unfinished: OrderedDict[int, Batch] = OrderedDict()
+        self._completed: deque[Batch] = deque(maxlen=max(1, retained_batches))
+        self._by_time: dict[int, Batch] = {}
+        self._completed_count = self._failed = self._received = self._processed = 0
+        self._waiting: set[int] = set()
+        self._running: set[int] = set()
+        self._events: deque[Event] = deque(maxlen=EVENTS)
+        self._errors: deque[Event] = deque(maxlen=ERRORS)
+        self._event_count = 0
+        self._receivers: dict[int, Receiver] = {}
+        self._details: dict[int, str] = {}
+        self._limits: dict[int, tuple[float | None, str]] = {}
+        self._totals = History(TOTAL_FIGURES)
+        self._streams: dict[int, History] = {}
+        self._waits: dict[int, History] = {}
+        self._point_processed: tuple[float, int] | None = None
+        self._sentence = "It has not started yet."
+
+    # -- what it is fed with ---------------------------------------------------------------------
+
+    def onStreamingStarted(self, streamingStarted: StreamingStarted) -> None:
+        with self._lock:
+            self._started_ms = streamingStarted.time()
+            self._tell(EventKind.STARTED, "The streams started")
+
+    def onReceiverStarted(self, receiverStarted: ReceiverStarted) -> None:
+        info = receiverStarted.receiverInfo()
+        where = f" on {info.location()}" if info.location() else ""
+        self._tell_of(EventKind.RECEIVER_STARTED, info, f"{info.name()} runs{where}")
+
+    def onReceiverStopped(self, receiverStopped: ReceiverStopped) -> None:
+        info = receiverStopped.receiverInfo()
+        why = f": {info.lastErrorMessage()}" if info.lastErrorMessage() else ""
+        self._tell_of(EventKind.RECEIVER_STOPPED, info, f"{info.name()} stopped{why}")
+
+    def onReceiverError(self, receiverError: ReceiverError) -> None:
+        info = receiverError.receiverInfo()
+        self._tell_of(EventKind.RECEIVER_ERROR, info, f"{info.name()}: {info.lastErrorMessage()}")
+
+    def onBatchSubmitted(self, batchSubmitted: BatchSubmitted) -> None:
+        with self._lock:
+            self._begin(batchSubmitted.batchInfo(), BatchStatus.QUEUED)
+
+    def onBatchStarted(self, batchStarted: BatchStarted) -> None:
+        info = batchStarted.batchInfo()
+        with self._lock:
+            self._received += info.numRecords()
+            self._begin(info, BatchStatus.PROCESSING)
+
+    def onOutputOperationStarted(self, outputOperationStarted: OutputOperationStarted) -> None:
+        self._take_operation(outputOperationStarted.outputOperationInfo())
+
+    def onOutputOperationCompleted(
+        self, outputOperationCompleted: OutputOperationCompleted
+    ) -> None:
+        self._take_operation(outputOperationCompleted.outputOperationInfo())
+
+    def onBatchCompleted(self, batchCompleted: BatchCompleted) -> None:
+        batch = Batch.of(batchCompleted.batchInfo(), BatchStatus.COMPLETED)
+        with self._lock:
+            self._forget(batch.time_ms)
+            if len(self._completed) == self._completed.maxlen:
+                self._by_time.pop(self._completed[0].time_ms, None)
+            self._completed.append(batch)
+            self._by_time[batch.time_ms] = batch
+            self._completed_count += 1
+            self._processed += batch.records
+            if batch.error is not None:
+                self._failed += 1
+                failed = next(found for found in batch.operations if found.error is not None)
+                self._tell(
+                    EventKind.BATCH_FAILED,
+                    f"Output operation {failed.number} ({failed.name}) of a batch failed: "
+                    f"{_last_line(batch.error)}",
+                    batch.error,
+                    batch_ms=batch.time_ms,
+                )
+            self._changes += 1
+
+    def tick(self) -> None:
+        """Take a point of the history; once a second, by one thread."""
+        application = self.application
+        readings = application.readings()
+        rates = application.rates()
+        statuses = application.receivers()
+        now_ms = self._clock.time_ms()
+        with self._lock:
+            for status in statuses:
+                reading = readings.get(status.stream_id)
+                self._receivers[status.stream_id] = Receiver(
+                    status.stream_id,
+                    status.name,
+                    status.state,
+                    status.host,
+                    status.executor_id,
+                    status.attempts,
+                    status.records,
+                    status.blocks,
+                    bounded(status.last_error),
+                    self._details.get(status.stream_id, ""),
+                    None if status.last_error_ms < 0 else status.last_error_ms,
+                    reading,
+                    status.waits,
+                    rates.get(status.stream_id),
+                )
+            for stream_id, rate in rates.items():
+                self._tell_of_rate(stream_id, rate.effective, rate.source.value)
+            self._take_points(now_ms // 1000)
+            self._sentence = sentence(self._facts())
+            self._changes += 1
+
+    def note(self, text: str, stream_id: int | None = None) -> None:
+        """Keep what somebody did from outside."""
+        with self._lock:
+            self._tell(EventKind.ACTION, text, stream_id=stream_id)
+
+    # -- what it is asked ------------------------------------------------------------------------
+
+    @property
+    def changes(self) -> int:
+        """Counts up with each change, so that who shows it knows whether there is news."""
+        return self._changes
+
+    def now_ms(self) -> int:
+        """Return wall time as the model has it."""
+        return self._clock.time_ms()
+
+    def sentence(self) -> str:
+        """Return how it goes, as a person would say it."""
+        with self._lock:
+            return self._sentence
+
+    def totals(self) -> Totals:
+        """Return the counts since the start."""
+        with self._lock:
+            return self._count()
+
+    def receivers(self) -> tuple[Receiver, ...]:
+        """Return the receivers, in the order of their streams."""
+        with self._lock:
+            return tuple(found for _, found in sorted(self._receivers.items()))
+
+    def batches(self, *statuses: BatchStatus) -> tuple[Batch, ...]:
+        """Return the batches that are kept, of some statuses or of all; the newest first."""
+        wanted = statuses or tuple(BatchStatus)
+        with self._lock:
+            found = [batch for batch in self._all() if batch.status in wanted]
+        return tuple(sorted(found, key=lambda batch: -batch.time_ms))
+
+    def batch(self, time_ms: int) -> Batch | None:
+        """Return the batch of a time, if it is kept."""
+        with self._lock:
+            return self._unfinished.get(time_ms) or self._by_time.get(time_ms)
+
+    def events(self, after: int = 0) -> tuple[Event, ...]:
+        """Return the events that are kept, the oldest first.
+
+        Args:
+            after: Those with a larger number only.
+        """
+        with self._lock:
+            return tuple(event for event in self._events if event.number > after)
+
+    def errors(self) -> tuple[Event, ...]:
+        """Return the errors that are kept, the oldest first."""
+        with self._lock:
+            return tuple(self._errors)
+
+    def history(self, since_s: int, until_s: int) -> list[Point]:
+        """Return `TOTAL_FIGURES` over time."""
+        with self._lock:
+            return self._totals.points(since_s, until_s)
+
+    def stream_history(self, stream_id: int, since_s: int, until_s: int) -> list[Point]:
+        """Return `STREAM_FIGURES` of a stream over time; nothing for one without a receiver."""
+        with self._lock:
+            found = self._streams.get(stream_id)
+            return [] if found is None else found.points(since_s, until_s)
+
+    def wait_history(self, stream_id: int, since_s: int, until_s: int) -> list[Point]:
+        """Return `WAIT_FIGURES` of a stream over time; nothing for one without a receiver."""
+        with self._lock:
+            found = self._waits.get(stream_id)
+            return [] if found is None else found.points(since_s, until_s)
+
+    # -- within, with the lock -------------------------------------------------------------------
+
+    def _all(self) -> list[Batch]:
+        return [*self._unfinished.values(), *self._completed]
+
+    def _begin(self, info: BatchInfo, status: BatchStatus) -> None:
+        batch = Batch.of(info, status)
+        self._forget(batch.time_ms)
+        (self._waiting if status is BatchStatus.QUEUED else self._running).add(batch.time_ms)
+        self._unfinished[batch.time_ms] = batch
+        if len(self._unfinished) > UNFINISHED:
+            self._unfinished.popitem(last=False)
+        self._changes += 1
+
+    def _forget(self, time_ms: int) -> None:
+        self._unfinished.pop(time_ms, None)
+        self._waiting.discard(time_ms)
+        self._running.discard(time_ms)
+
+    def _take_operation(self, info: OutputOperationInfo) -> None:
+        operation = Operation.of(info)
+        with self._lock:
+            batch = self._unfinished.get(info.batchTime().milliseconds())
+            if batch is None:
+                return
+            others = [found for found in batch.operations if found.number != operation.number]
+            operations = sorted([*others, operation], key=lambda found: found.number)
+            self._unfinished[batch.time_ms] = replace(batch, operations=tuple(operations))
+            self._changes += 1
+
+    def _tell_of(self, kind: EventKind, info: ReceiverInfo, text: str) -> None:
+        detail = "" if kind is EventKind.RECEIVER_STARTED else info.lastError()
+        with self._lock:
+            self._details[info.streamId()] = bounded(info.lastError())
+            self._tell(kind, text, detail, stream_id=info.streamId())
+
+    def _tell_of_rate(self, stream_id: int, limit: float | None, source: str) -> None:
+        before = self._limits.get(stream_id)
+        self._limits[stream_id] = (limit, source)
+        if before is None or before == (limit, source):
+            return
+        if before[1] == source == "estimator":
+            return  # Backpressure changes its rate with each batch: a chart shows that better.
+        name = self.application.streams.get(stream_id, f"stream {stream_id}")
+        rate = "no limit" if limit is None else f"{limit:,.0f} records/s ({source})"
+        self._tell(EventKind.RATE_CHANGED, f"{name}: {rate}", stream_id=stream_id)
+
+    def _tell(
+        self,
+        kind: EventKind,
+        text: str,
+        detail: str = "",
+        stream_id: int | None = None,
+        batch_ms: int | None = None,
+    ) -> None:
+        self._event_count += 1
+        event = Event(
+            self._event_count,
+            self._clock.time_ms(),
+            kind,
+            bounded(text, 1_000),
+            bounded(detail),
+            stream_id,
+            batch_ms,
+        )
+        self._events.append(event)
+        if kind.is_error or (kind is EventKind.RECEIVER_STOPPED and detail):
+            self._errors.append(event)
+        self._changes += 1
+
+    def _count(self) -> Totals:
+        batches = self._all()
+        interval_s = self.application.batch_ms / 1000
+        rates = [batch.records / interval_s for batch in batches]
+        return Totals(
+            self._started_ms,
+            self._completed_count,
+            self._failed,
+            self._received,
+            self._processed,
+            len(self._waiting),
+            len(self._running),
+            len(self._completed),
+            sum(rates) / len(rates) if rates else None,
+            _mean([batch.scheduling_delay_ms for batch in batches]),
+            _mean([batch.processing_ms for batch in batches]),
+            _mean([batch.total_delay_ms for batch in batches]),
+        )
+
+    def _take_points(self, now_s: int) -> None:
+        last = self._completed[-1] if self._completed else None
+        readings = [found.reading for found in self._receivers.values() if found.reading]
+        began = self._point_processed
+        clock_s = self._clock.monotonic_s()
+        self._point_processed = (clock_s, self._processed)
+        processed = None
+        if began is not None and clock_s > began[0]:
+            processed = (self._processed - began[1]) / (clock_s - began[0])
+        self._totals.add(
+            now_s,
+            (
+                sum(reading.records_per_second for reading in readings),
+                None if last is None else last.scheduling_delay_ms,
+                None if last is None else last.processing_ms,
+                None if last is None else last.total_delay_ms,
+                len(self._waiting),
+                processed,
+            ),
+        )
+        for stream_id, receiver in self._receivers.items():
+            reading = receiver.reading
+            if stream_id not in self._streams:
+                self._streams[stream_id] = History(STREAM_FIGURES)
+                self._waits[stream_id] = History(WAIT_FIGURES, "uint8")
+            if reading is None:
+                continue
+            pipe = reading.pipe
+            median, slowest = (None, None) if pipe.latency_ms is None else pipe.latency_ms
+            self._streams[stream_id].add(
+                now_s,
+                (
+                    reading.records_per_second,
+                    reading.bytes_per_second,
+                    None if receiver.rate is None else receiver.rate.effective,
+                    pipe.open_records,
+                    pipe.queued_blocks,
+                    pipe.stored_blocks,
+                    median,
+                    slowest,
+                    None if pipe.log is None else pipe.log.bytes,
+                ),
+            )
+            if receiver.waits is not None:
+                parts = receiver.waits.parts()
+                self._waits[stream_id].add(now_s, [parts[name] for name in WAIT_FIGURES])
+
+    def _facts(self) -> Facts:
+        newest = sorted(self._completed, key=lambda batch: batch.time_ms)[-_RECENT:]
+        return Facts(
+            self.application.batch_ms,
+            self._started_ms is not None,
+            self._completed_count,
+            len(self._waiting),
+            tuple(newest),
+            tuple(found for _, found in sorted(self._receivers.items())),
+        )
+
+
+_RECENT = 5
+"""So many of the last batches tell how it goes."""
+
+
+def _mean(durations: list[int | None]) -> int | None:
+    known = [duration for duration in durations if duration is not None]
+    return sum(known) // len(known) if known else None
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else ""

@@ -1,0 +1,286 @@
+"""What the model tells: frozen records of batches, their operations, receivers and events.
+
+Times are milliseconds since the epoch, durations milliseconds; None is not yet, or not known.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.host.receiver_readings import ReceiverReading
+from penstock.streaming import ReceiverWaits, StreamRate
+from penstock.streaming.listeners.events import UNKNOWN, BatchInfo, OutputOperationInfo
+
+__all__ = [
+    "Batch",
+    "BatchStatus",
+    "Event",
+    "EventKind",
+    "Input",
+    "Operation",
+    "Receiver",
+    "Totals",
+    "bounded",
+]
+
+TEXT_LIMIT = 20_000
+"""Characters of an error with its traceback that are kept: of a longer one both ends."""
+
+
+def bounded(text: str, limit: int = TEXT_LIMIT) -> str:
+    """Return a text that is not longer than `limit`: its beginning and its end."""
+    if len(text) <= limit:
+        return text
+    part = max(0, limit // 2 - 20)
+    return f"{text[:part]}\n… {len(text) - 2 * part} characters left out …\n{text[-part:]}"
+
+
+class BatchStatus(enum.Enum):
+    """How far a batch is, by the names of Spark's REST."""
+
+    QUEUED = "QUEUED"
+    PROCESSING = "PROCESSING"
+    COMPLETED = "COMPLETED"
+
+
+@dataclass(frozen=True)
+class Input:
+    """What one input had for a batch.
+
+    Attributes:
+        stream_id: The stream.
+        records: Its records.
+        description: More about them, for people; None where there is no more.
+    """
+
+    stream_id: int
+    records: int
+    description: str | None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An output operation of a batch.
+
+    Attributes:
+        number: Counted from 0 in the order of the program.
+        name: What it is and where in the program.
+        description: The stack of its call.
+        start_ms: When it began.
+        end_ms: When it ended.
+        error: What it failed of, with the traceback.
+    """
+
+    number: int
+    name: str
+    description: str
+    start_ms: int | None
+    end_ms: int | None
+    error: str | None
+
+    @classmethod
+    def of(cls, info: OutputOperationInfo) -> Operation:
+        """Take one out of an event."""
+        reason = info.failureReason()
+        return cls(
+            info.id(),
+            info.name(),
+            info.description(),
+            _known(info.startTime()),
+            _known(info.endTime()),
+            None if reason is None else bounded(reason),
+        )
+
+    @property
+    def duration_ms(self) -> int | None:
+        """From its begin to its end."""
+        return _between(self.start_ms, self.end_ms)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch.
+
+    Attributes:
+        time_ms: Its time, which names it.
+        status: How far it is.
+        submission_ms: When its jobs were handed to the scheduler.
+        start_ms: When the first of them began.
+        end_ms: When the last of them ended.
+        inputs: What each input had, by stream.
+        operations: Its output operations, in their order.
+    """
+
+    time_ms: int
+    status: BatchStatus
+    submission_ms: int | None
+    start_ms: int | None
+    end_ms: int | None
+    inputs: Mapping[int, Input]
+    operations: tuple[Operation, ...]
+
+    @classmethod
+    def of(cls, info: BatchInfo, status: BatchStatus) -> Batch:
+        """Take one out of an event."""
+        operations = sorted(info.outputOperationInfos().items())
+        return cls(
+            info.batchTime().milliseconds(),
+            status,
+            _known(info.submissionTime()),
+            _known(info.processingStartTime()),
+            _known(info.processingEndTime()),
+            {
+                stream_id: Input(stream_id, told.numRecords(), _text(told.metadataDescription()))
+                for stream_id, told in sorted(info.streamIdToInputInfo().items())
+            },
+            tuple(Operation.of(operation) for _, operation in operations),
+        )
+
+    @property
+    def records(self) -> int:
+        """The records of all inputs."""
+        return sum(found.records for found in self.inputs.values())
+
+    @property
+    def scheduling_delay_ms(self) -> int | None:
+        """From its submission to its start."""
+        return _between(self.submission_ms, self.start_ms)
+
+    @property
+    def processing_ms(self) -> int | None:
+        """From its start to its end."""
+        return _between(self.start_ms, self.end_ms)
+
+    @property
+    def total_delay_ms(self) -> int | None:
+        """From its submission to its end."""
+        return _between(self.submission_ms, self.end_ms)
+
+    @property
+    def error(self) -> str | None:
+        """What the first operation that failed, failed of."""
+        return next((found.error for found in self.operations if found.error is not None), None)
+
+
+class EventKind(enum.Enum):
+    """What happened."""
+
+    STARTED = "started"
+    RECEIVER_STARTED = "receiver started"
+    RECEIVER_STOPPED = "receiver stopped"
+    RECEIVER_ERROR = "receiver error"
+    BATCH_FAILED = "batch failed"
+    RATE_CHANGED = "rate changed"
+    ACTION = "action"
+
+    @property
+    def is_error(self) -> bool:
+        """Whether somebody should look."""
+        return self in (EventKind.RECEIVER_ERROR, EventKind.BATCH_FAILED)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened, for the strip of events.
+
+    Attributes:
+        number: Counted from 1; none is used twice in a run.
+        at_ms: When.
+        kind: What.
+        text: The same in one line.
+        detail: A traceback or the like; empty where there is no more.
+        stream_id: Of which stream.
+        batch_ms: Of which batch.
+    """
+
+    number: int
+    at_ms: int
+    kind: EventKind
+    text: str
+    detail: str = ""
+    stream_id: int | None = None
+    batch_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """A receiver as it is.
+
+    Attributes:
+        stream_id: Its stream.
+        name: ``<type>-<stream id>``.
+        state: ``starting``, ``running`` or ``stopped``.
+        host: Where it runs or ran; empty before.
+        executor_id: The executor there.
+        attempts: How often it was started.
+        records: Records of it that are durable and known to the driver, in this run.
+        blocks: The blocks that they are in.
+        last_error: What it last complained of; empty: nothing.
+        last_error_detail: The traceback of that.
+        last_error_ms: When that was.
+        reading: What it told last; None while nothing is heard of it.
+        waits: What it waited for in the last second.
+        rate: The rates of its stream.
+    """
+
+    stream_id: int
+    name: str
+    state: str
+    host: str
+    executor_id: str
+    attempts: int
+    records: int
+    blocks: int
+    last_error: str
+    last_error_detail: str
+    last_error_ms: int | None
+    reading: ReceiverReading | None
+    waits: ReceiverWaits | None
+    rate: StreamRate | None
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Counts since the start; averages over the batches that are kept.
+
+    Attributes:
+        started_ms: When the context started; None before.
+        completed_batches: Batches that are complete.
+        failed_batches: Those of them with an operation that failed.
+        received_records: Records of the batches that began.
+        processed_records: Records of the batches that are complete.
+        waiting: Batches whose jobs have not begun.
+        running: Batches whose jobs run.
+        retained: Complete batches that are kept.
+        input_rate: Records per second of a batch, in the mean.
+        scheduling_delay_ms: In the mean.
+        processing_ms: In the mean.
+        total_delay_ms: In the mean.
+    """
+
+    started_ms: int | None
+    completed_batches: int
+    failed_batches: int
+    received_records: int
+    processed_records: int
+    waiting: int
+    running: int
+    retained: int
+    input_rate: float | None
+    scheduling_delay_ms: int | None
+    processing_ms: int | None
+    total_delay_ms: int | None
+
+
+def _known(time_ms: int) -> int | None:
+    return None if time_ms == UNKNOWN else time_ms
+
+
+def _between(start_ms: int | None, end_ms: int | None) -> int | None:
+    return None if start_ms is None or end_ms is None else end_ms - start_ms
+
+
+def _text(text: str | None) -> str | None:
+    return None if text is None else bounded(text)

@@ -1,0 +1,187 @@
+"""A model that is fed by events, as the listener bus feeds it; no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.clock import ManualClock
+from penstock.host.receiver_readings import ReceiverReading, ReceiverReadings
+from penstock.monitor import Application, Model
+from penstock.streaming import ReceiverStatus, SchedulerStatistics, StreamRate
+from penstock.streaming.dstream.job import Job, JobResult, JobSet
+from penstock.streaming.listeners.events import (
+    BatchCompleted,
+    BatchInfo,
+    BatchStarted,
+    BatchSubmitted,
+    OutputOperationCompleted,
+    OutputOperationInfo,
+    OutputOperationStarted,
+    ReceiverError,
+    ReceiverInfo,
+    ReceiverStarted,
+    ReceiverStopped,
+    StreamingStarted,
+)
+from penstock.streaming.listeners.input_info import BatchInput
+from penstock.streaming.rates import RateSource
+from penstock.wire.messages import LogReading, PipeReading, ReportGate
+
+START_MS = 1_700_000_000_000
+
+
+@dataclass
+class Program:
+    """A program that never ran: what happens in it is said by the test."""
+
+    batch_ms: int = 1000
+    streams: dict[int, str] = field(default_factory=lambda: {0: "numbers"})
+    retained_batches: int = 1000
+
+    def __post_init__(self) -> None:
+        self.clock = ManualClock(START_MS)
+        self.statuses: dict[int, ReceiverStatus] = {}
+        self.rates: dict[int, StreamRate] = {}
+        self.readings = ReceiverReadings()
+        self._sums: dict[int, dict[str, float]] = {}
+        self.model = Model(
+            self.application(), retained_batches=self.retained_batches, clock=self.clock
+        )
+
+    def application(self) -> Application:
+        return Application(
+            name="a <b>program</b>",
+            application_id="local-1",
+            batch_ms=self.batch_ms,
+            streams=self.streams,
+            statistics=lambda: SchedulerStatistics(0, 0, 0, 0, None),
+            receivers=lambda: tuple(self.statuses.values()),
+            readings=self._read,
+            rates=lambda: self.rates,
+        )
+
+    def _read(self) -> dict[int, ReceiverReading]:
+        return self.readings.readings(self.clock.monotonic_s())
+
+    def start(self) -> Model:
+        self.model.onStreamingStarted(StreamingStarted(self.clock.time_ms()))
+        return self.model
+
+    # -- receivers -------------------------------------------------------------------------------
+
+    def receiver(
+        self,
+        stream_id: int = 0,
+        state: str = "running",
+        error: str = "",
+        trace: str = "",
+        limit: float | None = None,
+        source: RateSource = RateSource.UNLIMITED,
+    ) -> None:
+        """Have a receiver that starts, stops or errs, which the model is told of."""
+        name = f"{self.streams[stream_id]}-{stream_id}"
+        at_ms = self.clock.time_ms() if error else -1
+        is_active = state == "running"
+        info = ReceiverInfo(stream_id, name, is_active, "h1", "3", error, trace, at_ms)
+        known = self.statuses.get(stream_id)
+        if is_active and error:
+            self.model.onReceiverError(ReceiverError(info))
+        elif is_active:
+            self.model.onReceiverStarted(ReceiverStarted(info))
+        else:
+            self.readings.ended(stream_id)
+            self.model.onReceiverStopped(ReceiverStopped(info))
+        attempts = 1 if known is None else known.attempts + (is_active and not error)
+        self.statuses[stream_id] = ReceiverStatus(
+            stream_id, name, state, "h1", "3", "h1:5000", attempts, 12_345, 7, None, error, at_ms
+        )
+        self.rates[stream_id] = StreamRate(
+            *(stream_id, None, limit, source, None, None, RateSource.UNLIMITED),
+            *(None, None, True),
+        )
+
+    def report(
+        self, stream_id: int = 0, records: int = 0, at_s: float = 0.0, **sums: float
+    ) -> None:
+        """Have a receiver report what it waited for since its attempt began."""
+        pipe = PipeReading(
+            **sums,  # type: ignore[arg-type]
+            queued_blocks=2,
+            blocks=5,
+            latency_ms=(12.5, 80.0),
+            log=LogReading(3, 4096, 7, 0.5, 0.25, 1 << 30),
+        )
+        report = ReportGate(stream_id, "a", 0, records, 0.0, False, 0.0, at_s, records * 10, pipe)
+        self.readings.take(report, self.clock.monotonic_s())
+        reading = self._read()[stream_id]
+        rate = self.rates[stream_id]
+        status = self.statuses[stream_id]
+        self.statuses[stream_id] = ReceiverStatus(
+            *(status.stream_id, status.name, status.state, status.host, status.executor_id),
+            *(status.address, status.attempts, status.records, status.blocks, status.position),
+            *(status.last_error, status.last_error_ms),
+            reading.limited_by(rate.source.value, rate.byte_source.value),
+        )
+
+    def second(self, records: int = 0, stream_id: int = 0, **spent_s: float) -> None:
+        """Let a second pass in which a receiver waited for things."""
+        sums = self._sums.setdefault(stream_id, {"records": 0, "at": 0.0})
+        if not sums["at"]:
+            self.report(stream_id)
+        self.clock.advance(1000)
+        sums["at"] += 1.0
+        sums["records"] += records
+        for name, spent in spent_s.items():
+            sums[name] = sums.get(name, 0.0) + spent
+        told = {name: value for name, value in sums.items() if name not in ("records", "at")}
+        self.report(stream_id, int(sums["records"]), sums["at"], **told)
+        self.model.tick()
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def batch(
+        self,
+        number: int,
+        records: int = 100,
+        waits_ms: int = 10,
+        takes_ms: int | None = 300,
+        errors: tuple[str | None, ...] = (None,),
+        description: str | None = None,
+    ) -> JobSet:
+        """Have a batch; without `takes_ms` it does not end, with `waits_ms` -1 it does not begin.
+
+        Args:
+            number: It is the batch of so many intervals after the start.
+            errors: What each of its output operations failed of.
+        """
+        time_ms = START_MS + number * self.batch_ms
+        jobs = tuple(
+            Job(time_ms, index, f"pprint at program.py:{index}", "the stack", lambda: None)
+            for index in range(len(errors))
+        )
+        metadata = {} if description is None else {"Description": description}
+        job_set = JobSet(time_ms, jobs, {0: BatchInput(0, records, metadata)}, time_ms)
+        self.model.onBatchSubmitted(BatchSubmitted(BatchInfo.of(job_set)))
+        if waits_ms < 0:
+            return job_set
+        job_set.start_ms = time_ms + waits_ms
+        self.model.onBatchStarted(BatchStarted(BatchInfo.of(job_set)))
+        for index, reason in enumerate(errors):
+            result = job_set.results[index]
+            result.start_ms = job_set.start_ms
+            self.model.onOutputOperationStarted(
+                OutputOperationStarted(OutputOperationInfo.of(result))
+            )
+            if takes_ms is not None:
+                self.end(result, job_set.start_ms + takes_ms, reason)
+        if takes_ms is not None:
+            job_set.end_ms = job_set.start_ms + takes_ms
+            self.model.onBatchCompleted(BatchCompleted(BatchInfo.of(job_set)))
+        return job_set
+
+    def end(self, result: JobResult, end_ms: int, reason: str | None) -> None:
+        result.end_ms = end_ms
+        result.error = None if reason is None else ValueError(reason)
+        self.model.onOutputOperationCompleted(
+            OutputOperationCompleted(OutputOperationInfo.of(result))
+        )

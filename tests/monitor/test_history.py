@@ -1,0 +1,78 @@
+"""Figures over time, in memory that does not grow."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.monitor.history import COARSE_POINTS, FINE_POINTS, History
+
+NOW_S = 1_700_000_000
+
+
+def test_ten_minutes_are_there_second_by_second() -> None:
+    history = History(["a", "b"])
+    for second in range(700):
+        history.add(NOW_S + second, [second, None])
+    points = history.points(NOW_S + 100, NOW_S + 699)
+    assert [point.at_s - NOW_S for point in points] == list(range(100, 700))
+    assert points[0].values == (100, None)
+    assert history.points(NOW_S, NOW_S + 99) == []
+
+
+def test_a_day_is_there_in_steps_of_ten_seconds_as_their_means() -> None:
+    history = History(["a"])
+    for second in range(2000):
+        history.add(NOW_S + second, [second % 10])
+    points = history.points(NOW_S, NOW_S + 1999)
+    assert [point.at_s - NOW_S for point in points] == list(range(0, 2000, 10))
+    assert {point.values for point in points} == {(4.5,)}
+
+
+def test_what_is_older_than_a_day_is_gone() -> None:
+    history = History(["a"])
+    for step in range(COARSE_POINTS + 5):
+        history.add(NOW_S + 10 * step, [step])
+    points = history.points(0, NOW_S + 20 * COARSE_POINTS)
+    assert len(points) == COARSE_POINTS
+    assert points[0].values == (5.0,)
+
+
+def test_a_gap_is_no_figure_and_a_clock_that_is_set_back_no_harm() -> None:
+    history = History(["a"])
+    history.add(NOW_S, [1])
+    history.add(NOW_S + 5, [2])
+    history.add(NOW_S - 3, [3])
+    found = [(point.at_s - NOW_S, point.values) for point in history.points(0, 0) or []]
+    assert found == []
+    found = [(p.at_s - NOW_S, p.values) for p in history.points(NOW_S - 10, NOW_S + 10)]
+    assert found == [(-3, (3.0,)), (0, (1.0,)), (5, (2.0,))]
+
+
+def test_percentages_take_a_byte_and_may_be_unknown() -> None:
+    history = History(["a", "b", "c"], "uint8")
+    history.add(NOW_S, [99.6, 0.4, None])
+    assert history.points(NOW_S, NOW_S)[0].values == (100.0, 0.0, None)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3000), st.floats(0, 1e6, width=32)), max_size=50))
+def test_the_last_word_on_a_second_is_the_mean_of_what_came_in_a_row(
+    told: list[tuple[int, float]],
+) -> None:
+    history = History(["a"])
+    expected: dict[int, list[float]] = {}
+    last = None
+    for second, value in told:
+        history.add(NOW_S + second, [value])
+        if second != last:
+            # A later second of the same place in the ring takes it over.
+            expected = {at: found for at, found in expected.items() if (at - second) % FINE_POINTS}
+            expected[second] = []
+        expected[second].append(value)
+        last = second
+    for second, values in expected.items():
+        (point,) = history.points(NOW_S + second, NOW_S + second)
+        (mean,) = point.values
+        assert mean is not None
+        assert abs(mean - sum(values) / len(values)) <= 1e-3 + 1e-6 * abs(mean)

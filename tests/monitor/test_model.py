@@ -1,0 +1,199 @@
+"""What the model knows after events and readings, and that it stays bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.monitor.model import EVENTS, STREAM_FIGURES, UNFINISHED, WAIT_FIGURES
+from penstock.monitor.records import TEXT_LIMIT, BatchStatus, EventKind
+from penstock.streaming.rates import RateSource
+from tests.monitor.feeding import START_MS, Program
+
+
+def test_a_batch_is_seen_from_its_submission_to_its_end() -> None:
+    program = Program()
+    model = program.start()
+    program.batch(1, waits_ms=-1)
+    (waiting,) = model.batches()
+    assert (waiting.status, waiting.scheduling_delay_ms) == (BatchStatus.QUEUED, None)
+    program.batch(1, waits_ms=20, takes_ms=None)
+    (running,) = model.batches(BatchStatus.PROCESSING)
+    assert (running.scheduling_delay_ms, running.processing_ms) == (20, None)
+    assert running.operations[0].start_ms == START_MS + 1020
+    program.batch(1, waits_ms=20, takes_ms=300, description="a topic")
+    (done,) = model.batches()
+    assert (done.status, done.records) == (BatchStatus.COMPLETED, 100)
+    assert (done.scheduling_delay_ms, done.processing_ms, done.total_delay_ms) == (20, 300, 320)
+    assert done.inputs[0].description == "a topic"
+    assert model.batch(START_MS + 1000) == done
+    assert model.batch(START_MS) is None
+
+
+def test_totals_count_what_began_and_what_is_complete() -> None:
+    program = Program(batch_ms=500)
+    model = program.start()
+    program.batch(1, records=100, takes_ms=200)
+    program.batch(2, records=200, waits_ms=30, takes_ms=400, errors=(None, "no such table"))
+    program.batch(3, records=50, takes_ms=None)
+    program.batch(4, records=7, waits_ms=-1)
+    totals = model.totals()
+    assert (totals.completed_batches, totals.failed_batches) == (2, 1)
+    assert (totals.received_records, totals.processed_records) == (350, 300)
+    assert (totals.waiting, totals.running, totals.retained) == (1, 1, 2)
+    assert totals.input_rate == (100 + 200 + 50 + 7) / 4 * 2
+    assert (totals.scheduling_delay_ms, totals.processing_ms) == ((10 + 30 + 10) // 3, 300)
+    assert totals.started_ms == START_MS
+
+
+def test_a_failed_batch_is_an_event_that_says_why() -> None:
+    program = Program()
+    model = program.start()
+    program.batch(1, errors=(None, "no such table"))
+    (failed,) = model.errors()
+    assert (failed.kind, failed.batch_ms) == (EventKind.BATCH_FAILED, START_MS + 1000)
+    assert failed.text == (
+        "Output operation 1 (pprint at program.py:1) of a batch failed: ValueError: no such table"
+    )
+    assert "ValueError: no such table" in failed.detail
+    batch = model.batch(START_MS + 1000)
+    assert batch is not None
+    assert batch.operations[0].error is None
+    assert batch.error == batch.operations[1].error is not None
+
+
+def test_receivers_are_told_with_what_they_wait_for_and_whose_limit_it_is() -> None:
+    program = Program()
+    model = program.start()
+    program.receiver(limit=8000.0, source=RateSource.ESTIMATOR)
+    program.second(8000, rate_s=0.9, busy_s=0.1)
+    (receiver,) = model.receivers()
+    assert (receiver.name, receiver.state, receiver.host) == ("numbers-0", "running", "h1")
+    assert str(receiver.waits) == "tokens (estimator) 90 %, nothing 10 %"
+    assert receiver.reading is not None
+    assert receiver.reading.records_per_second == 8000
+    program.receiver(state="stopped", error="Restarting: lost", trace="Traceback ...")
+    model.tick()
+    (receiver,) = model.receivers()
+    assert (receiver.state, receiver.waits, receiver.reading) == ("stopped", None, None)
+    assert (receiver.last_error, receiver.last_error_detail) == (
+        "Restarting: lost",
+        "Traceback ...",
+    )
+
+
+def test_the_history_has_rates_delays_and_waits_by_the_second() -> None:
+    program = Program()
+    model = program.start()
+    program.receiver(limit=500.0, source=RateSource.USER)
+    for number in range(1, 4):
+        program.batch(number, takes_ms=100 * number)
+        program.second(100 * number, rate_s=0.25, log_s=0.5, queue_s=0.5)
+    since_s, until_s = START_MS // 1000, START_MS // 1000 + 10
+    points = model.history(since_s, until_s)
+    assert [point.at_s - since_s for point in points] == [1, 2, 3]
+    assert [point.values[:4] for point in points] == [
+        (100, 10, 100, 110),
+        (200, 10, 200, 210),
+        (300, 10, 300, 310),
+    ]
+    assert points[-1].values[5] == 100
+    last = dict(
+        zip(STREAM_FIGURES, model.stream_history(0, since_s, until_s)[-1].values, strict=True)
+    )
+    assert last["records_per_second"] == 300
+    assert last["bytes_per_second"] == 3000
+    assert (last["limit"], last["latency_ms"], last["log_bytes"]) == (500, 12.5, 4096)
+    waits = dict(zip(WAIT_FIGURES, model.wait_history(0, since_s, until_s)[-1].values, strict=True))
+    assert (waits["tokens"], waits["log"], waits["source"]) == (25, 50, 25)
+    assert model.stream_history(7, since_s, until_s) == []
+
+
+def test_events_tell_of_receivers_and_of_rates_that_somebody_set() -> None:
+    program = Program()
+    model = program.start()
+    program.receiver(limit=100.0, source=RateSource.MAX_RATE)
+    model.tick()
+    program.receiver(limit=50.0, source=RateSource.USER)
+    model.tick()
+    program.receiver(limit=20.0, source=RateSource.ESTIMATOR)
+    model.tick()
+    program.receiver(limit=30.0, source=RateSource.ESTIMATOR)
+    model.tick()
+    told = [event.text for event in model.events() if event.kind is EventKind.RATE_CHANGED]
+    assert told == ["numbers: 50 records/s (user)", "numbers: 20 records/s (estimator)"]
+    first = model.events()[0]
+    assert (first.number, first.kind) == (1, EventKind.STARTED)
+    assert next(event.number for event in model.events(after=first.number)) == 2
+
+
+def test_whatever_happens_the_model_stays_bounded() -> None:
+    program = Program(retained_batches=20)
+    model = program.start()
+    for number in range(UNFINISHED + 100):
+        program.batch(number, waits_ms=-1)
+    assert len(model.batches(BatchStatus.QUEUED)) == UNFINISHED
+    assert model.totals().waiting == UNFINISHED + 100
+    for number in range(200):
+        program.batch(number, errors=("x" * 100_000,))
+    assert len(model.batches(BatchStatus.COMPLETED)) == 20
+    assert model.batch(START_MS) is None
+    assert model.totals().completed_batches == 200
+    newest = model.batches(BatchStatus.COMPLETED)[0]
+    assert newest.error is not None
+    assert len(newest.error) <= TEXT_LIMIT + 100
+    for number in range(EVENTS + 10):
+        model.note(f"note {number}")
+    assert len(model.events()) == EVENTS
+    # What went wrong is still there when newer events pushed it out of the strip.
+    assert len(model.errors()) == 200
+
+
+@pytest.mark.parametrize(
+    ("happens", "says"),
+    [
+        (lambda program: None, "No batch is complete yet."),
+        (
+            lambda program: [program.batch(n, takes_ms=1400) for n in range(5)],
+            "The batches are the bottleneck: 1.4 s of work for 1 s of batch.",
+        ),
+        (
+            lambda program: [
+                *(program.batch(n, takes_ms=1400) for n in range(5)),
+                *(program.batch(n, waits_ms=-1) for n in range(5, 9)),
+                program.second(8000, rate_s=0.9),
+            ],
+            (
+                "The batches are the bottleneck: 1.4 s of work for 1 s of batch, 4 batches wait; "
+                "numbers-0 is held at 8,000 records/s by backpressure."
+            ),
+        ),
+        (
+            lambda program: [program.batch(1), program.second(10, log_s=0.8, queue_s=0.8)],
+            "numbers-0 waits for its log 80 % of the time.",
+        ),
+        (
+            lambda program: [program.batch(1), program.second(1200)],
+            "Data flows: 1,200 records/s, and nothing holds it up.",
+        ),
+        (
+            lambda program: [program.batch(1, records=0), program.second()],
+            "Nothing comes in: the receivers wait for their sources.",
+        ),
+        (
+            lambda program: [program.batch(1), program.batch(2, errors=("bad",))],
+            "The last batch failed.",
+        ),
+        (
+            lambda program: [program.batch(1), program.receiver(state="stopped", error="lost\nx")],
+            "numbers-0 does not run (lost).",
+        ),
+    ],
+)
+def test_one_sentence_says_how_it_goes(happens, says) -> None:
+    program = Program()
+    model = program.start()
+    assert model.sentence() == "It has not started yet."
+    program.receiver(limit=8000.0, source=RateSource.ESTIMATOR)
+    happens(program)
+    model.tick()
+    assert model.sentence() == says
