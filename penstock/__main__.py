@@ -10,7 +10,16 @@ __all__ = ["main"]
 _USAGE = """\
 usage: penstock COMMAND ...
 
-commands:
+running programs:
+  apps         list those of this user on this host
+  top          show how one goes, again and again
+  receivers    list its receivers and what they wait for
+  batches      list its batches
+  errors       list what went wrong in it
+  rate         set the rate of a stream
+  stop         stop it, gracefully unless told otherwise
+
+folders and settings:
   checkpoint   look into the checkpoints in a folder
   settings     print what settings mean and accept
   wal          look into a segment log, and repair it
@@ -44,6 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from penstock._settings_cli import main as settings
 
         return settings(arguments[1:])
+    from penstock.monitor.cli import COMMANDS
+    from penstock.monitor.cli import main as monitor
+
+    if arguments[0] in COMMANDS:
+        return monitor(arguments[0], arguments[1:])
     print(f"penstock: no command {arguments[0]!r}\n\n{_USAGE}", end="", file=sys.stderr)
     return 2
 

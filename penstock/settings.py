@@ -362,8 +362,28 @@ class Settings:
         "spark.penstock.ui.enabled",
         Flag(),
         "true",
-        "Whether what happens is kept, to be looked at from outside "
+        "Whether what happens is kept, to be looked at from outside over HTTP "
         "([monitoring.md](monitoring.md)).",
+    )
+    ui_port: int = _setting(
+        "spark.penstock.ui.port",
+        Whole(minimum=0, maximum=65_535),
+        "4140",
+        "The port for that; when it is taken, one of the 16 behind it, or else any. 0: any.",
+    )
+    ui_host: str | None = _setting(
+        "spark.penstock.ui.host",
+        Text("an address of this host"),
+        None,
+        "The address for that; `0.0.0.0` for all of this host.",
+        unset="the one to which Spark binds the driver; with a local master `127.0.0.1`",
+    )
+    ui_hosts: tuple[str, ...] | None = _setting(
+        "spark.penstock.ui.hosts",
+        Names(),
+        None,
+        "More names under which browsers may ask for it, such as that of a proxy.",
+        unset="addresses, `localhost`, and the driver's own names",
     )
     retained_batches: int = _setting(
         "spark.streaming.ui.retainedBatches",

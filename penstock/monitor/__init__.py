@@ -21,7 +21,13 @@ Layout
 `records`           what the model tells: batches, operations, events, receivers
 `history`           points of one second for ten minutes and of ten seconds for a day
 `model`             takes events and readings, answers questions
+`delays`            how often batches took how long
 `sentence`          how it goes, in one sentence that a person would say
+`web`               all of it over HTTP: REST, metrics, health, status, actions
+`registry`          the file by which commands find a running program
+`client`            asks a running program, for the commands
+`tables`            what the commands print
+`cli`               the commands
 `monitor`           begins and ends all of it with a context
 ==================  =============================================================================
 
@@ -29,8 +35,8 @@ Life
 ----
 
 `start_monitor` makes the model, adds it to the listener bus before the first event, and starts the
-thread ``penstock-monitor``, which takes a point of the history every second. `Monitor.stop` ends
-the thread; what the model has can still be read then.
+thread ``penstock-monitor``, which takes a point of the history every second, and the server. Where
+it listens is said in one line. `Monitor.stop` ends both.
 """
 
 from __future__ import annotations

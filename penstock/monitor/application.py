@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.host.receiver_readings import ReceiverReading
 from penstock.streaming import ReceiverStatus, SchedulerStatistics, StreamRate
@@ -24,6 +24,11 @@ class Application:
         receivers: Returns the receivers as they are.
         readings: Returns what receivers told last, by stream.
         rates: Returns the rates of the streams that have one.
+        spark_conf: Spark's configuration.
+        job_ids: Returns the ids of Spark's jobs of a batch's output operation.
+        spark_ui: The address of Spark's own page; None where there is none.
+        set_rate: Sets the rate of a stream, as `ReceiverDStream.set_rate`.
+        stop: Begins to stop the streams, gracefully or at once; does not wait for the end.
     """
 
     name: str
@@ -34,3 +39,8 @@ class Application:
     receivers: Callable[[], tuple[ReceiverStatus, ...]]
     readings: Callable[[], Mapping[int, ReceiverReading]]
     rates: Callable[[], Mapping[int, StreamRate]]
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    job_ids: Callable[[int, int], list[int]] = lambda batch_ms, operation: []
+    spark_ui: str | None = None
+    set_rate: Callable[[int, str | float | None], None] = lambda stream_id, rate: None
+    stop: Callable[[bool], None] = lambda graceful: None

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from penstock.clock import Clock, SystemClock
 from penstock.monitor.application import Application
+from penstock.monitor.delays import Delays
 from penstock.monitor.history import History, Point
 from penstock.monitor.records import (
     Batch,
@@ -95,6 +96,7 @@ class Model(StreamingListener):
         self._completed: deque[Batch] = deque(maxlen=max(1, retained_batches))
         self._by_time: dict[int, Batch] = {}
         self._completed_count = self._failed = self._received = self._processed = 0
+        self._delays = {name: Delays() for name in _DELAYS}
         self._waiting: set[int] = set()
         self._running: set[int] = set()
         self._events: deque[Event] = deque(maxlen=EVENTS)
@@ -158,6 +160,9 @@ class Model(StreamingListener):
             self._by_time[batch.time_ms] = batch
             self._completed_count += 1
             self._processed += batch.records
+            self._delays["scheduling_delay"].add(batch.scheduling_delay_ms)
+            self._delays["processing_time"].add(batch.processing_ms)
+            self._delays["total_delay"].add(batch.total_delay_ms)
             if batch.error is not None:
                 self._failed += 1
                 failed = next(found for found in batch.operations if found.error is not None)
@@ -227,6 +232,11 @@ class Model(StreamingListener):
         """Return the counts since the start."""
         with self._lock:
             return self._count()
+
+    def delays(self) -> list[tuple[str, str, Delays]]:
+        """Return how often complete batches took how long: name, what it is, and how often."""
+        with self._lock:
+            return [(name, what, self._delays[name].copy()) for name, what in _DELAYS.items()]
 
     def receivers(self) -> tuple[Receiver, ...]:
         """Return the receivers, in the order of their streams."""
@@ -423,6 +433,12 @@ class Model(StreamingListener):
             tuple(found for _, found in sorted(self._receivers.items())),
         )
 
+
+_DELAYS = {
+    "scheduling_delay": "From the submission of a batch to its start",
+    "processing_time": "From the start of a batch to its end",
+    "total_delay": "From the submission of a batch to its end",
+}
 
 _RECENT = 5
 """So many of the last batches tell how it goes."""

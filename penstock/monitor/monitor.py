@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from penstock.clock import Clock, SystemClock
+from penstock.errors import PenstockError
 from penstock.monitor.application import Application
 from penstock.monitor.model import Model
+from penstock.monitor.registry import register, runtime_folder
+from penstock.monitor.web.access import Access
+from penstock.monitor.web.ports import listen_host, ports_near
+from penstock.monitor.web.routes import Routes
+from penstock.monitor.web.server import WebServer
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.settings import Settings
+from penstock.wire.addresses import address_text, bare_host
 
 __all__ = ["Monitor", "start_monitor"]
 
 _log = logging.getLogger("penstock.monitor")
 
 _TICK_S = 1.0
+
+_PROVING = ("spark.acls.enable", "spark.ui.filters")
+"""Who sets one of these means that not everybody may look."""
 
 
 class Monitor:
@@ -25,10 +38,20 @@ class Monitor:
     Args:
         model: What it feeds.
         clock: For the seconds.
+        server: Shows it; None: nobody does.
+        file: By which commands find it; removed at the end.
     """
 
-    def __init__(self, model: Model, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        clock: Clock | None = None,
+        server: WebServer | None = None,
+        file: Path | None = None,
+    ) -> None:
         self.model = model
+        self._file = file
+        self._server = server
         self._clock: Clock = SystemClock() if clock is None else clock
         self._limited = RateLimitedLog(_log)
         self._stopped = threading.Event()
@@ -37,10 +60,16 @@ class Monitor:
     def start(self) -> None:
         """Begin; once."""
         self._thread.start()
+        if self._server is not None:
+            self._server.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Take no more points; wait for the thread. May be called again."""
+        """Take no more points and show nothing more. May be called again."""
         self._stopped.set()
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+        if self._server is not None:
+            self._server.stop(timeout_s)
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
 
@@ -59,6 +88,7 @@ def start_monitor(
     application: Application,
     settings: Settings,
     add_listener: Callable[[Model], None],
+    say: Callable[[str], None],
     clock: Clock | None = None,
 ) -> Monitor | None:
     """Begin to watch a context that is about to start.
@@ -67,6 +97,7 @@ def start_monitor(
         application: The context.
         settings: Its settings.
         add_listener: Adds the model to the listener bus.
+        say: Says a line to who started the program, and logs it.
         clock: For tests.
 
     Returns:
@@ -76,6 +107,53 @@ def start_monitor(
         return None
     model = Model(application, retained_batches=settings.retained_batches, clock=clock)
     add_listener(model)
-    monitor = Monitor(model, clock)
+    monitor = Monitor(model, clock, *_make_server(model, settings, say))
     monitor.start()
     return monitor
+
+
+def _make_server(
+    model: Model, settings: Settings, say: Callable[[str], None]
+) -> tuple[WebServer | None, Path | None]:
+    conf = model.application.spark_conf
+    host = bare_host(listen_host(settings.ui_host, conf, os.environ))
+    names = [
+        *(settings.ui_hosts or ()),
+        *(host, socket.gethostname()),
+        *(conf.get("spark.driver.host", ""), os.environ.get("SPARK_PUBLIC_DNS", "")),
+    ]
+    is_open = all(conf.get(key, "false").strip().lower() in ("", "false") for key in _PROVING)
+    access = Access(is_open=is_open, names=names)
+    routes = Routes(model, access, model.application.job_ids)
+    try:
+        server = WebServer(host, ports_near(settings.ui_port), routes.answer)
+    except OSError as error:
+        _log.warning(
+            "The program cannot be looked at from outside: nothing can listen on %s (%s); set "
+            "spark.penstock.ui.host to an address of this host",
+            host,
+            error,
+        )
+        return None, None
+    shown = conf.get("spark.driver.host", host) if host in ("0.0.0.0", "::") else host
+    address = f"http://{address_text(bare_host(shown), server.port)}/"
+    if access.is_open:
+        say(f"It can be looked at on {address}")
+    else:
+        say(f"It can be looked at on {address}login?code={access.new_code()} (once)")
+    return server, _register(model, address, access.token)
+
+
+def _register(model: Model, address: str, token: str) -> Path | None:
+    try:
+        return register(
+            runtime_folder(os.environ),
+            application_id=model.application.application_id,
+            name=model.application.name,
+            url=address,
+            token=token,
+            started_ms=model.now_ms(),
+        )
+    except (PenstockError, OSError) as error:
+        _log.warning("The commands cannot find this program by itself: %s", error)
+        return None

@@ -73,6 +73,8 @@ class StreamingEngine:
         bus: The listeners.
         waiter: Told of errors.
         on_spark_ended: Told once when Spark is gone; called from any thread.
+        on_stop_asked: Told when somebody outside wants the context to stop, and whether
+            gracefully; called from any thread, does not wait.
         checkpointing: What there is to checkpoint and where; None without a checkpoint directory.
         rates: The rates of the receivers' streams.
         encryption: The key that logs are encrypted with; None: they are in clear.
@@ -89,6 +91,7 @@ class StreamingEngine:
         bus: StreamingListenerBus,
         waiter: ContextWaiter,
         on_spark_ended: Callable[[], None],
+        on_stop_asked: Callable[[bool], None],
         rates: RateBook,
         checkpointing: Checkpointing | None = None,
         encryption: EncryptionKey | None = None,
@@ -121,6 +124,7 @@ class StreamingEngine:
         )
         self._scratch: ScratchClaim | None = None
         self._monitor: Monitor | None = None
+        self._on_stop_asked = on_stop_asked
         self._rates = rates
         try:
             if durability.scratch is not None:
@@ -218,8 +222,15 @@ class StreamingEngine:
             receivers=self.receivers,
             readings=self._receivers.readings,
             rates=self._rates.rates,
+            spark_conf=dict(self._spark_context.getConf().getAll()),
+            job_ids=self._scope.job_ids,
+            spark_ui=self._spark_context.uiWebUrl,
+            set_rate=self._rates.set_rate,
+            stop=self._on_stop_asked,
         )
-        return start_monitor(application, self._settings, self._bus.add, self._clock)
+        return start_monitor(
+            application, self._settings, self._bus.add, self._console.say, self._clock
+        )
 
     def _introduction(self) -> str:
         names = ", ".join(f"{name}-{stream_id}" for stream_id, name in self._input_names().items())

@@ -541,6 +541,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             bus=self._bus,
             waiter=self._waiter,
             on_spark_ended=self._spark_ended,
+            on_stop_asked=self._stop_asked,
             checkpointing=checkpointing,
             rates=self._rates,
             encryption=encryption,
@@ -719,6 +720,12 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         if error is not None:
             self._waiter.notify_error(error)
         self._waiter.notify_stop()
+
+    def _stop_asked(self, graceful: bool) -> None:
+        # Not a daemon: the program that waits for the end may be over before it.
+        threading.Thread(
+            target=self.stop, args=(False, graceful), name="penstock-stop", daemon=False
+        ).start()
 
     def _spark_ended(self) -> None:
         # In a thread of its own: who tells of it is one of those that a stop waits for.

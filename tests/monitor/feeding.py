@@ -43,6 +43,7 @@ class Program:
         self.statuses: dict[int, ReceiverStatus] = {}
         self.rates: dict[int, StreamRate] = {}
         self.readings = ReceiverReadings()
+        self.acted: list[tuple[object, ...]] = []
         self._sums: dict[int, dict[str, float]] = {}
         self.model = Model(
             self.application(), retained_batches=self.retained_batches, clock=self.clock
@@ -58,10 +59,19 @@ class Program:
             receivers=lambda: tuple(self.statuses.values()),
             readings=self._read,
             rates=lambda: self.rates,
+            job_ids=lambda batch_ms, number: [7, 8 + number],
+            spark_ui="http://127.0.0.1:4040",
+            set_rate=self._set_rate,
+            stop=lambda graceful: self.acted.append(("stop", graceful)),
         )
 
     def _read(self) -> dict[int, ReceiverReading]:
         return self.readings.readings(self.clock.monotonic_s())
+
+    def _set_rate(self, stream_id: int, rate: str | float | None) -> None:
+        if rate == "-5":
+            raise ValueError("rate='-5' is not accepted: it must be above 0")
+        self.acted.append(("rate", stream_id, rate))
 
     def start(self) -> Model:
         self.model.onStreamingStarted(StreamingStarted(self.clock.time_ms()))

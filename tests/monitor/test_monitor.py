@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import http.client
 import logging
+import os
+import socket
 import threading
+import time
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from penstock.clock import ManualClock
 from penstock.monitor import Model, Monitor, start_monitor
+from penstock.monitor.registry import registered, runtime_folder
 from penstock.settings import Settings
 from tests.monitor.feeding import Program
 
@@ -36,15 +44,20 @@ def test_a_point_is_taken_every_second_until_the_end(caplog: pytest.LogCaptureFi
     model = Counting(program)
     monitor = Monitor(model, program.clock)
     monitor.start()
+
+    def let_a_second_pass() -> None:
+        # The thread may only just be about to wait for the next one.
+        end_s = time.monotonic() + 30
+        while not model.ticked.acquire(timeout=0.05):
+            assert time.monotonic() < end_s
+            program.clock.advance(1000)
+
     for _ in range(3):
-        program.clock.advance(1000)
-        assert model.ticked.acquire(timeout=30)
+        let_a_second_pass()
     model.fails = True
     with caplog.at_level(logging.WARNING, logger="penstock.monitor"):
-        program.clock.advance(1000)
-        assert model.ticked.acquire(timeout=30)
-        program.clock.advance(1000)
-        assert model.ticked.acquire(timeout=30)
+        let_a_second_pass()
+        let_a_second_pass()
     assert caplog.text.count("ValueError: the tracker is gone") >= 1
     monitor.stop(30)
     monitor.stop(30)
@@ -55,21 +68,96 @@ def test_it_can_be_switched_off() -> None:
     added: list[Model] = []
     program = Program()
     settings = Settings.from_pairs([("spark.penstock.ui.enabled", "false")])
-    assert start_monitor(program.application(), settings, added.append, ManualClock()) is None
+    assert start_monitor(program.application(), settings, added.append, print) is None
     assert added == []
 
 
-def test_it_listens_and_keeps_as_many_batches_as_the_settings_say() -> None:
-    added: list[Model] = []
-    program = Program()
-    settings = replace(Settings(), retained_batches=3)
-    monitor = start_monitor(program.application(), settings, added.append, program.clock)
-    assert monitor is not None
-    try:
-        assert added == [monitor.model]
-        program.model = monitor.model
-        for number in range(10):
-            program.batch(number)
-        assert len(monitor.model.batches()) == 3
-    finally:
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    made = Started()
+    yield made
+    for monitor in made.monitors:
         monitor.stop(30)
+    assert registered(runtime_folder(os.environ)) == []
+
+
+class Started:
+    """Starts monitors of programs that never ran."""
+
+    def __init__(self) -> None:
+        self.monitors: list[Monitor] = []
+        self.added: list[Model] = []
+        self.said: list[str] = []
+
+    def __call__(self, program: Program, **changes: Any) -> Monitor:
+        conf = changes.pop("spark_conf", {})
+        monitor = start_monitor(
+            replace(program.application(), spark_conf=conf),
+            replace(Settings(), **{"ui_port": 0, **changes}),
+            self.added.append,
+            self.said.append,
+            program.clock,
+        )
+        assert monitor is not None
+        self.monitors.append(monitor)
+        return monitor
+
+
+def read(link: str) -> tuple[int, str]:
+    parts = urlsplit(link)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+    try:
+        connection.request("GET", f"{parts.path}?{parts.query}")
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_it_listens_and_keeps_as_many_batches_as_the_settings_say(started: Started) -> None:
+    program = Program()
+    monitor = started(program, retained_batches=3)
+    assert started.added == [monitor.model]
+    program.model = monitor.model
+    for number in range(10):
+        program.batch(number)
+    assert len(monitor.model.batches()) == 3
+
+
+def test_it_says_in_one_line_where_it_can_be_looked_at(started: Started) -> None:
+    started(Program())
+    (line,) = started.said
+    assert line.startswith("It can be looked at on http://127.0.0.1:")
+    assert read(f"{line.split()[-1]}health/live") == (200, "ok\n")
+    (app,) = registered(runtime_folder(os.environ))
+    assert app.url == line.split()[-1]
+
+
+def test_two_programs_of_a_host_have_ports_side_by_side(started: Started) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        started(Program(), ui_port=port)
+        (line,) = started.said
+        assert f":{port}/" not in line
+
+
+def test_where_spark_asks_who_may_look_the_line_has_a_link_that_lets_in_once(
+    started: Started,
+) -> None:
+    started(Program(), spark_conf={"spark.acls.enable": "true"})
+    (line,) = started.said
+    link = line.split()[-2]
+    assert read(link.partition("login")[0])[0] == 403
+    assert read(link)[0] == 303
+    assert read(link)[0] == 403
+
+
+def test_an_address_that_this_host_has_not_is_told_and_the_program_goes_on(
+    started: Started, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="penstock.monitor"):
+        monitor = started(Program(), ui_host="192.0.2.1")
+    assert "set spark.penstock.ui.host to an address of this host" in caplog.text
+    assert started.said == []
+    assert monitor.model.totals().completed_batches == 0

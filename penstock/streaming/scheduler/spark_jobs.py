@@ -58,7 +58,8 @@ class SparkJobScope:
         self._properties.setProperty("spark.job.interruptOnCancel", "false")
         self._properties.setProperty(_ALL_MARKED, "true")
         tags = self._properties.getProperty(_TAGS)
-        self._properties.setProperty(_TAGS, f"{tags},{self.tag}" if tags else self.tag)
+        self._tags = f"{tags},{self.tag}" if tags else self.tag
+        self._properties.setProperty(_TAGS, self._tags)
 
     def enter_thread(self) -> None:
         """Give the calling thread the properties of the context's thread."""
@@ -77,8 +78,24 @@ class SparkJobScope:
             _DESCRIPTION,
             f"{job.name} (output operation {job.output_op_id}, batch time {when})",
         )
+        properties.setProperty(_TAGS, f"{self._tags},{self._tag_of(job.time_ms, job.output_op_id)}")
         self._java_context.setLocalProperties(properties)
         yield
+
+    def _tag_of(self, time_ms: int, output_op_id: int) -> str:
+        return f"{self.tag}-{time_ms}-{output_op_id}"
+
+    def job_ids(self, time_ms: int, output_op_id: int) -> list[int]:
+        """Return the ids of the Spark jobs of a batch's output operation, as far as Spark has them.
+
+        Empty also when the JVM does not answer.
+        """
+        try:
+            tracker: Any = self._java_context.statusTracker()
+            return sorted(tracker.getJobIdsForTag(self._tag_of(time_ms, output_op_id)))
+        except (Py4JError, AttributeError, OSError) as error:
+            _log.debug("Spark does not tell the jobs of a batch: %s", error)
+            return []
 
     def why_ended(self) -> str:
         """Return why Spark runs no more jobs; empty while it does."""

@@ -1,0 +1,218 @@
+"""The commands that look at a running program and change it: ``penstock apps``, ``top``, …."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from penstock.errors import PenstockError
+from penstock.monitor.client import AppClient, AppRefusedError, AppUnreachableError
+from penstock.monitor.registry import RegisteredApp, registered, runtime_folder
+from penstock.monitor.tables import (
+    batches_table,
+    clean,
+    events_lines,
+    receivers_table,
+    table,
+    time_text,
+    top_lines,
+)
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS = {
+    "apps": "list the running programs of this user on this host",
+    "top": "show how a running program goes, again and again",
+    "receivers": "list its receivers and what they wait for",
+    "batches": "list its batches",
+    "errors": "list what went wrong in it",
+    "rate": "set the rate of a stream",
+    "stop": "stop it, gracefully unless told otherwise",
+}
+
+EXIT_CODES = """\
+exit codes: 0 done, 1 the program said no or does not answer, 2 wrong usage, or it is not clear
+            which program is meant
+"""
+
+_CLEAR = "\x1b[H\x1b[J"
+_LINES_WIDTH = 200
+
+
+class UsageError(PenstockError):
+    """It is not clear what is wanted; its text says what to do."""
+
+
+def main(command: str, argv: Sequence[str]) -> int:
+    """Run a command with these arguments and return its exit code."""
+    try:
+        options = _parser(command).parse_args(argv)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 2
+    try:
+        _RUN[command](options)
+    except BrokenPipeError:
+        # Whoever read the output has seen enough: keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        print()
+    except (AppRefusedError, AppUnreachableError) as error:
+        print(f"penstock {command}: {error}", file=sys.stderr)
+        return 1
+    except (UsageError, PenstockError, ValueError, OSError) as error:
+        print(f"penstock {command}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"penstock {command}",
+        description=f"{COMMANDS[command][0].upper()}{COMMANDS[command][1:]}.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if command == "rate":
+        parser.add_argument("stream", metavar="STREAM", help="its number or its name")
+        parser.add_argument(
+            "rate", metavar="RATE", help="such as 5000/second; none for no rate of its own"
+        )
+    if command == "stop":
+        parser.add_argument("--now", action="store_true", help="give up what was not processed yet")
+    if command == "top":
+        parser.add_argument(
+            "--interval", type=float, default=1.0, metavar="SECONDS", help="how often (1)"
+        )
+        parser.add_argument("--once", action="store_true", help="show it once and end")
+    if command == "batches":
+        parser.add_argument("--count", type=int, default=20, metavar="N", help="how many (20)")
+        parser.add_argument("--status", choices=["queued", "processing", "completed"])
+    if command != "apps":
+        parser.add_argument(
+            "--app",
+            metavar="APP",
+            help="its id, its name or its URL, if there are several; for a URL the token is that "
+            "of the environment variable PENSTOCK_TOKEN",
+        )
+    if command not in ("rate", "stop"):
+        parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
+    return parser
+
+
+def _apps(options: argparse.Namespace) -> None:
+    found = registered(runtime_folder(os.environ))
+    if options.json:
+        told = [
+            {"id": app.application_id, "name": app.name, "url": app.url, "pid": app.pid}
+            for app in found
+        ]
+        print(json.dumps(told, indent=2))
+        return
+    if not found:
+        print("no program of this user runs on this host, or none can be looked at")
+        return
+    rows = []
+    for app in found:
+        link = app.url
+        try:
+            link += AppClient(app.url, app.token).act("login")
+        except PenstockError as error:
+            link += f" ({error})"
+        rows.append((app.application_id, app.name, time_text(app.started_ms), app.pid, link))
+    heads = ("ID", "NAME", "SINCE", ">PID", "PAGE (the link lets in once)")
+    print(*table(heads, rows, _LINES_WIDTH), sep="\n")
+
+
+def _top(options: argparse.Namespace) -> None:
+    client = _client(options)
+    is_terminal = sys.stdout.isatty() and not options.once
+    if options.interval <= 0:
+        raise UsageError("--interval is above 0")
+    while True:
+        status = client.get("/api/penstock/status")
+        if options.json:
+            print(json.dumps(status), flush=True)
+        elif is_terminal:
+            width, height = shutil.get_terminal_size()
+            lines = top_lines(status, width)[: height - 1]
+            # In one piece, so that a slow line shows no half of it.
+            sys.stdout.write(_CLEAR + "\n".join(lines) + "\n")
+            sys.stdout.flush()
+        else:
+            print(*top_lines(status, _LINES_WIDTH), "", sep="\n", flush=True)
+        if options.once:
+            return
+        time.sleep(options.interval)
+
+
+def _receivers(options: argparse.Namespace) -> None:
+    status = _client(options).get("/api/penstock/status")
+    _print(options, status["receivers"], lambda width: receivers_table(status, width))
+
+
+def _batches(options: argparse.Namespace) -> None:
+    query = {"count": options.count}
+    if options.status is not None:
+        query["status"] = options.status
+    found = _client(options).get("/api/penstock/batches", **query)
+    _print(options, found, lambda width: batches_table(found, width))
+
+
+def _errors(options: argparse.Namespace) -> None:
+    found = _client(options).get("/api/penstock/errors")
+    _print(options, found, lambda width: events_lines(found, width) or ["nothing went wrong"])
+
+
+def _rate(options: argparse.Namespace) -> None:
+    rate: str | None = None if options.rate.lower() == "none" else options.rate
+    print(clean(_client(options).act("rate", stream=options.stream, rate=rate)))
+
+
+def _stop(options: argparse.Namespace) -> None:
+    print(clean(_client(options).act("stop", graceful=not options.now)))
+
+
+def _print(options: argparse.Namespace, found: object, lines: Callable[[int], list[str]]) -> None:
+    if options.json:
+        print(json.dumps(found, indent=2))
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _LINES_WIDTH
+        print(*lines(width), sep="\n")
+
+
+def _client(options: argparse.Namespace) -> AppClient:
+    if options.app is not None and "://" in options.app:
+        return AppClient(options.app, os.environ.get("PENSTOCK_TOKEN"))
+    app = _chosen(options.app, registered(runtime_folder(os.environ)))
+    return AppClient(app.url, app.token)
+
+
+def _chosen(wanted: str | None, found: list[RegisteredApp]) -> RegisteredApp:
+    if wanted is not None:
+        found = [app for app in found if wanted in (app.application_id, app.name)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        what = "" if wanted is None else f" that is called {wanted!r}"
+        raise UsageError(
+            f"no program{what} of this user runs on this host; for one elsewhere, give --app its "
+            "URL"
+        )
+    names = ", ".join(f"{app.application_id} ({clean(app.name)})" for app in found)
+    raise UsageError(f"there are several: {names}; name one with --app")
+
+
+_RUN: dict[str, Callable[[argparse.Namespace], None]] = {
+    "apps": _apps,
+    "top": _top,
+    "receivers": _receivers,
+    "batches": _batches,
+    "errors": _errors,
+    "rate": _rate,
+    "stop": _stop,
+}

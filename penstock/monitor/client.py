@@ -1,0 +1,115 @@
+"""`AppClient`: asks a running program over HTTP, for the commands."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from penstock.errors import PenstockError
+
+__all__ = ["AppClient", "AppRefusedError", "AppUnreachableError"]
+
+_TIMEOUT_S = 10.0
+_MOST_BYTES = 64 << 20
+
+
+class AppUnreachableError(PenstockError):
+    """The program does not answer.
+
+    Attributes:
+        url: Where it was asked.
+        reason: Why not.
+    """
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"{url} does not answer: {reason}")
+        self.url = url
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[AppUnreachableError], tuple[str, str]]:
+        return type(self), (self.url, self.reason)
+
+
+class AppRefusedError(PenstockError):
+    """The program says no.
+
+    Attributes:
+        status: The HTTP status.
+        reason: What it said.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason or f"it answered {status}")
+        self.status = status
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[AppRefusedError], tuple[int, str]]:
+        return type(self), (self.status, self.reason)
+
+
+class AppClient:
+    """Asks one program; a connection for each question.
+
+    Args:
+        url: Where it can be looked at, such as ``http://127.0.0.1:4140/``.
+        token: What proves the right to act; None without.
+
+    Raises:
+        ValueError: It is no URL of HTTP.
+    """
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url!r} is not a URL such as http://host:4140/")
+        self.url = url
+        self._is_tls = parts.scheme == "https"
+        self._host, self._port = parts.hostname, parts.port
+        self._root = parts.path.rstrip("/")
+        self._token = token
+
+    def get(self, path: str, **query: object) -> Any:
+        """Return the JSON at a path.
+
+        Raises:
+            AppUnreachableError: It does not answer.
+            AppRefusedError: It says no.
+        """
+        return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, None)
+
+    def act(self, action: str, **what: object) -> str:
+        """Have something done; return what was done.
+
+        Raises:
+            AppUnreachableError: It does not answer.
+            AppRefusedError: It says no.
+        """
+        found = self._ask("POST", f"/api/penstock/actions/{action}", what)
+        return str(found["done"])
+
+    def _ask(self, method: str, path: str, what: object) -> Any:
+        headers = {"Accept": "application/json"}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        body = None
+        if what is not None:
+            body = json.dumps(what).encode()
+            headers["Content-Type"] = "application/json"
+        kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=_TIMEOUT_S)
+        try:
+            connection.request(method, self._root + path, body, headers)
+            answer = connection.getresponse()
+            text = answer.read(_MOST_BYTES).decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise AppUnreachableError(self.url, str(error) or type(error).__name__) from error
+        finally:
+            connection.close()
+        if answer.status != 200:
+            raise AppRefusedError(answer.status, text.strip()[:1000])
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise AppUnreachableError(self.url, "what it answers is no JSON of ours") from error

@@ -1,0 +1,150 @@
+"""The file by which commands find a running program, and prove the right to act on it.
+
+It lies in a folder of the user's own (``$XDG_RUNTIME_DIR/penstock``, or ``/tmp/penstock-<uid>``),
+which nobody else may enter, and has mode 0600: whoever can read it may act. It is there while the
+program runs; of a program that was killed, whoever looks next removes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.processes import ProcessIdentity
+
+__all__ = ["RegisteredApp", "RegistryError", "register", "registered", "runtime_folder"]
+
+_SUFFIX = ".json"
+_MOST_BYTES = 64 << 10
+
+
+class RegistryError(PenstockError):
+    """The folder with the files of running programs is not safe to use.
+
+    Attributes:
+        folder: The folder.
+    """
+
+    def __init__(self, folder: str, reason: str) -> None:
+        super().__init__(f"{folder}: {reason}")
+        self.folder = folder
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[RegistryError], tuple[str, str]]:
+        return type(self), (self.folder, self.reason)
+
+
+@dataclass(frozen=True)
+class RegisteredApp:
+    """A running program.
+
+    Attributes:
+        application_id: Spark's id of it.
+        name: What it is called.
+        url: Where it can be looked at.
+        token: What proves the right to act.
+        started_ms: When it was started, ms since the epoch.
+        pid: The driver's process.
+        host: See `ProcessIdentity.host`.
+        process_started: See `ProcessIdentity.started`.
+    """
+
+    application_id: str
+    name: str
+    url: str
+    token: str
+    started_ms: int
+    pid: int
+    host: str
+    process_started: str
+
+    @property
+    def is_known_dead(self) -> bool:
+        """Whether its process is gone."""
+        return ProcessIdentity(self.host, self.pid, self.process_started).is_known_dead
+
+
+def runtime_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder of this user's running programs; it need not be there."""
+    parent = environ.get("XDG_RUNTIME_DIR", "")
+    if parent and os.path.isdir(parent):
+        return Path(parent, "penstock")
+    return Path(tempfile.gettempdir(), f"penstock-{os.getuid()}")
+
+
+def register(
+    folder: Path, *, application_id: str, name: str, url: str, token: str, started_ms: int
+) -> Path:
+    """Write the file of this program; return its path, to be removed at the end.
+
+    Raises:
+        RegistryError: The folder belongs to somebody else, or others may enter it.
+        OSError: It cannot be written.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_own(folder)
+    process = ProcessIdentity.this_process()
+    app = RegisteredApp(
+        application_id, name, url, token, started_ms, process.pid, process.host, process.started
+    )
+    path = folder / f"{_file_name(application_id)}-{process.pid}{_SUFFIX}"
+    # Never a moment with other rights, and never half of it.
+    written = path.with_suffix(".new")
+    written.unlink(missing_ok=True)
+    number = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(number, "w", encoding="utf-8") as file:
+        json.dump(asdict(app), file)
+    written.replace(path)
+    return path
+
+
+def registered(folder: Path) -> list[RegisteredApp]:
+    """Return the programs that run, the oldest first; removes the files of those that do not.
+
+    Raises:
+        RegistryError: The folder belongs to somebody else, or others may enter it.
+    """
+    if not folder.exists():
+        return []
+    _check_own(folder)
+    found = []
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        app = _read(path)
+        if app is None:
+            continue
+        if app.is_known_dead:
+            path.unlink(missing_ok=True)
+        else:
+            found.append(app)
+    return sorted(found, key=lambda app: app.started_ms)
+
+
+def _read(path: Path) -> RegisteredApp | None:
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        with open(number, encoding="utf-8") as file:
+            told = json.loads(file.read(_MOST_BYTES))
+        return RegisteredApp(**told)
+    except (OSError, ValueError, TypeError):
+        return None  # It was just removed, or is of another version.
+
+
+def _check_own(folder: Path) -> None:
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode):
+        raise RegistryError(str(folder), "this is not a folder; remove it")
+    if found.st_uid != os.getuid():
+        raise RegistryError(str(folder), "this folder belongs to another user")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise RegistryError(str(folder), "others may enter this folder; set its mode to 0700")
+
+
+def _file_name(application_id: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", application_id)

@@ -1,0 +1,134 @@
+"""`Access`: who may look, and who may act.
+
+Whoever knows the run's token may do both. It is in the run's file (`penstock.monitor.registry`),
+which only its user can read, and a browser gets it as a cookie for a code that works once; the
+driver's log has a link with such a code. Without it, reading is as Spark's own page has it: open,
+unless `spark.acls.enable` or `spark.ui.filters` says that somebody must prove who he is, which
+nobody can here; and acting is refused.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+import threading
+from collections.abc import Iterable
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from penstock.monitor.web.exchange import Request
+
+__all__ = ["Access"]
+
+_CODES = 16
+"""So many links that were not used yet work; with another one, the oldest no more."""
+
+
+class Access:
+    """The token of one run, and what may be done without it.
+
+    `_lock` guards the codes.
+
+    Args:
+        is_open: Whether reading needs no token.
+        names: Under which names a browser may ask for this server, beside addresses.
+    """
+
+    def __init__(self, *, is_open: bool, names: Iterable[str] = ()) -> None:
+        self.is_open = is_open
+        self.token = secrets.token_urlsafe(32)
+        # Servers on several ports of a host share their cookies.
+        self._cookie = f"penstock-{secrets.token_hex(4)}"
+        self._names = {"localhost", *(name.lower().rstrip(".") for name in names if name)}
+        self._lock = threading.Lock()
+        self._codes: list[str] = []
+
+    def cookie(self) -> str:
+        """Return the cookie that brings the token, as a header has it."""
+        return f"{self._cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+
+    def new_code(self) -> str:
+        """Return a code that is worth the token, once."""
+        code = secrets.token_urlsafe(24)
+        with self._lock:
+            self._codes = [*self._codes[-(_CODES - 1) :], code]
+        return code
+
+    def take_code(self, code: str) -> bool:
+        """Tell whether a code is worth the token; it is no more after that."""
+        with self._lock:
+            fits = [hmac.compare_digest(_bytes(known), _bytes(code)) for known in self._codes]
+            left = [known for known, is_it in zip(self._codes, fits, strict=True) if not is_it]
+            self._codes = left
+        return any(fits)
+
+    def is_known_host(self, request: Request) -> bool:
+        """Tell whether the request was meant for this server.
+
+        A page of another site can have its own name lead here, and would then count as of the same
+        origin. It cannot do so with an address.
+        """
+        name = _host_name(request.headers.get("host", ""))
+        if name is None:
+            return False
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name in self._names
+        return True
+
+    def is_same_origin(self, request: Request) -> bool:
+        """Tell whether a browser sent it for a page of this server, or no browser sent it."""
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return False
+        origin = request.headers.get("origin")
+        if origin is None:
+            return True
+        try:
+            place = urlsplit(origin).netloc.lower()
+        except ValueError:
+            return False
+        return bool(place) and place == request.headers.get("host", "").lower()
+
+    def may_read(self, request: Request) -> bool:
+        """Tell whether it may see what the model has."""
+        return self.is_open or self.has_token(request)
+
+    def may_act(self, request: Request) -> bool:
+        """Tell whether it may change something."""
+        return self.is_same_origin(request) and self.has_token(request)
+
+    def has_token(self, request: Request) -> bool:
+        """Tell whether it proves to know the token."""
+        given = [_bearer(request.headers.get("authorization", "")), self._given(request)]
+        token = _bytes(self.token)
+        # All are compared, so that how long it takes tells nothing.
+        return any([hmac.compare_digest(token, _bytes(each)) for each in given])  # noqa: C419
+
+    def _given(self, request: Request) -> str:
+        try:
+            found = SimpleCookie(request.headers.get("cookie", "")).get(self._cookie)
+        except CookieError:
+            return ""
+        return "" if found is None else found.value
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _bearer(authorization: str) -> str:
+    kind, _, token = authorization.partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
+
+
+def _host_name(host: str) -> str | None:
+    """Return the name in a ``Host`` header, without its port; None for nonsense."""
+    try:
+        name = urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+    if not name or any(character in host for character in "/?#@\\ "):
+        return None
+    return name.lower().rstrip(".")

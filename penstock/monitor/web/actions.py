@@ -1,0 +1,88 @@
+"""``POST /api/penstock/actions/…``: what somebody with the token may do to a running program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.monitor.model import Model
+from penstock.monitor.web.access import Access
+from penstock.monitor.web.exchange import Answer, Request, json_answer, text_answer
+
+__all__ = ["ROOT", "Actions"]
+
+ROOT = "/api/penstock/actions/"
+
+_REFUSED = (
+    "this needs the token of the run: use the penstock command as the user who started the "
+    "program, or open the page by the link that `penstock apps` prints"
+)
+
+
+class Actions:
+    """Does what a request asks, if it may.
+
+    Args:
+        model: Whose application it is done to; it keeps a note of it.
+        access: Who may.
+    """
+
+    def __init__(self, model: Model, access: Access) -> None:
+        self._model = model
+        self._access = access
+        self._actions: dict[str, Callable[[dict[str, Any]], str]] = {
+            "rate": self._rate,
+            "stop": self._stop,
+            "login": self._login,
+        }
+
+    def answer(self, request: Request) -> Answer:
+        """Do it; answer what was done, or why not."""
+        if not self._access.may_act(request):
+            return text_answer(_REFUSED, 403)
+        if not request.headers.get("content-type", "").startswith("application/json"):
+            return text_answer("the body must be application/json", 415)
+        action = self._actions.get(request.path.removeprefix(ROOT))
+        if action is None:
+            return text_answer(
+                f"there is no such action; there are {', '.join(self._actions)}", 404
+            )
+        try:
+            return json_answer({"done": action(request.json())})
+        except (PenstockError, ValueError, TypeError) as error:
+            return text_answer(str(error), 400)
+
+    def _rate(self, asked: dict[str, Any]) -> str:
+        stream_id, name = self._stream(asked)
+        rate = asked.get("rate")
+        self._model.application.set_rate(stream_id, rate)
+        done = f"{name}: {'no rate of its own' if rate is None else f'rate {rate}'}"
+        self._model.note(f"{done} (set from outside)", stream_id)
+        return done
+
+    def _stop(self, asked: dict[str, Any]) -> str:
+        graceful = asked.get("graceful", True)
+        if not isinstance(graceful, bool):
+            raise TypeError("graceful is true or false")
+        how = "gracefully" if graceful else "at once"
+        self._model.note(f"stopping {how} (asked from outside)")
+        self._model.application.stop(graceful)
+        return f"stopping {how}"
+
+    def _login(self, asked: dict[str, Any]) -> str:
+        return f"login?code={self._access.new_code()}"
+
+    def _stream(self, asked: dict[str, Any]) -> tuple[int, str]:
+        wanted = asked.get("stream")
+        streams = self._model.application.streams
+        names = {f"{name}-{stream_id}": stream_id for stream_id, name in streams.items()}
+        for stream_id, name in streams.items():
+            if wanted in (stream_id, str(stream_id), f"{name}-{stream_id}"):
+                return stream_id, f"{name}-{stream_id}"
+        by_name = [stream_id for stream_id, name in streams.items() if name == wanted]
+        if len(by_name) == 1:
+            return by_name[0], f"{wanted}-{by_name[0]}"
+        raise ValueError(
+            f"there is no stream {wanted!r:.200}; there are {', '.join(sorted(names))}"
+        )

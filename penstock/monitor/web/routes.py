@@ -1,0 +1,92 @@
+"""`Routes`: which path shows what, to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.monitor.model import Model
+from penstock.monitor.web import actions, health
+from penstock.monitor.web.access import Access
+from penstock.monitor.web.exchange import Answer, Request, text_answer
+from penstock.monitor.web.metrics import Metrics
+from penstock.monitor.web.rest import JobIds, RestApi
+from penstock.monitor.web.status import Status
+
+__all__ = ["Routes"]
+
+_INDEX = """\
+{name}
+{sentence}
+
+api/v1/applications/{id}/streaming/statistics, receivers, batches (as Spark has them)
+metrics (for Prometheus)
+health/live, health/ready
+"""
+
+_PROVE = (
+    "this application asks who may look at it (spark.acls.enable or spark.ui.filters): open the "
+    "link in the driver's log, or send the token of the run's file in an Authorization header"
+)
+
+
+class Routes:
+    """Answers requests: the server's function.
+
+    Args:
+        model: What there is to see.
+        access: Who may see it.
+        job_ids: Returns Spark's jobs of a batch's output operation.
+    """
+
+    def __init__(
+        self, model: Model, access: Access, job_ids: JobIds = lambda batch, operation: []
+    ) -> None:
+        self._model = model
+        self._access = access
+        self._rest = RestApi(model, job_ids)
+        self._metrics = Metrics(model)
+        self._status = Status(model)
+        self._actions = actions.Actions(model, access)
+        self._readers: dict[str, Callable[[Request], Answer]] = {
+            "/": self._index,
+            "/metrics": self._metrics.answer,
+        }
+
+    def answer(self, request: Request) -> Answer:
+        """Answer a request; from any thread."""
+        if request.path == "/health/live":
+            return health.live()
+        if not self._access.is_known_host(request):
+            return text_answer("this server has another name (spark.penstock.ui.hosts)", 421)
+        if request.path == "/health/ready":
+            # Its reasons are read by who may read; a probe needs the status only.
+            found = health.ready(self._model)
+            if self._access.may_read(request):
+                return found
+            return text_answer("ok" if found.status == 200 else "", found.status)
+        if request.path == "/login":
+            return self._log_in(request)
+        if request.method == "POST":
+            return self._actions.answer(request)
+        if not self._access.may_read(request):
+            return text_answer(_PROVE, 403)
+        reader = self._readers.get(request.path)
+        if reader is not None:
+            return reader(request)
+        found = self._status.answer(request) or self._rest.answer(request)
+        return found or text_answer("there is nothing of that name", 404)
+
+    def _index(self, _: Request) -> Answer:
+        application = self._model.application
+        text = _INDEX.format(
+            name=application.name,
+            sentence=self._model.sentence(),
+            id=application.application_id,
+        )
+        return text_answer(text.rstrip())
+
+    def _log_in(self, request: Request) -> Answer:
+        if request.method != "GET" or not self._access.take_code(request.query.get("code", "")):
+            return text_answer("this link was used already, or is of another run", 403)
+        # A relative address, so that a proxy in front of it can have it under another path.
+        return Answer(303, b"", headers={"Location": "./", "Set-Cookie": self._access.cookie()})

@@ -1,0 +1,364 @@
+"""`WebServer`: answers HTTP requests, each connection in a thread of its own, within bounds.
+
+=====================  =========================================================================
+connections            at most `Bounds.connections`, those that stay open for events included
+time                   a request has to be there within `request_s`, an answer gone within
+                       `answer_s`; a stream of events has to take each of them within `answer_s`
+size                   first line and headers `head_bytes`, a body `body_bytes`
+streams of events      at most `streams`
+=====================  =========================================================================
+
+Whoever comes on top gets 503 and is asked to come again. A connection carries one request. One
+thread accepts (``penstock-ui``) and cuts off whoever is late; `stop` cuts off all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import io
+import logging
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from penstock.monitor.web.exchange import SAFE_HEADERS, Answer, Request, text_answer
+from penstock.rate_limited_log import RateLimitedLog
+
+__all__ = ["Bounds", "WebServer"]
+
+_log = logging.getLogger("penstock.monitor")
+
+_POLL_S = 0.5
+_LINGER_S = 1.0
+_LINGER_BYTES = 1 << 20
+_METHODS = ("GET", "HEAD", "POST")
+_AGAIN_S = 5
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one server takes upon itself."""
+
+    connections: int = 64
+    streams: int = 32
+    request_s: float = 10.0
+    answer_s: float = 20.0
+    head_bytes: int = 16 << 10
+    body_bytes: int = 16 << 10
+
+
+class WebServer:
+    """A server on one address; begun with `start`, ended with `stop`.
+
+    Args:
+        host: The address to listen on.
+        ports: The ports to try, in this order; 0 is any that is free.
+        answer: Answers a request; called by any thread.
+        bounds: What it takes upon itself.
+
+    Raises:
+        OSError: None of the ports can be had.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        ports: Iterator[int],
+        answer: Callable[[Request], Answer],
+        *,
+        bounds: Bounds | None = None,
+    ) -> None:
+        self._server = _listen(host, ports, answer, bounds or Bounds())
+        self._thread = threading.Thread(
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": _POLL_S},
+            name="penstock-ui",
+            daemon=True,
+        )
+
+    @property
+    def port(self) -> int:
+        """The port that it has."""
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Answer nobody any more, and cut off who is connected; may be called again."""
+        self._server.is_stopping = True
+        if self._thread.is_alive():
+            self._server.shutdown()
+        self._server.server_close()
+        self._server.cut_off(late_only=False)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+
+def _listen(
+    host: str,
+    ports: Iterator[int],
+    answer: Callable[[Request], Answer],
+    bounds: Bounds,
+) -> _Server:
+    last: OSError | None = None
+    for port in ports:
+        try:
+            return _Server(host, port, answer, bounds)
+        except OSError as error:
+            last = error
+    raise last or OSError("no port to listen on was given")
+
+
+class _Server(socketserver.TCPServer):
+    """`_lock` guards the connections and their times."""
+
+    request_queue_size = 64
+    # A port that another program has must not be shared with it; one in TIME_WAIT may be used.
+    allow_reuse_address = True
+    allow_reuse_port = False
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        answer: Callable[[Request], Answer],
+        bounds: Bounds,
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.answer = answer
+        self.bounds = bounds
+        self.is_stopping = False
+        self.limited_log = RateLimitedLog(_log)
+        self._lock = threading.Lock()
+        self._late_at_s: dict[socket.socket, float] = {}
+        self.streams = threading.BoundedSemaphore(bounds.streams)
+        super().__init__((host, port), _Exchange)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        connection: socket.socket = request
+        with self._lock:
+            is_taken = len(self._late_at_s) < self.bounds.connections
+            if is_taken:
+                self._late_at_s[connection] = time.monotonic() + self.bounds.request_s
+        if not is_taken:
+            with contextlib.suppress(OSError):
+                connection.settimeout(0.0)
+                connection.send(
+                    b"HTTP/1.1 503 Too many connections\r\nConnection: close\r\n"
+                    b"Retry-After: %d\r\nContent-Length: 0\r\n\r\n" % _AGAIN_S
+                )
+            self.shutdown_request(connection)
+            return
+        thread = threading.Thread(
+            target=self._serve,
+            args=(connection, client_address),
+            name="penstock-ui-connection",
+            daemon=True,
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # there are too many threads already
+            with self._lock:
+                del self._late_at_s[connection]
+            raise
+
+    def _serve(self, connection: socket.socket, client_address: Any) -> None:
+        try:
+            connection.settimeout(self.bounds.request_s)
+            self.finish_request(connection, client_address)
+            _let_arrive(connection)
+        except (OSError, ValueError) as error:
+            _log.debug("a connection of %s broke: %s", client_address, error)
+        except Exception as error:  # noqa: BLE001  # the next one is answered all the same
+            self.limited_log.log(
+                f"A request could not be answered: {type(error).__name__}: {error}", error=error
+            )
+        finally:
+            with self._lock:
+                self._late_at_s.pop(connection, None)
+            self.shutdown_request(connection)
+
+    def give_until(self, connection: socket.socket, seconds: float) -> None:
+        """Let a connection live for so long from now."""
+        with self._lock:
+            if connection in self._late_at_s:
+                self._late_at_s[connection] = time.monotonic() + seconds
+
+    def service_actions(self) -> None:
+        self.cut_off(late_only=True)
+
+    def cut_off(self, *, late_only: bool) -> None:
+        """End connections, all or those whose time is over."""
+        now_s = time.monotonic()
+        with self._lock:
+            ended = [
+                connection
+                for connection, late_at_s in self._late_at_s.items()
+                if not late_only or late_at_s < now_s
+            ]
+            for connection in ended:
+                # Its thread then fails to read or write, and closes it.
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        _log.debug("a connection of %s broke", client_address, exc_info=True)
+
+
+def _let_arrive(connection: socket.socket) -> None:
+    """Wait until the answer was taken: closing with something unread would reset it on its way."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(_LINGER_S)
+        left = _LINGER_BYTES
+        while left > 0 and (part := connection.recv(min(left, 1 << 16))):
+            left -= len(part)
+
+
+class _Head(io.RawIOBase):
+    """Reads a connection up to a limit; beyond it, that is an error."""
+
+    def __init__(self, source: Any, limit: int) -> None:
+        self._source = source
+        self._left = limit
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._left:
+            raise OSError("the request is too large")
+        data = self._source.recv(min(len(buffer), self._left))
+        buffer[: len(data)] = data
+        self._left -= len(data)
+        return len(data)
+
+
+class _Exchange(http.server.BaseHTTPRequestHandler):
+    """One request and its answer."""
+
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    server_version = "Penstock"
+    sys_version = ""
+
+    def setup(self) -> None:
+        bounds = self.server.bounds
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(
+            _Head(self.connection, bounds.head_bytes + bounds.body_bytes), 4 << 10
+        )
+
+    def handle(self) -> None:
+        # One request for each connection: nothing of a body that was not read is taken for another.
+        self.close_connection = True
+        self.handle_one_request()
+
+    def parse_request(self) -> bool:
+        found = super().parse_request()
+        self.close_connection = True
+        return found
+
+    def do_GET(self) -> None:
+        self._exchange()
+
+    do_HEAD = do_GET
+    do_POST = do_GET
+
+    def _exchange(self) -> None:
+        server = self.server
+        try:
+            request = self._request()
+        except ValueError as error:
+            self._send(text_answer(str(error), 400))
+            return
+        if request is None:
+            return
+        try:
+            answer = server.answer(request)
+        except Exception as error:  # noqa: BLE001  # a defect of ours, which harms nobody else
+            server.limited_log.log(
+                f"A request could not be answered: {type(error).__name__}: {error}", error=error
+            )
+            answer = text_answer("this cannot be answered; the driver's log says why", 500)
+        server.give_until(self.connection, server.bounds.answer_s)
+        self.connection.settimeout(server.bounds.answer_s)
+        if isinstance(answer.body, bytes):
+            self._send(answer)
+        elif server.streams.acquire(blocking=False):
+            try:
+                self._stream(answer, answer.body)
+            finally:
+                server.streams.release()
+        else:
+            again = text_answer("too many look at this already; come again", 503)
+            self._send(Answer(again.status, again.body, headers={"Retry-After": str(_AGAIN_S)}))
+
+    def _request(self) -> Request | None:
+        """Return the request; None when it was answered already.
+
+        Raises:
+            ValueError: It is malformed.
+        """
+        names = [name.lower() for name in self.headers]
+        if "transfer-encoding" in names or names.count("content-length") > 1:
+            raise ValueError("a body needs one Content-Length")
+        if names.count("host") != 1:
+            raise ValueError("a request needs one Host")
+        text = self.headers.get("Content-Length", "0")
+        if not (text.isascii() and text.isdigit()):
+            raise ValueError("Content-Length is not a number")
+        size = int(text) if len(text) < 10 else self.server.bounds.body_bytes + 1
+        if size > self.server.bounds.body_bytes:
+            self._send(text_answer("the body is too large", 413))
+            return None
+        body = self.rfile.read(size)
+        if len(body) < size:
+            raise ValueError("the body ended early")
+        return Request.of(self.command, self.path, dict(self.headers.items()), body)
+
+    def _send(self, answer: Answer) -> None:
+        assert isinstance(answer.body, bytes)
+        self._send_head(answer, {"Content-Length": str(len(answer.body))})
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    def _stream(self, answer: Answer, parts: Iterator[bytes]) -> None:
+        self._send_head(answer, {})
+        if self.command == "HEAD":
+            return
+        for part in parts:
+            if self.server.is_stopping:
+                return
+            self.server.give_until(self.connection, self.server.bounds.answer_s)
+            self.wfile.write(part)
+            self.wfile.flush()
+            # Until the next part there is nothing that could be late.
+            self.server.give_until(self.connection, float("inf"))
+
+    def _send_head(self, answer: Answer, more: dict[str, str]) -> None:
+        self.send_response(answer.status)
+        headers = {**SAFE_HEADERS, **answer.headers, **more, "Content-Type": answer.kind}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Connection", "close")
+        self.end_headers()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer what could not even be read; without the words of who asked."""
+        self.command = getattr(self, "command", None) or "GET"
+        self.request_version = "HTTP/1.1"
+        phrase = self.responses.get(HTTPStatus(code), ("not answered", ""))[0]
+        self._send(text_answer(phrase, code))
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the library's name
+        """Say nothing: what is asked is no news, and what is wrong with it is the asker's."""

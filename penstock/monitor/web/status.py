@@ -1,0 +1,250 @@
+"""``/api/penstock/…``: what page and commands show, as JSON: the model's records, field by field.
+
+Names end in their units (`Ms`, `PerSecond`, `Bytes`); what is not known is null.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.monitor.model import STREAM_FIGURES, TOTAL_FIGURES, WAIT_FIGURES, Model
+from penstock.monitor.records import Batch, BatchStatus, Event, Receiver
+from penstock.monitor.web.exchange import Answer, Request, json_answer, text_answer
+
+__all__ = ["Status"]
+
+_BATCHES = 100
+_EVENTS = 200
+_LONGEST_S = 86_400
+
+
+class Status:
+    """Answers for page and commands.
+
+    Args:
+        model: What there is.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return how it is now."""
+        model = self._model
+        application, totals = model.application, model.totals()
+        batches = model.batches()
+        return {
+            "application": {
+                "id": application.application_id,
+                "name": application.name,
+                "batchMs": application.batch_ms,
+                "sparkUi": application.spark_ui,
+            },
+            "nowMs": model.now_ms(),
+            "sentence": model.sentence(),
+            "totals": {
+                "startedMs": totals.started_ms,
+                "completedBatches": totals.completed_batches,
+                "failedBatches": totals.failed_batches,
+                "receivedRecords": totals.received_records,
+                "processedRecords": totals.processed_records,
+                "waitingBatches": totals.waiting,
+                "runningBatches": totals.running,
+                "skippedBlocks": application.statistics().skipped_blocks,
+                "inputRatePerSecond": totals.input_rate,
+                "schedulingDelayMs": totals.scheduling_delay_ms,
+                "processingMs": totals.processing_ms,
+                "totalDelayMs": totals.total_delay_ms,
+            },
+            "streams": [
+                {"id": stream_id, "name": f"{name}-{stream_id}"}
+                for stream_id, name in sorted(application.streams.items())
+            ],
+            "receivers": [_of_receiver(found) for found in model.receivers()],
+            "batches": [_of_batch(found) for found in batches[:_BATCHES]],
+            "retainedBatches": len(batches),
+            "events": [_of_event(found) for found in model.events()[-_EVENTS:]],
+        }
+
+    def answer(self, request: Request) -> Answer | None:
+        """Answer a request; None when its path is none of these."""
+        if request.path == "/api/penstock/status":
+            return json_answer(self.snapshot())
+        if request.path == "/api/penstock/errors":
+            return json_answer([_of_event(found) for found in self._model.errors()])
+        if request.path == "/api/penstock/history":
+            return self._history(request)
+        if request.path == "/api/penstock/batches":
+            return self._batches(request)
+        if request.path == "/api/penstock/batch":
+            return self._batch(request)
+        return None
+
+    def _history(self, request: Request) -> Answer:
+        seconds = _number(request, "seconds", 600, _LONGEST_S)
+        if seconds is None:
+            return text_answer(f"seconds is not a number from 1 to {_LONGEST_S}", 400)
+        until_s = self._model.now_ms() // 1000
+        since_s = until_s - seconds + 1
+        streams = {}
+        for receiver in self._model.receivers():
+            number = receiver.stream_id
+            streams[str(number)] = {
+                "figures": [
+                    [point.at_s, *point.values]
+                    for point in self._model.stream_history(number, since_s, until_s)
+                ],
+                "waits": [
+                    [point.at_s, *point.values]
+                    for point in self._model.wait_history(number, since_s, until_s)
+                ],
+            }
+        return json_answer(
+            {
+                "names": ["at_s", *TOTAL_FIGURES],
+                "streamNames": ["at_s", *STREAM_FIGURES],
+                "waitNames": ["at_s", *WAIT_FIGURES],
+                "totals": [
+                    [point.at_s, *point.values] for point in self._model.history(since_s, until_s)
+                ],
+                "streams": streams,
+            }
+        )
+
+    def _batches(self, request: Request) -> Answer:
+        offset = _number(request, "offset", 0, 1_000_000)
+        count = _number(request, "count", _BATCHES, 1_000)
+        if offset is None or count is None:
+            return text_answer("offset or count is not a number that is accepted", 400)
+        wanted = []
+        if "status" in request.query:
+            try:
+                wanted = [BatchStatus(request.query["status"].upper())]
+            except ValueError:
+                return text_answer("there is no such status", 400)
+        found = self._model.batches(*wanted)
+        return json_answer([_of_batch(batch) for batch in found[offset : offset + count]])
+
+    def _batch(self, request: Request) -> Answer:
+        time_ms = _number(request, "id", -1, 1 << 60)
+        batch = None if time_ms is None else self._model.batch(time_ms)
+        if batch is None:
+            return text_answer("there is no such batch, or it is not kept any more", 404)
+        job_ids = self._model.application.job_ids
+        return json_answer(
+            {
+                **_of_batch(batch),
+                "inputs": [
+                    {
+                        "stream": found.stream_id,
+                        "records": found.records,
+                        "description": found.description,
+                    }
+                    for found in batch.inputs.values()
+                ],
+                "operations": [
+                    {
+                        "number": found.number,
+                        "name": found.name,
+                        "description": found.description,
+                        "startMs": found.start_ms,
+                        "durationMs": found.duration_ms,
+                        "error": found.error,
+                        "jobs": job_ids(batch.time_ms, found.number),
+                    }
+                    for found in batch.operations
+                ],
+            }
+        )
+
+
+def _of_receiver(receiver: Receiver) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "stream": receiver.stream_id,
+        "name": receiver.name,
+        "state": receiver.state,
+        "host": receiver.host,
+        "executor": receiver.executor_id,
+        "attempts": receiver.attempts,
+        "records": receiver.records,
+        "blocks": receiver.blocks,
+        "lastError": receiver.last_error or None,
+        "lastErrorDetail": receiver.last_error_detail or None,
+        "lastErrorMs": receiver.last_error_ms,
+        "waits": None,
+        "waitsFor": None,
+        "limitPerSecond": None,
+        "limitBy": None,
+        "askedPerSecond": None,
+        "recordsPerSecond": None,
+        "bytesPerSecond": None,
+    }
+    if receiver.waits is not None:
+        parts = receiver.waits.parts()
+        told["waits"] = {name: round(part, 1) for name, part in parts.items()}
+        told["waitsFor"] = str(receiver.waits)
+    if receiver.rate is not None:
+        told["limitPerSecond"] = receiver.rate.effective
+        told["limitBy"] = receiver.rate.source.value
+        told["askedPerSecond"] = receiver.rate.asked
+    reading = receiver.reading
+    if reading is not None:
+        pipe = reading.pipe
+        told |= {
+            "recordsPerSecond": reading.records_per_second,
+            "bytesPerSecond": reading.bytes_per_second,
+            "openRecords": pipe.open_records,
+            "queuedBlocks": pipe.queued_blocks,
+            "storedBlocks": pipe.stored_blocks,
+            "latencyMs": None if pipe.latency_ms is None else list(pipe.latency_ms),
+            "log": None
+            if pipe.log is None
+            else {
+                "segments": pipe.log.segments,
+                "bytes": pipe.log.bytes,
+                "syncs": pipe.log.syncs,
+                "syncMs": 1000 * pipe.log.sync_s / pipe.log.syncs if pipe.log.syncs else None,
+                "slowestSyncMs": 1000 * pipe.log.slowest_sync_s,
+                "freeBytes": None if pipe.log.free_bytes < 0 else pipe.log.free_bytes,
+            },
+        }
+    return told
+
+
+def _of_batch(batch: Batch) -> dict[str, Any]:
+    return {
+        "id": batch.time_ms,
+        "status": batch.status.value,
+        "records": batch.records,
+        "schedulingDelayMs": batch.scheduling_delay_ms,
+        "processingMs": batch.processing_ms,
+        "totalDelayMs": batch.total_delay_ms,
+        "operationsDone": sum(
+            found.end_ms is not None and found.error is None for found in batch.operations
+        ),
+        "operationsFailed": sum(found.error is not None for found in batch.operations),
+        "operationsTotal": len(batch.operations),
+        "error": None if batch.error is None else batch.error.strip().splitlines()[-1],
+    }
+
+
+def _of_event(event: Event) -> dict[str, Any]:
+    return {
+        "number": event.number,
+        "atMs": event.at_ms,
+        "kind": event.kind.value,
+        "isError": event.kind.is_error,
+        "text": event.text,
+        "detail": event.detail or None,
+        "stream": event.stream_id,
+        "batch": event.batch_ms,
+    }
+
+
+def _number(request: Request, name: str, default: int, most: int) -> int | None:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        return None
+    return int(text) if int(text) <= most else None

@@ -1,0 +1,127 @@
+"""What may be done to a running program, by whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.monitor.records import EventKind
+from penstock.monitor.web.access import Access
+from penstock.monitor.web.exchange import Answer, Request
+from penstock.monitor.web.routes import Routes
+from tests.monitor.asking import open_access, post, read, text
+from tests.monitor.feeding import Program
+
+
+@pytest.fixture
+def program() -> Program:
+    program = Program(streams={0: "numbers", 1: "words", 5: "words"})
+    program.start()
+    return program
+
+
+def act(program: Program, action: str, body: object, access: Access | None = None) -> Answer:
+    access = access or open_access()
+    return Routes(program.model, access).answer(
+        post(
+            f"/api/penstock/actions/{action}",
+            body,
+            Authorization=f"Bearer {access.token}",
+            Content_Type="application/json",
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("stream", "number"), [(0, 0), ("0", 0), ("numbers", 0), ("numbers-0", 0), ("words-5", 5)]
+)
+def test_a_rate_is_set_by_the_streams_number_or_name(
+    program: Program, stream: object, number: int
+) -> None:
+    done = read(act(program, "rate", {"stream": stream, "rate": "5000/second"}))
+    assert program.acted == [("rate", number, "5000/second")]
+    assert done["done"].endswith(": rate 5000/second")
+    told = program.model.events()[-1]
+    assert (told.kind, told.stream_id) == (EventKind.ACTION, number)
+
+
+@pytest.mark.parametrize("stream", ["words", "nothing", None, 7, [], {}])
+def test_a_stream_that_is_not_clear_is_refused_with_the_names(
+    program: Program, stream: object
+) -> None:
+    refused = act(program, "rate", {"stream": stream, "rate": "5"})
+    assert refused.status == 400
+    assert "there are numbers-0, words-1, words-5" in text(refused)
+    assert program.acted == []
+
+
+def test_a_rate_can_be_taken_back_and_nonsense_is_refused_with_what_is_accepted(
+    program: Program,
+) -> None:
+    assert act(program, "rate", {"stream": 0, "rate": None}).status == 200
+    refused = act(program, "rate", {"stream": 0, "rate": "-5"})
+    assert (refused.status, text(refused)) == (
+        400,
+        "rate='-5' is not accepted: it must be above 0",
+    )
+    assert program.acted == [("rate", 0, None)]
+
+
+def test_it_is_stopped_gracefully_unless_told_otherwise(program: Program) -> None:
+    assert read(act(program, "stop", {})) == {"done": "stopping gracefully"}
+    assert read(act(program, "stop", {"graceful": False})) == {"done": "stopping at once"}
+    assert act(program, "stop", {"graceful": "no"}).status == 400
+    assert program.acted == [("stop", True), ("stop", False)]
+
+
+@pytest.mark.parametrize("action", ["rate", "stop", "login", "nothing"])
+def test_nobody_acts_without_the_token(program: Program, action: str) -> None:
+    door = Routes(program.model, open_access())
+    path = f"/api/penstock/actions/{action}"
+    for headers in ({}, {"Authorization": "Bearer wrong"}):
+        refused = door.answer(post(path, {}, Content_Type="application/json", **headers))
+        assert refused.status == 403
+        assert "token of the run" in text(refused)
+    assert program.acted == []
+
+
+def test_a_form_of_another_page_cannot_act(program: Program) -> None:
+    access = open_access()
+    door = Routes(program.model, access)
+    cookie = access.cookie().partition(";")[0]
+    path = "/api/penstock/actions/stop"
+    refused = door.answer(post(path, {}, Cookie=cookie, Content_Type="text/plain"))
+    assert refused.status == 415
+    refused = door.answer(
+        post(path, {}, Cookie=cookie, Content_Type="application/json", Origin="http://evil.example")
+    )
+    assert refused.status == 403
+    assert program.acted == []
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", b"[" * 16_000, b'"x"'])
+def test_a_body_of_nonsense_is_refused(program: Program, body: bytes) -> None:
+    access = open_access()
+    headers = {
+        "Host": "localhost",
+        "Authorization": f"Bearer {access.token}",
+        "Content-Type": "application/json",
+    }
+    request = Request.of("POST", "/api/penstock/actions/stop", headers, body)
+    assert Routes(program.model, access).answer(request).status == 400
+    assert program.acted == []
+
+
+def test_what_is_not_there_is_told(program: Program) -> None:
+    missing = act(program, "explode", {})
+    assert (missing.status, text(missing)) == (
+        404,
+        "there is no such action; there are rate, stop, login",
+    )
+
+
+def test_a_link_for_a_browser_is_had_with_the_token_and_works_once(program: Program) -> None:
+    access = open_access()
+    link = read(act(program, "login", {}, access))["done"]
+    code = link.partition("code=")[2]
+    assert access.take_code(code)
+    assert not access.take_code(code)

@@ -1,0 +1,174 @@
+"""The commands against a server with a fed model, as a shell runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.__main__ import main
+from penstock.monitor.registry import register
+from penstock.monitor.tables import clean, count_text, table
+from penstock.monitor.web.access import Access
+from penstock.monitor.web.routes import Routes
+from penstock.monitor.web.server import WebServer
+from penstock.streaming.rates import RateSource
+from tests.monitor.asking import ask, serving
+from tests.monitor.feeding import Program
+
+
+class App:
+    """A program that can be asked, and its file."""
+
+    def __init__(self, program: Program, access: Access, server: WebServer, file: Path) -> None:
+        self.program, self.access, self.server, self.file = program, access, server, file
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("PENSTOCK_TOKEN", raising=False)
+    program = Program()
+    program.start()
+    program.receiver(limit=8000.0, source=RateSource.ESTIMATOR)
+    program.batch(1)
+    program.batch(2, errors=("no \x1b[31msuch\x1b[0m table",))
+    program.second(8000, rate_s=0.9, busy_s=0.1)
+    access = Access(is_open=False)
+    with serving(Routes(program.model, access).answer) as server:
+        file = register(
+            tmp_path / "penstock",
+            application_id="local-1",
+            name="a program",
+            url=f"http://127.0.0.1:{server.port}/",
+            token=access.token,
+            started_ms=program.clock.time_ms(),
+        )
+        yield App(program, access, server, file)
+
+
+Out = pytest.CaptureFixture[str]
+
+
+def test_apps_lists_what_runs_with_a_link_that_lets_in_once(app: App, capsys: Out) -> None:
+    assert main(["apps"]) == 0
+    told = capsys.readouterr().out
+    assert "local-1" in told
+    link = told.split()[-1]
+    path = "/" + link.split("/", 3)[3]
+    assert ask(app.server, path)[0] == 303
+    assert ask(app.server, path)[0] == 403
+    assert main(["apps", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["id"], found["pid"]) == ("local-1", os.getpid())
+    assert "token" not in found
+
+
+def test_receivers_say_what_they_wait_for(app: App, capsys: Out) -> None:
+    assert main(["receivers"]) == 0
+    head, line = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["RECEIVER", "STATE", "HOST"]
+    assert line.startswith("numbers-0  running  h1")
+    assert line.endswith("tokens (estimator) 90 %, nothing 10 %")
+    assert main(["receivers", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["waits"]["tokens"] == 90
+    assert found["limitPerSecond"] == 8000
+
+
+def test_top_into_a_pipe_prints_plain_lines(app: App, capsys: Out) -> None:
+    assert main(["top", "--once"]) == 0
+    told = capsys.readouterr().out
+    assert "held at 8,000 records/s by backpressure" in told
+    assert "numbers-0" in told
+    assert "ValueError: no [31msuch[0m table" in told
+    assert "\x1b" not in told
+    assert main(["top", "--once", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["application"]["id"] == "local-1"
+
+
+def test_batches_and_errors_are_told_the_newest_first_and_without_what_a_terminal_obeys(
+    app: App, capsys: Out
+) -> None:
+    assert main(["batches", "--status", "completed", "--count", "1"]) == 0
+    _, line = capsys.readouterr().out.splitlines()
+    assert "completed" in line
+    assert "0/1" in line
+    assert "\x1b" not in line
+    assert main(["errors"]) == 0
+    assert "of a batch failed: ValueError" in capsys.readouterr().out
+    assert main(["batches", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
+
+
+def test_rate_and_stop_act_and_say_what_they_did(app: App, capsys: Out) -> None:
+    assert main(["rate", "numbers", "5000/second"]) == 0
+    assert capsys.readouterr().out == "numbers-0: rate 5000/second\n"
+    assert main(["rate", "0", "none"]) == 0
+    assert main(["stop", "--app", "local-1"]) == 0
+    assert main(["stop", "--app", "a program", "--now"]) == 0
+    assert app.program.acted == [
+        ("rate", 0, "5000/second"),
+        ("rate", 0, None),
+        ("stop", True),
+        ("stop", False),
+    ]
+    capsys.readouterr()
+    assert main(["rate", "numbers", "-5"]) == 1
+    assert "it must be above 0" in capsys.readouterr().err
+    assert main(["rate", "nothing", "5"]) == 1
+    assert "there is no stream 'nothing'; there are numbers-0" in capsys.readouterr().err
+
+
+def test_a_program_elsewhere_needs_its_token(
+    app: App, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"http://127.0.0.1:{app.server.port}"
+    assert main(["receivers", "--app", url]) == 1
+    assert "spark.acls.enable" in capsys.readouterr().err
+    monkeypatch.setenv("PENSTOCK_TOKEN", "wrong")
+    assert main(["stop", "--app", url]) == 1
+    monkeypatch.setenv("PENSTOCK_TOKEN", app.access.token)
+    assert main(["stop", "--app", url]) == 0
+    assert app.program.acted == [("stop", True)]
+
+
+def test_a_program_that_just_ended_is_told(app: App, capsys: Out) -> None:
+    app.server.stop(30)
+    assert main(["top", "--once"]) == 1
+    assert "does not answer" in capsys.readouterr().err
+    app.file.unlink()
+    assert main(["top", "--once"]) == 2
+    assert "no program of this user runs on this host" in capsys.readouterr().err
+    assert main(["apps"]) == 0
+
+
+def test_what_is_not_clear_is_wrong_usage(app: App, capsys: Out, tmp_path: Path) -> None:
+    register(
+        tmp_path / "penstock",
+        application_id="local-2",
+        name="another",
+        url="http://127.0.0.1:1/",
+        token="",
+        started_ms=1,
+    )
+    assert main(["receivers"]) == 2
+    assert "local-2 (another), local-1 (a program)" in capsys.readouterr().err
+    assert main(["receivers", "--app", "nothing"]) == 2
+    assert main(["receivers", "--app", "ftp://x"]) == 2
+    assert main(["receivers", "--nonsense"]) == 2
+    assert main(["rate", "numbers"]) == 2
+    assert main(["nothing"]) == 2
+
+
+def test_tables_fit_their_width_and_numbers_are_easy_to_read() -> None:
+    lines = table(("A", ">B", "C"), [("x", 5, "long " * 30), ("yy", 1234, "")], 20)
+    assert lines == ["A      B  C", "x      5  long long…", "yy  1234"]
+    assert [count_text(value) for value in (None, 0, 999.6, 12_345, 4e6, 7.2e9)] == [
+        *("", "0", "1,000"),
+        *("12.3k", "4.0M", "7.2G"),
+    ]
+    assert clean("a\x1b[2J\nb\u202e") == "a[2J b"

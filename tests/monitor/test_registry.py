@@ -1,0 +1,86 @@
+"""The file by which commands find a running program: who may read it, and when it is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.monitor.registry import RegistryError, register, registered, runtime_folder
+
+
+def put(folder: Path, application_id: str = "local-1", started_ms: int = 5) -> Path:
+    return register(
+        folder,
+        application_id=application_id,
+        name="a program",
+        url="http://127.0.0.1:4140/",
+        token="secret",
+        started_ms=started_ms,
+    )
+
+
+def test_only_its_user_can_read_it(tmp_path: Path) -> None:
+    folder = tmp_path / "penstock"
+    path = put(folder)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (app,) = registered(folder)
+    assert (app.application_id, app.url) == ("local-1", "http://127.0.0.1:4140/")
+    assert (app.token, app.pid) == ("secret", os.getpid())
+    path.unlink()
+    assert registered(folder) == []
+
+
+def test_a_folder_that_others_may_enter_is_not_used(tmp_path: Path) -> None:
+    folder = tmp_path / "penstock"
+    folder.mkdir(mode=0o755)
+    folder.chmod(0o755)
+    with pytest.raises(RegistryError, match="0700"):
+        put(folder)
+    with pytest.raises(RegistryError, match="0700"):
+        registered(folder)
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "penstock").symlink_to(tmp_path / "real")
+    with pytest.raises(RegistryError, match="not a folder"):
+        put(tmp_path / "penstock")
+
+
+def test_the_file_of_a_program_that_was_killed_is_removed_by_who_looks_next(tmp_path: Path) -> None:
+    folder = tmp_path / "penstock"
+    program = (
+        "import os, sys; from pathlib import Path; from penstock.monitor.registry import register; "
+        "register(Path(sys.argv[1]), application_id='dead', name='', url='', token='', "
+        "started_ms=1); os.kill(os.getpid(), 9)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(folder)], timeout=100, check=False)
+    assert ended.returncode == -9
+    assert len(list(folder.iterdir())) == 1
+    put(folder)
+    assert [app.application_id for app in registered(folder)] == ["local-1"]
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_what_is_not_ours_or_of_another_version_is_passed_over(tmp_path: Path) -> None:
+    folder = tmp_path / "penstock"
+    put(folder, "b", started_ms=9)
+    put(folder, "a/../x", started_ms=3)
+    (folder / "broken.json").write_text("{")
+    (folder / "later.json").write_text(json.dumps({"something": "else"}))
+    assert [app.application_id for app in registered(folder)] == ["a/../x", "b"]
+    assert all(path.parent == folder for path in folder.rglob("*"))
+
+
+def test_it_lies_in_the_users_own_folder(tmp_path: Path) -> None:
+    assert runtime_folder({"XDG_RUNTIME_DIR": str(tmp_path)}) == tmp_path / "penstock"
+    assert runtime_folder({"XDG_RUNTIME_DIR": "/does/not/exist"}).name == f"penstock-{os.getuid()}"
+    assert runtime_folder({}).name == f"penstock-{os.getuid()}"
+    assert registered(tmp_path / "nothing") == []

@@ -1,0 +1,181 @@
+"""The door stays open whatever comes in: bounds on connections, time and size."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.monitor.web.exchange import Answer, Request, text_answer
+from penstock.monitor.web.server import Bounds, WebServer
+from tests.monitor.asking import WAIT_S, ask, connect, raw, serving
+
+
+def echo(request: Request) -> Answer:
+    return text_answer(f"{request.method} {request.path} {len(request.body)}")
+
+
+HEAD = b"Host: localhost\r\n\r\n"
+
+
+def test_a_request_is_answered_and_the_connection_ends() -> None:
+    with serving(echo) as server:
+        status, body, headers = ask(server, "/a%20b?c=d", "POST", body=b"12345")
+        assert (status, body) == (200, b"POST /a b 5\n")
+        assert headers["Connection"] == "close"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert ask(server, "/", "HEAD")[:2] == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        (b"GET http://evil.example/ HTTP/1.1\r\n" + HEAD, 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + HEAD, 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n" + HEAD, 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n" + HEAD, 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n" + HEAD, 413),
+        (b"DELETE / HTTP/1.1\r\n" + HEAD, 501),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n" + HEAD, 414),
+        (b"nonsense\r\n" + HEAD, 400),
+        (b"GET / HTTP/9.9\r\n" + HEAD, 505),
+    ],
+)
+def test_what_is_malformed_or_too_large_is_refused_in_plain_text(sent: bytes, status: int) -> None:
+    bounds = Bounds(head_bytes=80_000) if len(sent) > 60_000 else None
+    with serving(echo, bounds) as server:
+        answered = raw(server, sent)
+        assert answered.startswith(b"HTTP/1.1 %d " % status), answered[:200]
+        assert b"text/plain" in answered
+        assert b"evil" not in answered
+        assert ask(server, "/")[0] == 200
+
+
+def test_headers_without_end_are_cut_off() -> None:
+    with serving(echo) as server:
+        raw(server, b"GET / HTTP/1.1\r\n" + b"X-A: b\r\n" * 100_000)
+        assert ask(server, "/")[0] == 200
+
+
+def test_no_bytes_keep_the_next_request_from_its_answer() -> None:
+    with serving(echo, Bounds(request_s=1.0)) as server:
+
+        @given(st.binary(max_size=300))
+        @settings(max_examples=50, deadline=None)
+        def send(sent: bytes) -> None:
+            raw(server, sent + b"\r\n\r\n")
+            assert ask(server, "/")[0] == 200
+
+        send()
+
+
+def test_who_is_late_with_a_request_is_cut_off() -> None:
+    def drip(connection: socket.socket) -> None:
+        """Send byte by byte: each is in time, all of them are not."""
+        for byte in b"GET / HTTP/1.1\r\n" + b"X" * 10_000:
+            connection.send(bytes([byte]))
+            time.sleep(0.02)
+
+    with serving(echo, Bounds(request_s=0.3)) as server, connect(server) as connection:
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            drip(connection)
+        assert ask(server, "/")[0] == 200
+
+
+def test_more_connections_than_there_may_be_are_asked_to_come_again() -> None:
+    with serving(echo, Bounds(connections=3)) as server:
+        held = [connect(server) for _ in range(3)]
+        until(lambda: raw(server, b"GET / HTTP/1.1\r\n" + HEAD).startswith(b"HTTP/1.1 503 "))
+        for connection in held:
+            connection.close()
+        until(lambda: raw(server, b"GET / HTTP/1.1\r\n" + HEAD).startswith(b"HTTP/1.1 200 "))
+
+
+class Ticking:
+    """Goes on for ever, as events do."""
+
+    def __init__(self, part: bytes = b"data: 1\n\n") -> None:
+        self.part = part
+        self.closed = threading.Event()
+
+    def answer(self, request: Request) -> Answer:
+        return Answer(200, self.parts(), "text/event-stream")
+
+    def parts(self) -> Iterator[bytes]:
+        try:
+            while True:
+                yield self.part
+                time.sleep(0.01)
+        finally:
+            self.closed.set()
+
+
+def test_streams_of_events_are_bounded_and_end_with_the_server() -> None:
+    ticking = Ticking()
+    with serving(ticking.answer, Bounds(streams=2)) as server:
+        held = [connect(server) for _ in range(2)]
+        for connection in held:
+            connection.sendall(b"GET / HTTP/1.1\r\n" + HEAD)
+            assert b"data: 1" in b"".join(connection.recv(1 << 16) for _ in range(3))
+        assert raw(server, b"GET / HTTP/1.1\r\n" + HEAD).startswith(b"HTTP/1.1 503 ")
+    for connection in held:
+        while connection.recv(1 << 16):
+            pass
+        connection.close()
+
+
+def test_a_client_that_reads_nothing_is_cut_off() -> None:
+    ticking = Ticking(b"x" * (1 << 20))
+    with serving(ticking.answer, Bounds(answer_s=0.5)) as server:
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(b"GET / HTTP/1.1\r\n" + HEAD)
+        assert ticking.closed.wait(WAIT_S)
+        connection.close()
+
+
+def test_an_answer_that_fails_harms_nobody_else() -> None:
+    def fail(request: Request) -> Answer:
+        if request.path == "/bad":
+            raise KeyError("a defect")
+        return echo(request)
+
+    with serving(fail) as server:
+        status, body, _ = ask(server, "/bad")
+        assert (status, b"the driver's log" in body, b"defect" in body) == (500, True, False)
+        assert ask(server, "/")[0] == 200
+
+
+def test_a_port_that_is_taken_is_passed_over() -> None:
+    with serving(echo) as one:
+        other = WebServer("127.0.0.1", iter([one.port, 0]), echo)
+        other.start()
+        assert other.port != one.port
+        assert ask(other, "/")[0] == 200
+        other.stop(WAIT_S)
+        with pytest.raises(OSError, match="in use"):
+            WebServer("127.0.0.1", iter([one.port]), echo)
+        with pytest.raises(OSError, match="no port"):
+            WebServer("127.0.0.1", iter([]), echo)
+
+
+def test_a_server_that_was_never_started_stops_too() -> None:
+    server = WebServer("127.0.0.1", iter([0]), echo)
+    server.stop(WAIT_S)
+    server.stop(WAIT_S)
+
+
+def until(condition) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)

@@ -1,0 +1,142 @@
+"""What Prometheus and probes are told."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.monitor.web.ports import listen_host, ports_near
+from penstock.monitor.web.routes import Routes
+from penstock.streaming.rates import RateSource
+from tests.monitor.asking import get, open_access, text
+from tests.monitor.feeding import Program
+
+
+def scrape(program: Program) -> str:
+    answer = Routes(program.model, open_access()).answer(get("/metrics"))
+    assert answer.status == 200
+    assert answer.kind.startswith("text/plain")
+    return text(answer) + "\n"
+
+
+def running() -> Program:
+    program = Program()
+    program.start()
+    program.receiver(limit=8000.0, source=RateSource.ESTIMATOR)
+    program.batch(1, takes_ms=300)
+    program.batch(2, takes_ms=1400, errors=("bad",))
+    program.batch(3, waits_ms=-1)
+    program.second(8000, rate_s=0.9, busy_s=0.1)
+    return program
+
+
+def test_prometheus_reads_what_the_model_has() -> None:
+    samples = {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(scrape(running()))
+        for sample in family.samples
+    }
+
+    def value(name: str, **labels: str) -> float:
+        return samples[f"penstock_{name}", frozenset(labels.items())]
+
+    def of_stream(name: str, **labels: str) -> float:
+        return value(name, stream="numbers", stream_id="0", **labels)
+
+    assert value("batches_completed_total") == 2
+    assert value("batches_failed_total") == 1
+    assert value("batches", state="waiting") == 1
+    assert of_stream("receiver_up") == 1
+    assert of_stream("received_records_total") == 12_345
+    assert of_stream("receiver_wait_ratio", **{"for": "tokens"}) == pytest.approx(0.9)
+    assert of_stream("rate_limit_records_per_second", by="estimator") == 8000
+    assert of_stream("rate_records_per_second") == 8000
+    assert of_stream("log_free_bytes") == 1 << 30
+    assert value("batch_processing_time_seconds_bucket", le="0.5") == 1
+    assert value("batch_processing_time_seconds_bucket", le="+Inf") == 2
+    assert value("batch_processing_time_seconds_sum") == pytest.approx(1.7)
+
+
+def test_a_name_cannot_break_out_of_its_label() -> None:
+    program = Program(streams={0: 'x"} 1\nevil_metric 1'})
+    program.start()
+    program.receiver()
+    program.second(10)
+    names = {family.name for family in text_string_to_metric_families(scrape(program))}
+    assert "evil_metric" not in names
+    assert "penstock_receiver_up" in names
+
+
+def test_every_metric_says_what_it_is_and_has_the_prefix() -> None:
+    text = scrape(running())
+    families = list(text_string_to_metric_families(text))
+    assert len(families) > 15
+    for family in families:
+        assert family.name.startswith("penstock_")
+        assert family.documentation
+
+
+def test_open_metrics_are_there_for_who_asks_for_them() -> None:
+    wanted = "application/openmetrics-text; version=1.0.0"
+    answer = Routes(running().model, open_access()).answer(get("/metrics", Accept=wanted))
+    assert answer.kind.startswith("application/openmetrics-text")
+    assert text(answer).endswith("# EOF")
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="platform: promtool is not installed")
+def test_promtool_finds_nothing_wrong_with_them() -> None:
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=scrape(running()),
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_ready_says_why_not() -> None:
+    program = Program()
+    door = Routes(program.model, open_access())
+    assert text(door.answer(get("/health/ready"))) == "the streams have not started"
+    program.start()
+    program.receiver()
+    program.second()
+    assert (door.answer(get("/health/ready")).status) == 200
+    program.receiver(state="stopped", error="lost\nmore")
+    for number in range(3):
+        program.batch(number, waits_ms=-1)
+    program.clock.advance(60_000)
+    program.model.tick()
+    found = door.answer(get("/health/ready"))
+    assert found.status == 503
+    assert text(found).splitlines() == [
+        "numbers-0 does not run: lost",
+        "3 batches wait",
+        "no batch was complete for 61 s, and 3 wait",
+    ]
+    assert door.answer(get("/health/live")).status == 200
+
+
+def test_the_first_page_says_how_it_goes() -> None:
+    found = text(Routes(running().model, open_access()).answer(get("/")))
+    assert re.search(r"^a <b>program</b>\n.*numbers-0 is held at 8,000 records/s", found)
+
+
+def test_where_it_listens_follows_spark() -> None:
+    yarn = {"spark.master": "yarn", "spark.driver.host": "d"}
+    bound = {**yarn, "spark.driver.bindAddress": "10.1.1.1"}
+    local = {"spark.master": "local[4]", "spark.driver.host": "d"}
+    assert listen_host("::", bound, {}) == "::"
+    assert listen_host(None, bound, {}) == "10.1.1.1"
+    assert listen_host(None, yarn, {"SPARK_LOCAL_IP": "10.2.2.2"}) == "10.2.2.2"
+    assert listen_host(None, yarn, {}) == "d"
+    assert listen_host(None, local, {}) == "127.0.0.1"
+    assert list(ports_near(4140)) == [*range(4140, 4157), 0]
+    assert list(ports_near(65_530)) == [*range(65_530, 65_536), 0]
+    assert list(ports_near(0)) == [0]
