@@ -16,7 +16,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 SHELL  := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis services test test-fast test-versions conformance soak soak-restarts fuzz lint demo bench wheel package-check docs site clean
+.PHONY: help setup java redis services test test-fast test-versions conformance soak soak-restarts fuzz lint demo bench wheel package-check docs browser site clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,7 +82,17 @@ redis:
 	echo "No redis-server or valkey-server on the PATH: the tests of shared rates are skipped." >&2; \
 	echo "On Debian and Ubuntu: sudo apt-get install redis-server" >&2
 
-services: $(STAMP) redis
+browser:
+	@if command -v chromedriver >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "Installing Chromium"; \
+	    apt-get -qq update; \
+	    if apt-get -qq install -y --no-install-recommends chromium chromium-driver >/dev/null 2>&1; then exit 0; fi; \
+	fi; \
+	echo "No chromedriver on the PATH: the tests of the page in a browser are skipped." >&2; \
+	echo "On Debian and Ubuntu: sudo apt-get install chromium chromium-driver" >&2
+
+services: $(STAMP) redis browser
 	@$(BIN)/python tests/services/jars.py
 
 test: setup services ## run the whole test suite

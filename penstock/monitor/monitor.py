@@ -39,6 +39,7 @@ class Monitor:
         model: What it feeds.
         clock: For the seconds.
         server: Shows it; None: nobody does.
+        routes: What the server shows.
         file: By which commands find it; removed at the end.
     """
 
@@ -47,10 +48,12 @@ class Monitor:
         model: Model,
         clock: Clock | None = None,
         server: WebServer | None = None,
+        routes: Routes | None = None,
         file: Path | None = None,
     ) -> None:
         self.model = model
         self._file = file
+        self._routes = routes
         self._server = server
         self._clock: Clock = SystemClock() if clock is None else clock
         self._limited = RateLimitedLog(_log)
@@ -68,6 +71,8 @@ class Monitor:
         self._stopped.set()
         if self._file is not None:
             self._file.unlink(missing_ok=True)
+        if self._routes is not None:
+            self._routes.stop()
         if self._server is not None:
             self._server.stop(timeout_s)
         if self._thread.is_alive() and self._thread is not threading.current_thread():
@@ -114,7 +119,7 @@ def start_monitor(
 
 def _make_server(
     model: Model, settings: Settings, say: Callable[[str], None]
-) -> tuple[WebServer | None, Path | None]:
+) -> tuple[WebServer | None, Routes | None, Path | None]:
     conf = model.application.spark_conf
     host = bare_host(listen_host(settings.ui_host, conf, os.environ))
     names = [
@@ -134,14 +139,14 @@ def _make_server(
             host,
             error,
         )
-        return None, None
+        return None, None, None
     shown = conf.get("spark.driver.host", host) if host in ("0.0.0.0", "::") else host
     address = f"http://{address_text(bare_host(shown), server.port)}/"
     if access.is_open:
         say(f"It can be looked at on {address}")
     else:
         say(f"It can be looked at on {address}login?code={access.new_code()} (once)")
-    return server, _register(model, address, access.token)
+    return server, routes, _register(model, address, access.token)
 
 
 def _register(model: Model, address: str, token: str) -> Path | None:

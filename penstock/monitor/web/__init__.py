@@ -19,6 +19,7 @@ What must hold
 `health`            ``/health/live`` and ``/health/ready``
 `status`            what page and commands show, under ``/api/penstock``
 `actions`           what may be done, under ``/api/penstock/actions``
+`page`              the page, its files (``static``), and the events that it listens to
 ==================  =============================================================================
 
 The server is the standard library's, with threads. A page that a few people look at needs no more,

@@ -7,21 +7,13 @@ from collections.abc import Callable
 from penstock.monitor.model import Model
 from penstock.monitor.web import actions, health
 from penstock.monitor.web.access import Access
-from penstock.monitor.web.exchange import Answer, Request, text_answer
+from penstock.monitor.web.exchange import Answer, Request, json_answer, text_answer
 from penstock.monitor.web.metrics import Metrics
+from penstock.monitor.web.page import Live, Page
 from penstock.monitor.web.rest import JobIds, RestApi
 from penstock.monitor.web.status import Status
 
 __all__ = ["Routes"]
-
-_INDEX = """\
-{name}
-{sentence}
-
-api/v1/applications/{id}/streaming/statistics, receivers, batches (as Spark has them)
-metrics (for Prometheus)
-health/live, health/ready
-"""
 
 _PROVE = (
     "this application asks who may look at it (spark.acls.enable or spark.ui.filters): open the "
@@ -46,9 +38,12 @@ class Routes:
         self._rest = RestApi(model, job_ids)
         self._metrics = Metrics(model)
         self._status = Status(model)
+        self._live = Live(model, self._status)
+        self._page = Page()
         self._actions = actions.Actions(model, access)
         self._readers: dict[str, Callable[[Request], Answer]] = {
-            "/": self._index,
+            "/api/penstock/live": lambda _: self._live.answer(),
+            "/api/penstock/me": self._me,
             "/metrics": self._metrics.answer,
         }
 
@@ -73,17 +68,18 @@ class Routes:
         reader = self._readers.get(request.path)
         if reader is not None:
             return reader(request)
-        found = self._status.answer(request) or self._rest.answer(request)
-        return found or text_answer("there is nothing of that name", 404)
+        for part in (self._page, self._status, self._rest):
+            shown = part.answer(request)
+            if shown is not None:
+                return shown
+        return text_answer("there is nothing of that name", 404)
 
-    def _index(self, _: Request) -> Answer:
-        application = self._model.application
-        text = _INDEX.format(
-            name=application.name,
-            sentence=self._model.sentence(),
-            id=application.application_id,
-        )
-        return text_answer(text.rstrip())
+    def stop(self) -> None:
+        """End who listens to events."""
+        self._live.stop()
+
+    def _me(self, request: Request) -> Answer:
+        return json_answer({"mayAct": self._access.may_act(request)})
 
     def _log_in(self, request: Request) -> Answer:
         if request.method != "GET" or not self._access.take_code(request.query.get("code", "")):

@@ -1,0 +1,394 @@
+"use strict";
+/* Shows what /api/penstock tells. Everything goes into the page as text, never as markup. */
+(() => {
+  const WAITS = ["source", "tokens", "queue", "memory", "log", "replica", "driver", "nothing"];
+  const SHOWN = 100;
+  const byId = (id) => document.getElementById(id);
+  const batchId = new URLSearchParams(location.search).get("batch");
+
+  function element(name, text, kind) {
+    const made = document.createElement(name);
+    if (text !== undefined && text !== null) made.textContent = text;
+    if (kind) made.className = kind;
+    return made;
+  }
+
+  function count(value) {
+    if (value === null || value === undefined) return "";
+    return Math.round(value).toLocaleString("en");
+  }
+
+  function duration(ms) {
+    if (ms === null || ms === undefined) return "-";
+    if (ms < 1000) return `${Math.round(ms)} ms`;
+    if (ms < 60000) return `${(ms / 1000).toFixed(1)} s`;
+    return `${(ms / 60000).toFixed(1)} min`;
+  }
+
+  function time(ms) {
+    return ms === null || ms === undefined ? "" : new Date(ms).toLocaleString();
+  }
+
+  function table(caption, heads, rows) {
+    const made = element("table");
+    made.append(element("caption", caption));
+    const head = element("tr");
+    for (const name of heads) {
+      const cell = element("th", name.replace(/^>/, ""), name.startsWith(">") ? "number" : "");
+      cell.scope = "col";
+      head.append(cell);
+    }
+    const top = element("thead");
+    top.append(head);
+    const body = element("tbody");
+    for (const row of rows) {
+      const line = element("tr");
+      row.forEach((cell, at) => {
+        const kind = heads[at].startsWith(">") ? "number" : "";
+        if (cell instanceof Node) {
+          const made = element("td", null, kind);
+          made.append(cell);
+          line.append(made);
+        } else {
+          line.append(element("td", cell, kind));
+        }
+      });
+      body.append(line);
+    }
+    made.append(top, body);
+    return made;
+  }
+
+  function unfolding(summary, text) {
+    if (!text) return element("span", summary);
+    const made = element("details");
+    made.append(element("summary", summary), element("pre", text));
+    return made;
+  }
+
+  /* Changes what is shown only if it is other than before: what somebody has unfolded stays. */
+  const shown = new Map();
+  function show(id, key, make) {
+    const text = JSON.stringify(key);
+    if (shown.get(id) === text) return;
+    shown.set(id, text);
+    byId(id).replaceChildren(...make());
+  }
+
+  // -- charts ----------------------------------------------------------------------------------
+
+  const CHARTS = [
+    ["records_per_second", "Input Rate", "records/sec", count],
+    ["scheduling_delay_ms", "Scheduling Delay", "ms", duration],
+    ["processing_ms", "Processing Time", "ms", duration],
+    ["total_delay_ms", "Total Delay", "ms", duration],
+    ["waiting_batches", "Waiting Batches", "batches", count],
+  ];
+  const charts = new Map();
+  let batchMs = 0;
+
+  function colour(name) {
+    return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  }
+
+  function drawInterval(plot) {
+    if (!batchMs) return;
+    const y = plot.valToPos(batchMs, "y", true);
+    if (y < plot.bbox.top) return;
+    plot.ctx.save();
+    plot.ctx.strokeStyle = colour("--bad");
+    plot.ctx.setLineDash([6, 4]);
+    plot.ctx.beginPath();
+    plot.ctx.moveTo(plot.bbox.left, y);
+    plot.ctx.lineTo(plot.bbox.left + plot.bbox.width, y);
+    plot.ctx.stroke();
+    plot.ctx.restore();
+  }
+
+  function chart(name, title, unit, text, series, lines) {
+    const known = charts.get(name);
+    if (known && known.lines === lines.length) {
+      known.plot.setData(series);
+      known.place.setAttribute("aria-label", label(title, unit, text, series));
+      return;
+    }
+    if (known) known.plot.destroy();
+    const place = known ? known.place : element("figure", null, "chart");
+    if (!known) {
+      place.setAttribute("role", "img");
+      byId("charts").append(place);
+    }
+    place.setAttribute("aria-label", label(title, unit, text, series));
+    place.replaceChildren(element("h3", `${title} (${unit})`));
+    const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line") } };
+    const hooks = name === "processing_ms" ? { draw: [drawInterval] } : {};
+    const plot = new uPlot({
+      width: Math.max(280, place.clientWidth),
+      height: 180,
+      hooks,
+      legend: { show: lines.length > 1 },
+      scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, name === "processing_ms" ? batchMs : 1) * 1.1] } },
+      axes: [axis, { ...axis, size: 70, values: (_, ticks) => ticks.map(text) }],
+      series: [{}, ...lines.map((line) => ({ label: line.name, stroke: line.colour, width: 1.5, spanGaps: true, value: (_, value) => text(value) }))],
+    }, series, place);
+    charts.set(name, { plot, place, lines: lines.length });
+  }
+
+  function label(title, unit, text, series) {
+    const known = series[1].filter((value) => value !== null);
+    const last = known.length ? text(known[known.length - 1]) : "nothing yet";
+    return `${title}, ${unit}: now ${last}`;
+  }
+
+  const LINES = ["--tokens", "--queue", "--memory", "--log", "--replica", "--nothing"];
+
+  function drawCharts(history, streams) {
+    const column = (rows, at) => rows.map((row) => row[at]);
+    const times = column(history.totals, 0);
+    for (const [name, title, unit, text] of CHARTS) {
+      const series = [times, column(history.totals, history.names.indexOf(name))];
+      const lines = [{ name: "all", colour: colour("--ink") }];
+      if (name === "records_per_second") {
+        const at = history.streamNames.indexOf(name);
+        for (const stream of streams.slice(0, LINES.length)) {
+          const found = history.streams[stream.id];
+          if (!found) continue;
+          const told = new Map(found.figures.map((row) => [row[0], row[at]]));
+          series.push(times.map((moment) => told.get(moment) ?? null));
+          lines.push({ name: stream.name, colour: colour(LINES[lines.length - 1]) });
+        }
+      }
+      chart(name, title, unit, text, series, lines);
+    }
+    for (const canvas of document.querySelectorAll("canvas.band")) {
+      drawBand(canvas, history.streams[canvas.dataset.stream]);
+    }
+  }
+
+  /* How often the last batches had how much, below each timeline. */
+  const HISTOGRAMS = {
+    records_per_second: (batch) => (batch.records * 1000) / batchMs,
+    scheduling_delay_ms: (batch) => batch.schedulingDelayMs,
+    processing_ms: (batch) => batch.processingMs,
+    total_delay_ms: (batch) => batch.totalDelayMs,
+  };
+  const BARS = 8;
+
+  function drawHistograms(batches) {
+    for (const [name, title, , text] of CHARTS) {
+      const value = HISTOGRAMS[name];
+      const known = charts.get(name);
+      if (!value || !known) continue;
+      const values = batches.map(value).filter((found) => found !== null && found !== undefined);
+      if (!values.length) continue;
+      const step = Math.max(...values, 1) / BARS;
+      const counts = new Array(BARS).fill(0);
+      for (const found of values) counts[Math.min(BARS - 1, Math.floor(found / step))] += 1;
+      const bars = element("ol", null, "bars");
+      bars.setAttribute("aria-label", `Histogram of ${title}, last ${values.length} batches`);
+      counts.forEach((count, at) => {
+        const line = element("li", `${text(at * step)} to ${text((at + 1) * step)}: ${count}`);
+        line.style.setProperty("--part", count / values.length);
+        bars.append(line);
+      });
+      known.place.querySelector(".bars")?.remove();
+      known.place.append(bars);
+    }
+  }
+
+  function drawBand(canvas, found) {
+    const drawing = canvas.getContext("2d");
+    drawing.clearRect(0, 0, canvas.width, canvas.height);
+    if (!found || !found.waits.length) return;
+    const first = found.waits[0][0];
+    const span = Math.max(60, found.waits[found.waits.length - 1][0] - first + 1);
+    for (const row of found.waits) {
+      let y = canvas.height;
+      const x = ((row[0] - first) / span) * canvas.width;
+      const width = Math.max(1, canvas.width / Math.min(span, found.waits.length + 1));
+      WAITS.forEach((name, at) => {
+        const height = ((row[at + 1] ?? 0) / 100) * canvas.height;
+        drawing.fillStyle = colour(`--${name}`);
+        drawing.fillRect(x, y - height, width, height);
+        y -= height;
+      });
+    }
+  }
+
+  // -- overview --------------------------------------------------------------------------------
+
+  function receiverRow(found) {
+    const state = element("span", found.state === "running" ? "ACTIVE" : found.state.toUpperCase(), found.state === "running" ? "good" : "bad");
+    const band = element("canvas", null, "band");
+    band.dataset.stream = found.stream;
+    band.width = 256;
+    band.height = 26;
+    const waits = element("div");
+    waits.append(band, element("span", found.waitsFor ?? ""));
+    const limit = found.limitPerSecond === null ? "no limit" : `${count(found.limitPerSecond)} (${found.limitBy})`;
+    const way = found.queuedBlocks === undefined ? "" : `${count(found.openRecords)} open records, ${found.queuedBlocks} blocks for the log, ${found.storedBlocks} for the driver`;
+    const latency = found.latencyMs ? `${duration(found.latencyMs[0])} / ${duration(found.latencyMs[1])}` : "";
+    const log = found.log ? `${count(found.log.bytes / 1048576)} MiB in ${found.log.segments} segments, a sync ${duration(found.log.syncMs)}` : "";
+    const error = found.lastError ? unfolding(`${time(found.lastErrorMs)} ${found.lastError.slice(0, 100)}`, found.lastErrorDetail || found.lastError) : "";
+    return [found.name, state, `${found.executor} / ${found.host}`, count(found.recordsPerSecond), limit, waits, way, latency, log, count(found.attempts), error];
+  }
+
+  function receiversView(status) {
+    const heads = ["Stream", "Status", "Executor ID / Host", ">Records/sec", "Limit", "Waits for", "Blocks on their way", "Acknowledged after (p50 / p99)", "Log", ">Starts", "Last Error"];
+    const key = element("p");
+    for (const name of WAITS) key.append(element("span", null, `key ${name}`), element("span", name));
+    const active = status.receivers.filter((found) => found.state === "running").length;
+    return [key, table(`${active} / ${status.receivers.length} active`, heads, status.receivers.map(receiverRow))];
+  }
+
+  function batchLink(found) {
+    const link = element("a", time(found.id));
+    link.href = `./?batch=${found.id}`;
+    return link;
+  }
+
+  function batchRow(found) {
+    const done = `${found.operationsDone}/${found.operationsTotal}`;
+    return [batchLink(found), count(found.records), duration(found.schedulingDelayMs), duration(found.processingMs), duration(found.totalDelayMs), found.operationsFailed ? `${done} (${found.operationsFailed} failed)` : done, found.status.toLowerCase(), element("span", found.error, "bad")];
+  }
+
+  const BATCH_HEADS = ["Batch Time", ">Records", ">Scheduling Delay", ">Processing Time", ">Total Delay", ">Output Ops: Succeeded/Total", "Status", "Error"];
+
+  function overview(status) {
+    const totals = status.totals;
+    batchMs = status.application.batchMs;
+    document.title = `${status.application.name} - Streaming`;
+    byId("name").textContent = status.application.name;
+    byId("sentence").textContent = status.sentence;
+    byId("since").textContent = totals.startedMs === null ? "" :
+      `Running batches of ${duration(batchMs)} since ${time(totals.startedMs)} (${count(totals.completedBatches)} completed batches, ${count(totals.processedRecords)} records)`;
+    if (batchId) return;
+    show("receivers", status.receivers, () => receiversView(status));
+    const active = status.batches.filter((found) => found.status !== "COMPLETED");
+    show("active", active, () => [table(`${totals.waitingBatches} waiting, ${totals.runningBatches} running`, BATCH_HEADS, active.map(batchRow))]);
+    show("completed", completed, () => [table(`last ${completed.length} out of ${count(totals.completedBatches)}`, BATCH_HEADS, completed.slice(0, SHOWN).map(batchRow))]);
+    show("events", status.events.map((event) => event.number), () => status.events.slice().reverse().map((event) => {
+      const line = element("li", null, event.isError ? "bad" : "");
+      line.append(unfolding(`${time(event.atMs)}  ${event.text}`, event.detail));
+      return line;
+    }));
+    show("rate-stream", status.receivers.map((found) => found.name), () => status.receivers.map((found) => {
+      const option = element("option", found.name);
+      option.value = found.stream;
+      return option;
+    }));
+  }
+
+  // -- a batch ---------------------------------------------------------------------------------
+
+  async function showBatch() {
+    const answer = await fetch(`api/penstock/batch?id=${encodeURIComponent(batchId)}`);
+    if (!answer.ok) {
+      byId("batch-head").textContent = `Batch ${batchId}: ${(await answer.text()).trim()}`;
+      return;
+    }
+    const found = await answer.json();
+    byId("batch-head").textContent = `Details of batch at ${time(found.id)}`;
+    const facts = [["Batch Duration", duration(batchMs)], ["Input data size", `${count(found.records)} records`], ["Scheduling delay", duration(found.schedulingDelayMs)], ["Processing time", duration(found.processingMs)], ["Total delay", duration(found.totalDelayMs)], ["Status", found.status.toLowerCase()]];
+    show("batch-facts", facts, () => facts.flatMap(([name, text]) => [element("dt", name), element("dd", text)]));
+    show("batch-inputs", found.inputs, () => [table("", ["Input", ">Records", "Metadata"], found.inputs.map((input) => [`Stream ${input.stream}`, count(input.records), element("pre", input.description ?? "")]))]);
+    show("batch-operations", found.operations, () => [table("", [">Output Op Id", "Description", ">Duration", "Status", "Jobs", "Error"], found.operations.map((operation) => {
+      const jobs = element("span");
+      for (const job of operation.jobs) {
+        const link = element("a", `${job} `);
+        if (sparkUi) link.href = `${sparkUi}/jobs/job/?id=${job}`;
+        jobs.append(link);
+      }
+      const status = operation.error ? "failed" : operation.durationMs === null ? "processing" : "succeeded";
+      const last = operation.error ? operation.error.trim().split("\n").pop() : "";
+      return [operation.number, unfolding(operation.name, operation.description), duration(operation.durationMs), status, jobs, operation.error ? unfolding(last, operation.error) : ""];
+    }))]);
+  }
+
+  // -- life ------------------------------------------------------------------------------------
+
+  let sparkUi = null;
+  let streams = [];
+  let completed = [];
+
+  function lost(is) {
+    byId("lost").hidden = !is;
+  }
+
+  async function refreshHistory() {
+    if (batchId || document.hidden) return;
+    const answer = await fetch(`api/penstock/history?seconds=${byId("span").value}`);
+    if (!answer.ok) return;
+    drawCharts(await answer.json(), streams);
+    drawHistograms(completed);
+  }
+
+  function take(status) {
+    // Only addresses of the web: a link must run nothing.
+    sparkUi = /^https?:/.test(status.application.sparkUi ?? "") ? status.application.sparkUi : null;
+    streams = status.streams;
+    completed = status.batches.filter((found) => found.status === "COMPLETED");
+    lost(false);
+    overview(status);
+    const done = batchId ? showBatch() : refreshHistory();
+    done.catch(() => lost(true));
+  }
+
+  function listen() {
+    const source = new EventSource("api/penstock/live");
+    source.onmessage = (message) => take(JSON.parse(message.data));
+    source.onerror = () => {
+      lost(true);
+      if (source.readyState === EventSource.CLOSED) {
+        source.close();
+        setTimeout(poll, 3000);
+      }
+    };
+  }
+
+  /* Where too many listen already, it is asked every few seconds instead. */
+  async function poll() {
+    try {
+      const answer = await fetch("api/penstock/status");
+      if (answer.ok) take(await answer.json());
+      else lost(true);
+    } catch {
+      lost(true);
+    }
+    setTimeout(listen, 3000);
+  }
+
+  async function act(action, what) {
+    byId("acted").textContent = "";
+    try {
+      const answer = await fetch(`api/penstock/actions/${action}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(what) });
+      byId("acted").textContent = answer.ok ? (await answer.json()).done : (await answer.text()).trim();
+    } catch {
+      byId("acted").textContent = "The program does not answer.";
+    }
+  }
+
+  async function begin() {
+    byId("overview").hidden = Boolean(batchId);
+    byId("batch").hidden = !batchId;
+    byId("span").addEventListener("change", refreshHistory);
+    byId("rate").addEventListener("submit", (event) => {
+      event.preventDefault();
+      const rate = byId("rate-value").value.trim();
+      act("rate", { stream: Number(byId("rate-stream").value), rate: rate || null });
+    });
+    byId("stop").addEventListener("click", () => {
+      if (confirm("Stop the streams gracefully?")) act("stop", { graceful: true });
+    });
+    window.addEventListener("resize", () => {
+      for (const { plot, place } of charts.values()) plot.setSize({ width: Math.max(280, place.clientWidth), height: 180 });
+    });
+    listen();
+    const answer = await fetch("api/penstock/me");
+    const may = answer.ok && (await answer.json()).mayAct;
+    byId("acting").hidden = !may;
+    byId("looking").hidden = may;
+  }
+
+  begin().catch(() => lost(true));
+})();

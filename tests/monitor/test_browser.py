@@ -1,0 +1,176 @@
+"""What a person sees of a running program in a real browser, and may do there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from penstock.monitor.web.access import Access
+from penstock.monitor.web.routes import Routes
+from penstock.monitor.web.server import WebServer
+from penstock.streaming.rates import RateSource
+from tests.monitor.asking import open_access, serving
+from tests.monitor.feeding import START_MS, Program
+from tests.services.chromium import BrowserMissingError, open_browser
+
+pytestmark = pytest.mark.slow
+
+WAIT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    try:
+        opened = open_browser(tmp_path_factory.mktemp("profile"))
+    except BrowserMissingError as error:
+        pytest.skip(f"platform: {error}")
+    yield opened
+    opened.quit()
+
+
+class Shown:
+    """A program whose page is open."""
+
+    def __init__(
+        self, program: Program, access: Access, server: WebServer, browser: Chrome
+    ) -> None:
+        self.program, self.access, self.browser = program, access, browser
+        self.address = f"http://localhost:{server.port}/"
+
+    def open(self, path: str = "") -> None:
+        self.browser.get(self.address + path)
+
+    def text(self, name: str = "body") -> str:
+        return self.browser.find_element(By.CSS_SELECTOR, name).text
+
+    def wait_for(self, text: str, name: str = "body") -> None:
+        WebDriverWait(self.browser, WAIT_S).until(lambda _: text in self.text(name))
+
+    def count(self, name: str) -> int:
+        return len(self.browser.find_elements(By.CSS_SELECTOR, name))
+
+
+@pytest.fixture
+def shown(browser: Chrome) -> Iterator[Shown]:
+    program = Program(streams={0: "<img src=x onerror=alert(1)>"})
+    program.start()
+    program.receiver(limit=8000.0, source=RateSource.ESTIMATOR)
+    for number in range(1, 61):
+        program.batch(number, takes_ms=200 + number)
+        program.second(8000, rate_s=0.9, busy_s=0.1)
+    access = open_access()
+    routes = Routes(program.model, access)
+    with serving(routes.answer) as server:
+        yield Shown(program, access, server, browser)
+        routes.stop()
+    # Nothing went wrong in it, and nothing was asked of another host.
+    said = [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
+    assert [line for line in said if "net::ERR" not in line["message"]] == []
+
+
+def test_after_a_minute_it_shows_how_the_program_goes(shown: Shown) -> None:
+    shown.open()
+    shown.wait_for("held at 8,000 records/s by backpressure", "#sentence")
+    assert shown.text("#name") == "a <b>program</b>"
+    assert shown.count("#name b") == 0
+    shown.wait_for("60 completed batches", "#since")
+    WebDriverWait(shown.browser, WAIT_S).until(lambda _: shown.count("#charts canvas") == 5)
+    labels = [
+        chart.get_attribute("aria-label")
+        for chart in shown.browser.find_elements(By.CSS_SELECTOR, "#charts figure")
+    ]
+    assert "Input Rate, records/sec: now 8,000" in labels
+    assert "Processing Time, ms: now 260 ms" in labels
+    assert shown.count("#receivers tbody tr") == 1
+    assert "tokens (estimator) 90 %" in shown.text("#receivers")
+    assert "1 / 1 active" in shown.text("#receivers")
+    assert shown.count("#completed tbody tr") == 60
+    # A stream's name is text, whatever is in it.
+    assert "<img src=x onerror=alert(1)>-0" in shown.text("#receivers")
+    assert shown.count("img") == 0
+
+
+def test_news_comes_without_a_reload(shown: Shown) -> None:
+    shown.open()
+    shown.wait_for("60 completed batches", "#since")
+    shown.program.batch(61, errors=("no <script>alert(1)</script> table",))
+    shown.program.model.tick()
+    shown.wait_for("61 completed batches", "#since")
+    shown.wait_for("The last batch failed", "#sentence")
+    shown.wait_for("of a batch failed: ValueError: no <script>", "#events")
+    shown.program.receiver(state="stopped", error="the source is gone", trace="Traceback ...")
+    shown.program.model.tick()
+    shown.wait_for("STOPPED", "#receivers")
+    shown.wait_for("the source is gone", "#receivers")
+
+
+def test_a_failed_batch_has_a_page_that_says_why_and_leads_to_sparks_jobs(shown: Shown) -> None:
+    shown.program.batch(61, errors=(None, "no such table"), description="a topic")
+    shown.program.model.tick()
+    shown.open()
+    shown.wait_for("61 completed batches", "#since")
+    shown.browser.find_element(By.CSS_SELECTOR, "#completed tbody tr:first-child a").click()
+    shown.wait_for("Details of batch at", "#batch-head")
+    shown.wait_for("a topic", "#batch-inputs")
+    assert "ValueError: no such table" in shown.text("#batch-operations")
+    link = shown.browser.find_element(By.LINK_TEXT, "9")
+    assert link.get_attribute("href") == "http://127.0.0.1:4040/jobs/job/?id=9"
+    shown.open(f"?batch={START_MS}")
+    shown.wait_for("there is no such batch", "#batch-head")
+
+
+def test_only_who_proves_the_right_may_act(shown: Shown) -> None:
+    shown.open()
+    shown.wait_for("You are looking only")
+    assert not shown.browser.find_element(By.ID, "acting").is_displayed()
+    shown.open(f"login?code={shown.access.new_code()}")
+    shown.wait_for("Set the rate", "#acting")
+    Select(shown.browser.find_element(By.ID, "rate-stream")).select_by_index(0)
+    value = shown.browser.find_element(By.ID, "rate-value")
+    value.send_keys("5000/second\n")
+    shown.wait_for("rate 5000/second", "#acted")
+    value.clear()
+    value.send_keys("-5\n")
+    shown.wait_for("it must be above 0", "#acted")
+    shown.browser.find_element(By.ID, "stop").click()
+    shown.browser.switch_to.alert.accept()
+    shown.wait_for("stopping gracefully", "#acted")
+    assert shown.program.acted == [("rate", 0, "5000/second"), ("stop", True)]
+    shown.browser.delete_all_cookies()
+
+
+def test_it_can_be_read_on_a_phone(shown: Shown) -> None:
+    shown.browser.set_window_size(500, 800)
+    try:
+        shown.open()
+        shown.wait_for("60 completed batches", "#since")
+        wide = "return document.documentElement.scrollWidth > window.innerWidth"
+        assert shown.browser.execute_script(wide) is False
+    finally:
+        shown.browser.set_window_size(1280, 900)
+
+
+def test_it_says_when_the_program_is_gone_and_goes_on_when_it_is_back(browser: Chrome) -> None:
+    program = Program()
+    program.start()
+    routes = Routes(program.model, open_access())
+    with serving(routes.answer) as server:
+        port = server.port
+        shown = Shown(program, open_access(), server, browser)
+        shown.open()
+        shown.wait_for("a <b>program</b>", "#name")
+        routes.stop()
+    lost = browser.find_element(By.ID, "lost")
+    WebDriverWait(browser, WAIT_S).until(lambda _: lost.is_displayed())
+    again = Routes(program.model, open_access())
+    server = WebServer("127.0.0.1", iter([port]), again.answer)
+    server.start()
+    try:
+        WebDriverWait(browser, WAIT_S).until(lambda _: not lost.is_displayed())
+    finally:
+        again.stop()
+        server.stop(WAIT_S)

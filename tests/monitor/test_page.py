@@ -1,0 +1,190 @@
+"""The page's files and its events; what a person sees of it is tried in `test_browser`."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+
+import pytest
+
+from penstock.monitor.web.page import Live
+from penstock.monitor.web.routes import Routes
+from penstock.monitor.web.server import Bounds
+from penstock.monitor.web.status import Status
+from tests.monitor.asking import connect, get, open_access, read, serving, text
+from tests.monitor.feeding import START_MS, Program
+
+HEAD = b"Host: localhost\r\n\r\n"
+
+
+@pytest.fixture
+def program() -> Program:
+    program = Program()
+    program.start()
+    program.receiver()
+    program.batch(1)
+    program.second(10)
+    return program
+
+
+@pytest.fixture
+def door(program: Program) -> Routes:
+    return Routes(program.model, open_access())
+
+
+def test_the_page_asks_no_other_host_and_only_by_relative_links(door: Routes) -> None:
+    page = text(door.answer(get("/")))
+    links = re.findall(r'(?:src|href)="([^"]*)"', page)
+    assert len(links) >= 5
+    for link in links:
+        assert not re.match(r"[a-z]+:(?!,)|/", link), link
+        if link.startswith("static/"):
+            assert door.answer(get(f"/{link}")).status == 200
+    script = text(door.answer(get("/static/page.js")))
+    assert not re.search(r"""["'`]/|https?://""", script)
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", script)
+
+
+def test_the_charts_come_with_their_licence(door: Routes) -> None:
+    licence = text(door.answer(get("/static/uplot-license.txt")))
+    assert licence.startswith("The MIT License")
+    assert "uPlot" in text(door.answer(get("/static/uplot.js")))
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/", "/static/../page.py", "/static/%2e%2e/page.py", "/static/index.html"]
+)
+def test_nothing_but_the_pages_own_files_is_there(door: Routes, path: str) -> None:
+    assert door.answer(get(path)).status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "to"),
+    [
+        ("/streaming", "./"),
+        ("/streaming/", "../"),
+        ("/streaming/batch/?id=5", "../../?batch=5"),
+        ("/streaming/batch?id=%22%3E", "../?batch=%22%3E"),
+    ],
+)
+def test_the_addresses_of_sparks_tab_lead_to_the_page(door: Routes, path: str, to: str) -> None:
+    answer = door.answer(get(path))
+    assert (answer.status, answer.headers["Location"]) == (302, to)
+
+
+def test_the_status_has_what_the_page_shows(program: Program, door: Routes) -> None:
+    program.batch(2, errors=(None, "no such table"), description="a topic")
+    found = read(door.answer(get("/api/penstock/status")))
+    assert found["application"]["name"] == "a <b>program</b>"
+    assert found["totals"]["completedBatches"] == 2
+    assert found["batches"][0]["error"] == "ValueError: no such table"
+    (receiver,) = found["receivers"]
+    assert receiver["waits"]["source"] == 100
+    assert receiver["latencyMs"] == [12.5, 80.0]
+    assert receiver["log"]["segments"] == 3
+    batch = read(door.answer(get(f"/api/penstock/batch?id={START_MS + 2000}")))
+    assert batch["inputs"] == [{"stream": 0, "records": 100, "description": "a topic"}]
+    assert [operation["jobs"] for operation in batch["operations"]] == [[7, 8], [7, 9]]
+    assert "no such table" in batch["operations"][1]["error"]
+    history = read(door.answer(get("/api/penstock/history?seconds=60")))
+    assert history["totals"][-1][history["names"].index("processing_ms")] == 300
+    assert history["streams"]["0"]["waits"][-1][history["waitNames"].index("source")] == 100
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/penstock/batch", 404),
+        ("/api/penstock/batch?id=5", 404),
+        ("/api/penstock/batch?id=x", 404),
+        ("/api/penstock/history?seconds=x", 400),
+        ("/api/penstock/history?seconds=99999999999999999999", 400),
+        ("/api/penstock/batches?offset=-1", 400),
+        ("/api/penstock/batches?count=100000", 400),
+        ("/api/penstock/batches?status=late", 400),
+    ],
+)
+def test_nonsense_in_a_query_is_refused(door: Routes, path: str, status: int) -> None:
+    assert door.answer(get(path)).status == status
+
+
+def test_who_looks_is_told_whether_he_may_act(program: Program) -> None:
+    access = open_access()
+    door = Routes(program.model, access)
+    assert read(door.answer(get("/api/penstock/me"))) == {"mayAct": False}
+    cookie = access.cookie().partition(";")[0]
+    assert read(door.answer(get("/api/penstock/me", Cookie=cookie))) == {"mayAct": True}
+
+
+def events(connection: socket.socket, count: int) -> list[dict[str, object]]:
+    """Read so many events from a stream."""
+    found = b""
+    while found.count(b"data: ") < count or not found.endswith(b"\n\n"):
+        part = connection.recv(1 << 16)
+        assert part, found[-200:]
+        found += part
+    lines = [line for line in found.decode().splitlines() if line.startswith("data: ")]
+    return [json.loads(line[len("data: ") :]) for line in lines]
+
+
+def test_news_comes_by_itself_and_is_the_same_for_all(program: Program, door: Routes) -> None:
+    with serving(door.answer) as server, connect(server) as one, connect(server) as other:
+        for connection in (one, other):
+            connection.sendall(b"GET /api/penstock/live HTTP/1.1\r\n" + HEAD)
+        (first,), (same,) = events(one, 1), events(other, 1)
+        assert first == same
+        program.batch(2)
+        (second,) = events(one, 1)
+        assert second["totals"] != first["totals"]
+        door.stop()
+        while one.recv(1 << 16):
+            pass
+
+
+def test_who_listens_is_let_go_when_the_program_ends(program: Program, door: Routes) -> None:
+    with serving(door.answer) as server:
+        connection = connect(server)
+        connection.sendall(b"GET /api/penstock/live HTTP/1.1\r\n" + HEAD)
+        events(connection, 1)
+    while connection.recv(1 << 16):
+        pass
+    connection.close()
+
+
+def test_a_thousand_who_listen_do_not_keep_others_out(program: Program, door: Routes) -> None:
+    bounds = Bounds(connections=100, streams=30)
+    with serving(door.answer, bounds) as server:
+        listening, turned_away = [], 0
+        for _ in range(1000):
+            connection = connect(server)
+            connection.sendall(b"GET /api/penstock/live HTTP/1.1\r\n" + HEAD)
+            try:
+                status = connection.recv(12)
+            except ConnectionResetError:
+                status = b""
+            if status == b"HTTP/1.1 200":
+                listening.append(connection)
+            else:
+                turned_away += 1
+                connection.close()
+        assert len(listening) == 30
+        assert turned_away == 970
+        with connect(server) as connection:
+            connection.sendall(b"GET /health/live HTTP/1.1\r\n" + HEAD)
+            assert connection.recv(12) == b"HTTP/1.1 200"
+        for connection in listening:
+            connection.close()
+
+
+def test_without_news_little_is_said(program: Program) -> None:
+    live = Live(program.model, Status(program.model), interval_s=0.0)
+    told = live.answer().body
+    assert not isinstance(told, bytes)
+    assert next(told).startswith(b"retry")
+    assert next(told).startswith(b"data: ")
+    quiet = [next(told) for _ in range(30)]
+    assert quiet.count(b":\n\n") == 2
+    assert set(quiet) == {b"", b":\n\n"}
+    live.stop()
+    assert list(told) == []
