@@ -17,6 +17,9 @@ running programs:
   batches      list its batches
   errors       list what went wrong in it
   rate         set the rate of a stream
+  pause        let nothing of a stream pass
+  resume       go on with a stream that is paused
+  restart      have the receiver of a stream stop and start again
   stop         stop it, gracefully unless told otherwise
 
 folders and settings:

@@ -28,6 +28,8 @@ class Application:
         job_ids: Returns the ids of Spark's jobs of a batch's output operation.
         spark_ui: The address of Spark's own page; None where there is none.
         set_rate: Sets the rate of a stream, as `ReceiverDStream.set_rate`.
+        set_paused: Lets nothing of a stream pass, or goes on with it.
+        restart: Has the receiver of a stream stop and start again; the text says why.
         stop: Begins to stop the streams, gracefully or at once; does not wait for the end.
     """
 
@@ -43,4 +45,6 @@ class Application:
     job_ids: Callable[[int, int], list[int]] = lambda batch_ms, operation: []
     spark_ui: str | None = None
     set_rate: Callable[[int, str | float | None], None] = lambda stream_id, rate: None
+    set_paused: Callable[[int, bool], None] = lambda stream_id, is_paused: None
+    restart: Callable[[int, str], None] = lambda stream_id, reason: None
     stop: Callable[[bool], None] = lambda graceful: None

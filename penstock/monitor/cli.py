@@ -32,6 +32,9 @@ COMMANDS = {
     "batches": "list its batches",
     "errors": "list what went wrong in it",
     "rate": "set the rate of a stream",
+    "pause": "let nothing of a stream pass; its source waits",
+    "resume": "go on with a stream that is paused",
+    "restart": "have the receiver of a stream stop and start again",
     "stop": "stop it, gracefully unless told otherwise",
 }
 
@@ -77,8 +80,9 @@ def _parser(command: str) -> argparse.ArgumentParser:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    if command == "rate":
+    if command in ("rate", "pause", "resume", "restart"):
         parser.add_argument("stream", metavar="STREAM", help="its number or its name")
+    if command == "rate":
         parser.add_argument(
             "rate", metavar="RATE", help="such as 5000/second; none for no rate of its own"
         )
@@ -99,7 +103,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
             help="its id, its name or its URL, if there are several; for a URL the token is that "
             "of the environment variable PENSTOCK_TOKEN",
         )
-    if command not in ("rate", "stop"):
+    if command not in ("rate", "pause", "resume", "restart", "stop"):
         parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
     return parser
 
@@ -173,6 +177,18 @@ def _rate(options: argparse.Namespace) -> None:
     print(clean(_client(options).act("rate", stream=options.stream, rate=rate)))
 
 
+def _pause(options: argparse.Namespace) -> None:
+    print(clean(_client(options).act("pause", stream=options.stream)))
+
+
+def _resume(options: argparse.Namespace) -> None:
+    print(clean(_client(options).act("resume", stream=options.stream)))
+
+
+def _restart(options: argparse.Namespace) -> None:
+    print(clean(_client(options).act("restart", stream=options.stream)))
+
+
 def _stop(options: argparse.Namespace) -> None:
     print(clean(_client(options).act("stop", graceful=not options.now)))
 
@@ -214,5 +230,8 @@ _RUN: dict[str, Callable[[argparse.Namespace], None]] = {
     "batches": _batches,
     "errors": _errors,
     "rate": _rate,
+    "pause": _pause,
+    "resume": _resume,
+    "restart": _restart,
     "stop": _stop,
 }

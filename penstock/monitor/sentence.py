@@ -13,6 +13,7 @@ _MUCH_PERCENT = 30.0
 """What a receiver waits for at least so long holds it up."""
 
 _LIMITS = {
+    "paused": "because it is paused",
     "estimator": "by backpressure",
     "slowStart": "by backpressure, which knows no rate yet",
     "group": "by its share of the group's rate",
@@ -132,7 +133,7 @@ def _at(receiver: Receiver) -> str:
         return ""
     if receiver.waits.limit == "shared":
         return ""
-    if rate.effective is not None and receiver.waits.limit == rate.source.value:
+    if rate.effective and receiver.waits.limit == rate.source.value:
         return f"at {rate.effective:,.0f} records/s "
     if rate.effective_bytes is not None:
         return f"at {rate.effective_bytes:,.0f} bytes/s "

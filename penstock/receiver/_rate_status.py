@@ -41,6 +41,7 @@ class RateStatus:
         self._version = 0
         self._records_per_second: float | None = None
         self._bytes_per_second: float | None = None
+        self._is_paused = False
         self._due = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(
@@ -56,7 +57,12 @@ class RateStatus:
         self._thread.start()
 
     def update(
-        self, records_per_second: float | None, bytes_per_second: float | None, version: int
+        self,
+        records_per_second: float | None,
+        bytes_per_second: float | None,
+        version: int,
+        *,
+        is_paused: bool = False,
     ) -> None:
         """Take rates from the driver; those that are not newer are ignored. Returns at once.
 
@@ -64,6 +70,7 @@ class RateStatus:
             records_per_second: None is no limit.
             bytes_per_second: None is no limit.
             version: Of the rates; 0 for none.
+            is_paused: Whether nothing is to pass at all.
         """
         with self._lock:
             if version <= self._version:
@@ -71,6 +78,7 @@ class RateStatus:
             self._version = version
             self._records_per_second = records_per_second
             self._bytes_per_second = bytes_per_second
+            self._is_paused = is_paused
             if self._generator is not None:
                 self._apply(self._generator)
         self._due.set()
@@ -83,7 +91,7 @@ class RateStatus:
             self._thread.join(timeout_s)
 
     def _apply(self, generator: BlockPipe) -> None:
-        generator.update_rate(self._records_per_second)
+        generator.update_rate(self._records_per_second, is_paused=self._is_paused)
         generator.update_byte_rate(self._bytes_per_second)
 
     def _run(self) -> None:

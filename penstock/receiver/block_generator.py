@@ -763,16 +763,21 @@ class BlockGenerator:
                 reason = CutRecordError(found.size)
             self._discards.add(reason, partial(start_of, found.start))
 
-    def update_rate(self, records_per_second: float | None) -> None:
+    def update_rate(self, records_per_second: float | None, *, is_paused: bool = False) -> None:
         """Use a new rate, also for the open block: the lease at the old one is dropped (I8).
 
         What is left of it goes back, or a rate that changes often would lose a lease each time.
+
+        Args:
+            records_per_second: None is no limit.
+            is_paused: Whether nothing passes until the next call.
         """
         with self._state_lock:
             doors = tuple(self._doors)
         for door in doors:
             self._give_lease_back(door)
         self._limiter.set_rate(records_per_second)
+        self._limiter.set_paused(is_paused)
         for door in doors:
             # A thread may just have leased at the old rate.
             self._give_lease_back(door)

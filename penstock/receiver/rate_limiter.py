@@ -168,6 +168,7 @@ class RateLimiter:
         self._out: dict[Hashable, int] = {}
         self._out_sum = 0
         self._stopped = False
+        self._is_paused = False
         self._leases = 0
         self._permits = 0
         self._bytes_charged = 0
@@ -252,6 +253,8 @@ class RateLimiter:
 
         def take(is_last_chance: bool) -> _Answer:
             self._set_out(lessee, 0)
+            if self._is_paused:
+                return _Answer(0, _LONGEST_WAIT_S)
             item = self._records
             if item is None:
                 granted = wanted
@@ -338,6 +341,15 @@ class RateLimiter:
         with self._lock:
             self._replace_item(self._records, item, _RECORDS, held=self._out_sum)
             self._records = item
+            self._wake()
+
+    def set_paused(self, is_paused: bool) -> None:
+        """Give no permits for records, or give them again; also to who waits now.
+
+        Permits that are out stay valid: see `set_rate`.
+        """
+        with self._lock:
+            self._is_paused = is_paused
             self._wake()
 
     def set_byte_rate(self, bytes_per_second: float | None) -> None:

@@ -35,6 +35,7 @@ from penstock.wire.messages import (
     Refused,
     Registered,
     RegisterReceiver,
+    RestartReceiver,
     StopReceiver,
     UpdateRateLimit,
 )
@@ -671,8 +672,13 @@ class ReceiverSupervisor:
             self.end(ExitReport(ExitKind.DRIVER, message.reason), message.timeout_s)
         elif isinstance(message, UpdateRateLimit):
             self._rate_status.update(
-                message.records_per_second, message.bytes_per_second, message.version
+                message.records_per_second,
+                message.bytes_per_second,
+                message.version,
+                is_paused=message.is_paused,
             )
+        elif isinstance(message, RestartReceiver):
+            self.restart(message.reason)
         elif isinstance(message, (CleanupOldBlocks, EnsureBlockServer)):
             self._attempt.add_work(message)
         else:
@@ -692,7 +698,10 @@ class ReceiverSupervisor:
 
     def _take_rates(self, answer: Registered) -> None:
         self._rate_status.update(
-            answer.records_per_second, answer.bytes_per_second, answer.rate_version
+            answer.records_per_second,
+            answer.bytes_per_second,
+            answer.rate_version,
+            is_paused=answer.is_paused,
         )
 
     def _running_generator(self) -> BlockPipe:

@@ -226,6 +226,8 @@ class StreamingEngine:
             job_ids=self._scope.job_ids,
             spark_ui=self._spark_context.uiWebUrl,
             set_rate=self._rates.set_rate,
+            set_paused=self._rates.set_paused,
+            restart=self._receivers.restart,
             stop=self._on_stop_asked,
         )
         return start_monitor(

@@ -135,7 +135,13 @@ class ReceiverSide:
             self._hosted.tracker.start()
 
     def _send_rates(
-        self, stream_id: int, records_per_second: float | None, bytes_per_second: float | None
+        self,
+        stream_id: int,
+        records_per_second: float | None,
+        bytes_per_second: float | None,
+        /,
+        *,
+        is_paused: bool = False,
     ) -> int:
         for node in self._graph.inputs:
             if node.stream_id == stream_id and isinstance(node, DirectInputDStream):
@@ -143,8 +149,19 @@ class ReceiverSide:
                 return 0
         assert self._hosted is not None
         return self._hosted.tracker.send_rate_update(
-            stream_id, records_per_second, bytes_per_second
+            stream_id, records_per_second, bytes_per_second, is_paused=is_paused
         )
+
+    def restart(self, stream_id: int, reason: str) -> None:
+        """Have a receiver stop and start again.
+
+        Raises:
+            IllegalStateError: It does not run now.
+        """
+        if self._hosted is None or not self._hosted.tracker.restart_receiver(stream_id, reason):
+            raise IllegalStateError(
+                f"the receiver of stream {stream_id} does not run now; it is started by itself"
+            )
 
     def _on_rate_status(self, report: ReportGate) -> None:
         self._rates.on_rate_status(report)

@@ -166,7 +166,12 @@ class Control:
         if rates is None:
             return Registered(first, position, None)
         return Registered(
-            first, position, rates.records_per_second, rates.bytes_per_second, rates.version
+            first,
+            position,
+            rates.records_per_second,
+            rates.bytes_per_second,
+            rates.version,
+            rates.is_paused,
         )
 
     def _refusal(self, message: RegisterReceiver) -> str | None:

@@ -17,6 +17,7 @@ from penstock.wire.messages import (
     RegisterReceiver,
     ReportError,
     ReportGate,
+    RestartReceiver,
     UpdateRateLimit,
 )
 
@@ -37,11 +38,13 @@ class Rates:
         records_per_second: None is no limit.
         bytes_per_second: None is no limit.
         version: Grows with each change, from 1.
+        is_paused: Whether nothing is to pass at all.
     """
 
     records_per_second: float | None
     bytes_per_second: float | None
     version: int
+    is_paused: bool = False
 
 
 @dataclass
@@ -311,7 +314,12 @@ class Receivers:
     # -- to receivers --------------------------------------------------------------------------
 
     def update_rate(
-        self, stream_id: int, records_per_second: float | None, bytes_per_second: float | None
+        self,
+        stream_id: int,
+        records_per_second: float | None,
+        bytes_per_second: float | None,
+        *,
+        is_paused: bool = False,
     ) -> int:
         """Remember rates for receivers that start later and send them to the running one.
 
@@ -323,11 +331,23 @@ class Receivers:
             if entry is None:
                 return 0
             version = 1 if entry.rate is None else entry.rate.version + 1
-            entry.rate = Rates(records_per_second, bytes_per_second, version)
+            entry.rate = Rates(records_per_second, bytes_per_second, version, is_paused)
             peer = entry.peer
         if peer is not None:
-            peer.send(UpdateRateLimit(stream_id, records_per_second, bytes_per_second, version))
+            peer.send(
+                UpdateRateLimit(stream_id, records_per_second, bytes_per_second, version, is_paused)
+            )
         return version
+
+    def restart(self, stream_id: int, reason: str) -> bool:
+        """Have a receiver stop and start again in its process; False when none is connected."""
+        with self._lock:
+            entry = self._entries.get(stream_id)
+            peer = None if entry is None else entry.peer
+        if peer is None:
+            return False
+        peer.send(RestartReceiver(reason))
+        return True
 
     def is_current(self, message: ReportGate) -> bool:
         """Tell whether a report comes from the attempt that was launched last."""

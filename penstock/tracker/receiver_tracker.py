@@ -478,24 +478,41 @@ class ReceiverTracker:
         stream_id: int,
         records_per_second: float | None,
         bytes_per_second: float | None = None,
+        *,
+        is_paused: bool = False,
     ) -> int:
         """Give a receiver other rates, also when it is started again. None is no limit.
 
-        The receiver holds the lower of the rate of records and those of the settings.
+        The receiver holds the lower of the rate of records and those of the settings; one that is
+        paused lets nothing pass until it is given rates again.
 
         Returns:
             The version of the rates; the receiver's reports say which one it has in force.
         """
-        return self._receivers.update_rate(stream_id, records_per_second, bytes_per_second)
+        return self._receivers.update_rate(
+            stream_id, records_per_second, bytes_per_second, is_paused=is_paused
+        )
 
     def send_rate_update(
         self,
         stream_id: int,
         records_per_second: float | None,
         bytes_per_second: float | None = None,
+        *,
+        is_paused: bool = False,
     ) -> int:
         """The same under the name that rate controllers call."""
-        return self.update_receiver_rate_limit(stream_id, records_per_second, bytes_per_second)
+        return self.update_receiver_rate_limit(
+            stream_id, records_per_second, bytes_per_second, is_paused=is_paused
+        )
+
+    def restart_receiver(self, stream_id: int, reason: str) -> bool:
+        """Have a receiver stop and start again in its process.
+
+        Returns:
+            False when it is not connected now, and nothing was done.
+        """
+        return self._receivers.restart(stream_id, reason)
 
     # -- blocks --------------------------------------------------------------------------------
 

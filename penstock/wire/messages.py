@@ -36,6 +36,7 @@ __all__ = [
     "ReplicaPlace",
     "ReportError",
     "ReportGate",
+    "RestartReceiver",
     "SegmentPlace",
     "StopBlockServer",
     "StopReceiver",
@@ -271,6 +272,12 @@ class StopReceiver(msgspec.Struct, frozen=True, tag=True):
     """How long the driver waits for the end; None: as the receiver's settings say."""
 
 
+class RestartReceiver(msgspec.Struct, frozen=True, tag=True):
+    """Stop and start the receiver in its process, as if it had called `restart` (send)."""
+
+    reason: str
+
+
 class CleanupOldBlocks(msgspec.Struct, frozen=True, tag=True):
     """The clean-up of these blocks is in the driver log: their bytes may go (I4) (send).
 
@@ -291,6 +298,8 @@ class UpdateRateLimit(msgspec.Struct, frozen=True, tag=True):
     version: int = 1
     """Grows with each change of the stream's rates; a receiver passes over what is older than what
     it has, for an update may overtake the answer to a registration."""
+    is_paused: bool = False
+    """Whether nothing is to pass at all, until the next update."""
 
 
 class EnsureBlockServer(msgspec.Struct, frozen=True, tag=True):
@@ -377,6 +386,8 @@ class Registered(msgspec.Struct, frozen=True, tag=True):
     """The same for bytes."""
     rate_version: int = 0
     """The version of these rates; 0 when none were set yet, and the settings hold."""
+    is_paused: bool = False
+    """Whether nothing is to pass at all, until an update."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
@@ -404,6 +415,7 @@ Message = (
     | FindReplicaHost
     | ReplicaHostAt
     | StopReceiver
+    | RestartReceiver
     | CleanupOldBlocks
     | UpdateRateLimit
     | EnsureBlockServer

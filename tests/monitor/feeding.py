@@ -62,6 +62,10 @@ class Program:
             job_ids=lambda batch_ms, number: [7, 8 + number],
             spark_ui="http://127.0.0.1:4040",
             set_rate=self._set_rate,
+            set_paused=lambda stream_id, is_paused: self.acted.append(
+                ("pause" if is_paused else "resume", stream_id)
+            ),
+            restart=lambda stream_id, reason: self.acted.append(("restart", stream_id)),
             stop=lambda graceful: self.acted.append(("stop", graceful)),
         )
 

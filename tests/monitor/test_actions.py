@@ -73,7 +73,16 @@ def test_it_is_stopped_gracefully_unless_told_otherwise(program: Program) -> Non
     assert program.acted == [("stop", True), ("stop", False)]
 
 
-@pytest.mark.parametrize("action", ["rate", "stop", "login", "nothing"])
+@pytest.mark.parametrize("action", ["pause", "resume", "restart"])
+def test_a_receiver_is_paused_goes_on_and_is_restarted(program: Program, action: str) -> None:
+    assert act(program, action, {"stream": "numbers"}).status == 200
+    assert program.acted == [(action, 0)]
+    assert program.model.events()[-1].kind is EventKind.ACTION
+    assert act(program, action, {"stream": "nothing"}).status == 400
+    assert program.acted == [(action, 0)]
+
+
+@pytest.mark.parametrize("action", ["rate", "pause", "restart", "stop", "login", "nothing"])
 def test_nobody_acts_without_the_token(program: Program, action: str) -> None:
     door = Routes(program.model, open_access())
     path = f"/api/penstock/actions/{action}"
@@ -115,7 +124,7 @@ def test_what_is_not_there_is_told(program: Program) -> None:
     missing = act(program, "explode", {})
     assert (missing.status, text(missing)) == (
         404,
-        "there is no such action; there are rate, stop, login",
+        "there is no such action; there are rate, pause, resume, restart, stop, login",
     )
 
 

@@ -108,11 +108,16 @@ def test_rate_and_stop_act_and_say_what_they_did(app: App, capsys: Out) -> None:
     assert main(["rate", "numbers", "5000/second"]) == 0
     assert capsys.readouterr().out == "numbers-0: rate 5000/second\n"
     assert main(["rate", "0", "none"]) == 0
+    for action in ("pause", "resume", "restart"):
+        assert main([action, "numbers"]) == 0
     assert main(["stop", "--app", "local-1"]) == 0
     assert main(["stop", "--app", "a program", "--now"]) == 0
     assert app.program.acted == [
         ("rate", 0, "5000/second"),
         ("rate", 0, None),
+        ("pause", 0),
+        ("resume", 0),
+        ("restart", 0),
         ("stop", True),
         ("stop", False),
     ]

@@ -28,6 +28,7 @@ from penstock.wire.messages import (
     Refused,
     RegisterReceiver,
     ReportError,
+    RestartReceiver,
     StopReceiver,
 )
 from tests.receiver.conftest import SETTINGS
@@ -243,6 +244,17 @@ def test_two_restarts_at_once_are_one(run: Run, tracker: Tracker, shared: Shared
     assert shared.events == ["onStart", "onStop", "onStart", "onStop"]
     assert len(tracker.of(RegisterReceiver)) == 2
     assert tracker.of(DeregisterReceiver)[0].message.endswith("reason 0")
+
+
+def test_the_driver_can_have_it_restarted(run: Run, tracker: Tracker, shared: Shared) -> None:
+    running = run(Quiet(shared))
+    shared.wait_for("onStart")
+    tracker.send(RestartReceiver("it was asked for"))
+    shared.wait_for("onStart", 2)
+    tracker.send(StopReceiver())
+    running.join()
+    assert shared.events == ["onStart", "onStop", "onStart", "onStop"]
+    assert tracker.of(DeregisterReceiver)[0].message.endswith("it was asked for")
 
 
 def test_a_stop_during_the_restart_delay_cancels_the_restart(

@@ -346,6 +346,21 @@ def test_a_new_rate_takes_effect_on_who_waits() -> None:
     assert limiter.statistics().waited_s > 0
 
 
+def test_nothing_passes_while_it_is_paused_and_who_waits_goes_on_after_it() -> None:
+    limiter = RateLimiter()
+    limiter.set_paused(True)
+    assert limiter.lease(5, timeout_s=0) == 0
+    with ThreadPoolExecutor(1) as thread:
+        leased = thread.submit(limiter.lease, 100)
+        wait_until_someone_waits(limiter)
+        limiter.set_rate(1_000_000)
+        assert limiter.lease(5, timeout_s=0.3) == 0
+        assert not leased.done()
+        assert limiter.statistics().waited_for_rate_s > 0.2
+        limiter.set_paused(False)
+        assert leased.result(timeout=30) >= 1
+
+
 def test_a_lifted_limit_lets_who_waits_go() -> None:
     limiter = RateLimiter(0.001, bytes_per_second=0.001)
     with ThreadPoolExecutor(2) as threads:

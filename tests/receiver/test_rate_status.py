@@ -91,6 +91,30 @@ def test_a_reconnect_makes_up_for_a_lost_update(run: Run, tracker: Tracker, shar
     tracker.wait_for(lambda: tracker.rate_reports and tracker.rate_reports[-1].rate_version == 9)
 
 
+def test_nothing_passes_while_the_driver_pauses_it(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    tracker.answer = lambda message: (
+        Registered(1 << 32, None, None, None, 1, is_paused=True)
+        if isinstance(message, RegisterReceiver)
+        else None
+    )
+    run(Quiet(shared))
+    shared.wait_for("onStart")
+    store_many(shared)
+    tracker.wait_for(lambda: tracker.rate_reports and tracker.rate_reports[-1].is_waiting)
+    assert tracker.rate_reports[-1].records == 0
+    tracker.send(UpdateRateLimit(3, None, None, 2))
+    shared.wait_for("stored")
+    tracker.send(UpdateRateLimit(3, None, None, 3, is_paused=True))
+    tracker.wait_for(lambda: tracker.rate_reports[-1].rate_version == 3)
+    store_many(shared)
+    tracker.wait_for(lambda: tracker.rate_reports[-1].is_waiting)
+    assert tracker.rate_reports[-1].records == 1000
+    tracker.send(UpdateRateLimit(3, None, None, 4))
+    shared.wait_for("stored", 2)
+
+
 def test_about_once_a_second_reports_tell_what_the_attempt_waits_for(
     run: Run, tracker: Tracker, shared: Shared
 ) -> None:

@@ -33,6 +33,9 @@ class Actions:
         self._access = access
         self._actions: dict[str, Callable[[dict[str, Any]], str]] = {
             "rate": self._rate,
+            "pause": self._pause,
+            "resume": self._resume,
+            "restart": self._restart,
             "stop": self._stop,
             "login": self._login,
         }
@@ -60,6 +63,24 @@ class Actions:
         done = f"{name}: {'no rate of its own' if rate is None else f'rate {rate}'}"
         self._model.note(f"{done} (set from outside)", stream_id)
         return done
+
+    def _pause(self, asked: dict[str, Any]) -> str:
+        stream_id, name = self._stream(asked)
+        self._model.application.set_paused(stream_id, True)
+        self._model.note(f"{name} was paused from outside", stream_id)
+        return f"{name} is paused"
+
+    def _resume(self, asked: dict[str, Any]) -> str:
+        stream_id, name = self._stream(asked)
+        self._model.application.set_paused(stream_id, False)
+        self._model.note(f"{name} goes on (from outside)", stream_id)
+        return f"{name} goes on"
+
+    def _restart(self, asked: dict[str, Any]) -> str:
+        stream_id, name = self._stream(asked)
+        self._model.application.restart(stream_id, "it was asked for from outside")
+        self._model.note(f"{name} was restarted from outside", stream_id)
+        return f"{name} stops and starts again"
 
     def _stop(self, asked: dict[str, Any]) -> str:
         graceful = asked.get("graceful", True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from penstock._arguments import refused
 from penstock._setting_values import rate_per_second
 from penstock.clock import Clock
+from penstock.errors import IllegalStateError
 from penstock.settings import Settings
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.rates.controller import RateController, create_rate_estimator
@@ -27,9 +29,23 @@ from penstock.wire.messages import ReportGate
 
 __all__ = ["RateBook", "SendRates"]
 
-SendRates = Callable[[int, "float | None", "float | None"], int]
-"""Sends records and bytes per second to a stream's receiver; returns their version. It does not
-wait for the network."""
+
+class SendRates(Protocol):
+    """Sends records and bytes per second to a stream's receiver; returns their version.
+
+    It does not wait for the network.
+    """
+
+    def __call__(
+        self,
+        stream_id: int,
+        records_per_second: float | None,
+        bytes_per_second: float | None,
+        /,
+        *,
+        is_paused: bool = False,
+    ) -> int: ...
+
 
 _DIVISION_S = 0.1
 """A group is divided anew at most this often."""
@@ -47,6 +63,7 @@ class _Running:
     usages: dict[int, Usage] = field(default_factory=dict)
     sent: dict[int, tuple[Decision, int]] = field(default_factory=dict)
     living: set[int] = field(default_factory=set)
+    paused: set[int] = field(default_factory=set)
 
 
 class RateBook:
@@ -91,6 +108,23 @@ class RateBook:
             self._memory(stream_id).bytes_per_second = asked
             self._decide(stream_id)
 
+    def set_paused(self, stream_id: int, is_paused: bool) -> None:
+        """Let nothing of a stream pass, or go on with the rates that it has otherwise.
+
+        It is not kept: a stream that is paused goes on when the program is started again.
+
+        Raises:
+            StreamGraphError: The stream has no receiver.
+            IllegalStateError: Nothing runs.
+        """
+        with self._lock:
+            if not self._memory(stream_id).has_receiver:
+                raise StreamGraphError(f"stream {stream_id} has no receiver that could be paused")
+            if self._running is None:
+                raise IllegalStateError("the streams do not run")
+            (self._running.paused.add if is_paused else self._running.paused.discard)(stream_id)
+            self._decide(stream_id)
+
     def rate(self, stream_id: int) -> StreamRate:
         """Return a stream's rates as they are now."""
         with self._lock:
@@ -103,7 +137,7 @@ class RateBook:
             return StreamRate(
                 stream_id,
                 memory.records_per_second,
-                decision.records,
+                0.0 if decision.source is RateSource.PAUSED else decision.records,
                 decision.source,
                 memory.bytes_per_second,
                 decision.bytes,
@@ -185,9 +219,14 @@ class RateBook:
     def _decided(self, stream_id: int, memory: RateMemory, limits: RateLimits) -> Decision:
         plan = memory.group
         if plan is None:
-            return decide(memory, limits, None)
-        share = self._division(plan).shares[stream_id]
-        return decide(memory, limits, share, share_in_bytes=plan.in_bytes)
+            decision = decide(memory, limits, None)
+        else:
+            share = self._division(plan).shares[stream_id]
+            decision = decide(memory, limits, share, share_in_bytes=plan.in_bytes)
+        if self._running is not None and stream_id in self._running.paused:
+            # The rates stay with it, for it is told of them when it goes on.
+            return replace(decision, source=RateSource.PAUSED)
+        return decision
 
     # -- running -------------------------------------------------------------------------------
 
@@ -307,14 +346,17 @@ class RateBook:
         memory = self._memory(stream_id)
         decision = self._decided(stream_id, memory, running.limits)
         known = running.sent.get(stream_id)
-        is_same = known is not None and (known[0].records, known[0].bytes) == (
-            decision.records,
-            decision.bytes,
-        )
+        is_paused = decision.source is RateSource.PAUSED
+        is_same = known is not None and (
+            known[0].records,
+            known[0].bytes,
+            known[0].source is RateSource.PAUSED,
+        ) == (decision.records, decision.bytes, is_paused)
         if known is not None and is_same:
             version = known[1]
         else:
-            version = running.send(stream_id, decision.records, decision.bytes)
+            more = {"is_paused": True} if is_paused else {}
+            version = running.send(stream_id, decision.records, decision.bytes, **more)
         running.sent[stream_id] = (decision, version)
         if memory.group is not None:
             self._division(memory.group).was_sent(stream_id, version)

@@ -30,6 +30,8 @@ class RateSource(enum.Enum):
     """Backpressure is on, and nothing is known yet."""
     ESTIMATOR = "estimator"
     """Backpressure."""
+    PAUSED = "paused"
+    """Somebody has paused the stream: nothing passes."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class StreamRate:
     Attributes:
         stream_id: The stream.
         asked: What ``set_rate`` asked for, or None.
-        effective: The rate in force, or None when there is no limit.
+        effective: The rate in force, or None when there is no limit; 0 while it is paused.
         source: Whose rate that is.
         asked_bytes: What ``set_byte_rate`` asked for, or None.
         effective_bytes: The bytes per second in force, or None when there is no limit.

@@ -25,7 +25,7 @@ class Book:
         self.settings = Settings.from_pairs(pairs)
         self.memories = {stream: RateMemory() for stream in range(streams)}
         self.clock = ManualClock()
-        self.sent: list[tuple[int, float | None, float | None]] = []
+        self.sent: list[tuple[int | float | str | None, ...]] = []
         self.versions = dict.fromkeys(self.memories, 0)
         self.book = self._make()
         self.controllers: list[object] = []
@@ -36,8 +36,10 @@ class Book:
     def start(self) -> None:
         self.controllers = list(self.book.start(self.settings, 1000, self.send))
 
-    def send(self, stream: int, records: float | None, size: float | None) -> int:
-        self.sent.append((stream, records, size))
+    def send(
+        self, stream: int, records: float | None, size: float | None, *, is_paused: bool = False
+    ) -> int:
+        self.sent.append((stream, records, size, *(("paused",) if is_paused else ())))
         self.versions[stream] += 1
         return self.versions[stream]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import IllegalStateError
 from penstock.streaming import StreamGraphError
 from penstock.streaming.listeners.events import BatchCompleted, BatchInfo, Time
 from penstock.streaming.listeners.input_info import BatchInput
@@ -66,6 +67,27 @@ class TestTheProgramsRates:
         made.book.set_rate(1, 1e6)
         found = made.book.rate(1)
         assert (found.asked, found.effective, found.source) == (1e6, 300, RateSource.MAX_RATE)
+
+    def test_a_stream_is_paused_and_goes_on_with_the_rates_that_it_has(self) -> None:
+        made = Book(2)
+        with pytest.raises(IllegalStateError):
+            made.book.set_paused(0, True)
+        made.start()
+        made.book.set_rate(0, 50)
+        made.book.set_paused(0, True)
+        found = made.book.rate(0)
+        assert (found.effective, found.source) == (0, RateSource.PAUSED)
+        assert made.book.rate(1).source is RateSource.UNLIMITED
+        made.book.set_rate(0, 60)
+        made.book.set_paused(0, True)
+        made.book.set_paused(0, False)
+        assert made.sent[-4:] == [
+            (0, 50.0, None),
+            (0, 50.0, None, "paused"),
+            (0, 60.0, None, "paused"),
+            (0, 60.0, None),
+        ]
+        assert (made.book.rate(0).effective, made.book.rate(0).source) == (60, RateSource.USER)
 
     def test_a_receiver_confirms(self) -> None:
         made = Book()

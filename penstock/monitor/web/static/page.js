@@ -377,6 +377,9 @@
       const rate = byId("rate-value").value.trim();
       act("rate", { stream: Number(byId("rate-stream").value), rate: rate || null });
     });
+    for (const action of ["pause", "resume", "restart"]) {
+      byId(action).addEventListener("click", () => act(action, { stream: Number(byId("rate-stream").value) }));
+    }
     byId("stop").addEventListener("click", () => {
       if (confirm("Stop the streams gracefully?")) act("stop", { graceful: true });
     });
