@@ -37,6 +37,7 @@ def _streaming(
     block_ms: int = 200,
     fed: bool = True,
     memory_only: bool = False,
+    settings: tuple[tuple[str, str], ...] = (),
 ) -> StreamingRun:
     options = ProgramOptions(
         side=side,
@@ -46,6 +47,7 @@ def _streaming(
         batch_s=batch_s,
         block_ms=block_ms,
         record_bytes=record_bytes,
+        settings=settings,
     )
     if fed and feeder is None:
         feeder = FeederOptions(record_bytes=record_bytes, batch_s=batch_s)
@@ -126,6 +128,19 @@ _ALL = (
     ),
     Subject("segment-log", "Penstock", _PROGRAMS + "segment_log"),
     Subject("encryption", "Penstock", _PROGRAMS + "encryption"),
+    Subject(
+        "count-unwatched",
+        "Penstock, `spark.penstock.ui.enabled=false`",
+        _streaming(
+            "penstock", "count", "count", settings=(("spark.penstock.ui.enabled", "false"),)
+        ),
+    ),
+    Subject(
+        "count-watched",
+        "Penstock, its page open and its metrics scraped",
+        _streaming("penstock", "watched_count"),
+    ),
+    Subject("monitor-views", "Penstock", _PROGRAMS + "monitor_views"),
     Subject("limiter", "Penstock", _PROGRAMS + "limiter"),
     Subject("add-block", "Penstock", _PROGRAMS + "add_block"),
     Subject("tracker-many", "Penstock", _PROGRAMS + "tracker_many"),
@@ -246,6 +261,25 @@ CASES: tuple[Case, ...] = (
         ),
         main=False,
         section=_SERVICES,
+    ),
+    Case(
+        "monitor",
+        "socket text, `rdd.count()`, looked at, beside the same with nobody able to look",
+        "count-watched",
+        "count-unwatched",
+        (Check("records_per_s", times_at_least=0.99),),
+        main=False,
+    ),
+    Case(
+        "monitor-views",
+        "what is seen from outside, of 64 receivers and 1,000 batches",
+        "monitor-views",
+        checks=(
+            Check("memory_mib", at_most=50, title="MiB"),
+            Check("status_ms", at_most=20, title="ms of the processor for an update"),
+            Check("metrics_ms", at_most=20, title="ms of the processor for a scrape"),
+        ),
+        main=False,
     ),
     Case(
         "limiter",
