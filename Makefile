@@ -16,7 +16,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 SHELL  := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis services test test-fast test-versions conformance soak soak-restarts fuzz lint demo bench wheel package-check docs browser site clean
+.PHONY: help setup java redis services test test-fast test-versions conformance soak soak-restarts fuzz lint demo bench wheel package-check docs browser soak-queries site clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ conformance: setup ## run PySpark's own tests of streams (ARGS=python/pyspark/st
 
 soak: setup ## kill a driver at 200 random moments and check its results (ARGS=--help)
 	@$(BIN)/python -m tests.system.soak $(ARGS)
+
+soak-queries: setup ## kill queries of received records 100 times and check what they wrote (ARGS=--help)
+	@$(BIN)/python -m tests.sql.kills $(ARGS)
 
 soak-restarts: setup ## run 10,000 random programs with crashes, stops and failures (ARGS=--help)
 	@$(BIN)/python -m tests.streaming.restarts.random_runs $(or $(ARGS),10000)

@@ -24,6 +24,7 @@ running programs:
 
 folders and settings:
   checkpoint   look into the checkpoints in a folder
+  consumers    look at who reads the streams of a ReceiverHost, and forget some
   settings     print what settings mean and accept
   wal          look into a segment log, and repair it
 
@@ -52,6 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from penstock.streaming.checkpoint.cli import main as checkpoint
 
         return checkpoint(arguments[1:])
+    if arguments[0] == "consumers":
+        from penstock.sql.cli import main as consumers
+
+        return consumers(arguments[1:])
     if arguments[0] == "settings":
         from penstock._settings_cli import main as settings
 

@@ -91,7 +91,7 @@ functions for Arrow data).
 
 from penstock.blockstore._encryption import check_in_memory
 from penstock.blockstore.builder import BlockBuilder, BlockKind, SealedBlock
-from penstock.blockstore.dataframe import blocks_to_dataframe
+from penstock.blockstore.dataframe import block_schema, blocks_to_dataframe
 from penstock.blockstore.launch import end_on_this_host
 from penstock.blockstore.memory import ArenaStatistics, MemoryArena, Slot
 from penstock.blockstore.rdd import BlockRDD
@@ -111,6 +111,7 @@ __all__ = [
     "MemoryArena",
     "SealedBlock",
     "Slot",
+    "block_schema",
     "blocks_to_dataframe",
     "check_in_memory",
     "end_on_this_host",

@@ -21,7 +21,7 @@ from penstock.worker import begin_task
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["NoSchemaError", "blocks_to_dataframe"]
+__all__ = ["NoSchemaError", "block_schema", "blocks_to_dataframe"]
 
 _ROWS_PER_BATCH = 32_768
 _VALUE_SCHEMAS = {
@@ -108,13 +108,19 @@ def _common_schema(blocks: Sequence[ReceivedBlockInfo], declared: pa.Schema | No
     kinds = {(info.kind, info.schema) for info in blocks}
     if not kinds:
         return declared or _VALUE_SCHEMAS[BlockKind.STRING.value]
-    schemas = {_schema_of(kind, serialized) for kind, serialized in kinds}
+    schemas = {block_schema(kind, serialized) for kind, serialized in kinds}
     if len(schemas) > 1 or None in schemas:
         raise NoSchemaError(tuple(sorted({kind for kind, _ in kinds})))
     return schemas.pop()
 
 
-def _schema_of(kind: str, serialized: bytes | None) -> pa.Schema | None:
+def block_schema(kind: str, serialized: bytes | None) -> pa.Schema | None:
+    """Return the columns of a block; None for pickled objects, which have none.
+
+    Args:
+        kind: Its kind.
+        serialized: The schema of an ``arrow`` block, serialised.
+    """
     if serialized is not None:
         return pa.ipc.read_schema(pa.py_buffer(serialized))
     return _VALUE_SCHEMAS.get(kind)

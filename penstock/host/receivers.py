@@ -16,6 +16,7 @@ from penstock.host.receiver_status import ReceiverStatus
 from penstock.receiver import SharedRatePlace
 from penstock.settings import Settings
 from penstock.tracker import (
+    KeptStreamSettings,
     ReceivedBlockTracker,
     ReceiverState,
     ReceiverTracker,
@@ -53,6 +54,7 @@ class HostedReceivers:
         keep_batches: Whether batches that an earlier run did not finish keep their blocks.
         on_rate_status: Is told how the receivers use their rates; must not block.
         encryption: The key that logs are encrypted with; None: they are in clear.
+        kept: The streams that are read by places.
 
     Attributes:
         tracker: The tracker.
@@ -71,6 +73,7 @@ class HostedReceivers:
         keep_batches: bool = False,
         on_rate_status: Callable[[ReportGate], None] | None = None,
         encryption: EncryptionKey | None = None,
+        kept: Mapping[int, KeptStreamSettings] | None = None,
     ) -> None:
         durability = run.durability
         self._run = run
@@ -96,6 +99,7 @@ class HostedReceivers:
             shared_rate=self._shared_rate,
             encryption=encryption,
             ledger=ledger,
+            kept=kept,
         )
 
     def check(self) -> None:

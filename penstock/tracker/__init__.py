@@ -26,7 +26,8 @@ Layout:
 - ``received_block_tracker``: the ledger. ``_events`` (the log's records), ``_ledger_state`` (the
   memory), ``_block_numbers`` (what makes adding idempotent), ``_snapshot`` and ``_recovery``.
 - ``_driver_log``: how events and snapshots get into the segment log.
-- ``places``: the streams that are read by places. ``_kept_blocks`` (their blocks and consumers).
+- ``places``: the streams that are read by places. ``_kept_blocks`` (their blocks and consumers),
+  ``_place_service`` (what is answered to those who read them).
 - ``_batched_additions``: many `AddBlock` messages, one record of the log.
 - ``receiver_scheduling_policy``, ``task_location``: where receivers should run.
 - ``receiver_tracking_info``: the states of a receiver. ``_restart_backoff``: when to start again.
@@ -54,6 +55,7 @@ that grow; the ledger does not know what they mean or who consumes them.
 
 from __future__ import annotations
 
+from penstock.tracker._place_service import KeptStreamSettings
 from penstock.tracker.cluster import Cluster, SparkCluster, TaskEnd
 from penstock.tracker.errors import (
     BatchCleanedError,
@@ -99,6 +101,7 @@ __all__ = [
     "ExecutorLocation",
     "HostLocation",
     "KeptStream",
+    "KeptStreamSettings",
     "LedgerBehindError",
     "LedgerError",
     "LedgerRecoveryError",

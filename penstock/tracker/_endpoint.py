@@ -2,8 +2,8 @@
 
 On the server's event loop only two things happen: an `AddBlock` is queued for the next log record
 (`BatchedAdditions`), everything else for the thread ``penstock-tracker-control``, which may wait
-for the disk and calls the user's listeners. So messages of one kind keep their order, and nothing
-blocks the loop.
+for the disk and calls the user's listeners, or, about places, for the thread ``penstock-places``.
+So messages of one kind keep their order, and nothing blocks the loop.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from penstock.tracker._batched_additions import BatchedAdditions
+from penstock.tracker._place_service import PLACE_MESSAGES, PlaceService
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wire import Peer, PendingReply, Reply, Server, WireOptions
 from penstock.wire.messages import AddBlock, Failure, Message, Refused
@@ -42,6 +43,7 @@ class TrackerEndpoint:
 
     Attributes:
         handler: Deals with everything but `AddBlock`. Without one, all else is refused.
+        places: Deals with what is about places; None where no stream is read by places.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class TrackerEndpoint:
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self.handler: ControlHandler | None = None
+        self.places: PlaceService | None = None
         self._server = Server(
             secret,
             self,
@@ -70,6 +73,8 @@ class TrackerEndpoint:
             ledger, self._server.resolve
         )
         self._control = ThreadPoolExecutor(1, "penstock-tracker-control")
+        # Its thread begins with the first question.
+        self._readers = ThreadPoolExecutor(1, "penstock-places")
 
     def start(self) -> tuple[str, int]:
         """Listen; return the address that was bound.
@@ -83,6 +88,7 @@ class TrackerEndpoint:
         except BaseException:
             self._additions.stop(_STOP_TIMEOUT_S)
             self._control.shutdown()
+            self._readers.shutdown()
             raise
 
     def stop(self) -> None:
@@ -90,6 +96,7 @@ class TrackerEndpoint:
         self._additions.stop(_STOP_TIMEOUT_S)
         self._server.stop()
         self._control.shutdown()
+        self._readers.shutdown()
 
     def later(self, delay_s: float, function: Callable[[], None]) -> None:
         """Run `function` on the control thread after a while; not at all when stopped before."""
@@ -106,10 +113,14 @@ class TrackerEndpoint:
         pending = PendingReply()
         if isinstance(message, AddBlock):
             return self._additions.submit(pending, message) or pending
+        places = self.places
+        if places is not None and isinstance(message, PLACE_MESSAGES):
+            self._submit(lambda: self._answer(places.answer, peer, message, pending), self._readers)
+            return pending
         handler = self.handler
         if handler is None:
             return Refused(f"{type(message).__name__} is not taken here")
-        self._submit(lambda: self._answer(handler, peer, message, pending))
+        self._submit(lambda: self._answer(handler.on_control, peer, message, pending))
         return pending
 
     def on_disconnect(self, peer: Peer) -> None:
@@ -117,14 +128,19 @@ class TrackerEndpoint:
         handler = self.handler
         if handler is not None:
             self._submit(lambda: handler.on_peer_gone(peer))
+        places = self.places
+        if places is not None:
+            self._submit(lambda: places.disconnected(peer), self._readers)
 
-    def _submit(self, function: Callable[[], None]) -> None:
+    def _submit(
+        self, function: Callable[[], None], executor: ThreadPoolExecutor | None = None
+    ) -> None:
         try:
-            self._control.submit(self._run, function)
+            (executor or self._control).submit(self._run, function)
         except RuntimeError:
             _log.debug("something came after the tracker's endpoint was stopped")
 
-    # -- called on the control thread ----------------------------------------------------------
+    # -- called on the control thread, or on that of places ----------------------------------------
 
     def _run(self, function: Callable[[], None]) -> None:
         try:
@@ -133,10 +149,14 @@ class TrackerEndpoint:
             _log.exception("the tracker failed to deal with something that came from a peer")
 
     def _answer(
-        self, handler: ControlHandler, peer: Peer, message: Message, pending: PendingReply
+        self,
+        handle: Callable[[Peer, Message], Message],
+        peer: Peer,
+        message: Message,
+        pending: PendingReply,
     ) -> None:
         try:
-            answer = handler.on_control(peer, message)
+            answer = handle(peer, message)
         except Exception as error:  # noqa: BLE001 - becomes the answer, and a log line
             _log.exception("the tracker failed to deal with %s", type(message).__name__)
             answer = Failure(f"{type(error).__name__}: {error}")

@@ -32,7 +32,7 @@ class ConsumerStatus:
         consumer: Its id.
         place: It needs the blocks from here on.
         records_behind: Records of the stream from there to the end.
-        is_committed: It has processed some.
+        is_committed: A batch of it was asked for, or done.
         at_ms: When it last went on, ms since the epoch.
     """
 

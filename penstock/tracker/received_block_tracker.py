@@ -326,6 +326,12 @@ class ReceivedBlockTracker:
             self._stream_ids = frozenset(numbers.values())
             return numbers
 
+    def kept_streams(self) -> dict[str, int]:
+        """Return the streams that are read by places, each with its number."""
+        with self._state_lock:
+            streams = self._state.streams.items()
+            return {found.name: number for number, found in streams if found.kept is not None}
+
     def _is_needed(self, number: int) -> bool:
         stream = self._state.streams[number]
         return (

@@ -24,6 +24,7 @@ from penstock.tracker._control import Control
 from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._endpoint import TrackerEndpoint
 from penstock.tracker._listeners import Listeners, ReceiverTrackerEvents
+from penstock.tracker._place_service import KeptStreamSettings, PlaceService
 from penstock.tracker._receiver_jobs import ReceiverJob
 from penstock.tracker._receiver_starts import ReceiverStarts
 from penstock.tracker._receivers import Receivers
@@ -32,6 +33,7 @@ from penstock.tracker._restart_backoff import RestartBackoff
 from penstock.tracker._shared_logs import SharedLogs
 from penstock.tracker.cluster import Cluster, SparkCluster
 from penstock.tracker.errors import (
+    LedgerWriteError,
     NoExecutorsError,
     ReceiverPickleError,
 )
@@ -107,6 +109,7 @@ class ReceiverTracker:
         shared_rate: SharedRatePlace | None = None,
         encryption: EncryptionKey | None = None,
         ledger: ReceivedBlockTracker | None = None,
+        kept: Mapping[int, KeptStreamSettings] | None = None,
     ) -> None:
         """Make a tracker; nothing happens before `start`.
 
@@ -135,6 +138,7 @@ class ReceiverTracker:
             encryption: The key that all logs are encrypted with; None: they are in clear.
             ledger: The ledger, open, and with the streams registered; closed by `stop`. None: it
                 is opened in `driver_log_folder` by `start`.
+            kept: The streams that are read by places; batches take the blocks of all others.
         """
         if cluster is None:
             if spark_context is None:
@@ -190,6 +194,8 @@ class ReceiverTracker:
         self._pickled: dict[int, bytes] = {}
         self._jobs: list[ReceiverJob] = []
         self._ledger = ledger
+        self._kept = kept or {}
+        self._place_service: PlaceService | None = None
         self._endpoint: TrackerEndpoint | None = None
         self._control: Control | None = None
         self._skip_after = cluster.most_tries() if settings.lost_blocks == "skip" else None
@@ -375,10 +381,21 @@ class ReceiverTracker:
             later=endpoint.later,
             on_rate_status=self._on_rate_status,
         )
+        if self._kept:
+            endpoint.places = self._place_service = PlaceService(
+                ledger.places,
+                self._kept,
+                clock=self._clock,
+                servers=self._block_servers.addresses,
+                parallelism=self._free_slots,
+            )
         bound = endpoint.start()
         self._endpoint = endpoint
         self._address = (advertised or bound[0], bound[1])
         _log.info("the tracker listens at %s", address_text(*bound))
+
+    def _free_slots(self) -> int:
+        return max(1, self._cluster.slots() - len(self._receiver_objects))
 
     # -- receivers -----------------------------------------------------------------------------
 
@@ -604,9 +621,28 @@ class ReceiverTracker:
         A living attempt deletes its own; what an ended one left, its host's block server does, or
         this process where it is on HDFS. Copies are deleted by the block servers that made them.
         """
+        self._delete(self.ledger.cleanup_old_batches(threshold_ms))
+
+    def release_places(self) -> None:
+        """Forget consumers that never came back, and have deleted what nobody needs any more."""
+        service = self._place_service
+        if service is None or self.state is TrackerState.STOPPED:
+            return
+        try:
+            service.sweep()
+        except LedgerWriteError as error:
+            _log.error("%s; it is tried again", error)
+        self._delete(self.ledger.places.release(service.retentions()))
+
+    def fail_places(self, stream_id: int, reason: str) -> None:
+        """Let who reads a stream by places know that nothing more will come, and why."""
+        if self._place_service is not None:
+            self._place_service.fail(stream_id, reason)
+
+    def _delete(self, releases: Iterable[AttemptRelease]) -> None:
         attempts: dict[str, list[str]] = {}
         segments: dict[str, list[tuple[str, int]]] = {}
-        for release in self.ledger.cleanup_old_batches(threshold_ms):
+        for release in releases:
             self._release_copies(release)
             if release.ended:
                 self._shared_logs.remove(release)

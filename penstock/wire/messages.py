@@ -15,12 +15,18 @@ import msgspec
 __all__ = [
     "AddBlock",
     "BlockServerRegistered",
+    "BlocksAt",
     "CleanupOldBlocks",
+    "CommitPlace",
     "DeregisterReceiver",
+    "EndAt",
     "EnsureBlockServer",
     "Failure",
+    "FindEnd",
     "FindReplicaHost",
+    "FindStream",
     "Heartbeat",
+    "ListBlocks",
     "LogReading",
     "MemoryPlace",
     "Message",
@@ -40,6 +46,7 @@ __all__ = [
     "SegmentPlace",
     "StopBlockServer",
     "StopReceiver",
+    "StreamAt",
     "UpdateRateLimit",
 ]
 
@@ -366,6 +373,102 @@ class StopBlockServer(msgspec.Struct, frozen=True, tag=True):
     remove_files: bool
 
 
+# -- those who read streams by places, and tracker -----------------------------------------------
+
+
+class FindStream(msgspec.Struct, frozen=True, tag=True):
+    """Ask for a stream by its name. Answered by `StreamAt`, or `Refused` if there is none."""
+
+    name: str
+    from_ms: int | None = None
+    """Also the place of the first block that was added at this time or later."""
+
+
+class StreamAt(msgspec.Struct, frozen=True, tag=True):
+    """The tracker's answer: what is there of the stream."""
+
+    stream_id: int
+    epoch: str
+    """Names this stream of this ledger: places of another one are other blocks."""
+    first: int
+    """The place of the first block that is there."""
+    next: int
+    """The place that the next block will have."""
+    kind: str
+    """That of its blocks; empty while that is not known."""
+    schema: bytes | None
+    """The serialised Arrow schema, of ``arrow`` blocks."""
+    parallelism: int
+    """How many tasks run at a time beside the receivers."""
+    place: int | None = None
+    """What `from_ms` asks for."""
+
+
+class FindEnd(msgspec.Struct, frozen=True, tag=True):
+    """Ask how far a consumer may go. Answered by `EndAt`.
+
+    If there is something, it is kept for the consumer from then on.
+    """
+
+    stream_id: int
+    epoch: str
+    consumer: str
+    """Empty: nobody's, nothing is kept."""
+    start: int
+    until: int | None = None
+    """Not further than this place."""
+    max_records: int | None = None
+    max_bytes: int | None = None
+
+
+class EndAt(msgspec.Struct, frozen=True, tag=True):
+    """The tracker's answer."""
+
+    place: int
+    """So far; `start` if there is nothing."""
+    records: int
+    """Records of the stream before that place, since it began."""
+    first: int
+    next: int
+    first_records: int
+    """Records before `first`."""
+    next_records: int
+    """Records before `next`."""
+
+
+class ListBlocks(msgspec.Struct, frozen=True, tag=True):
+    """Ask for the blocks from one place up to another. Answered by `BlocksAt`."""
+
+    stream_id: int
+    epoch: str
+    consumer: str
+    start: int
+    end: int
+    phantom: str = ""
+    """A consumer that is none: it was made for a batch that another one began."""
+
+
+class BlocksAt(msgspec.Struct, frozen=True, tag=True):
+    """The tracker's answer: as many of them as fit, and are there."""
+
+    first: int
+    """The place of the first of them, or of the first that is there at all."""
+    blocks: tuple[ReceivedBlockInfo, ...]
+    added_ms: tuple[int, ...]
+    """When each was added, ms since the epoch."""
+    servers: dict[str, tuple[str, int]]
+    """The block servers by host."""
+
+
+class CommitPlace(msgspec.Struct, frozen=True, tag=True):
+    """Ask to note that a consumer has processed all before a place. Answered by `Ok`."""
+
+    stream_id: int
+    epoch: str
+    consumer: str
+    place: int
+
+
 # -- replies and both ways ---------------------------------------------------------------------
 
 
@@ -424,6 +527,13 @@ Message = (
     | FindBlockServer
     | BlockServerAt
     | SkippedBlock
+    | FindStream
+    | StreamAt
+    | FindEnd
+    | EndAt
+    | ListBlocks
+    | BlocksAt
+    | CommitPlace
     | ReleaseBlocks
     | StopBlockServer
     | Ok

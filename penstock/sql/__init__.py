@@ -1,0 +1,73 @@
+"""Structured Streaming on received blocks: any receiver is a source of `spark.readStream`.
+
+::
+
+    host = ReceiverHost(spark, directory="/var/lib/app")
+    host.stream("clicks", clicks, retention="24 hours")
+    host.start()
+    clicks_df = spark.readStream.format("penstock").option("stream", "clicks").load()
+
+What must hold
+--------------
+
+* *A row is in one batch of a query, and a batch that is made again has the same rows.* An offset is
+  a place in the ledger; the blocks between two places never change, and they go only when the query
+  has committed the batch after.
+* *A query is its checkpoint.* The consumer's id is made by the first offset and lives in Spark's
+  own offset log, so a query that is started again with its checkpoint goes on, also after its first
+  batch was cut off; with another checkpoint it is another consumer.
+* *Never less without a word* (I15). Places that were released, a ledger that is another one, a host
+  that does not answer: each is an error of the query that names what is missing and the way out.
+* *Nothing waits for ever* (I12). Each question to the host has an end.
+* *No secret is shown.* What opens a connection is in the class that is registered with Spark and
+  never in options, offsets, plans or progress.
+
+Layout
+------
+
+==================  ================================================================================
+`host`              `ReceiverHost`: who runs the receivers, and for whom
+`source`            the data source, as Spark makes it by its name
+`_reader`           offsets, partitions and commits of one query
+`_tasks`            what a task does with its partition
+`_options`          what a query may say; `_arrow_types`: columns as Spark has them
+`_host_client`      questions to the host
+`cli`               ``penstock consumers``
+`errors`            what goes wrong, with the way out
+==================  ================================================================================
+
+Life of a batch
+---------------
+
+Spark asks the reader, in a Python process of the query's own on the driver's host, how far it may
+go; the reader asks the tracker, which answers within the limits, and from then on keeps the blocks
+from the query's place on. Spark logs the offset, asks for the partitions (the blocks of a batch,
+packed in order), and runs a task for each, which reads the blocks as every batch task of Penstock
+does. With the next batch it commits this one; the tracker logs the query's new place, and what all
+queries have passed and the retention does not keep is released.
+
+Threads of the host, beside those of the tracker: ``penstock-retention``.
+"""
+
+from penstock.sql.errors import (
+    AnotherLedgerError,
+    HostNotReachableError,
+    NoColumnsError,
+    PlacesReleasedError,
+    SourceError,
+    SourceOptionError,
+)
+from penstock.sql.host import ReceiverHost, readStream
+from penstock.sql.source import connect
+
+__all__ = [
+    "AnotherLedgerError",
+    "HostNotReachableError",
+    "NoColumnsError",
+    "PlacesReleasedError",
+    "ReceiverHost",
+    "SourceError",
+    "SourceOptionError",
+    "connect",
+    "readStream",
+]

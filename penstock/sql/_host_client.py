@@ -1,0 +1,75 @@
+"""`HostClient`: questions of a query to the host of its stream, each with an end."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from penstock.blockstore import BlockAccess
+from penstock.sql.errors import HostNotReachableError, SourceError
+from penstock.wire import Client, WireError
+from penstock.wire.addresses import address_text
+from penstock.wire.messages import Failure, Message, Refused
+
+__all__ = ["HostClient"]
+
+M = TypeVar("M")
+
+_PATIENCE_S = 20.0
+"""So long a host that is gone is asked; Spark itself waits for ever."""
+
+
+class HostClient:
+    """A connection to the tracker of a host, made with the first question.
+
+    Args:
+        access: What opens it.
+    """
+
+    def __init__(self, access: BlockAccess) -> None:
+        if access.tracker is None:
+            raise ValueError("the access names no tracker")
+        self._access = access
+        self._address = access.tracker
+        self._client: Client | None = None
+
+    def ask(self, message: Message, kind: type[M]) -> M:
+        """Ask, and return the answer.
+
+        Args:
+            message: The question.
+            kind: What is answered if all is well.
+
+        Raises:
+            HostNotReachableError: The host does not answer in time.
+            SourceError: It says no, or could not do it.
+        """
+        try:
+            if self._client is None:
+                self._client = self._connected()
+            answer = self._client.ask(message, _PATIENCE_S)
+        except WireError as error:
+            self.close()
+            raise HostNotReachableError(address_text(*self._address), str(error)) from error
+        if isinstance(answer, kind):
+            return answer
+        if isinstance(answer, (Refused, Failure)):
+            raise SourceError(f"the receiver host says: {answer.reason}")
+        raise SourceError(f"the receiver host answered {type(answer).__name__}")
+
+    def close(self) -> None:
+        """Close the connection; a later question opens another."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _connected(self) -> Client:
+        access = self._access
+        client = Client(
+            self._address,
+            access.secret,
+            ask_timeout_s=_PATIENCE_S,
+            name="place-reader",
+            ssl_context=access.tls.client_context() if access.tls else None,
+        )
+        client.connect(_PATIENCE_S)
+        return client

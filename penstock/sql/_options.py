@@ -1,0 +1,168 @@
+"""What a query may say of its source: the options of ``format("penstock")``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TypeVar
+
+from penstock.sql.errors import SourceOptionError
+
+__all__ = ["METADATA_COLUMNS", "SourceOptions"]
+
+T = TypeVar("T")
+
+METADATA_COLUMNS = ("_stream", "_place", "_received_at", "_position")
+"""The columns that `metadataColumns` adds, in this order."""
+
+_NAMES = (
+    "stream",
+    "startingOffsets",
+    "startingTimestamp",
+    "maxRecordsPerTrigger",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+    "metadataColumns",
+    "consumer",
+)
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """The options of one query.
+
+    Attributes:
+        stream: The stream's name.
+        start: Where a new query begins: ``earliest``, ``latest``, or a place.
+        start_ms: It begins with what was received at this time or later, ms since the epoch.
+        max_records: At most so many records in a batch, or one block.
+        max_bytes: At most so many bytes in a batch, or one block.
+        min_partitions: At least so many partitions, if there are as many blocks.
+        fails_on_loss: Whether places that are not there any more are an error.
+        metadata: Those of `METADATA_COLUMNS` that are wanted.
+        consumer: What the query's consumer is called where people look.
+    """
+
+    stream: str
+    start: str | int = "earliest"
+    start_ms: int | None = None
+    max_records: int | None = None
+    max_bytes: int | None = None
+    min_partitions: int = 1
+    fails_on_loss: bool = True
+    metadata: tuple[str, ...] = ()
+    consumer: str = ""
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Read the options of a query; Spark passes over the case of their names.
+
+        Raises:
+            SourceOptionError: One is missing, unknown, or has a value that is not accepted.
+        """
+        known = {name.lower(): name for name in _NAMES}
+        given: dict[str, str] = {}
+        for key, text in options.items():
+            name = known.get(key.lower())
+            if name is None:
+                raise SourceOptionError(key, f"it is not known; there are {', '.join(_NAMES)}")
+            given[name] = text
+        if not given.get("stream"):
+            raise SourceOptionError(
+                "stream", "it is missing: name a stream that ReceiverHost.stream was given"
+            )
+        if "startingOffsets" in given and "startingTimestamp" in given:
+            raise SourceOptionError("startingTimestamp", "startingOffsets is set, too; set one")
+
+        def read(name: str, parse: Callable[[str], T], default: T, accepted: str) -> T:
+            text = given.get(name)
+            if text is None:
+                return default
+            try:
+                return parse(text.strip())
+            except ValueError:
+                raise SourceOptionError(name, f"{text!r} is not accepted: {accepted}") from None
+
+        earliest: str | int = "earliest"
+        return cls(
+            stream=given["stream"],
+            start=read("startingOffsets", _start, earliest, "earliest, latest, or a place"),
+            start_ms=read(
+                "startingTimestamp",
+                _time_ms,
+                None,
+                "milliseconds since the epoch, or a time with its zone such as "
+                "2026-01-31T12:00:00+00:00",
+            ),
+            max_records=read("maxRecordsPerTrigger", _above_0, None, "a whole number above 0"),
+            max_bytes=read("maxBytesPerTrigger", _size, None, "a size above 0, such as 64m"),
+            min_partitions=read("minPartitions", _above_0, 1, "a whole number above 0"),
+            fails_on_loss=read("failOnDataLoss", _flag, True, "true or false"),
+            metadata=read(
+                "metadataColumns",
+                _columns,
+                (),
+                f"true, false, or some of {', '.join(METADATA_COLUMNS)}",
+            ),
+            consumer=read("consumer", _label, "", "letters, digits, '.', '_' and '-'"),
+        )
+
+
+def _start(text: str) -> str | int:
+    word = text.lower()
+    return word if word in ("earliest", "latest") else _from_0(text)
+
+
+def _from_0(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError
+    return int(text)
+
+
+def _above_0(text: str) -> int:
+    number = _from_0(text)
+    if not number:
+        raise ValueError
+    return number
+
+
+def _size(text: str) -> int:
+    number = text.lower().rstrip("bkmgt")
+    unit = text.lower()[len(number) :]
+    factor = _UNITS.get(unit if len(unit) < 2 else unit.removesuffix("b"))
+    if factor is None:
+        raise ValueError
+    return _above_0(number) * factor
+
+
+def _time_ms(text: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError
+    return round(found.astimezone(timezone.utc).timestamp() * 1000)
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError
+    return text.lower() == "true"
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    if text.lower() in ("true", "false"):
+        return METADATA_COLUMNS if text.lower() == "true" else ()
+    wanted = {name.strip().lower() for name in text.split(",")}
+    if not wanted <= set(METADATA_COLUMNS):
+        raise ValueError
+    return tuple(name for name in METADATA_COLUMNS if name in wanted)
+
+
+def _label(text: str) -> str:
+    if not text or not all(char.isalnum() or char in "._-" for char in text):
+        raise ValueError
+    return text

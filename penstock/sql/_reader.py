@@ -1,0 +1,294 @@
+"""`PlaceReader`: the offsets, partitions and commits of one query.
+
+It lives in a Python process of its own on the driver's host, for as long as the query, and in those
+that plan and run its tasks, where only `read` is called.
+
+An offset is ``{"v", "stream", "consumer", "began", "block", "records"}``: the epoch of the stream
+in the ledger, the consumer's id, the place at which it began, the place up to which it goes, and
+how many records the stream has before that. The consumer's id is made with the first offset, so
+that Spark's own offset log holds it: it is the checkpoint's identity.
+
+With ``failOnDataLoss=false`` there is also ``"skipped"``: how many records were released before
+they were read.
+
+*Batch 0.* Spark asks for the first offset again when it starts a query whose first batch is logged
+and not committed, and its log has ends only. So each offset says where its consumer began: when
+the ends of a batch are of two consumers, the later one is the batch's and the other a phantom.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.sql.datasource import DataSourceStreamReader
+
+from penstock.blockstore import BlockAccess
+from penstock.sql._host_client import HostClient
+from penstock.sql._options import SourceOptions
+from penstock.sql._tasks import BlocksPartition, packed, read_partition
+from penstock.sql.errors import (
+    AnotherLedgerError,
+    PlacesReleasedError,
+    SourceError,
+    SourceOptionError,
+)
+from penstock.wire.messages import (
+    BlocksAt,
+    CommitPlace,
+    EndAt,
+    FindEnd,
+    FindStream,
+    ListBlocks,
+    Ok,
+    ReceivedBlockInfo,
+    StreamAt,
+)
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_LIMITS = True
+except ImportError:  # PySpark before 4.2: Spark does not ask for limits, so they are held here.
+    HAS_LIMITS = False
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Stands where later versions have it."""
+
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["PlaceReader"]
+
+_VERSION = 1
+
+_log = logging.getLogger("penstock.sql")
+
+Offset = dict[str, Any]
+
+
+class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a stream by places for one query.
+
+    Args:
+        access: What reaches the host and the blocks.
+        options: The query's.
+        schema: The columns.
+    """
+
+    def __init__(self, access: BlockAccess, options: SourceOptions, schema: StructType) -> None:
+        self._access = access
+        self._options = options
+        self._schema = schema
+        self._client: HostClient | None = None
+        self._stream: StreamAt | None = None
+        self._first_offset: Offset | None = None
+        self._last: Offset | None = None
+        self._until: int | None = None
+        self._newest: Offset | None = None
+
+    # -- offsets -------------------------------------------------------------------------------
+
+    def initialOffset(self) -> Offset:
+        """Return where a new query begins."""
+        if self._first_offset is None:
+            options = self._options
+            stream = self._found()
+            if options.start_ms is not None:
+                asked = FindStream(options.stream, options.start_ms)
+                place = self._ask(asked, StreamAt).place
+                assert place is not None
+            elif options.start == "latest":
+                place = stream.next
+            elif options.start == "earliest":
+                place = stream.first
+            else:
+                place = int(options.start)
+                if not stream.first <= place <= stream.next:
+                    raise SourceOptionError(
+                        "startingOffsets",
+                        f"place {place} of stream {options.stream!r} is not there; those from "
+                        f"{stream.first} to {stream.next} are",
+                    )
+            end = self._ask(FindEnd(stream.stream_id, stream.epoch, "", place, place), EndAt)
+            label = f"{options.consumer}-" if options.consumer else ""
+            self._first_offset = {
+                "v": _VERSION,
+                "stream": stream.epoch,
+                "consumer": f"{label}{uuid.uuid4().hex}",
+                "began": place,
+                "block": place,
+                "records": end.records,
+            }
+        return dict(self._first_offset)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit that Spark shows; both are held by `latestOffset`."""
+        if self._options.max_records is not None:
+            return ReadMaxRows(self._options.max_records)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
+        """Return how far the next batch goes, within the limits.
+
+        Args:
+            start: Where it begins; None before PySpark 4.2: after what was planned last.
+            limit: Spark's; with `ReadAllAvailable` those of the options do not count.
+        """
+        begin = start or self._last or self.initialOffset()
+        self._check(begin)
+        stream, options = self._found(), self._options
+        is_limited = not (HAS_LIMITS and isinstance(limit, ReadAllAvailable))
+        end = self._ask(
+            FindEnd(
+                stream.stream_id,
+                stream.epoch,
+                begin["consumer"],
+                begin["block"],
+                self._until,
+                options.max_records if is_limited else None,
+                options.max_bytes if is_limited else None,
+            ),
+            EndAt,
+        )
+        if options.fails_on_loss and end.first > begin["block"]:
+            raise PlacesReleasedError(
+                options.stream, begin["block"], end.place, end.first, end.next
+            )
+        if begin["block"] > end.next:
+            raise PlacesReleasedError(options.stream, end.next, begin["block"], end.first, end.next)
+        if end.first > begin["block"]:
+            skipped = end.first_records - begin["records"]
+            _log.warning(
+                "Stream %s: the places %d to %d were released; the query goes on without their %d "
+                "records",
+                options.stream,
+                begin["block"],
+                end.first,
+                skipped,
+            )
+            begin = {**begin, "skipped": begin.get("skipped", 0) + skipped}
+        self._newest = {**begin, "block": end.next, "records": end.next_records}
+        return {**begin, "block": end.place, "records": end.records}
+
+    def reportLatestOffset(self) -> Offset | None:
+        """Return the end of the stream as of the last question, for the query's progress."""
+        return self._newest
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take note of the end of the stream: the query goes up to there."""
+        found = self._ask(FindStream(self._options.stream), StreamAt)
+        self._until = found.next
+
+    # -- batches -------------------------------------------------------------------------------
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[BlocksPartition]:
+        """Return the blocks between two offsets, packed; may be called more than once."""
+        self._check(start)
+        self._check(end)
+        self._last = end
+        is_same = start["consumer"] == end["consumer"]
+        begin = start["block"] if is_same else end["began"]
+        if begin >= end["block"]:
+            return []
+        blocks, places, added_ms, servers = self._list(
+            begin, end, "" if is_same else start["consumer"]
+        )
+        return packed(
+            blocks,
+            places,
+            added_ms,
+            servers,
+            min_partitions=self._options.min_partitions,
+            parallelism=self._found().parallelism,
+        )
+
+    def _list(
+        self, begin: int, end: Offset, phantom: str
+    ) -> tuple[list[ReceivedBlockInfo], list[int], list[int], dict[str, tuple[str, int]]]:
+        stream = self._found()
+        blocks: list[ReceivedBlockInfo] = []
+        places: list[int] = []
+        added_ms: list[int] = []
+        servers: dict[str, tuple[str, int]] = {}
+        at = begin
+        while at < end["block"]:
+            found = self._ask(
+                ListBlocks(
+                    stream.stream_id, stream.epoch, end["consumer"], at, end["block"], phantom
+                ),
+                BlocksAt,
+            )
+            phantom = ""
+            if found.first > at or not found.blocks:
+                if self._options.fails_on_loss:
+                    there = self._ask(FindStream(self._options.stream), StreamAt)
+                    raise PlacesReleasedError(
+                        self._options.stream, begin, end["block"], there.first, there.next
+                    )
+                at = found.first
+                if not found.blocks:
+                    break
+            blocks.extend(found.blocks)
+            places.extend(range(at, at + len(found.blocks)))
+            added_ms.extend(found.added_ms)
+            servers.update(found.servers)
+            at += len(found.blocks)
+        return blocks, places, added_ms, servers
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """Return the records of a partition as Arrow batches (in a task)."""
+        return read_partition(partition, self._access, self._options, self._schema)
+
+    def commit(self, end: Offset) -> None:
+        """Say that all before an offset was processed."""
+        self._check(end)
+        message = CommitPlace(self._found().stream_id, end["stream"], end["consumer"], end["block"])
+        self._ask(message, Ok)
+
+    def stop(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            self._client.close()
+
+    # -- the host ------------------------------------------------------------------------------
+
+    def _ask(self, message: Any, kind: Any) -> Any:
+        if self._client is None:
+            self._client = HostClient(self._access)
+        return self._client.ask(message, kind)
+
+    def _found(self) -> StreamAt:
+        if self._stream is None:
+            found: StreamAt = self._ask(FindStream(self._options.stream), StreamAt)
+            self._stream = found
+        return self._stream
+
+    def _check(self, offset: Offset) -> None:
+        try:
+            version, stream = offset["v"], offset["stream"]
+            is_whole = all(isinstance(offset[key], int) for key in ("began", "block", "records"))
+            is_whole = is_whole and isinstance(offset["consumer"], str)
+        except (KeyError, TypeError):
+            version, stream, is_whole = None, "", False
+        if version != _VERSION or not is_whole:
+            raise SourceError(
+                f"the checkpoint has an offset that is none of version {_VERSION} of this source: "
+                f"{msgspec.json.encode(offset).decode()}. It is of another source or a newer "
+                "Penstock, or was edited; another checkpointLocation begins anew"
+            )
+        if stream != self._found().epoch:
+            raise AnotherLedgerError(self._options.stream, self._found().epoch, stream)

@@ -1,0 +1,177 @@
+"""What a task of a query does: read its blocks as Arrow batches of the query's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from penstock.blockstore import BlockAccess, block_schema, read_block
+from penstock.blockstore.arrow_frames import to_arrow_schema
+from penstock.sql._arrow_types import cast_batch
+from penstock.sql._options import SourceOptions
+from penstock.sql.errors import SourceError
+from penstock.wire.messages import ReceivedBlockInfo
+from penstock.worker import begin_task
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["BlocksPartition", "packed", "read_partition"]
+
+_SMALL_BYTES = 1 << 20
+"""Less than this is not worth another task."""
+
+_LARGE_BYTES = 64 << 20
+"""About so much is enough for one."""
+
+_ROWS_PER_BATCH = 32_768
+
+_decoder = msgspec.msgpack.Decoder(ReceivedBlockInfo)
+
+
+class BlocksPartition(InputPartition):
+    """Neighbouring blocks of a stream.
+
+    Attributes:
+        blocks: Their metadata, encoded.
+        places: Their places.
+        added_ms: When each was added, ms since the epoch.
+        servers: The block servers by host.
+    """
+
+    def __init__(
+        self,
+        blocks: tuple[bytes, ...],
+        places: tuple[int, ...],
+        added_ms: tuple[int, ...],
+        servers: dict[str, tuple[str, int]],
+    ) -> None:
+        super().__init__(None)
+        self.blocks = blocks
+        self.places = places
+        self.added_ms = added_ms
+        self.servers = servers
+
+
+def packed(
+    blocks: Sequence[ReceivedBlockInfo],
+    places: Sequence[int],
+    added_ms: Sequence[int],
+    servers: dict[str, tuple[str, int]],
+    *,
+    min_partitions: int,
+    parallelism: int,
+) -> list[BlocksPartition]:
+    """Return blocks in order as partitions of about the same number of bytes.
+
+    A batch of many small blocks has few tasks, and their time grows with the bytes.
+
+    Args:
+        blocks: The blocks.
+        places: Their places.
+        added_ms: When each was added.
+        servers: The block servers by host.
+        min_partitions: At least so many, if there are as many blocks.
+        parallelism: How many tasks run at a time.
+    """
+    total = sum(block.num_bytes for block in blocks)
+    wanted = min(parallelism, -(-total // _SMALL_BYTES))
+    wanted = max(wanted, -(-total // _LARGE_BYTES), min_partitions, 1)
+    count = min(wanted, len(blocks))
+    found: list[BlocksPartition] = []
+    start, size = 0, 0
+    for at, block in enumerate(blocks):
+        size += block.num_bytes
+        left = count - len(found) - 1
+        is_full = size * count >= total * (len(found) + 1)
+        if left and (is_full or len(blocks) - at - 1 == left):
+            found.append(_partition(blocks, places, added_ms, servers, start, at + 1))
+            start = at + 1
+    if start < len(blocks):
+        found.append(_partition(blocks, places, added_ms, servers, start, len(blocks)))
+    return found
+
+
+def _partition(
+    blocks: Sequence[ReceivedBlockInfo],
+    places: Sequence[int],
+    added_ms: Sequence[int],
+    servers: dict[str, tuple[str, int]],
+    start: int,
+    end: int,
+) -> BlocksPartition:
+    return BlocksPartition(
+        tuple(msgspec.msgpack.encode(block) for block in blocks[start:end]),
+        tuple(places[start:end]),
+        tuple(added_ms[start:end]),
+        servers,
+    )
+
+
+def read_partition(
+    partition: BlocksPartition, access: BlockAccess, options: SourceOptions, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a partition, in the order of its blocks.
+
+    Raises:
+        BlockNotFoundError: No place has one of them.
+        SourceError: Its columns are not those of the query.
+    """
+    begin_task()
+    access = replace(access, servers=partition.servers)
+    wanted = to_arrow_schema(schema)
+    data = pa.schema(list(wanted)[: len(wanted) - len(options.metadata)])
+    facts = zip(partition.blocks, partition.places, partition.added_ms, strict=True)
+    for encoded, place, added_ms in facts:
+        info = _decoder.decode(encoded)
+        if block_schema(info.kind, info.schema) is None:
+            raise SourceError(
+                f"block {info.block_id} of stream {options.stream!r} holds pickled objects, which "
+                "have no columns: declare a schema on the receiver"
+            )
+        with read_block(info, access) as block:
+            for batch in block.batches():
+                try:
+                    plain = cast_batch(batch, data)
+                except (KeyError, pa.ArrowException) as error:
+                    raise SourceError(
+                        f"block {info.block_id} of stream {options.stream!r} has other columns "
+                        f"than the query ({error}): it was stored with another schema. Load the "
+                        "stream anew, or keep columns by name and type"
+                    ) from error
+                values = {
+                    "_stream": options.stream,
+                    "_place": place,
+                    "_received_at": added_ms * 1000,
+                    "_position": _position(info),
+                }
+                yield from _slices(plain, wanted, [values[name] for name in options.metadata])
+
+
+def _slices(
+    batch: pa.RecordBatch, wanted: pa.Schema, values: Sequence[Any]
+) -> Iterator[pa.RecordBatch]:
+    fields = list(wanted)[batch.num_columns :]
+    for start in range(0, batch.num_rows, _ROWS_PER_BATCH):
+        part = batch.slice(start, _ROWS_PER_BATCH)
+        if not fields:
+            yield part
+            continue
+        added = [
+            pa.repeat(pa.scalar(value, pa.int64()).cast(field.type), part.num_rows)
+            if pa.types.is_timestamp(field.type)
+            else pa.repeat(pa.scalar(value, field.type), part.num_rows)
+            for field, value in zip(fields, values, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays([*part.columns, *added], schema=wanted)
+
+
+def _position(info: ReceivedBlockInfo) -> str | None:
+    if info.position is None:
+        return None
+    return msgspec.json.encode(msgspec.msgpack.decode(info.position)).decode()

@@ -1,0 +1,88 @@
+"""``penstock consumers``: who reads the streams of a `ReceiverHost`, and forgetting some."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+from penstock.errors import PenstockError
+from penstock.host.durability import LEDGER
+from penstock.host.encryption import recovery_encryption
+from penstock.tracker import ReceivedBlockTracker
+from penstock.wal import locate
+
+__all__ = ["main"]
+
+_DESCRIPTION = """\
+Show the streams in the directory of a ReceiverHost that has stopped, and who reads them: the
+consumer of each query, its place, and how many records it is behind. With --drop a consumer is
+forgotten, and what only it needed goes when the host runs again. (A running host has its directory
+locked: ReceiverHost.streams and dropConsumer do the same there.) An encrypted ledger is read with
+the key of PENSTOCK_ENCRYPTION_KEY.
+"""
+_EPILOG = """\
+exit codes: 0 shown, 1 there is no such consumer, 2 wrong usage, no such folder, or it is in use
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``penstock consumers`` with these arguments and return its exit code."""
+    try:
+        options = _parser().parse_args(argv)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 2
+    try:
+        fs, path = locate(os.path.join(options.folder, LEDGER))
+        if not fs.is_folder(path):
+            print(f"penstock consumers: no ledger in {options.folder}", file=sys.stderr)
+            return 2
+        ledger = ReceivedBlockTracker.recover(
+            (), path, fs=fs, encryption=recovery_encryption(None, os.environ)
+        )
+        try:
+            return _show(ledger, options.drop)
+        finally:
+            ledger.close()
+    except (OSError, PenstockError) as error:
+        print(f"penstock consumers: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock consumers",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="DIRECTORY", help="the host's, or hdfs://…")
+    parser.add_argument(
+        "--drop", action="append", default=[], metavar="CONSUMER", help="forget it; may be repeated"
+    )
+    return parser
+
+
+def _show(ledger: ReceivedBlockTracker, dropped: Sequence[str]) -> int:
+    left = set(dropped)
+    for name, number in sorted(ledger.kept_streams().items()):
+        wanted = {found.consumer for found in ledger.places.stream(number).consumers} & left
+        ledger.places.drop(number, wanted)
+        left -= wanted
+        stream = ledger.places.stream(number)
+        print(
+            f"{name}: places {stream.first} to {stream.next}, {stream.size_bytes} bytes, "
+            f"{stream.records} records so far"
+        )
+        for found in stream.consumers:
+            at = datetime.fromtimestamp(found.at_ms / 1000, timezone.utc)
+            batch = "" if found.is_committed else ", no batch yet"
+            print(
+                f"  {found.consumer}: place {found.place}, {found.records_behind} records behind, "
+                f"last went on {at:%Y-%m-%d %H:%M:%S} UTC{batch}"
+            )
+    for consumer in sorted(left):
+        print(f"penstock consumers: there is no consumer {consumer}", file=sys.stderr)
+    return 1 if left else 0

@@ -1,0 +1,110 @@
+"""What goes wrong between a query and its stream, as errors that name the way out."""
+
+from __future__ import annotations
+
+from penstock.errors import PenstockError
+
+__all__ = [
+    "AnotherLedgerError",
+    "HostNotReachableError",
+    "NoColumnsError",
+    "PlacesReleasedError",
+    "SourceError",
+    "SourceOptionError",
+]
+
+
+class SourceError(PenstockError):
+    """Base class of what a query of received records can fail of."""
+
+
+class SourceOptionError(SourceError, ValueError):
+    """An option of the source is missing, unknown, or has a value that is not accepted.
+
+    Attributes:
+        option: The option.
+        accepted: What would be.
+    """
+
+    def __init__(self, option: str, accepted: str) -> None:
+        super().__init__(f"option {option!r} of the source penstock: {accepted}")
+        self.option = option
+        self.accepted = accepted
+
+
+class NoColumnsError(SourceError):
+    """The columns of a stream are not known, or there are none.
+
+    Attributes:
+        stream: The stream's name.
+        reason: Why.
+    """
+
+    def __init__(self, stream: str, reason: str) -> None:
+        super().__init__(f"the columns of stream {stream!r} are not known: {reason}")
+        self.stream = stream
+        self.reason = reason
+
+
+class HostNotReachableError(SourceError):
+    """The receiver host does not answer.
+
+    Attributes:
+        address: Where it was, as ``host:port``.
+        reason: What the last try ended with.
+    """
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(
+            f"the receiver host at {address} does not answer: it was stopped or killed, or the "
+            f"network is cut ({reason}). Start the program with its ReceiverHost again, on the "
+            "same directory, and then the query, with the same checkpoint: it goes on where it was"
+        )
+        self.address = address
+        self.reason = reason
+
+
+class AnotherLedgerError(SourceError):
+    """The checkpoint of a query has places of another ledger than the host's.
+
+    Attributes:
+        stream: The stream's name.
+        found: The ledger's name of it.
+        wanted: The checkpoint's.
+    """
+
+    def __init__(self, stream: str, found: str, wanted: str) -> None:
+        super().__init__(
+            f"the checkpoint has places of stream {stream!r} of another ledger ({wanted}) than "
+            f"that of this host ({found}): give the ReceiverHost the directory that it had, or "
+            "give the query another checkpointLocation, with which it begins anew"
+        )
+        self.stream = stream
+        self.found = found
+        self.wanted = wanted
+
+
+class PlacesReleasedError(SourceError):
+    """A query needs places of a stream that are not there, any more or yet.
+
+    Attributes:
+        stream: The stream's name.
+        start: The first place that it needs.
+        end: The place after the last one.
+        first: The first place that is there.
+        next: The place after the last one that is there.
+    """
+
+    def __init__(self, stream: str, start: int, end: int, first: int, next_: int) -> None:
+        super().__init__(
+            f"the query needs the places {start} to {end} of stream {stream!r}, and those from "
+            f"{first} to {next_} are there: what is missing was released, because the query's "
+            "consumer was forgotten or dropped, or its checkpoint was put back or edited. With "
+            'option("failOnDataLoss", "false") it goes on with what is there; another '
+            "checkpointLocation begins anew"
+        )
+        self.stream = stream
+        self.start = start
+        self.end = end
+        self.first = first
+        self.next = next_

@@ -1,0 +1,496 @@
+"""`ReceiverHost`: runs receivers for queries of Structured Streaming."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pyspark.sql import SparkSession
+
+from penstock._arguments import refused
+from penstock.clock import SystemClock
+from penstock.errors import IllegalStateError, SettingError
+from penstock.host.bounded import run_bounded
+from penstock.host.context_settings import read_settings
+from penstock.host.durability import checkpoint_folder
+from penstock.host.encryption import choose_encryption
+from penstock.host.errors import PermanentReceiverError
+from penstock.host.executor_python import use_own_python
+from penstock.host.orphans import ScratchClaim
+from penstock.host.preparation import (
+    check_application,
+    describe_run,
+    needed_modules,
+    prepare_run,
+)
+from penstock.host.receiver_arguments import check_picklable
+from penstock.host.receiver_status import ReceiverStatus
+from penstock.host.receivers import HostedReceivers
+from penstock.host.spark_contexts import spark_context_of
+from penstock.receiver import Receiver, as_receiver
+from penstock.sql.source import register, write_share_file
+from penstock.tracker import (
+    KeptStream,
+    KeptStreamSettings,
+    Retention,
+    TrackedReceiver,
+    open_ledger,
+)
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from pyspark.sql import DataFrame
+
+__all__ = ["ReceiverHost", "readStream"]
+
+_UNITS_MS = {
+    "millisecond": 1,
+    "second": 1000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 604_800_000,
+}
+_SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_RELEASE_S = 1.0
+_THREAD_ENDS_S = 5.0
+_STOP_S = 30.0
+
+_log = logging.getLogger("penstock.sql")
+
+
+@dataclass(frozen=True)
+class _Stream:
+    receiver: Receiver
+    retention: Retention
+    consumer_timeout_s: float | None
+
+
+class ReceiverHost:
+    """Runs receivers, and gives what they store to any number of queries.
+
+    ::
+
+        host = ReceiverHost(spark, directory="/var/lib/app")
+        host.stream("clicks", clicks, retention="24 hours")
+        host.start()
+        clicks_df = spark.readStream.format("penstock").option("stream", "clicks").load()
+
+    It outlives queries: one that is started again finds its stream. One host can be active in a
+    process at a time. All methods may be called from any thread. A program that ends without
+    `stop` is stopped when the interpreter exits. As a context manager it stops at the end of the
+    ``with`` block.
+
+    Args:
+        spark: The session; the source ``penstock`` is registered with it.
+        directory: The folder for what was received and the ledger, on this host or ``hdfs://…``.
+            None: they are lost with the driver, and the log says so.
+        share: A file that is written at the start, readable by this user only, with which
+            `penstock.sql.connect` reads the streams from other applications.
+
+    Raises:
+        TypeError: `spark` is no session of this process.
+        SettingError, UnwritableFolderError: The folder is not accepted, or cannot be written.
+    """
+
+    _active: ClassVar[ReceiverHost | None] = None
+    _active_lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        share: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._sc = spark_context_of(spark)
+        if not isinstance(spark, SparkSession):
+            raise TypeError(refused("spark", spark, "a SparkSession"))
+        use_own_python(self._sc)
+        self._spark = spark
+        self._directory = None if directory is None else checkpoint_folder(directory)
+        self._share = None if share is None else os.fspath(share)
+        self._clock = SystemClock()
+        # Guards what follows; held for all of a start or stop.
+        self._lock = threading.RLock()
+        self._streams: dict[str, _Stream] = {}
+        self._is_started = False
+        self._is_stopped = False
+        self._hosted: HostedReceivers | None = None
+        self._scratch: ScratchClaim | None = None
+        self._numbers: dict[str, int] = {}
+        self._errors: list[PermanentReceiverError] = []
+        self._ends = threading.Event()
+        self._releasing: threading.Thread | None = None
+
+    def stream(
+        self,
+        name: str,
+        receiver: Any,
+        retention: str | float = "24 hours",
+        *,
+        retentionSize: str | int | None = None,
+        consumerTimeout: str | float | None = "7 days",
+    ) -> None:
+        """Add a stream: what a receiver stores, under a name.
+
+        Args:
+            name: The name; by it the stream goes on after a restart.
+            receiver: A `penstock.receiver.Receiver`, a generator function or async generator
+                function, or a class with `run()`. A copy of it runs in an executor.
+            retention: How long blocks stay that all queries have passed: seconds, or text such as
+                ``"24 hours"``. 0 makes it a queue: a block goes when all queries have passed it,
+                and none goes before there is one.
+            retentionSize: And at most so many bytes of them, as a number or text such as
+                ``"10g"``.
+            consumerTimeout: A query that was not connected and committed nothing for so long is
+                forgotten, with a warning: what only it needed goes. None: never.
+
+        Raises:
+            IllegalStateError: The host was started already.
+            NotAReceiverError: It is no receiver.
+            ReceiverPickleError: It cannot be sent to an executor; names the variable.
+            TypeError, ValueError: A name, time or size is not accepted, or the name is taken.
+        """
+        if not name:
+            raise ValueError(refused("name", name, "text that is not empty"))
+        adapted = as_receiver(receiver)
+        with self._lock:
+            if self._is_started:
+                raise IllegalStateError(f"stream({name!r}) comes too late: the host was started")
+            if name in self._streams:
+                raise ValueError(f"there is a stream {name!r} already")
+            check_picklable(adapted, name, len(self._streams))
+            timeout_ms = (
+                None if consumerTimeout is None else _time_ms(consumerTimeout, "consumerTimeout")
+            )
+            self._streams[name] = _Stream(
+                adapted,
+                Retention(
+                    _time_ms(retention, "retention"),
+                    None if retentionSize is None else _size_bytes(retentionSize),
+                ),
+                None if timeout_ms is None else timeout_ms / 1000,
+            )
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the receivers, and let the session know the source.
+
+        A start that fails leaves nothing behind.
+
+        Raises:
+            IllegalStateError: It was started before, another host is active, or it has no stream.
+            NotEnoughCoresError: The receivers would hold every core.
+            SettingError: A setting is not accepted.
+            ExecutorPythonError: The executors' Python cannot run the receivers.
+            UnwritableFolderError: A log folder cannot be written.
+            LogFolderInUseError: Another program receives with this directory.
+            StreamUseError: The directory is that of a `StreamingContext`.
+            StreamsDoNotFitError: The directory has records of a stream that is not there any more.
+            EncryptionKeyError: `spark.io.encryption.enabled` is set, and there is no key.
+        """
+        with self._lock:
+            if self._is_started:
+                raise IllegalStateError("a ReceiverHost is started once; make another")
+            if not self._streams:
+                raise IllegalStateError("there is no stream: call stream(name, receiver) first")
+            with ReceiverHost._active_lock:
+                if ReceiverHost._active is not None:
+                    raise IllegalStateError(
+                        "another ReceiverHost is active in this process; stop that one first, or "
+                        "give it all streams (ReceiverHost.getActive())"
+                    )
+                ReceiverHost._active = self
+            self._is_started = True
+            try:
+                self._start()
+            except BaseException:
+                self._end()
+                raise
+            atexit.register(self.stop)
+
+    @classmethod
+    def getActive(cls) -> ReceiverHost | None:
+        """Return the host that is started and not stopped, or None."""
+        with cls._active_lock:
+            return cls._active
+
+    def _start(self) -> None:
+        settings = read_settings(self._sc)
+        is_kept = self._directory is not None or settings.wal_dir is not None
+        encryption = choose_encryption(settings, is_kept, os.environ)
+        receivers = {name: found.receiver for name, found in self._streams.items()}
+        requires = {module for found in receivers.values() for module in found.requires}
+        check_application(
+            self._sc,
+            len(receivers),
+            needed_modules(requires, settings, self._directory, encryption),
+        )
+        run = prepare_run(self._sc, settings, self._directory)
+        durability = run.durability
+        if is_kept and not durability.keeps_blocks:
+            raise SettingError(
+                "spark.streaming.receiver.writeAheadLog.enable",
+                "false",
+                "without a directory only: what the ledger keeps for queries would be gone after "
+                "a restart",
+            )
+        describe_run(_log, run, list(receivers.items()), encryption, self._sc.master or "")
+        if durability.scratch is not None:
+            self._scratch = ScratchClaim(durability.scratch)
+        ledger = open_ledger(
+            (),
+            durability.driver_log_folder,
+            settings,
+            sync=durability.sync,
+            owner=run.run_id,
+            clock=self._clock,
+            encryption=encryption,
+        )
+        try:
+            self._numbers = ledger.register_streams(
+                {name: number for number, name in enumerate(receivers)},
+                settings.removed_streams or (),
+                are_kept=True,
+            )
+            self._hosted = HostedReceivers(
+                self._sc,
+                {self._numbers[name]: (found, name) for name, found in receivers.items()},
+                settings,
+                run,
+                ledger,
+                clock=self._clock,
+                events=_Events(self._failed),
+                encryption=encryption,
+                kept={self._numbers[name]: self._kept(name) for name in receivers},
+            )
+        except BaseException:
+            ledger.close()
+            raise
+        self._hosted.check()
+        self._hosted.tracker.start()
+        access = self._hosted.tracker.block_access
+        register(self._spark, access)
+        if self._share is not None:
+            write_share_file(self._share, access)
+        self._releasing = threading.Thread(
+            target=self._release, name="penstock-retention", daemon=True
+        )
+        self._releasing.start()
+        _log.info("The receiver host has started: %s", durability.promise)
+
+    def _kept(self, name: str) -> KeptStreamSettings:
+        found = self._streams[name]
+        schema = found.receiver.schema
+        return KeptStreamSettings(
+            name,
+            found.retention,
+            found.consumer_timeout_s,
+            None if schema is None else schema.serialize().to_pybytes(),
+        )
+
+    def _failed(self, error: PermanentReceiverError) -> None:
+        self._errors.append(error)
+        if self._hosted is not None:
+            self._hosted.tracker.fail_places(error.stream_id, str(error))
+
+    def _release(self) -> None:
+        hosted = self._hosted
+        assert hosted is not None
+        while not self._ends.wait(_RELEASE_S):
+            try:
+                hosted.tracker.release_places()
+            except Exception:  # noqa: BLE001  # it is told, and tried again
+                _log.exception("What nobody needs any more could not be released")
+
+    def stopReceiving(self, timeout: float = _STOP_S) -> None:
+        """Stop the receivers, and go on giving what they stored to queries.
+
+        Each stores and reports its last blocks first, so that a query can then be let to its end
+        by `processAllAvailable`.
+
+        Args:
+            timeout: Seconds that this may take.
+        """
+        with self._lock:
+            if self._hosted is not None:
+                self._hosted.tracker.stop_receiving(True, timeout)
+
+    def stop(self) -> None:
+        """Stop the receivers, and the host. May be called more than once.
+
+        Each receiver stores and reports its last blocks. Queries that still run fail, and say that
+        the host does not answer; so stop them first. With a directory nothing is lost that was
+        stored; without one all is.
+        """
+        with self._lock:
+            if self._is_stopped or not self._is_started:
+                self._is_stopped = True
+                return
+            self.stopReceiving()
+            self._end()
+
+    def _end(self) -> None:
+        self._is_stopped = True
+        self._ends.set()
+        atexit.unregister(self.stop)
+        try:
+            if self._releasing is not None:
+                self._releasing.join(_THREAD_ENDS_S)
+            hosted = self._hosted
+            if hosted is not None:
+                for name, step in (
+                    ("tracker", lambda: hosted.stop(_THREAD_ENDS_S)),
+                    ("block-server", hosted.end_block_server),
+                ):
+                    if not run_bounded(name, step, _STOP_S):
+                        _log.error("Stopping the %s has not ended after %.0f s", name, _STOP_S)
+            if self._share is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._share)
+            if self._scratch is not None:
+                self._scratch.release()
+        finally:
+            with ReceiverHost._active_lock:
+                if ReceiverHost._active is self:
+                    ReceiverHost._active = None
+
+    def __enter__(self) -> Self:
+        """Return the host; it is stopped at the end of the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # -- what is there -------------------------------------------------------------------------
+
+    def receivers(self) -> tuple[ReceiverStatus, ...]:
+        """Return the receivers as they are now; none before `start`."""
+        return () if self._hosted is None else self._hosted.status()
+
+    def streams(self) -> Mapping[str, KeptStream]:
+        """Return what is there of each stream, and who reads it; empty before `start`."""
+        if self._hosted is None:
+            return {}
+        places = self._hosted.tracker.ledger.places
+        return {name: places.stream(number) for name, number in self._numbers.items()}
+
+    def errors(self) -> tuple[PermanentReceiverError, ...]:
+        """Return the receivers' errors that starting again could not mend."""
+        return tuple(self._errors)
+
+    def dropConsumer(self, name: str, consumer: str) -> None:
+        """Forget a consumer of a stream: what only it needs may go.
+
+        Args:
+            name: The stream.
+            consumer: Its id, as `streams` gives it.
+
+        Raises:
+            IllegalStateError: The host does not run.
+            KeyError: There is no such stream, or no such consumer.
+        """
+        if self._hosted is None or self._is_stopped:
+            raise IllegalStateError("the host does not run")
+        places, number = self._hosted.tracker.ledger.places, self._numbers[name]
+        if consumer not in {found.consumer for found in places.stream(number).consumers}:
+            raise KeyError(consumer)
+        places.drop(number, [consumer])
+
+
+class _Events:
+    """Tells what is final; the tracker logs the rest."""
+
+    def __init__(self, on_error: Callable[[PermanentReceiverError], None]) -> None:
+        self._on_error = on_error
+
+    def receiver_started(self, info: TrackedReceiver, /) -> None:
+        """It is in the tracker's log."""
+
+    def receiver_error(self, info: TrackedReceiver, /) -> None:
+        """It is in the tracker's log."""
+
+    def receiver_stopped(self, info: TrackedReceiver, /) -> None:
+        """It is in the tracker's log."""
+
+    def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:
+        self._on_error(PermanentReceiverError(stream_id, message, error))
+
+
+def readStream(
+    spark: SparkSession,
+    receiver: Any,
+    directory: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    **options: Any,
+) -> DataFrame:
+    """Start a host with one receiver, and return its stream as a streaming DataFrame.
+
+    The host is `ReceiverHost.getActive()`; it ends with the program.
+
+    Args:
+        spark: The session.
+        receiver: See `ReceiverHost.stream`.
+        directory: See `ReceiverHost`.
+        name: The stream's name; by default that of the receiver's function or type.
+        options: Options of the source, such as ``startingOffsets="latest"``.
+
+    Raises:
+        Exception: See `ReceiverHost.start`.
+    """
+    chosen = name or str(getattr(receiver, "__name__", type(receiver).__name__))
+    host = ReceiverHost(spark, directory)
+    host.stream(chosen, receiver)
+    host.start()
+    try:
+        reader = spark.readStream.format("penstock").option("stream", chosen)
+        return reader.options(**options).load()
+    except BaseException:
+        host.stop()
+        raise
+
+
+def _time_ms(value: str | float, name: str) -> int:
+    accepted = 'seconds as a number, 0 or more, or text such as "90 seconds" or "24 hours"'
+    if isinstance(value, str):
+        number, _, unit = value.strip().partition(" ")
+        factor = _UNITS_MS.get(unit.strip().lower().removesuffix("s"))
+        if not number.isdigit() or factor is None:
+            raise ValueError(refused(name, value, accepted))
+        return int(number) * factor
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(refused(name, value, accepted))
+    if not 0 <= value < float("inf"):
+        raise ValueError(refused(name, value, accepted))
+    return round(value * 1000)
+
+
+def _size_bytes(value: str | int) -> int:
+    accepted = 'a number of bytes, 0 or more, or text such as "10g"'
+    if isinstance(value, str):
+        text = value.strip().lower().removesuffix("b")
+        factor = _SIZES.get(text[-1:], 1)
+        digits = text[:-1] if text[-1:] in _SIZES else text
+        if not digits.isdigit():
+            raise ValueError(refused("retentionSize", value, accepted))
+        return int(digits) * factor
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(refused("retentionSize", value, accepted))
+    if value < 0:
+        raise ValueError(refused("retentionSize", value, accepted))
+    return value

@@ -1,0 +1,193 @@
+"""The data source ``penstock`` of `spark.readStream`, and how Spark gets to know it.
+
+Spark finds it by its class, which `register` makes anew for each host: pickled by value it carries
+what opens a connection to the host, and no option, plan or offset shows it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource
+
+from penstock.blockstore import BlockAccess, block_schema
+from penstock.blockstore.arrow_frames import to_spark_schema
+from penstock.errors import PenstockError
+from penstock.sql._arrow_types import plain_schema
+from penstock.sql._host_client import HostClient
+from penstock.sql._options import SourceOptions
+from penstock.sql._reader import PlaceReader
+from penstock.sql.errors import NoColumnsError, SourceError
+from penstock.wire import TlsIdentity
+from penstock.wire.messages import FindStream, StreamAt
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["PenstockSource", "connect", "register", "write_share_file"]
+
+_COLUMNS_S = 30.0
+"""So long the first record of a stream without a schema is waited for."""
+
+_PAUSE_S = 0.5
+
+_METADATA = {
+    "_stream": pa.field("_stream", pa.string(), nullable=False),
+    "_place": pa.field("_place", pa.int64(), nullable=False),
+    "_received_at": pa.field("_received_at", pa.timestamp("us", tz="UTC"), nullable=False),
+    "_position": pa.field("_position", pa.string()),
+}
+
+
+class PenstockSource(DataSource):
+    """The source that a host registers; Spark makes one for each query and each task's plan."""
+
+    access: ClassVar[BlockAccess | None] = None
+    """What opens a connection to the host."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "penstock"
+
+    def schema(self) -> StructType:
+        """Return the columns of the stream, with those of its metadata that are wanted.
+
+        Raises:
+            SourceOptionError: An option is not accepted.
+            NoColumnsError: The columns are not known, or the records are pickled objects.
+            HostNotReachableError: The host does not answer.
+        """
+        options = SourceOptions.of(self.options)
+        client = HostClient(self._access())
+        try:
+            found = _with_columns(client, options.stream)
+        finally:
+            client.close()
+        schema = block_schema(found.kind, found.schema)
+        if schema is None:
+            raise NoColumnsError(
+                options.stream,
+                "its records are Python objects, which are pickled. Let the receiver store bytes, "
+                'str or Arrow batches, or declare a schema: @receiver(schema="name string")',
+            )
+        fields = list(plain_schema(schema))
+        return to_spark_schema(pa.schema(fields + [_METADATA[name] for name in options.metadata]))
+
+    def streamReader(self, schema: StructType) -> PlaceReader:
+        """Return what reads the stream for one query."""
+        return PlaceReader(self._access(), SourceOptions.of(self.options), schema)
+
+    def reader(self, schema: StructType) -> Any:
+        """Refuse to be read by `spark.read`."""
+        raise SourceError(
+            "the source penstock is for spark.readStream: with trigger(availableNow=True) a query "
+            "ends when it has read what was there at its start"
+        )
+
+    def _access(self) -> BlockAccess:
+        if self.access is None:
+            raise SourceError("no ReceiverHost was started in this session, and none connected to")
+        return self.access
+
+
+def _with_columns(client: HostClient, name: str) -> StreamAt:
+    end_s = time.monotonic() + _COLUMNS_S
+    while True:
+        found = client.ask(FindStream(name), StreamAt)
+        if found.kind:
+            return found
+        if time.monotonic() >= end_s:
+            raise NoColumnsError(
+                name,
+                f"nothing was received within {_COLUMNS_S:.0f} s. Declare a schema, so that they "
+                'are known before: @receiver(schema="value string")',
+            )
+        time.sleep(_PAUSE_S)
+
+
+def register(spark: SparkSession, access: BlockAccess) -> None:
+    """Let a session know the source, and through it the host."""
+    # Not at the top of a module, so that it is pickled with what it carries.
+    made = type("PenstockSourceOfHost", (PenstockSource,), {"access": access})
+    spark.dataSource.register(made)
+
+
+def write_share_file(path: str, access: BlockAccess) -> None:
+    """Write what another application of the same user needs to read the streams of a host.
+
+    Raises:
+        SourceError: Its logs are encrypted: the key is in no file.
+        OSError: It cannot be written.
+    """
+    if access.encryption is not None:
+        raise SourceError("a host whose logs are encrypted cannot be shared by a file")
+    tls = access.tls
+    text = json.dumps(
+        {
+            "version": 1,
+            "tracker": access.tracker,
+            "secret": base64.b64encode(access.secret).decode(),
+            "certificate": None if tls is None else tls.certificate,
+            "key": None if tls is None else tls.private_key,
+            "fetch_timeout_s": access.fetch_timeout_s,
+        }
+    )
+    unnamed = f"{path}.{secrets.token_hex(4)}"
+    fd = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.rename(unnamed, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(unnamed)
+        raise
+
+
+def connect(spark: SparkSession, share: str) -> None:
+    """Let a session read the streams of a `ReceiverHost` in another application.
+
+    Args:
+        spark: The session, also one of Spark Connect.
+        share: The file that the host wrote, see `ReceiverHost`; of the same user.
+
+    Raises:
+        SourceError: It is no such file, or others may read it.
+        OSError: It cannot be read.
+    """
+    fd = os.open(share, os.O_RDONLY | os.O_CLOEXEC)
+    with open(fd, encoding="utf-8") as file:
+        if os.fstat(fd).st_mode & 0o077:
+            raise SourceError(f"{share} can be read by others than its owner: it holds a secret")
+        text = file.read()
+    try:
+        found = json.loads(text)
+        host, port = found["tracker"]
+        access = BlockAccess(
+            secret=base64.b64decode(found["secret"]),
+            fetch_timeout_s=float(found["fetch_timeout_s"]),
+            tls=(
+                None
+                if found["certificate"] is None
+                else TlsIdentity(found["certificate"], found["key"])
+            ),
+            tracker=(str(host), int(port)),
+        )
+        HostClient(access).close()
+    except (ValueError, KeyError, TypeError, PenstockError):
+        # The cause would show what the file holds.
+        raise SourceError(f"{share} is not a file that a ReceiverHost wrote") from None
+    register(spark, access)

@@ -1,0 +1,261 @@
+"""`PlaceService`: what the tracker answers to those who read streams by places.
+
+It has a thread of its own, ``penstock-places``, because an answer may hold many blocks, or wait for
+the driver log, while receivers register.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.clock import Clock
+from penstock.tracker.errors import LedgerError, LedgerWriteError
+from penstock.tracker.places import Places, Retention
+from penstock.wire import Peer
+from penstock.wire.messages import (
+    BlocksAt,
+    CommitPlace,
+    EndAt,
+    Failure,
+    FindEnd,
+    FindStream,
+    ListBlocks,
+    Message,
+    Ok,
+    Refused,
+    StreamAt,
+)
+
+__all__ = ["PLACE_MESSAGES", "KeptStreamSettings", "PlaceService"]
+
+PLACE_MESSAGES = (FindStream, FindEnd, ListBlocks, CommitPlace)
+
+_BLOCKS_PER_ANSWER = 1000
+_BYTES_PER_ANSWER = 1 << 20
+"""About: an answer fits into a frame with much to spare."""
+
+_UNCOMMITTED_S = 600.0
+"""So long a consumer of which no batch was asked for is kept without a connection: Spark may never
+have logged that it is there."""
+
+_log = logging.getLogger("penstock.tracker")
+
+
+@dataclass(frozen=True)
+class KeptStreamSettings:
+    """A stream that is read by places, as the program has it.
+
+    Attributes:
+        name: Its name.
+        retention: How long its blocks stay that all consumers have passed.
+        consumer_timeout_s: After so long without a commit or a connection a consumer is forgotten;
+            None: never.
+        schema: The serialised Arrow schema that its receiver declares, or None.
+    """
+
+    name: str
+    retention: Retention
+    consumer_timeout_s: float | None = None
+    schema: bytes | None = None
+
+
+class PlaceService:
+    """Answers, and knows which consumers are connected.
+
+    Calls come on the thread of the endpoint, one at a time, except `sweep`; `_lock` guards who is
+    connected.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        streams: Mapping[int, KeptStreamSettings],
+        *,
+        clock: Clock,
+        servers: Callable[[], Mapping[str, tuple[str, int]]],
+        parallelism: Callable[[], int],
+    ) -> None:
+        """Make it.
+
+        Args:
+            places: The ledger's.
+            streams: The streams by number.
+            clock: Time.
+            servers: Returns the addresses of the block servers by host.
+            parallelism: Returns how many tasks run at a time beside the receivers.
+        """
+        self._places = places
+        self._streams = dict(streams)
+        self._clock = clock
+        self._servers = servers
+        self._parallelism = parallelism
+        self._lock = threading.Lock()
+        self._connected: dict[Peer, set[tuple[int, str]]] = {}
+        self._last_seen_s: dict[tuple[int, str], float] = {}
+        self._started_s = clock.monotonic_s()
+        self._failures: dict[int, str] = {}
+
+    def answer(self, peer: Peer, message: Message) -> Message:
+        """Return the answer to one of `PLACE_MESSAGES`."""
+        try:
+            if isinstance(message, FindStream):
+                return self._find_stream(message)
+            if not isinstance(message, (FindEnd, ListBlocks, CommitPlace)):
+                return Refused(f"{type(message).__name__} is not about places")
+            epoch = self._places.stream(message.stream_id).epoch
+            if epoch != message.epoch:
+                return Refused(
+                    f"stream {message.stream_id} of this ledger is {epoch}, and {message.epoch} "
+                    "is asked for: that one was in another folder, or was removed"
+                )
+            self._note(peer, message.stream_id, message.consumer)
+            if isinstance(message, FindEnd):
+                return self._find_end(message)
+            if isinstance(message, ListBlocks):
+                return self._list_blocks(message)
+            self._places.commit(message.stream_id, message.consumer, message.place)
+            return Ok()
+        except LedgerWriteError as error:
+            return Failure(str(error))
+        except LedgerError as error:
+            return Refused(str(error))
+
+    def fail(self, stream_id: int, reason: str) -> None:
+        """Refuse who asks for more of a stream than is there: its receiver was given up."""
+        with self._lock:
+            self._failures[stream_id] = reason
+
+    def disconnected(self, peer: Peer) -> None:
+        """Take note that a connection is gone."""
+        with self._lock:
+            gone = self._connected.pop(peer, set())
+            now_s = self._clock.monotonic_s()
+            self._last_seen_s.update(dict.fromkeys(gone, now_s))
+
+    def sweep(self) -> None:
+        """Forget consumers that never came back.
+
+        Raises:
+            LedgerWriteError: The driver log did not take it; it is tried again.
+        """
+        now_s = self._clock.monotonic_s()
+        for stream_id, settings in self._streams.items():
+            forgotten: list[str] = []
+            consumers = self._places.stream(stream_id).consumers
+            self._forget_all_but(stream_id, {found.consumer for found in consumers})
+            for found in consumers:
+                patience_s = settings.consumer_timeout_s if found.is_committed else _UNCOMMITTED_S
+                silent_s = self._silent_s((stream_id, found.consumer), now_s)
+                if patience_s is None or silent_s is None or silent_s < patience_s:
+                    continue
+                if found.is_committed:
+                    idle_s = max(0.0, (self._clock.time_ms() - found.at_ms) / 1000)
+                    if idle_s < patience_s:
+                        continue
+                forgotten.append(found.consumer)
+                _log.warning(
+                    "consumer %s of stream %s, at place %d and %d records behind, is forgotten: "
+                    "nothing was heard of it for %.0f s",
+                    found.consumer,
+                    settings.name,
+                    found.place,
+                    found.records_behind,
+                    silent_s,
+                )
+            self._places.drop(stream_id, forgotten)
+
+    def retentions(self) -> dict[int, Retention]:
+        """Return the retention of each stream."""
+        return {stream_id: found.retention for stream_id, found in self._streams.items()}
+
+    def _forget_all_but(self, stream_id: int, consumers: Collection[str]) -> None:
+        with self._lock:
+            for key in list(self._last_seen_s):
+                if key[0] == stream_id and key[1] not in consumers:
+                    del self._last_seen_s[key]
+
+    def _silent_s(self, key: tuple[int, str], now_s: float) -> float | None:
+        """Return for how long a consumer has no connection; None while it has one."""
+        with self._lock:
+            if any(key in found for found in self._connected.values()):
+                return None
+            return now_s - self._last_seen_s.get(key, self._started_s)
+
+    def _note(self, peer: Peer, stream_id: int, consumer: str) -> None:
+        if not consumer:
+            return
+        with self._lock:
+            self._last_seen_s[stream_id, consumer] = self._clock.monotonic_s()
+            if peer.is_connected:
+                self._connected.setdefault(peer, set()).add((stream_id, consumer))
+
+    def _find_stream(self, message: FindStream) -> Message:
+        numbers = {found.name: number for number, found in self._streams.items()}
+        stream_id = numbers.get(message.name)
+        if stream_id is None:
+            names = ", ".join(sorted(found.name for found in self._streams.values()))
+            return Refused(f"there is no stream {message.name!r}; the host has {names}")
+        settings, found = self._streams[stream_id], self._places.stream(stream_id)
+        place = None
+        if message.from_ms is not None:
+            place = self._places.place_at(stream_id, message.from_ms)
+        kind, schema = "", settings.schema
+        if schema is not None:
+            kind = "arrow"
+        else:
+            _, newest, _ = self._places.between(stream_id, found.next - 1, found.next)
+            for block in newest:
+                kind, schema = block.kind, block.schema
+        return StreamAt(
+            stream_id,
+            found.epoch,
+            found.first,
+            found.next,
+            kind,
+            schema,
+            self._parallelism(),
+            place,
+        )
+
+    def _find_end(self, message: FindEnd) -> Message:
+        places, stream_id = self._places, message.stream_id
+        end = places.end_of(
+            stream_id, message.start, message.until, message.max_records, message.max_bytes
+        )
+        found = places.stream(stream_id)
+        with self._lock:
+            failure = self._failures.get(stream_id)
+        if failure is not None and message.consumer and end <= message.start:
+            return Refused(f"nothing more will come, for the receiver failed for good: {failure}")
+        if end > message.start and message.consumer:
+            # From now on it is in Spark's log, or will be in a moment.
+            places.hold(stream_id, message.consumer, max(message.start, found.first))
+        return EndAt(
+            max(end, message.start),
+            places.records_before(stream_id, max(end, message.start)),
+            found.first,
+            found.next,
+            places.records_before(stream_id, found.first),
+            found.records,
+        )
+
+    def _list_blocks(self, message: ListBlocks) -> Message:
+        if message.phantom:
+            self._places.drop(message.stream_id, [message.phantom])
+        start = max(message.start, self._places.stream(message.stream_id).first)
+        end = min(message.end, start + _BLOCKS_PER_ANSWER)
+        first, blocks, times = self._places.between(message.stream_id, start, end)
+        # Spark has logged the batch: what lies before it was processed, and the consumer is real.
+        self._places.commit(message.stream_id, message.consumer, first)
+        size, count = 0, 0
+        for block in blocks:
+            count += 1
+            size += len(msgspec.msgpack.encode(block))
+            if size >= _BYTES_PER_ANSWER:
+                break
+        return BlocksAt(first, blocks[:count], times[:count], dict(self._servers()))

@@ -1,0 +1,38 @@
+"""Receivers and queries that the tests of Structured Streaming share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.receiver import receiver
+
+__all__ = ["WAIT_S", "await_records", "numbers"]
+
+WAIT_S = 60.0
+
+
+def numbers(count: int, *, block_s: float = 0.0) -> Any:
+    """Return a source of the numbers from 0 to `count`, as text, with positions."""
+
+    @receiver(positions=True)
+    def count_up(context: Any) -> Iterator[tuple[str, int]]:
+        number = context.last_position or 0
+        while number < count and not context.stopped.is_set():
+            yield str(number), number + 1
+            number += 1
+            if number % 100 == 0:
+                context.stopped.wait(block_s)
+        context.stopped.wait()
+
+    return count_up
+
+
+def await_records(host: Any, stream: str, count: int) -> None:
+    """Wait until so many records of a stream are in the ledger."""
+    end_s = time.monotonic() + WAIT_S
+    while host.streams()[stream].records < count:
+        assert time.monotonic() < end_s, host.streams()[stream]
+        assert not host.errors(), host.errors()
+        time.sleep(0.05)

@@ -1,0 +1,91 @@
+"""The program of the guide runs, and so do Spark's own examples with only their source changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.examples.running import ROOT, Run
+from tests.examples.test_readme import CODE
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+BOUND_S = 180.0
+EXAMPLES = (
+    Path(pyspark.__file__).parent / "examples" / "src" / "main" / "python" / "sql" / "streaming"
+)
+SOURCE = re.compile(r"\.format\('socket'\)(?:\\\s*\.option\([^)]*\))+")
+
+PRELUDE = """
+from datetime import datetime, timezone
+from pyspark.sql import SparkSession
+from penstock.receiver import receiver
+from penstock.sql import ReceiverHost
+
+@receiver(schema="value string, timestamp timestamp")
+def lines(ctx):
+    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    for line in ("to be or not", "to be"):
+        yield {"value": line, "timestamp": at}
+    ctx.stopped.wait()
+
+builder = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+host = ReceiverHost(spark)
+host.stream("lines", lines)
+host.start()
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    runs: list[Run] = []
+
+    def start(*command: str) -> Run:
+        runs.append(Run(tmp_path, *command))
+        return runs[-1]
+
+    yield start
+    for program in runs:
+        program.kill()
+
+
+def test_the_program_of_the_guide_runs(run: Callable[..., Run], tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "structured-streaming.md").read_text()
+    program, *others = CODE.findall(page)
+    for code in others:
+        compile(code, "structured-streaming.md", "exec")
+    script = tmp_path / "guide.py"
+    script.write_text(program.replace("/tmp/clicks", str(tmp_path / "clicks")))
+    started = run(str(script))
+    started.wait_for_line(lambda line: re.search(r"\|/news *\|[1-9]", line) is not None, BOUND_S)
+    assert started.wait(BOUND_S) == 0, started.output
+    assert "Traceback" not in started.output
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("structured_network_wordcount.py", ("localhost", "1"), r"\| *to\| *2\|"),
+        (
+            "structured_network_wordcount_windowed.py",
+            ("localhost", "1", "10", "5"),
+            r"\|be *\|2 *\|",
+        ),
+        ("structured_sessionization.py", ("localhost", "1"), r"\| *not\|.*\| *10\| *1\|"),
+    ],
+)
+def test_an_example_of_spark_runs_with_only_its_source_changed(
+    name: str, arguments: tuple[str, ...], expected: str, run: Callable[..., Run], tmp_path: Path
+) -> None:
+    text = (EXAMPLES / name).read_text()
+    changed, count = SOURCE.subn(".format('penstock').option('stream', 'lines')", text)
+    assert count == 1
+    script = tmp_path / name
+    script.write_text(PRELUDE + changed)
+    started = run(str(script), *arguments)
+    started.wait_for_line(lambda line: re.search(expected, line) is not None, BOUND_S)

@@ -1,0 +1,487 @@
+"""Received records as a source of Structured Streaming, on a real Spark."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession, functions
+
+from penstock.errors import IllegalStateError
+from penstock.receiver import receiver
+from penstock.sql import ReceiverHost, SourceError, connect
+from penstock.sql.source import write_share_file
+from tests.sql.sources import WAIT_S, await_records, numbers
+from tests.system.running import settings
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+COUNT = 3000
+
+
+@pytest.fixture
+def spark(sc: Any) -> SparkSession:
+    session = SparkSession(sc)
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    return session
+
+
+@contextlib.contextmanager
+def hosting(
+    spark: SparkSession, source: Any, directory: Path | None = None, **arguments: Any
+) -> Iterator[ReceiverHost]:
+    share = arguments.pop("share", None)
+    host = ReceiverHost(spark, directory, share=share)
+    host.stream("numbers", source, **arguments)
+    host.start()
+    with host:
+        yield host
+
+
+def load(spark: SparkSession, **options: Any) -> Any:
+    reader = spark.readStream.format("penstock").option("stream", "numbers")
+    return reader.options(**options).load()
+
+
+def to_parquet(frame: Any, folder: Path, **trigger: Any) -> Any:
+    writer = frame.writeStream.format("parquet").option("path", str(folder / "out"))
+    if trigger:
+        writer = writer.trigger(**trigger)
+    return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+
+
+def written(spark: SparkSession, folder: Path) -> list[int]:
+    found = spark.read.parquet(str(folder / "out")).select("value").collect()
+    return sorted(int(row[0]) for row in found)
+
+
+def finished(query: Any) -> Any:
+    assert query.awaitTermination(WAIT_S)
+    return query
+
+
+def last_offset(query: Any) -> dict[str, Any]:
+    offset: dict[str, Any] = json.loads(query.lastProgress["sources"][0]["endOffset"])
+    return offset
+
+
+# -- rows ----------------------------------------------------------------------------------------
+
+
+def test_queries_are_exact_over_restarts_of_query_and_host(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with hosting(spark, numbers(COUNT, block_s=0.02), tmp_path / "host") as host:
+        query = to_parquet(load(spark, maxRecordsPerTrigger=500), tmp_path)
+        await_records(host, "numbers", COUNT // 3)
+        query.processAllAvailable()
+        query.stop()
+        before = host.streams()["numbers"]
+    with hosting(spark, numbers(COUNT, block_s=0.02), tmp_path / "host") as host:
+        query = to_parquet(load(spark, maxRecordsPerTrigger=500), tmp_path)
+        await_records(host, "numbers", COUNT)
+        query.processAllAvailable()
+        query.stop()
+        after = host.streams()["numbers"]
+    assert written(spark, tmp_path) == list(range(COUNT))
+    assert after.epoch == before.epoch
+    assert [found.consumer for found in after.consumers] == [
+        found.consumer for found in before.consumers
+    ]
+
+
+def test_available_now_reads_what_was_there_at_its_start_within_the_limits(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with hosting(spark, numbers(COUNT, block_s=0.05)) as host:
+        await_records(host, "numbers", COUNT)
+        frame = load(spark, maxRecordsPerTrigger=1000)
+        query = finished(to_parquet(frame, tmp_path, availableNow=True))
+        assert written(spark, tmp_path) == list(range(COUNT))
+        batches = [found["numInputRows"] for found in query.recentProgress]
+        assert sum(batches) == COUNT
+        assert len([rows for rows in batches if rows]) > 1
+        again = finished(to_parquet(frame, tmp_path, availableNow=True))
+        assert sum(found["numInputRows"] for found in again.recentProgress) == 0
+
+
+def test_several_queries_read_a_stream_each_at_its_own_place(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with hosting(spark, numbers(COUNT)) as host:
+        first = to_parquet(load(spark, consumer="first"), tmp_path / "a")
+        await_records(host, "numbers", COUNT)
+        first.processAllAvailable()
+        first.stop()
+        finished(to_parquet(load(spark, consumer="second"), tmp_path / "b", availableNow=True))
+        assert written(spark, tmp_path / "a") == list(range(COUNT))
+        assert written(spark, tmp_path / "b") == list(range(COUNT))
+        names = {found.consumer.rpartition("-")[0] for found in host.streams()["numbers"].consumers}
+        assert names == {"first", "second"}
+
+
+def test_a_query_from_latest_sees_only_what_comes_later(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with hosting(spark, numbers(COUNT)) as host:
+        await_records(host, "numbers", COUNT)
+        query = to_parquet(load(spark, startingOffsets="latest"), tmp_path)
+        query.processAllAvailable()
+        query.stop()
+        assert not (tmp_path / "out").exists() or written(spark, tmp_path) == []
+        place = host.streams()["numbers"].next - 1
+        some = load(spark, startingOffsets=place, metadataColumns="_place")
+        finished(to_parquet(some, tmp_path / "last", availableNow=True))
+        found = spark.read.parquet(str(tmp_path / "last" / "out")).select("_place").distinct()
+        assert [row[0] for row in found.collect()] == [place]
+
+
+def test_metadata_tells_where_and_when_each_record_was_received(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    before = datetime.now(timezone.utc)
+    with hosting(spark, numbers(COUNT)) as host:
+        await_records(host, "numbers", COUNT)
+        frame = load(spark, metadataColumns="true")
+        assert frame.columns == ["value", "_stream", "_place", "_received_at", "_position"]
+        finished(to_parquet(frame, tmp_path, availableNow=True))
+    found = spark.read.parquet(str(tmp_path / "out"))
+    assert [row[0] for row in found.select("_stream").distinct().collect()] == ["numbers"]
+    # A position stands for the whole block: that after its last record.
+    last = found.groupBy("_place").agg(
+        functions.max(functions.col("value").cast("int")).alias("last"),
+        functions.max("_position").alias("position"),
+    )
+    assert all(row["last"] + 1 == int(row["position"]) for row in last.collect())
+    times = [row[0] for row in found.select(functions.col("_received_at").cast("double")).collect()]
+    assert before.timestamp() - 1 <= min(times) <= max(times) <= time.time() + 1
+
+
+def test_a_starting_timestamp_is_that_of_receipt(spark: SparkSession, tmp_path: Path) -> None:
+    with hosting(spark, numbers(COUNT)) as host:
+        await_records(host, "numbers", COUNT)
+        later = int(time.time() * 1000) + 3_600_000
+        query = to_parquet(load(spark, startingTimestamp=later), tmp_path / "later")
+        query.processAllAvailable()
+        query.stop()
+        assert (
+            query.recentProgress == []
+            or sum(found["numInputRows"] for found in query.recentProgress) == 0
+        )
+        finished(to_parquet(load(spark, startingTimestamp=0), tmp_path, availableNow=True))
+        assert written(spark, tmp_path) == list(range(COUNT))
+
+
+TYPES = pa.table(
+    {
+        "whole": pa.array([1, None, 3], pa.int64()),
+        "unsigned": pa.array([1, 2, 3], pa.uint32()),
+        "price": pa.array([Decimal("1.50"), None, Decimal("3.25")], pa.decimal128(10, 2)),
+        "at": pa.array(
+            [datetime(2026, 1, 1, tzinfo=timezone.utc)] * 3, pa.timestamp("us", tz="Europe/Berlin")
+        ),
+        "local": pa.array([datetime(2026, 1, 1, 12)] * 3, pa.timestamp("us")),
+        "word": pa.array(["a", "b", "a"]).dictionary_encode(),
+        "large": pa.array(["x", None, "z"], pa.large_string()),
+        "raw": pa.array([b"\x00", b"\xff", None], pa.binary()),
+        "list": pa.array([[1, 2], None, []], pa.list_(pa.int32())),
+        "map": pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int64())),
+        "nested": pa.array(
+            [{"a": 1, "b": {"c": "x"}}] * 3,
+            pa.struct([("a", pa.int16()), ("b", pa.struct([("c", pa.string())]))]),
+        ),
+    }
+)
+
+
+def test_columns_come_out_as_of_a_parquet_file_of_the_same_data(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    serialized = pa.BufferOutputStream()
+    with pa.ipc.new_stream(serialized, TYPES.schema) as stream:
+        stream.write_table(TYPES)
+    data = serialized.getvalue().to_pybytes()
+
+    def tables() -> Iterator[Any]:
+        import pyarrow
+
+        yield pyarrow.ipc.open_stream(data).read_all()
+
+    pq.write_table(TYPES, str(tmp_path / "file.parquet"))
+    with hosting(spark, receiver(tables)) as host:
+        await_records(host, "numbers", 3)
+        frame = load(spark)
+        expected = spark.read.parquet(str(tmp_path / "file.parquet"))
+        assert [(f.name, f.dataType) for f in frame.schema] == [
+            (f.name, f.dataType) for f in expected.schema
+        ]
+        query = frame.writeStream.format("memory").queryName("types").start()
+        query.processAllAvailable()
+        query.stop()
+    assert spark.table("types").collect() == expected.collect()
+
+
+# -- what is told --------------------------------------------------------------------------------
+
+
+def test_an_unknown_stream_or_option_is_an_error_at_load(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with hosting(spark, numbers(10)):
+        with pytest.raises(PySparkException, match="there is no stream 'orders'"):
+            spark.readStream.format("penstock").option("stream", "orders").load()
+        with pytest.raises(PySparkException, match="it is not known"):
+            load(spark, maxOffsetsPerTrigger=5)
+
+
+def test_pickled_objects_have_no_columns(spark: SparkSession) -> None:
+    @receiver
+    def pairs() -> Iterator[Any]:
+        yield from [("a", 1)] * 10
+
+    with hosting(spark, pairs) as host:
+        await_records(host, "numbers", 10)
+        with pytest.raises(PySparkException, match="declare a schema"):
+            load(spark)
+
+
+def test_a_query_says_when_its_host_is_gone(spark: SparkSession, tmp_path: Path) -> None:
+    with hosting(spark, numbers(100)) as host:
+        query = to_parquet(load(spark), tmp_path)
+        await_records(host, "numbers", 100)
+        query.processAllAvailable()
+    with pytest.raises(PySparkException, match=r"the receiver host at .* does not answer"):
+        query.awaitTermination(WAIT_S)
+
+
+def test_places_of_another_ledger_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        with hosting(spark, numbers(100), tmp_path / folder) as host:
+            await_records(host, "numbers", 100)
+            query = to_parquet(load(spark), tmp_path, availableNow=True)
+            if folder == "one":
+                finished(query)
+                continue
+            with pytest.raises(PySparkException, match="of another ledger"):
+                query.awaitTermination(WAIT_S)
+
+
+def test_released_places_are_an_error_unless_that_is_wanted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with hosting(spark, numbers(COUNT, block_s=0.01), retention=0) as host:
+        await_records(host, "numbers", COUNT)
+        query = to_parquet(load(spark, maxRecordsPerTrigger=500), tmp_path)
+        query.processAllAvailable()
+        offset = last_offset(query)
+        await_release(host)
+        query.stop()
+        (consumer,) = host.streams()["numbers"].consumers
+        host.dropConsumer("numbers", consumer.consumer)
+        assert host._hosted is not None
+        first = host.streams()["numbers"].first
+        released = host._hosted.tracker.ledger.places.records_before(0, first)
+        edit_last_offset(tmp_path / "checkpoint", offset)
+        query = to_parquet(load(spark), tmp_path)
+        with pytest.raises(PySparkException, match="was released"):
+            query.processAllAvailable()
+        query = to_parquet(load(spark, failOnDataLoss=False), tmp_path)
+        query.processAllAvailable()
+        query.stop()
+        assert last_offset(query)["skipped"] == released > 0
+
+
+def await_release(host: ReceiverHost) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while host.streams()["numbers"].first == 0:
+        assert time.monotonic() < end_s
+        time.sleep(0.1)
+
+
+def edit_last_offset(checkpoint: Path, offset: dict[str, Any]) -> None:
+    """Put a checkpoint back to the beginning of the stream."""
+    offsets = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    lines = offsets[-1].read_text().splitlines()
+    lines[-1] = json.dumps({**offset, "block": 0, "records": 0})
+    for path in (offsets[-1], checkpoint / "offsets" / f".{offsets[-1].name}.crc"):
+        path.unlink(missing_ok=True)
+    offsets[-1].write_text("\n".join(lines))
+
+
+def test_a_receiver_that_failed_for_good_fails_its_queries(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    @receiver(schema="value string")
+    def broken(context: Any) -> Iterator[Any]:
+        raise AttributeError("there is no such thing")
+        yield ""
+
+    with hosting(spark, broken) as host:
+        query = to_parquet(load(spark), tmp_path)
+        with pytest.raises(PySparkException, match="failed for good"):
+            query.awaitTermination(WAIT_S)
+        assert host.errors()
+
+
+def test_one_host_is_active_and_takes_no_stream_when_it_runs(spark: SparkSession) -> None:
+    with hosting(spark, numbers(10)) as host:
+        assert ReceiverHost.getActive() is host
+        other = ReceiverHost(spark)
+        other.stream("more", numbers(10))
+        with pytest.raises(IllegalStateError, match="another ReceiverHost"):
+            other.start()
+        with pytest.raises(IllegalStateError, match="too late"):
+            host.stream("more", numbers(10))
+    assert ReceiverHost.getActive() is None
+
+
+# -- retention -----------------------------------------------------------------------------------
+
+
+def test_a_queue_lets_go_what_all_queries_have_passed(spark: SparkSession, tmp_path: Path) -> None:
+    with hosting(spark, numbers(COUNT, block_s=0.01), tmp_path / "host", retention=0) as host:
+        await_records(host, "numbers", COUNT)
+        assert host.streams()["numbers"].first == 0
+        query = to_parquet(load(spark, maxRecordsPerTrigger=500), tmp_path)
+        query.processAllAvailable()
+        last = last_offset(query)
+        # The last batch is committed with the next one.
+        held = last["block"]
+        await_release(host)
+        query.stop()
+        found = host.streams()["numbers"]
+        assert 0 < found.first < held
+        (consumer,) = found.consumers
+        assert consumer.place == found.first
+    assert written(spark, tmp_path) == list(range(COUNT))
+
+
+# -- secrets -------------------------------------------------------------------------------------
+
+
+def test_no_secret_is_shown_or_written_and_a_share_file_is_its_owners(
+    spark: SparkSession, tmp_path: Path, caplog: Any
+) -> None:
+    share = tmp_path / "share"
+    with hosting(spark, numbers(100), tmp_path / "host", share=share) as host:
+        query = to_parquet(load(spark), tmp_path)
+        await_records(host, "numbers", 100)
+        query.processAllAvailable()
+        assert host._hosted is not None
+        secret = host._hosted.tracker.block_access.secret
+        forms = [secret, secret.hex().encode(), base64.b64encode(secret)]
+        shown = [caplog.text.encode(), json.dumps(query.lastProgress, default=str).encode()]
+        shown.append(load(spark)._jdf.queryExecution().toString().encode())
+        shown.append(query._jsq.explainInternal(True).encode())
+        query.stop()
+        shown += [
+            path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != share
+        ]
+        assert not [data for data in shown for form in forms if form in data]
+        assert share.stat().st_mode & 0o777 == 0o600
+        # Another application of the same user reads by it.
+        connect(spark, str(share))
+        finished(to_parquet(load(spark), tmp_path / "shared", availableNow=True))
+        assert written(spark, tmp_path / "shared") == list(range(100))
+        os.chmod(share, 0o644)
+        with pytest.raises(SourceError, match="can be read by others"):
+            connect(spark, str(share))
+    assert not share.exists()
+
+
+# -- what Spark does with it -----------------------------------------------------------------------
+
+
+def test_windows_joins_and_functions_are_as_over_files(spark: SparkSession, tmp_path: Path) -> None:
+    @receiver(positions=True, schema="id long, at timestamp, user string")
+    def events(context: Any) -> Iterator[Any]:
+        first = context.last_position or 0
+        for n in range(first, 2000):
+            at = datetime.fromtimestamp(1_700_000_000 + n // 2, timezone.utc)
+            yield {"id": n // 2, "at": at, "user": f"u{n % 7}"}, n + 1
+        context.stopped.wait()
+
+    def windows(frame: Any) -> Any:
+        return (
+            frame.withWatermark("at", "10 seconds")
+            .groupBy(functions.window("at", "1 minute"), "user")
+            .agg(functions.count("*").alias("n"))
+            .select(functions.col("window.start").alias("start"), "user", "n")
+        )
+
+    def unique(frame: Any) -> Any:
+        kept = frame.withWatermark("at", "10 seconds").dropDuplicatesWithinWatermark(["id"])
+        return kept.select("id")
+
+    def joined(frame: Any) -> Any:
+        left = frame.withWatermark("at", "10 seconds").alias("l")
+        right = frame.withWatermark("at", "10 seconds").alias("r")
+        same = (functions.col("l.id") == functions.col("r.id")) & (
+            functions.col("l.at") == functions.col("r.at")
+        )
+        return left.join(right, same).select(functions.col("l.id").alias("id"))
+
+    def by_python(frame: Any) -> Any:
+        later = functions.udf(lambda number: number + 1, "long")
+        return frame.select(later("id").alias("id"), "user")
+
+    def by_arrow(frame: Any) -> Any:
+        return frame.mapInArrow(lambda batches: batches, frame.schema)
+
+    programs = {
+        "windows": windows,
+        "unique": unique,
+        "joined": joined,
+        "by_python": by_python,
+        "by_arrow": by_arrow,
+    }
+    with hosting(spark, events) as host:
+        await_records(host, "numbers", 2000)
+        finished(
+            load(spark)
+            .writeStream.trigger(availableNow=True)
+            .format("parquet")
+            .option("path", str(tmp_path / "files"))
+            .option("checkpointLocation", str(tmp_path / "cp"))
+            .start()
+        )
+        files = spark.readStream.schema(load(spark).schema).parquet(str(tmp_path / "files"))
+        for name, make in programs.items():
+            found = []
+            for source, frame in (("penstock", load(spark)), ("files", files)):
+                table = f"{name}_{source}"
+                query = (
+                    make(frame)
+                    .writeStream.trigger(availableNow=True)
+                    .format("memory")
+                    .queryName(table)
+                    .outputMode("append")
+                    .start()
+                )
+                finished(query)
+                found.append(sorted(map(tuple, spark.table(table).collect())))
+            assert found[0] == found[1], name
+            assert found[0], name
+
+
+def test_encrypted_blocks_are_read(spark: SparkSession, sc: Any, tmp_path: Path) -> None:
+    encrypted = settings(sc, {"spark.io.encryption.enabled": "true"})
+    with encrypted, hosting(spark, numbers(100)) as host:
+        await_records(host, "numbers", 100)
+        finished(to_parquet(load(spark), tmp_path, availableNow=True))
+        assert host._hosted is not None
+        with pytest.raises(SourceError, match="encrypted"):
+            write_share_file(str(tmp_path / "share"), host._hosted.tracker.block_access)
+    assert written(spark, tmp_path) == list(range(100))

@@ -1,0 +1,69 @@
+"""Blocks are packed in order into partitions of like bytes."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.sql._tasks import packed
+from penstock.wire.messages import ReceivedBlockInfo
+from tests.tracker.ledger_cases import attempt_name, block
+
+SERVERS = {"host": ("127.0.0.1", 1)}
+MIB = 1 << 20
+
+
+def sized(sizes: list[int]) -> list[ReceivedBlockInfo]:
+    return [
+        msgspec.structs.replace(block(0, attempt_name(1), n), num_bytes=size)
+        for n, size in enumerate(sizes)
+    ]
+
+
+def sizes_of(sizes: list[int], *, least: int = 1, parallelism: int = 4) -> list[list[int]]:
+    found = packed(
+        sized(sizes),
+        range(7, 7 + len(sizes)),
+        [5] * len(sizes),
+        SERVERS,
+        min_partitions=least,
+        parallelism=parallelism,
+    )
+    assert [place for part in found for place in part.places] == list(range(7, 7 + len(sizes)))
+    assert all(len(part.blocks) == len(part.places) == len(part.added_ms) for part in found)
+    return [[sizes[place - 7] for place in part.places] for part in found]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    sizes=st.lists(st.integers(0, 80 * MIB), max_size=60),
+    least=st.integers(1, 20),
+    parallelism=st.integers(1, 16),
+)
+def test_every_block_is_in_one_partition_in_order(
+    sizes: list[int], least: int, parallelism: int
+) -> None:
+    found = sizes_of(sizes, least=least, parallelism=parallelism)
+    assert [size for part in found for size in part] == sizes
+    assert all(found)
+    assert len(found) >= min(least, len(sizes))
+
+
+def test_many_small_blocks_are_one_task() -> None:
+    assert len(sizes_of([1000] * 500)) == 1
+
+
+def test_a_large_batch_takes_all_slots_with_like_bytes() -> None:
+    found = sizes_of([MIB] * 40, parallelism=4)
+    assert [len(part) for part in found] == [10] * 4
+
+
+def test_no_task_is_much_larger_than_is_good() -> None:
+    found = sizes_of([MIB] * 1000, parallelism=4)
+    assert max(map(sum, found)) <= 65 * MIB
+
+
+def test_there_are_as_many_partitions_as_are_asked_for_and_not_more_than_blocks() -> None:
+    assert len(sizes_of([1000] * 50, least=12)) == 12
+    assert len(sizes_of([1000] * 5, least=12)) == 5

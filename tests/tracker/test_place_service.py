@@ -1,0 +1,200 @@
+"""What queries are answered about the places of a stream, without Spark or a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.tracker import KeptStreamSettings, ReceivedBlockTracker, Retention
+from penstock.tracker._place_service import _BLOCKS_PER_ANSWER, PlaceService
+from penstock.wire.messages import (
+    BlocksAt,
+    CommitPlace,
+    EndAt,
+    FindEnd,
+    FindStream,
+    Heartbeat,
+    ListBlocks,
+    Ok,
+    Refused,
+    StreamAt,
+)
+from tests.tracker.ledger_cases import LOG_OPTIONS, add, attempt_name, block, ids
+
+SERVERS = {"host": ("127.0.0.1", 4711)}
+DAY_S = 86_400
+
+
+class Connection:
+    """In the place of a peer, of which only this is asked."""
+
+    is_connected = True
+
+
+class Case:
+    """A ledger with one stream of `count` blocks of ten records, and its service."""
+
+    def __init__(self, folder: Path, count: int = 5, **settings: Any) -> None:
+        self.clock = ManualClock(1_700_000_000_000)
+        self.ledger = ReceivedBlockTracker.recover(
+            (), str(folder), options=LOG_OPTIONS, clock=self.clock
+        )
+        self.ledger.register_streams({"clicks": 0}, are_kept=True)
+        name = attempt_name(1)
+        first = self.ledger.register_attempt(0, name, "host").first_block_number
+        self.blocks = [block(0, name, first + n) for n in range(count)]
+        assert add(self.ledger, 0, name, self.blocks) == Ok()
+        kept = KeptStreamSettings("clicks", settings.pop("retention", Retention(0)), **settings)
+        self.service = PlaceService(
+            self.ledger.places,
+            {0: kept},
+            clock=self.clock,
+            servers=lambda: SERVERS,
+            parallelism=lambda: 3,
+        )
+        self.epoch = self.ledger.places.stream(0).epoch
+        self.peer: Any = Connection()
+
+    def ask(self, message: Any) -> Any:
+        return self.service.answer(self.peer, message)
+
+    def end(self, start: int, **more: Any) -> Any:
+        return self.ask(FindEnd(0, self.epoch, more.pop("consumer", "c"), start, **more))
+
+    def list(self, start: int, end: int, consumer: str = "c", phantom: str = "") -> Any:
+        return self.ask(ListBlocks(0, self.epoch, consumer, start, end, phantom))
+
+    def commit(self, place: int, consumer: str = "c") -> Any:
+        return self.ask(CommitPlace(0, self.epoch, consumer, place))
+
+    def consumers(self) -> dict[str, int]:
+        return {found.consumer: found.place for found in self.ledger.places.stream(0).consumers}
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    return Case(tmp_path)
+
+
+def test_a_stream_is_found_by_its_name(case: Case) -> None:
+    found = case.ask(FindStream("clicks"))
+    assert found == StreamAt(0, case.epoch, 0, 5, "binary", None, 3)
+    missing = case.ask(FindStream("orders"))
+    assert isinstance(missing, Refused)
+    assert "clicks" in missing.reason
+
+
+def test_the_columns_are_not_known_before_the_first_block(tmp_path: Path) -> None:
+    assert Case(tmp_path, count=0).ask(FindStream("clicks")).kind == ""
+
+
+def test_a_schema_that_is_declared_is_known_at_once(tmp_path: Path) -> None:
+    found = Case(tmp_path, count=0, schema=b"columns").ask(FindStream("clicks"))
+    assert (found.kind, found.schema) == ("arrow", b"columns")
+
+
+def test_a_time_is_the_place_of_what_came_then_or_later(case: Case) -> None:
+    now_ms = case.clock.time_ms()
+    assert case.ask(FindStream("clicks", now_ms)).place == 0
+    assert case.ask(FindStream("clicks", now_ms + 1)).place == 5
+
+
+def test_an_end_counts_the_records_before_it(case: Case) -> None:
+    assert case.end(1, max_records=20) == EndAt(3, 30, 0, 5, 0, 50)
+    assert case.end(5).place == 5
+
+
+def test_who_only_looks_holds_nothing(case: Case) -> None:
+    case.end(0, consumer="")
+    case.end(5, consumer="at the end")
+    assert case.consumers() == {}
+
+
+def test_what_a_consumer_was_told_of_is_kept_for_it(case: Case) -> None:
+    case.end(2)
+    assert case.consumers() == {"c": 2}
+    case.commit(4)
+    assert case.consumers() == {"c": 4}
+
+
+def test_a_phantom_is_forgotten_with_the_batch_that_another_one_began(case: Case) -> None:
+    case.end(0, consumer="real")
+    case.end(3, consumer="phantom")
+    answer = case.list(0, 5, consumer="real", phantom="phantom")
+    assert ids(answer.blocks) == ids(case.blocks)
+    assert case.consumers() == {"real": 0}
+
+
+def test_blocks_come_in_pages(tmp_path: Path) -> None:
+    case = Case(tmp_path, count=_BLOCKS_PER_ANSWER + 10)
+    first = case.list(0, _BLOCKS_PER_ANSWER + 10)
+    assert isinstance(first, BlocksAt)
+    assert first.servers == SERVERS
+    found = ids(first.blocks)
+    while len(found) < len(case.blocks):
+        more = case.list(len(found), _BLOCKS_PER_ANSWER + 10)
+        assert more.first == len(found)
+        assert len(more.blocks) == len(more.added_ms) > 0
+        found += ids(more.blocks)
+    assert found == ids(case.blocks)
+
+
+def test_who_asks_for_released_places_sees_where_the_rest_begins(case: Case) -> None:
+    case.commit(3)
+    case.ledger.places.release(case.service.retentions())
+    answer = case.list(1, 5, consumer="late")
+    assert answer.first == 3
+    assert ids(answer.blocks) == ids(case.blocks[3:])
+    assert case.end(1, consumer="late").first == 3
+
+
+def test_places_of_another_ledger_are_refused_by_name(case: Case) -> None:
+    answer = case.ask(ListBlocks(0, "another", "c", 0, 5))
+    assert isinstance(answer, Refused)
+    assert case.epoch in answer.reason
+    assert "another" in answer.reason
+
+
+def test_what_is_not_about_places_or_cannot_be_is_refused(case: Case) -> None:
+    assert isinstance(case.ask(Heartbeat()), Refused)
+    assert isinstance(case.ask(FindEnd(7, case.epoch, "c", 0)), Refused)
+    assert isinstance(case.commit(6), Refused)
+
+
+def test_a_stream_whose_receiver_failed_for_good_ends_with_the_reason(case: Case) -> None:
+    case.service.fail(0, "no such module")
+    assert case.end(0).place == 5
+    answer = case.end(5)
+    assert isinstance(answer, Refused)
+    assert "no such module" in answer.reason
+
+
+def test_a_consumer_that_never_came_back_is_forgotten(tmp_path: Path) -> None:
+    case = Case(tmp_path, consumer_timeout_s=2 * DAY_S)
+    case.end(0, consumer="never logged")
+    case.list(0, 5, consumer="sleeps")
+    case.service.sweep()
+    case.clock.advance(3 * DAY_S * 1000)
+    # While they are connected nobody is forgotten.
+    case.service.sweep()
+    assert case.consumers() == {"never logged": 0, "sleeps": 0}
+    case.service.disconnected(case.peer)
+    case.service.sweep()
+    assert len(case.consumers()) == 2
+    case.clock.advance(3600 * 1000)
+    case.service.sweep()
+    assert case.consumers() == {"sleeps": 0}
+    case.clock.advance(2 * DAY_S * 1000)
+    case.service.sweep()
+    assert case.consumers() == {}
+
+
+def test_without_a_timeout_who_sleeps_is_waited_for(case: Case) -> None:
+    case.commit(2)
+    case.service.disconnected(case.peer)
+    case.clock.advance(1000 * DAY_S * 1000)
+    case.service.sweep()
+    assert case.consumers() == {"c": 2}
