@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "UnsupportedColumnError",
     "map_in_arrow",
+    "plain_column",
     "plain_schema",
     "to_arrow_schema",
     "to_plain",
@@ -99,17 +100,26 @@ def to_plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch with the columns of its `plain_schema`; microseconds at most."""
     if batch.schema.types == schema.types:
         return batch
-    columns = []
-    for column, field in zip(batch.columns, schema, strict=True):
-        if isinstance(column, pa.ExtensionArray):
-            column = column.storage
-        if types.is_run_end_encoded(column.type):
-            column = pc.run_end_decode(column)
-        if column.type != field.type:
-            options = pc.CastOptions(field.type, allow_time_truncate=True)
-            column = pc.cast(column, options=options)
-        columns.append(column)
+    columns = [
+        plain_column(column, field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def plain_column(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return a column as one of a type that Spark has; times lose what that type does not have.
+
+    Raises:
+        pyarrow.ArrowException: A value does not fit the type, or the types do not.
+    """
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if types.is_run_end_encoded(column.type):
+        column = pc.run_end_decode(column)
+    if column.type == wanted:
+        return column
+    return pc.cast(column, options=pc.CastOptions(wanted, allow_time_truncate=True))
 
 
 def _plain_field(field: pa.Field) -> pa.Field:

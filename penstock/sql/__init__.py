@@ -30,7 +30,7 @@ Layout
 `source`            the data source, as Spark makes it by its name
 `_reader`           offsets, partitions and commits of one query
 `_tasks`            what a task does with its partition
-`_options`          what a query may say; `_arrow_types`: columns as Spark has them
+`_options`          what a query may say
 `_host_client`      questions to the host
 `cli`               ``penstock consumers``
 `errors`            what goes wrong, with the way out

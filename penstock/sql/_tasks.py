@@ -11,8 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from penstock.blockstore import BlockAccess, block_schema, read_block
-from penstock.blockstore.arrow_frames import to_arrow_schema
-from penstock.sql._arrow_types import cast_batch
+from penstock.blockstore.arrow_frames import plain_column, to_arrow_schema
 from penstock.sql._options import SourceOptions
 from penstock.sql.errors import SourceError
 from penstock.wire.messages import ReceivedBlockInfo
@@ -137,7 +136,7 @@ def read_partition(
         with read_block(info, access) as block:
             for batch in block.batches():
                 try:
-                    plain = cast_batch(batch, data)
+                    plain = _with_columns(batch, data)
                 except (KeyError, pa.ArrowException) as error:
                     raise SourceError(
                         f"block {info.block_id} of stream {options.stream!r} has other columns "
@@ -169,6 +168,19 @@ def _slices(
             for field, value in zip(fields, values, strict=True)
         ]
         yield pa.RecordBatch.from_arrays([*part.columns, *added], schema=wanted)
+
+
+def _with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with exactly this schema; its columns are found by name.
+
+    Raises:
+        KeyError: A column is missing.
+        pyarrow.ArrowException: A value does not fit its type.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    columns = [plain_column(batch.column(field.name), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _position(info: ReceivedBlockInfo) -> str | None:

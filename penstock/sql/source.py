@@ -19,9 +19,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 
 from penstock.blockstore import BlockAccess, block_schema
-from penstock.blockstore.arrow_frames import to_spark_schema
+from penstock.blockstore.arrow_frames import plain_schema, to_spark_schema
 from penstock.errors import PenstockError
-from penstock.sql._arrow_types import plain_schema
 from penstock.sql._host_client import HostClient
 from penstock.sql._options import SourceOptions
 from penstock.sql._reader import PlaceReader
