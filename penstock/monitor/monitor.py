@@ -13,7 +13,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
 from penstock.monitor.application import Application
 from penstock.monitor.model import Model
-from penstock.monitor.registry import register, runtime_folder
+from penstock.monitor.registry import register, runtime_folder, unregister
 from penstock.monitor.web.access import Access
 from penstock.monitor.web.ports import listen_host, ports_near
 from penstock.monitor.web.routes import Routes
@@ -70,7 +70,7 @@ class Monitor:
         """Take no more points and show nothing more. May be called again."""
         self._stopped.set()
         if self._file is not None:
-            self._file.unlink(missing_ok=True)
+            unregister(self._file)
         if self._routes is not None:
             self._routes.stop()
         if self._server is not None:

@@ -2,11 +2,13 @@
 
 It lies in a folder of the user's own (``$XDG_RUNTIME_DIR/penstock``, or ``/tmp/penstock-<uid>``),
 which nobody else may enter, and has mode 0600: whoever can read it may act. It is there while the
-program runs; of a program that was killed, whoever looks next removes it.
+program runs; of a program that was killed, whoever looks or starts next removes it. The last one to
+end removes the folder.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -19,7 +21,7 @@ from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.processes import ProcessIdentity
 
-__all__ = ["RegisteredApp", "RegistryError", "register", "registered", "runtime_folder"]
+__all__ = ["RegisteredApp", "RegistryError", "register", "registered", "runtime_folder", "unregister"]
 
 _SUFFIX = ".json"
 _MOST_BYTES = 64 << 10
@@ -82,27 +84,29 @@ def runtime_folder(environ: Mapping[str, str]) -> Path:
 def register(
     folder: Path, *, application_id: str, name: str, url: str, token: str, started_ms: int
 ) -> Path:
-    """Write the file of this program; return its path, to be removed at the end.
+    """Write the file of this program; return its path, for `unregister`.
 
     Raises:
         RegistryError: The folder belongs to somebody else, or others may enter it.
         OSError: It cannot be written.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check_own(folder)
     process = ProcessIdentity.this_process()
     app = RegisteredApp(
         application_id, name, url, token, started_ms, process.pid, process.host, process.started
     )
     path = folder / f"{_file_name(application_id)}-{process.pid}{_SUFFIX}"
-    # Never a moment with other rights, and never half of it.
-    written = path.with_suffix(".new")
-    written.unlink(missing_ok=True)
-    number = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with open(number, "w", encoding="utf-8") as file:
-        json.dump(asdict(app), file)
-    written.replace(path)
+    try:
+        _write(path, app)
+    except FileNotFoundError:
+        _write(path, app)  # Another program ended in between, and removed the folder.
     return path
+
+
+def unregister(path: Path) -> None:
+    """Remove the file of this program, and the folder with the last one."""
+    path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        path.parent.rmdir()
 
 
 def registered(folder: Path) -> list[RegisteredApp]:
@@ -124,6 +128,18 @@ def registered(folder: Path) -> list[RegisteredApp]:
         else:
             found.append(app)
     return sorted(found, key=lambda app: app.started_ms)
+
+
+def _write(path: Path, app: RegisteredApp) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    registered(path.parent)
+    # Never a moment with other rights, and never half of it.
+    written = path.with_suffix(".new")
+    written.unlink(missing_ok=True)
+    number = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(number, "w", encoding="utf-8") as file:
+        json.dump(asdict(app), file)
+    written.replace(path)
 
 
 def _read(path: Path) -> RegisteredApp | None:

@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.monitor.registry import RegistryError, register, registered, runtime_folder
+from penstock.monitor.registry import (
+    RegistryError,
+    register,
+    registered,
+    runtime_folder,
+    unregister,
+)
 
 
 def put(folder: Path, application_id: str = "local-1", started_ms: int = 5) -> Path:
@@ -64,9 +70,28 @@ def test_the_file_of_a_program_that_was_killed_is_removed_by_who_looks_next(tmp_
     ended = subprocess.run([sys.executable, "-c", program, str(folder)], timeout=100, check=False)
     assert ended.returncode == -9
     assert len(list(folder.iterdir())) == 1
+    assert registered(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+def test_who_starts_next_removes_it_too(tmp_path: Path) -> None:
+    folder = tmp_path / "penstock"
+    path = put(folder)
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps({**told, "process_started": "long ago"}))
+    path = path.rename(folder / "dead.json")
     put(folder)
-    assert [app.application_id for app in registered(folder)] == ["local-1"]
-    assert len(list(folder.iterdir())) == 1
+    assert not path.exists()
+
+
+def test_the_folder_goes_with_the_last_file(tmp_path: Path) -> None:
+    folder = tmp_path / "penstock"
+    first, second = put(folder, "a"), put(folder, "b")
+    unregister(first)
+    assert [app.application_id for app in registered(folder)] == ["b"]
+    unregister(second)
+    unregister(second)
+    assert not folder.exists()
 
 
 def test_what_is_not_ours_or_of_another_version_is_passed_over(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ __all__ = ["BEGIN_MS", "Driven", "World"]
 
 _SUBSTITUTES: dict[str, Any] = {
     "penstock.streaming._engine.ReceiverSide": LedgerSide,
+    "penstock.streaming._engine.StreamingEngine._start_monitor": lambda _: None,
     "penstock.streaming._engine.JobScheduler": DrivenScheduler,
     "penstock.streaming._engine.JobGenerator": DrivenGenerator,
     "penstock.streaming.scheduler.job_generator.EventLoop": DrivenLoop,
