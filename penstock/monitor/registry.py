@@ -21,7 +21,14 @@ from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.processes import ProcessIdentity
 
-__all__ = ["RegisteredApp", "RegistryError", "register", "registered", "runtime_folder", "unregister"]
+__all__ = [
+    "RegisteredApp",
+    "RegistryError",
+    "register",
+    "registered",
+    "runtime_folder",
+    "unregister",
+]
 
 _SUFFIX = ".json"
 _MOST_BYTES = 64 << 10
