@@ -92,8 +92,9 @@ browser:
 	echo "No chromedriver on the PATH: the tests of the page in a browser are skipped." >&2; \
 	echo "On Debian and Ubuntu: sudo apt-get install chromium chromium-driver" >&2
 
-services: $(STAMP) redis browser
+services: $(STAMP) java redis browser
 	@$(BIN)/python tests/services/jars.py
+	@$(BIN)/python -m tests.services.jvm
 
 test: setup services ## run the whole test suite
 	@$(BIN)/python -m pytest $(ARGS)

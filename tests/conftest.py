@@ -17,11 +17,14 @@ from pyspark import SparkConf, SparkContext
 from tests.services.hdfs import POM as HDFS_POM
 from tests.services.hdfs import Hdfs
 from tests.services.jars import JarsMissingError, jars
+from tests.services.jvm import hasten
 
 # The gate runs the same examples each time; CONTRIBUTING tells how to try others.
 hypothesis.settings.register_profile("same", derandomize=True)
 hypothesis.settings.register_profile("other")
 hypothesis.settings.load_profile("same")
+
+hasten(os.environ)
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 

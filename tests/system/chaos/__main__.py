@@ -42,6 +42,7 @@ from typing import Any
 
 from tests.services.hdfs import POM as HDFS_POM
 from tests.services.jars import jars
+from tests.services.jvm import hasten
 from tests.services.kafka import POM as KAFKA_POM
 from tests.system.chaos.run import MODES, Piece
 from tests.system.leftovers import MARK
@@ -56,16 +57,6 @@ _MOUNTS = (
     " || mount -t tmpfs -o size=512m tmpfs {0}/disk; } &&"
     " mount -t tmpfs -o size=256m tmpfs {0}/memory && mkdir {0}/disk/tmp"
 )
-# JVMs that live for a minute, hundreds of them: they start in a fourth of the time with few
-# compilers, and with Spark's classes in an archive.
-_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-_ARCHIVED = """
-from pyspark import SparkConf, SparkContext
-conf = SparkConf().setMaster("local-cluster[1,1,1024]").set("spark.ui.enabled", "false")
-sc = SparkContext(conf=conf)
-sc.parallelize(range(8), 2).map(lambda n: (n % 2, n)).reduceByKey(lambda a, b: a + b).collect()
-sc.stop()
-"""
 
 
 class Campaign:
@@ -74,15 +65,11 @@ class Campaign:
     Args:
         pieces: The programs, in the order in which they are begun.
         lanes: How many run at a time.
-        archive: Of Spark's classes, if it is there, see `make_archive`.
     """
 
-    def __init__(self, pieces: list[Piece], lanes: int, archive: Path) -> None:
+    def __init__(self, pieces: list[Piece], lanes: int) -> None:
         self.pieces = pieces
         self.lanes = lanes
-        self._java = _JAVA
-        if archive.exists():
-            self._java += f" -XX:SharedArchiveFile={archive}"
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()
         self._ended = False
@@ -112,8 +99,8 @@ class Campaign:
         ]
         # Without a checkpoint folder the logs are among the temporary files.
         temporary = folder / ("disk/tmp" if piece.mode == "no folder" else "tmp")
-        environment = {**os.environ, "TMPDIR": str(temporary), "JAVA_TOOL_OPTIONS": self._java}
-        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+        environment = {**os.environ, "TMPDIR": str(temporary), "SPARK_LOCAL_IP": "127.0.0.1"}
+        hasten(environment)
         environment.pop(MARK, None)
         with self._lock:
             if self._ended:
@@ -143,20 +130,6 @@ class Campaign:
             subprocess.run(["rm", "-rf", str(folder)], check=True)
             print(f"[{piece.mode} {piece.seed}] exact, nothing left: {told}", flush=True)
         return told
-
-
-def make_archive(path: Path) -> None:
-    """Let a JVM write the classes that it has loaded to a file, for others to map."""
-    submit = f"--driver-java-options -XX:ArchiveClassesAtExit={path} pyspark-shell"
-    environment = {
-        **os.environ,
-        "JAVA_TOOL_OPTIONS": _JAVA,
-        "PYSPARK_SUBMIT_ARGS": submit,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    subprocess.run(
-        [sys.executable, "-c", _ARCHIVED], env=environment, capture_output=True, check=True
-    )
 
 
 def plan(options: argparse.Namespace, modes: list[str], folder: Path) -> list[Piece]:
@@ -270,10 +243,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, _exit)
     print(f"seed {options.seed}", flush=True)
     began_s = time.monotonic()
-    archive = folder / "spark.jsa"
-    make_archive(archive)
-    told = Campaign(pieces, options.lanes, archive).run()
-    archive.unlink(missing_ok=True)
+    told = Campaign(pieces, options.lanes).run()
     print(summary(told, time.monotonic() - began_s), flush=True)
     if any("failed" in each for each in told):
         return 1
