@@ -16,7 +16,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 SHELL  := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis services test test-fast test-versions conformance soak soak-restarts fuzz lint demo bench wheel package-check docs browser soak-queries site clean
+.PHONY: help setup java redis prometheus services test test-fast test-versions conformance soak soak-restarts fuzz lint demo bench wheel package-check docs browser soak-queries site clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,7 +92,17 @@ browser:
 	echo "No chromedriver on the PATH: the tests of the page in a browser are skipped." >&2; \
 	echo "On Debian and Ubuntu: sudo apt-get install chromium chromium-driver" >&2
 
-services: $(STAMP) java redis browser
+prometheus:
+	@if command -v prometheus >/dev/null && command -v promtool >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "Installing Prometheus"; \
+	    apt-get -qq update; \
+	    if apt-get -qq install -y --no-install-recommends prometheus >/dev/null 2>&1; then exit 0; fi; \
+	fi; \
+	echo "No prometheus and promtool on the PATH: the tests with them are skipped." >&2; \
+	echo "On Debian and Ubuntu: sudo apt-get install prometheus" >&2
+
+services: $(STAMP) java redis browser prometheus
 	@$(BIN)/python tests/services/jars.py
 	@$(BIN)/python -m tests.services.jvm
 

@@ -122,13 +122,13 @@ class _Figures(Collector):
             "receiver_wait_ratio", "Part of the last second that the receiver waited", "for"
         )
         limit = gauge("rate_limit_records_per_second", "The rate in force", "by")
-        passing = gauge("rate_records_per_second", "Records that pass the gate")
+        passing = gauge("rate_records_per_second", "Records that pass the rate limiter")
         queue = gauge("blocks_waiting", "Blocks on their way to the driver", "at")
         unsealed = gauge("open_records", "Records that are in no sealed block yet")
         latency = gauge(
             "acknowledgement_latency_seconds",
             "From the sealing of a block to its acknowledgement, of the last blocks",
-            "quantile",
+            "percentile",
         )
         log_bytes = gauge("log_appended_bytes", "Bytes that this attempt appended to its log")
         log_free = gauge("log_free_bytes", "Free bytes on the log's file system")
@@ -155,8 +155,8 @@ class _Figures(Collector):
             queue.add_metric([*labels, "log"], pipe.queued_blocks)
             queue.add_metric([*labels, "driver"], pipe.stored_blocks)
             if pipe.latency_ms is not None:
-                latency.add_metric([*labels, "0.5"], pipe.latency_ms[0] / 1000)
-                latency.add_metric([*labels, "0.99"], pipe.latency_ms[1] / 1000)
+                latency.add_metric([*labels, "50"], pipe.latency_ms[0] / 1000)
+                latency.add_metric([*labels, "99"], pipe.latency_ms[1] / 1000)
             if pipe.log is not None:
                 log_bytes.add_metric(labels, pipe.log.bytes)
                 segments.add_metric(labels, pipe.log.segments)
