@@ -137,6 +137,10 @@ fuzz: setup ## attack both ports for ten minutes (ARGS=--help)
 mutants: setup ## look for changes of the code that no test notices (ARGS="--room wal --sample 30")
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
+.PHONY: first-hour
+first-hour: setup ## play the first hour of a new user in an empty environment (ARGS=--help)
+	@$(BIN)/python -m tests.first_hour $(ARGS)
+
 lint: $(STAMP) ## check style, format, types and what rooms import
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
