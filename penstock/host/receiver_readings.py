@@ -79,7 +79,7 @@ class ReceiverReading:
     Attributes:
         stream_id: Its stream.
         attempt: The attempt.
-        records: Records that passed the gate since the attempt began.
+        records: Records that passed the rate limiter since the attempt began.
         bytes: Their bytes.
         records_per_second: Records that pass.
         bytes_per_second: Bytes that pass.
