@@ -93,7 +93,7 @@ class DirectKafkaInputDStream(DirectInputDStream):
             None for no limit.
     """
 
-    transient = ("_client", "_last_rdd", "_failed", "_callbacks", "_unavailable_since_s")
+    transient = ("_client", "_last_rdd", "_callbacks", "_unavailable_since_s")
 
     def __init__(
         self, graph: DStreamGraph, strategy: ConsumerStrategy, options: DirectOptions
@@ -108,7 +108,7 @@ class DirectKafkaInputDStream(DirectInputDStream):
         self._leaders: dict[TopicPartition, str] = {}
         self._has_started = False
         self._unavailable_since_s: float | None = None
-        self._failed: tuple[int, Exception] | None = None
+        self._asked_ms = 0
         self._commits: dict[TopicPartition, int] = {}
         # None after a recovery: what a program handed over is no part of a checkpoint.
         self._callbacks: list[CommitCallback] | None = None
@@ -160,14 +160,11 @@ class DirectKafkaInputDStream(DirectInputDStream):
     def compute(self, time_ms: int) -> RDD[Any] | None:
         ranges = self.ranges.get(time_ms)
         if ranges is None:
-            if self._failed is not None and self._failed[0] == time_ms:
-                # Another output asks for the same batch: it must not take what this one could not.
-                raise self._failed[1]
-            try:
-                ranges = self._choose(time_ms)
-            except Exception as error:
-                self._failed = (time_ms, error)
-                raise
+            if time_ms < self._asked_ms:
+                # It failed. What it did not take belongs to a later one, which outputs will see.
+                return None
+            self._asked_ms = time_ms
+            ranges = self._choose(time_ms)
         return self._rdd_of(ranges)
 
     def dataframe(self, time_ms: int) -> DataFrame:

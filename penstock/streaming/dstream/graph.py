@@ -220,6 +220,10 @@ class DStreamGraph:
         of the RDDs behind each other, and where no state could be made for long there are many.
         """
         with self.lock:
+            for given in self._asked_inputs():
+                assert given.needed_ms is not None
+                for time_ms in range(given.needed_ms, first_ms, self.batch_ms):
+                    given.ask(time_ms)
             for node in reversed(self._nodes):
                 if node.must_checkpoint:
                     assert node.needed_ms is not None
@@ -229,7 +233,11 @@ class DStreamGraph:
     def _make_states(self, node: DStreamNode, times: Iterable[int]) -> None:
         can_run = True
         for number, time_ms in enumerate(times, start=1):
-            rdd = node.get_or_compute(time_ms)
+            try:
+                rdd = node.get_or_compute(time_ms)
+            except Exception as error:  # noqa: BLE001  # an operation that needs it tells its own
+                _log.warning("The state of the batch of %d ms cannot be made: %s", time_ms, error)
+                return
             if rdd is None or content_of(rdd) is not Content.UNKNOWN:
                 continue
             if not can_run or self._closed == "stopping":
@@ -264,12 +272,23 @@ class DStreamGraph:
         gets a job that fails with that error, so that the others still run.
         """
         with self.lock:
+            for node in self._asked_inputs():
+                node.ask(time_ms)
             jobs = []
             for index, output in enumerate(self.outputs):
                 job = output.generate_job(time_ms, index)
                 if job is not None:
                     jobs.append(self._saving_states(job, output))
             return jobs
+
+    def _asked_inputs(self) -> list[InputDStream]:
+        """Return the inputs that must be asked for each batch at its time, and in order.
+
+        What they have for it depends on when they are asked. A window of ten batches would ask for
+        all ten with the last of them, and one behind a batch that failed for an old one last.
+        """
+        used = set(map(id, self._nodes))
+        return [node for node in self.inputs if id(node) in used and not node.is_received]
 
     def _saving_states(self, job: Job, output: ForEachDStream) -> Job:
         """Let a job save the states behind an output that are due, whatever its function does."""

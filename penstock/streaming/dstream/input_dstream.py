@@ -28,21 +28,19 @@ class InputDStream(DStream[T_co]):
 
     A subclass writes `compute`, and may write `start` and `stop`::
 
-        class Ranges(InputDStream[int]):
-            def __init__(self, ssc):
-                super().__init__(ssc)
-                self.next = 0
-
+        class Seconds(InputDStream[int]):
             def compute(self, time):
-                first, self.next = self.next, self.next + 100
-                return self.context().sparkContext.range(first, self.next)
+                second = round(time.timestamp())
+                return self.context().sparkContext.range(100 * second, 100 * (second + 1))
 
-        Ranges(ssc).map(...).pprint()
+        Seconds(ssc).map(...).pprint()
 
     All three are called on the driver. With a checkpoint directory the object is a part of each
     checkpoint, with its attributes: what cannot be pickled belongs into `start`, and out of
     `__getstate__`. A driver that is started again has it as it was after the last batch of which
-    the checkpoint tells, and asks it again for batches that were not complete.
+    the checkpoint tells. It asks again, the oldest first, for batches that were not complete, and
+    for those before them from which its windows and states are made. So let what a batch has
+    follow from its time, as here, or keep it by time in an attribute: then these are exact, too.
 
     Args:
         ssc: The context.
@@ -65,7 +63,8 @@ class InputDStream(DStream[T_co]):
     def compute(self, time: datetime) -> RDD[T_co] | None:
         """Return the RDD of a batch, or None for a batch without one.
 
-        Called once for each batch, in order, in the thread that makes batches, which waits for it.
+        Called once for each batch, in order, in the thread that makes batches, which waits for it;
+        again for a batch for which it raised, as long as a window or a state needs that.
 
         Args:
             time: The batch time, naive and local.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark import RDD
 
@@ -36,7 +36,8 @@ class InputDStream(DStreamNode):
     """An input: has no dependencies, and an RDD for every batch.
 
     A subclass implements `compute`. It is asked once per batch, in the order of the batches, from
-    the job generator's thread.
+    the job generator's thread; again for a batch for which it raised, when one with a window or a
+    state needs it.
 
     Attributes:
         stream_id: Its number among the program's inputs, from 0.
@@ -48,12 +49,32 @@ class InputDStream(DStreamNode):
     refusal = ""
     """Why a program with such an input cannot be recovered from a checkpoint."""
 
+    transient: ClassVar[tuple[str, ...]] = ("_failure",)
+
     def __init__(self, graph: DStreamGraph) -> None:
         super().__init__(graph, (), graph.batch_ms)
         self.stream_id = graph.add_input(self)
+        self._failure: tuple[int, Exception] | None = None
 
     @abstractmethod
     def compute(self, time_ms: int) -> RDD[Any] | None: ...
+
+    def ask(self, time_ms: int) -> None:
+        """Have the RDD of a batch made, before anything else asks for it.
+
+        An error comes to all that ask while this batch is made: one of them must not get what
+        another one could not.
+        """
+        self._failure = None
+        try:
+            self.get_or_compute(time_ms)
+        except Exception as error:  # noqa: BLE001  # raised where the RDD is asked for
+            self._failure = (time_ms, error)
+
+    def get_or_compute(self, time_ms: int) -> RDD[Any] | None:
+        if self._failure is not None and self._failure[0] == time_ms:
+            raise self._failure[1]
+        return super().get_or_compute(time_ms)
 
     def start(self) -> None:
         """Called once, when the graph starts and before the first batch."""

@@ -60,7 +60,7 @@ class DStreamNode(ABC):
     must_checkpoint = False
     """Whether its RDDs' lineage grows with each batch, so that it must be cut by checkpoints."""
 
-    transient: ClassVar[tuple[str, ...]] = ("generated", "_asked_of_parents")
+    transient: ClassVar[tuple[str, ...]] = ("generated", "_without", "_asked_of_parents")
     """Attributes that are no part of a checkpoint; those of base classes need not be repeated."""
 
     given_rdds: ClassVar[tuple[str, ...]] = ()
@@ -78,6 +78,8 @@ class DStreamNode(ABC):
         self.zero_ms: int | None = None
         self._begin_ms: int | None = None
         self.generated: dict[int, RDD[Any]] = {}
+        # The times that were asked for and have none.
+        self._without: set[int] = set()
         self._asked_of_parents: tuple[int | None] | None = None
         self.made_by = made_by()
         self.rdd_checkpoints: dict[int, RDDFile] = {}
@@ -202,13 +204,16 @@ class DStreamNode(ABC):
         """Return the RDD of that time; a time has one RDD, however often it is asked for."""
         with self.graph.lock:
             known = self.generated.get(time_ms)
-            if known is not None:
+            if known is not None or time_ms in self._without:
                 return known
             if not self.is_time_valid(time_ms):
                 return None
+            if self.must_checkpoint:
+                self._make_earlier(time_ms)
             rdd = self.compute(time_ms)
             is_due = self.checkpoint_ms is not None and self._is_checkpoint_time(time_ms)
             if rdd is None:
+                self._without.add(time_ms)
                 if is_due and self.must_checkpoint:
                     # Or an idle stream's states would have to be made from the first batch on.
                     self.rdd_checkpoints[time_ms] = NO_RECORDS
@@ -222,6 +227,23 @@ class DStreamNode(ABC):
                 rdd.checkpoint()
             self.generated[time_ms] = rdd
             return rdd
+
+    def _make_earlier(self, time_ms: int) -> None:
+        """Make the RDDs before that time that are not there, the oldest first.
+
+        Each would ask for the one before it, and so use the stack for as many as there are.
+        """
+        missing = []
+        earlier_ms = time_ms - self.slide_ms
+        while (
+            earlier_ms not in self.generated
+            and earlier_ms not in self._without
+            and self.is_time_valid(earlier_ms)
+        ):
+            missing.append(earlier_ms)
+            earlier_ms -= self.slide_ms
+        for missing_ms in reversed(missing):
+            self.get_or_compute(missing_ms)
 
     def _is_used(self, rdd: RDD[Any]) -> bool:
         """Tell whether an RDD is also that of a later time, or of a node that this is made of."""
@@ -259,8 +281,9 @@ class DStreamNode(ABC):
     def clear_metadata(self, time_ms: int, unpersist: bool) -> None:
         """Forget RDDs that are no longer remembered when the batch of `time_ms` is done."""
         assert self.remember_ms is not None
-        old = [time for time in self.generated if time <= time_ms - self.remember_ms]
-        for time in old:
+        old_ms = time_ms - self.remember_ms
+        self._without = {time for time in self._without if time > old_ms}
+        for time in [time for time in self.generated if time <= old_ms]:
             rdd = self.generated.pop(time)
             # Asking an RDD that was never cached would first make it in the JVM.
             if unpersist and rdd.is_cached and not self._is_used(rdd):
@@ -281,6 +304,7 @@ class DStreamNode(ABC):
         for name in self._transient_names():
             setattr(self, name, None)
         self.generated = {}
+        self._without = set()
 
     @classmethod
     def _transient_names(cls) -> set[str]:

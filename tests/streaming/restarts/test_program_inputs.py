@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from datetime import datetime
 from typing import Any
@@ -150,3 +151,92 @@ def test_it_is_a_stream_and_its_times_are_local_datetimes() -> None:
         program.start()
         program.advance(1000)
     assert times == [batch_datetime(BEGIN_MS + 1000)]
+
+
+class Idle(InputDStream[int]):
+    """Notes when it is asked, and has nothing for most batches."""
+
+    def __init__(self, ssc: Any, every: int = 0) -> None:
+        super().__init__(ssc)
+        self.every = every
+        self.asked: list[int] = []
+
+    def compute(self, time: datetime) -> RDD[int] | None:
+        number = (round(time.timestamp() * 1000) - BEGIN_MS) // 1000
+        self.asked.append(number)
+        self.reportInfo(time, 0)
+        if self.every and number % self.every == 0:
+            return self.context().sparkContext.parallelize([number], 1)
+        return None
+
+
+def asked(program: Driven) -> list[int]:
+    (node,) = program.ssc._graph.inputs  # type: ignore[union-attr]  # it runs
+    found: list[int] = node._stream.asked
+    return found
+
+
+def test_a_batch_without_an_rdd_is_asked_for_once_whoever_needs_it() -> None:
+    def several(ssc: Any, world: World) -> None:
+        stream = Idle(ssc, every=3)
+        world.keep(stream.window(2, 1), "window")
+        world.keep(stream.map(lambda number: (number, number)), "numbers")
+        world.keep(stream.filter(bool), "again")
+
+    with Driven(several) as program:
+        program.start()
+        for _ in range(5):
+            program.advance(1000)
+        assert program.world.errors == []
+        assert asked(program) == [1, 2, 3, 4, 5]
+        assert given(program) == {3: [[(3, 3)]]}
+
+
+def test_an_input_is_asked_at_each_batch_time_also_for_a_window_with_a_longer_slide() -> None:
+    def slow(ssc: Any, world: World) -> None:
+        world.keep(Idle(ssc).window(3, 3), "window")
+
+    with Driven(slow) as program:
+        program.start()
+        program.advance(2000)
+        assert asked(program) == [1, 2]
+        program.advance(1000)
+        assert asked(program) == [1, 2, 3]
+
+
+def test_after_a_restart_an_input_is_asked_for_what_windows_need_the_oldest_first() -> None:
+    def with_window(ssc: Any, world: World) -> None:
+        stream = Idle(ssc, every=1)
+        world.keep(stream.map(lambda number: (number, number)), "numbers")
+        world.keep(stream.window(3, 1), "window")
+
+    with Driven(with_window) as program:
+        program.start()
+        for _ in range(4):
+            program.advance(1000)
+        program.stop()
+        program.start()
+        program.advance(1000)
+        assert asked(program) == [1, 2, 3, 4, 3, 4, 5]
+        assert program.world.results["window"][BEGIN_MS + 5000] == [[3, 4, 5]]
+
+
+@pytest.mark.parametrize("kind", ["updateStateByKey", "reduceByKeyAndWindow"])
+def test_an_input_may_be_idle_for_as_long_as_it_likes(kind: str) -> None:
+    # As many batches as would use up Python's stack, were each made of the one before.
+    batches = 600
+
+    def with_state(ssc: Any, world: World) -> None:
+        pairs = Idle(ssc, every=batches).map(lambda number: ("all", 1))
+        if kind == "updateStateByKey":
+            world.keep(pairs.updateStateByKey(lambda new, old: sum(new) + (old or 0)), "state")
+        else:
+            window = pairs.reduceByKeyAndWindow(operator.add, operator.sub, 6, 1)
+            world.keep(window, "state")
+
+    with Driven(with_state) as program:
+        program.start()
+        program.advance(batches * 1000)
+        assert program.world.errors == []
+        assert program.world.results["state"] == {BEGIN_MS + batches * 1000: [[("all", 1)]]}
+        assert len(asked(program)) == batches

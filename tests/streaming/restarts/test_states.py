@@ -274,3 +274,22 @@ def test_a_ledger_that_does_not_know_the_checkpoints_batches_is_refused(
         program.advance(1000)
         newest = max(program.world.results["out"])
         assert program.world.results["out"][newest][-1] == [("a", 15)]
+
+
+def test_a_batch_that_a_state_cannot_pass_is_told_as_such_for_as_long_as_that_lasts() -> None:
+    def unreadable(time: Any, rdd: Any) -> Any:
+        if round(time.timestamp() * 1000) == BEGIN_MS + 2000:
+            raise ValueError("the second batch cannot be read")
+        return rdd
+
+    def build(ssc: Any, world: World) -> None:
+        readable = world.stream(ssc).transform(unreadable)
+        world.keep(readable.updateStateByKey(total), "state")
+
+    with Driven(build) as program:
+        program.start()
+        program.receive([("a", 1)])
+        program.advance(600_000)
+        told = {str(error.__cause__) for error in program.world.errors}
+        assert told == {"the second batch cannot be read"}
+        assert len(program.world.errors) == 599
