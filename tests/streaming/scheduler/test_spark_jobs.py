@@ -28,7 +28,6 @@ def test_each_job_gets_the_properties_of_the_program_and_its_own(
         "the.program": "kept",
         "spark.job.interruptOnCancel": "false",
         "spark.checkpoint.checkpointAllMarkedAncestors": "true",
-        "spark.job.tags": f"{first}{scope.tag}",
     }
     context.properties.setProperty("the.program", "changed afterwards")
     for time_ms, operation, when in ((1000, 0, "01.000"), (2500, 1, "02.500"), (2500, 0, "02.500")):
@@ -39,6 +38,7 @@ def test_each_job_gets_the_properties_of_the_program_and_its_own(
         description = found.pop("spark.job.description")
         assert found == {
             **expected,
+            "spark.job.tags": f"{first}{scope.tag},{scope.tag}-{time_ms}-{operation}",
             "spark.streaming.internal.batchTime": str(time_ms),
             "spark.streaming.internal.outputOpId": str(operation),
             "callSite.short": f"operation {operation}",
@@ -47,7 +47,7 @@ def test_each_job_gets_the_properties_of_the_program_and_its_own(
         assert description.startswith(f"operation {operation} (output operation {operation}, batch")
         assert description.endswith(f"{when})")
     scope.enter_thread()
-    assert context.properties == expected
+    assert context.properties == {**expected, "spark.job.tags": f"{first}{scope.tag}"}
 
 
 def test_the_tags_of_two_contexts_differ() -> None:
