@@ -71,6 +71,7 @@ from penstock.host.receiver_readings import ReceiverWaits
 from penstock.host.receiver_status import ReceiverStatus
 from penstock.streaming.checkpoint.errors import (
     CheckpointError,
+    CheckpointFolderInUseError,
     CheckpointReadError,
     CheckpointVersionError,
     CheckpointWriteError,
@@ -108,6 +109,7 @@ from penstock.streaming.user_errors import FailedTaskError
 
 __all__ = [
     "CheckpointError",
+    "CheckpointFolderInUseError",
     "CheckpointReadError",
     "CheckpointVersionError",
     "CheckpointWriteError",

@@ -184,6 +184,8 @@ class StreamingEngine:
             )
         except BaseException:
             self._receivers.stop(_THREADS_END_S)
+            if checkpointing is not None:
+                checkpointing.folder.release()
             self._remove_scratch()
             raise
 

@@ -459,6 +459,8 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             UnpicklableFunctionError: A checkpoint directory is set, and a function of a stream
                 cannot be written to checkpoints; names the variable.
             UpgradeError: It cannot take up another version's states, or be checkpointed itself.
+            CheckpointFolderInUseError: Another program that runs has the checkpoint directory.
+            CheckpointReadError: Another program ran from it until after the checkpoint was read.
             CheckpointWriteError: The first checkpoint could not be written.
             OutdatedCheckpointError: The checkpoint is not the newest that was written, and blocks
                 that it needs were released since.

@@ -98,6 +98,7 @@ def make_checkpointing(
     Raises:
         UnpicklableFunctionError: A function of the program cannot be written to a checkpoint.
         UpgradeError: It would go on from another version, and cannot be checkpointed itself.
+        CheckpointFolderInUseError: It cannot be checkpointed, and another program is in the folder.
         OSError: The folder cannot be written.
         EncryptionMismatchError, WrongKeyError: There are checkpoints that are encrypted and should
             not be, or the reverse, or have another key. They stay.
@@ -124,7 +125,11 @@ def make_checkpointing(
     if refusal:
         # What a restart finds, so that it is told why.
         now_ms = SystemClock().time_ms()
-        folder.write(Checkpoint(msgspec.structs.replace(header, last_batch_ms=now_ms), b""))
+        folder.claim(header.app_name)
+        try:
+            folder.write(Checkpoint(msgspec.structs.replace(header, last_batch_ms=now_ms), b""))
+        finally:
+            folder.release()
         _log.warning("No checkpoints are written, the program cannot be recovered: %s", refusal)
         return None
     if upgraded is not None and take_up(upgraded):

@@ -123,7 +123,7 @@ from penstock.wal._errors import (
     WrongKeyError,
 )
 from penstock.wal._filesystem import AppendFile, FileSystem, FolderLock, ReadFile
-from penstock.wal._folder import LOCK_NAME, segment_path
+from penstock.wal._folder import LOCK_NAME, lock_folder, segment_path
 from penstock.wal._hdfs import HdfsFileSystem
 from penstock.wal._layout import (
     RECORD_HEADER_SIZE,
@@ -181,6 +181,7 @@ __all__ = [
     "check",
     "is_on_hdfs",
     "locate",
+    "lock_folder",
     "normal_address",
     "parse_record",
     "read_record",

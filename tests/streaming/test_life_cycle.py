@@ -16,6 +16,7 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError, SettingError
 from penstock.streaming import (
+    CheckpointFolderInUseError,
     JobGenerationError,
     OutputOperationError,
     StreamGraphError,
@@ -23,6 +24,7 @@ from penstock.streaming import (
     StreamingContextState,
     StreamingListener,
 )
+from penstock.streaming.checkpoint.folder import CheckpointFolder
 from tests.streaming.batches import WAIT_S, batches, forget_checkpoint_directory
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -75,6 +77,29 @@ class TestStart:
             first.ssc.stop(False)
             second.start()
             assert StreamingContext.getActive() is second.ssc
+
+    def test_a_checkpoint_directory_has_one_program_at_a_time(
+        self, sc: Any, tmp_path: Path
+    ) -> None:
+        """Also without receivers, whose ledger has a lock of its own."""
+        other = CheckpointFolder(str(tmp_path / "cp"))
+        for is_used in (True, False):
+            with batches(sc) as run:
+                run.ssc.checkpoint(tmp_path / "cp")
+                run.ssc.textFileStream(str(tmp_path)).foreachRDD(nothing)
+                if is_used:
+                    other.claim()
+                    with pytest.raises(CheckpointFolderInUseError, match="in use by process"):
+                        run.start()
+                    assert other.names() == []
+                    other.release()
+                else:
+                    run.run(1)
+                    with pytest.raises(CheckpointFolderInUseError):
+                        other.claim()
+            assert own_threads() == []
+        other.claim()
+        other.release()
 
     def test_a_bad_setting_is_named(self, sc: Any, monkeypatch: Any) -> None:
         conf = sc.getConf().set("spark.streaming.concurrentJobs", "none")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.streaming import DStream, StreamingContext
+from penstock.streaming import CheckpointFolderInUseError, DStream, StreamingContext
 from penstock.streaming.checkpoint.folder import CheckpointFolder
 from tests.services.hdfs import Hdfs
 from tests.streaming.batches import batches
@@ -56,6 +56,25 @@ class TestCheckpoints:
         folder.remove_unfinished()
         names = hdfs.client().list_status(hdfs.path(folder.path))
         assert len(list(names)) == 2
+
+    def test_who_was_replaced_writes_no_more(
+        self, hdfs: Hdfs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = hdfs.new_folder()
+        first, second = CheckpointFolder(path), CheckpointFolder(path)
+        first.claim()
+        first.write(checkpoint(1))
+        with pytest.raises(CheckpointFolderInUseError):
+            second.claim()
+        # As of a driver on another host, of which nobody here knows whether it lives.
+        with monkeypatch.context() as patched:
+            patched.setattr("penstock.processes.host_id", lambda: "another host")
+            second.claim()
+        with pytest.raises(OSError, match="taken over by process"):
+            first.write(checkpoint(2))
+        second.write(checkpoint(3))
+        assert second.names() == ["checkpoint-3", "checkpoint-1"]
+        second.release()
 
     def test_a_checkpoint_waits_for_the_name_node(self, hdfs: Hdfs) -> None:
         folder = CheckpointFolder(hdfs.new_folder())

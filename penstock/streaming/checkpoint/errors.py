@@ -6,6 +6,7 @@ from penstock.errors import PenstockError
 
 __all__ = [
     "CheckpointError",
+    "CheckpointFolderInUseError",
     "CheckpointReadError",
     "CheckpointVersionError",
     "CheckpointWriteError",
@@ -21,6 +22,23 @@ FORMAT = "checkpoint format"
 
 class CheckpointError(PenstockError):
     """Something about checkpoints does not work; base class of the others."""
+
+
+class CheckpointFolderInUseError(CheckpointError):
+    """Another living program writes its checkpoints to the folder.
+
+    Attributes:
+        folder: The checkpoint directory.
+        owner: Who has it: process, host, application.
+    """
+
+    def __init__(self, folder: str, owner: str) -> None:
+        super().__init__(
+            f"checkpoint directory {folder} is in use by {owner}; end that program first, or give "
+            "this one a directory of its own"
+        )
+        self.folder = folder
+        self.owner = owner
 
 
 class DamagedCheckpointError(Exception):

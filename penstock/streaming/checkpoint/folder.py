@@ -15,6 +15,10 @@ A file is written under another name, forced to disk and renamed, and the folder
 crash leaves the old file or the new one, on HDFS as well as on a disk of this host. Its name is
 ``checkpoint-<last batch time in ms>``. The newest ten are kept; when the newest is damaged all the
 same, an older one is read.
+
+Who writes has claimed the folder, by a lock that ends with its process. Two programs that write
+would remove each other's checkpoints, and without receivers there is no ledger whose lock refuses
+one of them.
 """
 
 from __future__ import annotations
@@ -35,11 +39,19 @@ import penstock
 from penstock.streaming.checkpoint._sealed_file import FileSealer
 from penstock.streaming.checkpoint.errors import (
     FORMAT,
+    CheckpointFolderInUseError,
     CheckpointReadError,
     CheckpointVersionError,
     DamagedCheckpointError,
 )
-from penstock.wal import EncryptionKey, FileSystem, locate
+from penstock.wal import (
+    EncryptionKey,
+    FileSystem,
+    FolderLock,
+    LogFolderInUseError,
+    locate,
+    lock_folder,
+)
 
 __all__ = [
     "KEPT_CHECKPOINTS",
@@ -208,6 +220,29 @@ class CheckpointFolder:
         self.path = path
         self._sealer = FileSealer(path, encryption)
         self._fs, self._path = locate(path) if fs is None else (fs, path)
+        self._lock: FolderLock | None = None
+
+    def claim(self, application: str = "") -> None:
+        """Take the folder for this process until `release`; it is made if it is not there.
+
+        Args:
+            application: Told to whoever wants the folder meanwhile.
+
+        Raises:
+            CheckpointFolderInUseError: A living process has it.
+            OSError: The folder cannot be written.
+        """
+        self._make(self._path)
+        try:
+            self._lock = lock_folder(self._fs, self._path, application)
+        except LogFolderInUseError as error:
+            raise CheckpointFolderInUseError(self.path, error.owner) from error
+
+    def release(self) -> None:
+        """Let others take the folder; without effect when it was not claimed."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def names(self) -> list[str]:
         """Return the names of the checkpoints, the newest first; none when there is no folder.
@@ -226,7 +261,8 @@ class CheckpointFolder:
             The name.
 
         Raises:
-            OSError: It was not written; those before are still there.
+            OSError: It was not written; those before are still there. With ESTALE: a newer driver
+                has taken the folder over.
         """
         self._make(self._path)
         name = f"checkpoint-{checkpoint.header.last_batch_ms}"
@@ -243,6 +279,8 @@ class CheckpointFolder:
                 file.sync()
             finally:
                 file.close()
+            if self._lock is not None:
+                self._lock.check()
             self._fs.rename(temporary, target, replace=True)
         except Exception:
             # Each batch has another name: on a full disk they would take what room there is.

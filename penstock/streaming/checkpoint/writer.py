@@ -122,14 +122,17 @@ class CheckpointWriter:
             )
 
     def stop(self, timeout_s: float) -> bool:
-        """Write what waits, then end; False when that took longer."""
+        """Write what waits, end, and release the folder; False when that took longer."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
         self._stop_event.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        if self._thread.is_alive():
+            return False
+        self._folder.release()
+        return True
 
     # -- the thread ------------------------------------------------------------------------------
 

@@ -16,7 +16,12 @@ import pytest
 
 from penstock.__main__ import main
 from penstock.clock import ManualClock, SystemClock
-from penstock.streaming import CheckpointReadError, CheckpointVersionError, CheckpointWriteError
+from penstock.streaming import (
+    CheckpointFolderInUseError,
+    CheckpointReadError,
+    CheckpointVersionError,
+    CheckpointWriteError,
+)
 from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder, CheckpointHeader
 from penstock.streaming.checkpoint.writer import CheckpointRequest, CheckpointWriter
 from penstock.streaming.dstream.rdd_files import RDDFiles
@@ -60,6 +65,19 @@ class TestFolder:
         assert "checkpoint-2000: DAMAGED: it has 4 bytes" in capsys.readouterr().out
         assert main(["checkpoint", str(tmp_path / "missing")]) == 2
         assert "no such folder" in capsys.readouterr().err
+
+    def test_one_process_at_a_time_has_it(self, tmp_path: Path) -> None:
+        first, second = (CheckpointFolder(str(tmp_path / "cp")) for _ in range(2))
+        first.claim("orders")
+        with pytest.raises(CheckpointFolderInUseError) as raised:
+            second.claim()
+        told = str(raised.value)
+        assert f"{tmp_path}/cp is in use by process {os.getpid()} " in told
+        assert "application orders; end that program first" in told
+        first.write(checkpoint(1))
+        first.release()
+        second.claim()
+        second.release()
 
     def test_names_that_are_none_are_left_alone(self, tmp_path: Path) -> None:
         """Spark: SPARK-28912."""
@@ -307,15 +325,21 @@ class TestWriter:
         assert isinstance(error, CheckpointWriteError)
         assert "no space left on device" in str(error)
 
-    def test_a_stop_writes_what_waits(self, writing: Writing) -> None:
+    def test_a_stop_writes_what_waits_before_it_releases_the_folder(self, writing: Writing) -> None:
+        writing.folder.claim()
         writing.writer.start()
         writing.folder.gate.clear()
         writing.submit(1)
         assert writing.folder.entered.acquire(timeout=WAIT_S)
         writing.submit(2)
         assert not writing.writer.stop(0.01)
+        other = CheckpointFolder(writing.folder.path)
+        with pytest.raises(CheckpointFolderInUseError):
+            other.claim()
         writing.folder.gate.set()
         assert writing.writer.stop(WAIT_S)
+        other.claim()
+        other.release()
         assert writing.folder.names() == ["checkpoint-2", "checkpoint-1"]
 
     def test_a_stop_does_not_wait_for_a_disk_that_stays_full(self, writing: Writing) -> None:

@@ -29,6 +29,7 @@ from penstock.streaming import (
 from penstock.streaming.checkpoint.folder import CheckpointFolder
 from penstock.streaming.checkpoint.graph_pickling import dump, load
 from penstock.streaming.dstream.node import DStreamNode
+from penstock.streaming.recovery import recover_context
 from tests.streaming.batches import WAIT_S
 from tests.streaming.checkpoint.recovering import BATCH_MS, ZERO_MS, Keep, Program, ProgramOf
 
@@ -125,6 +126,21 @@ def test_a_graceful_stop_leaves_nothing_to_do_again(program_of: ProgramOf, caplo
         program.run(2)
     assert program.times([1, 2, 3]) == [1, 1, 1]
     assert "0 batches that were not complete are made again, and 0 since" in caplog.text
+
+
+def test_who_read_a_checkpoint_that_another_program_went_on_from_does_not_start(
+    program_of: ProgramOf,
+) -> None:
+    """As when a program is started while the one before is still being stopped."""
+    program = program_of(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
+    program.run(2)
+    late = recover_context(StreamingContext, str(program.checkpoint), program.clock)
+    assert late is not None
+    program.run(2)
+    with pytest.raises(CheckpointReadError, match="start it again"):
+        late.start()
+    program.run(1)
+    assert program.times(range(1, 6)) == [1] * 5
 
 
 def test_the_batches_of_the_time_between_are_program_of(program_of: ProgramOf) -> None:
