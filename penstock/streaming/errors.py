@@ -10,6 +10,7 @@ from penstock.host.errors import (
 )
 
 __all__ = [
+    "DamagedRDDError",
     "EncryptionKeyError",
     "JobGenerationError",
     "NotEnoughCoresError",
@@ -37,6 +38,28 @@ class JobGenerationError(PenstockError):
     def __init__(self, batch_time_ms: int, what: str) -> None:
         super().__init__(f"Error generating jobs for time {batch_time_ms} ms: {what}")
         self.batch_time_ms = batch_time_ms
+
+
+class DamagedRDDError(PenstockError):
+    """A state, or another RDD, that was saved in the checkpoint directory is not whole any more.
+
+    Attributes:
+        path: Hadoop's address of its folder.
+    """
+
+    def __init__(self, path: str, sizes: tuple[int, ...], found: tuple[int, ...] | None) -> None:
+        wrong = [
+            f"part {number} has {had} bytes instead of {size}"
+            for number, (size, had) in enumerate(zip(sizes, found or (), strict=False))
+            if had != size
+        ]
+        count = len(found or ())
+        what = wrong[0] if wrong else f"it has {count} parts instead of {len(sizes)}"
+        super().__init__(
+            f"the RDD that was saved in {path} is damaged, {what}; bring that folder back from a "
+            "copy, or start with another checkpoint directory, without the states"
+        )
+        self.path = path
 
 
 class OutdatedCheckpointError(PenstockError):

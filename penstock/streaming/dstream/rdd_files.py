@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.streaming.errors import DamagedRDDError
 from penstock.streaming.kernels.encrypted_rdds import encrypted
 from penstock.wal import EncryptionKey
 
@@ -42,19 +43,25 @@ class RDDFile:
     Attributes:
         path: Hadoop's address of its folder; empty when there are no records to save.
         deserializer: How PySpark reads its records.
+        part_sizes: The sizes of its parts in bytes, where the folder is on this host; else None.
     """
 
     path: str
     deserializer: Any
+    part_sizes: tuple[int, ...] | None = None
 
     def read(self, spark_context: SparkContext) -> RDD[Any]:
         """Return the RDD. It has no partitioner.
 
         Raises:
+            DamagedRDDError: A part is missing or was cut.
             Py4JJavaError: The folder is not there or cannot be read.
         """
         if not self.path:
             return spark_context.emptyRDD()
+        if self.part_sizes is not None and (found := _part_sizes(self.path)) != self.part_sizes:
+            # Spark takes the end of a part for the end of its records, and knows no last part.
+            raise DamagedRDDError(self.path, self.part_sizes, found)
         return spark_context._checkpointFile(self.path, self.deserializer)
 
 
@@ -65,7 +72,7 @@ NO_RECORDS = RDDFile("", None)
 def checkpoint_file(rdd: RDD[Any]) -> RDDFile | None:
     """Return where an RDD was saved; None when no job has done that yet."""
     path = rdd.getCheckpointFile()
-    return None if path is None else RDDFile(path, rdd._jrdd_deserializer)
+    return None if path is None else RDDFile(path, rdd._jrdd_deserializer, _part_sizes(path))
 
 
 def save_copy(rdd: RDD[Any], key: EncryptionKey | None = None) -> RDDFile:
@@ -160,6 +167,18 @@ def _sync(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _part_sizes(path: str) -> tuple[int, ...] | None:
+    """Return the sizes of an RDD checkpoint's parts; None where it is not on this host."""
+    local = _local_path(path)
+    if local is None:
+        return None
+    try:
+        parts = sorted(name for name in os.listdir(local) if name.startswith("part-"))
+        return tuple(os.path.getsize(os.path.join(local, name)) for name in parts)
+    except FileNotFoundError:
+        return None
 
 
 def _local_path(path: str) -> str | None:

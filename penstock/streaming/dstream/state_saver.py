@@ -17,7 +17,7 @@ from pyspark import RDD
 from penstock.clock import Clock, SystemClock
 from penstock.errors import text_of
 from penstock.streaming.dstream._storage_errors import is_full_disk, is_out_of_reach
-from penstock.streaming.dstream.rdd_files import checkpoint_file, save_marked
+from penstock.streaming.dstream.rdd_files import save_marked
 from penstock.streaming.errors import StateNotSavedError, StateSavingError
 
 __all__ = ["StateSaver", "why_to_wait"]
@@ -79,7 +79,7 @@ class StateSaver:
             try:
                 # Two operations of a batch may have the same state.
                 with self._saving:
-                    if checkpoint_file(rdd) is not None:
+                    if rdd.getCheckpointFile() is not None:
                         return
                     save_marked(rdd)
             except Exception as error:

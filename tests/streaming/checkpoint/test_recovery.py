@@ -321,6 +321,31 @@ def test_missing_pieces_are_told(program_of: ProgramOf, tmp_path: Path) -> None:
         program.open()
 
 
+@pytest.mark.parametrize("damage", ["cut", "missing"])
+def test_a_state_of_which_a_part_is_gone_is_not_gone_on_with(
+    program_of: ProgramOf, damage: str
+) -> None:
+    """Spark would go on with the records that are left."""
+
+    def build(program: Program, ssc: StreamingContext) -> None:
+        pairs = program.listed(ssc, [[(number, 1) for number in range(20_000)]])
+        states = pairs.updateStateByKey(lambda values, state: sum(values) + (state or 0), 2)
+        states.checkpoint(1).foreachRDD(lambda rdd: rdd.count())
+
+    program = program_of(build)
+    program.run(1)
+    [part] = program.checkpoint.glob("*/rdd-*/part-00001")
+    if damage == "missing":
+        part.unlink()
+    else:
+        # Where Hadoop's checksums of 512 bytes each do not show it.
+        os.truncate(part, part.stat().st_size // 2 // 512 * 512)
+    wanted = "it has 1 parts" if damage == "missing" else "part 1 has"
+    with pytest.raises(CheckpointReadError, match=wanted) as raised:
+        program.open()
+    assert str(part.parent) in str(raised.value)
+
+
 def test_an_error_of_an_output_still_reaches_the_waiter(program_of: ProgramOf) -> None:
     def build(program: Program, ssc: StreamingContext) -> None:
         program.listed(ssc, INPUT).foreachRDD(Failing(program.results, "out"))
