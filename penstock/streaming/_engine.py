@@ -184,8 +184,6 @@ class StreamingEngine:
             )
         except BaseException:
             self._receivers.stop(_THREADS_END_S)
-            if checkpointing is not None:
-                checkpointing.folder.release()
             self._remove_scratch()
             raise
 

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         SourceOfContext,
     )
     from penstock.receiver import Receiver
+    from penstock.settings import Settings
 
 __all__ = ["StreamingContext", "StreamingContextState"]
 
@@ -515,6 +516,19 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         encryption = choose_encryption(settings, is_kept, os.environ)
         self._graph.encryption = encryption
         checkpointing = self._make_checkpointing(encryption, settings.removed_states or ())
+        try:
+            return self._engine_of(settings, encryption, checkpointing)
+        except BaseException:
+            if checkpointing is not None:
+                checkpointing.folder.release()
+            raise
+
+    def _engine_of(
+        self,
+        settings: Settings,
+        encryption: EncryptionKey | None,
+        checkpointing: Checkpointing | None,
+    ) -> StreamingEngine:
         receivers = [node for node in self._graph.inputs if isinstance(node, ReceiverInputDStream)]
         requires = {
             name

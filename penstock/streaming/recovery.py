@@ -85,6 +85,8 @@ def make_checkpointing(
 ) -> Checkpointing | None:
     """Return what a context that starts has checkpointed; None when it cannot be recovered from.
 
+    The folder is claimed then, for whoever calls to release.
+
     Args:
         spark_context: The Spark context.
         graph: The graph.
@@ -98,13 +100,51 @@ def make_checkpointing(
     Raises:
         UnpicklableFunctionError: A function of the program cannot be written to a checkpoint.
         UpgradeError: It would go on from another version, and cannot be checkpointed itself.
-        CheckpointFolderInUseError: It cannot be checkpointed, and another program is in the folder.
+        CheckpointFolderInUseError: Another program that runs has the folder.
+        CheckpointReadError: Another program ran from it until after the checkpoint was read.
         OSError: The folder cannot be written.
         EncryptionMismatchError, WrongKeyError: There are checkpoints that are encrypted and should
             not be, or the reverse, or have another key. They stay.
     """
     folder = CheckpointFolder(checkpoint_address(directory), encryption=encryption)
-    folder.check_encryption()
+    folder.claim(spark_context.appName or "")
+    made: Checkpointing | None = None
+    try:
+        folder.check_encryption()
+        _check_newest(folder, recovered or upgraded)
+        made = _make_checkpointing(
+            spark_context, graph, directory, folder, recovered, version, upgraded, take_up
+        )
+    finally:
+        if made is None:
+            folder.release()
+    return made
+
+
+def _check_newest(folder: CheckpointFolder, before: Progress | CheckpointHeader | None) -> None:
+    """Check that what was read is the newest still: who had the folder may have gone on."""
+    if before is None:
+        return
+    whole = (found for _, found in folder.each() if isinstance(found, Checkpoint))
+    newest = next(whole, None)
+    if newest is not None and newest.header.last_batch_ms > before.last_batch_ms:
+        raise CheckpointReadError(
+            folder.path,
+            f"another program ran from it until now, and wrote batches after that of "
+            f"{before.last_batch_ms} ms, with which this one would go on; start it again",
+        )
+
+
+def _make_checkpointing(
+    spark_context: SparkContext,
+    graph: DStreamGraph,
+    directory: str,
+    folder: CheckpointFolder,
+    recovered: Progress | None,
+    version: str,
+    upgraded: CheckpointHeader | None,
+    take_up: Callable[[CheckpointHeader], bool],
+) -> Checkpointing | None:
     refusal = graph.refusal()
     header = CheckpointHeader(
         program=recovered.program if recovered is not None else uuid.uuid4().hex,
@@ -125,11 +165,7 @@ def make_checkpointing(
     if refusal:
         # What a restart finds, so that it is told why.
         now_ms = SystemClock().time_ms()
-        folder.claim(header.app_name)
-        try:
-            folder.write(Checkpoint(msgspec.structs.replace(header, last_batch_ms=now_ms), b""))
-        finally:
-            folder.release()
+        folder.write(Checkpoint(msgspec.structs.replace(header, last_batch_ms=now_ms), b""))
         _log.warning("No checkpoints are written, the program cannot be recovered: %s", refusal)
         return None
     if upgraded is not None and take_up(upgraded):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import logging
@@ -266,8 +267,10 @@ class LocalFolderLock:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 if self._take(fd, path):
-                    os.ftruncate(fd, 0)
-                    os.pwrite(fd, owner.encode() + b"\n", 0)
+                    # It is for people only; a full disk has no room for it.
+                    with contextlib.suppress(OSError):
+                        os.ftruncate(fd, 0)
+                        os.pwrite(fd, owner.encode() + b"\n", 0)
                     self._fd = fd
             finally:
                 if self._fd < 0:

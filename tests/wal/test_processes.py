@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -162,6 +163,19 @@ for folder in sys.argv[1:]:
         assert error.folder == folder and folder in str(error), error
         print("refused")
 """
+
+
+def test_a_folder_is_taken_where_the_disk_has_no_room_for_the_owners_name(tmp_path: Path) -> None:
+    path = str(tmp_path / "LOCK")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        lock = LocalFileSystem().lock(path, "the first")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with pytest.raises(BlockingIOError, match="has not said its name"):
+        LocalFileSystem().lock(path, "the second")
+    lock.release()
 
 
 def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:

@@ -11,11 +11,7 @@ import msgspec
 
 from penstock.errors import typed_text
 from penstock.host.unpicklable import find_unpicklable
-from penstock.streaming.checkpoint.errors import (
-    CheckpointReadError,
-    CheckpointWriteError,
-    UnpicklableFunctionError,
-)
+from penstock.streaming.checkpoint.errors import CheckpointWriteError, UnpicklableFunctionError
 from penstock.streaming.checkpoint.folder import (
     Checkpoint,
     CheckpointFolder,
@@ -87,7 +83,7 @@ class Checkpointing:
 
     Attributes:
         header: The facts that do not change while it runs.
-        folder: Where.
+        folder: Where; claimed until the writer has stopped.
         rdd_files: How RDD checkpoints are forced and removed.
         recovered: How far the run before was; None at a first start.
         upgraded: The last checkpoint of another version of the program; None without one.
@@ -102,32 +98,10 @@ class Checkpointing:
     def writer(
         self, on_error: Callable[[BaseException], None], patience_s: float, clock: Clock
     ) -> CheckpointWriter:
-        """Claim the folder; return the thread that writes, not started; see `CheckpointWriter`.
-
-        Raises:
-            CheckpointFolderInUseError: Another program writes there.
-            CheckpointReadError: Another program wrote there since the checkpoint was read.
-            OSError: The folder cannot be written.
-        """
-        self.folder.claim(self.header.app_name)
-        self._check_newest()
+        """Return the thread that writes, not started; see `CheckpointWriter`."""
         return CheckpointWriter(
             self.folder, self.rdd_files, on_error=on_error, patience_s=patience_s, clock=clock
         )
-
-    def _check_newest(self) -> None:
-        """Check that it is still the newest: who was in the folder may have gone on for a while."""
-        before = self.recovered or self.upgraded
-        whole = (found for _, found in self.folder.each() if isinstance(found, Checkpoint))
-        newest = None if before is None else next(whole, None)
-        if before is None or newest is None:
-            return
-        if newest.header.last_batch_ms > before.last_batch_ms:
-            raise CheckpointReadError(
-                self.folder.path,
-                f"another program ran from it until now, and wrote batches after that of "
-                f"{before.last_batch_ms} ms, with which this one would go on; start it again",
-            )
 
     def checkpointer(
         self,

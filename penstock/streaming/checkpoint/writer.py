@@ -137,6 +137,11 @@ class CheckpointWriter:
     # -- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        self._write_until_stopped()
+        # Also when a stop did not wait until here.
+        self._folder.release()
+
+    def _write_until_stopped(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping or self._waiting is not None)
