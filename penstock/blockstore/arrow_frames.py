@@ -177,11 +177,15 @@ def _has_spark_type(found: pa.DataType) -> bool:
 
 
 def to_spark_schema(schema: pa.Schema) -> StructType:
-    """Return Spark's schema of Arrow columns; a timestamp without a zone is a `TIMESTAMP_NTZ`."""
+    """Return Spark's schema of Arrow columns; a timestamp without a zone is a `TIMESTAMP_NTZ`.
+
+    All may be null, as when Spark reads files: Arrow does not look whether a column that is
+    declared without nulls has some, and Spark fails on them, or takes them for 0.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
 
     # The default of `prefer_timestamp_ntz` was False before PySpark 4.2.
-    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True).toNullable()
 
 
 def to_arrow_schema(schema: StructType) -> pa.Schema:

@@ -307,10 +307,65 @@ def rows_to_batch(records: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     first = type(records[0])
     if first is not dict or set(map(type, records)) != {dict}:
         records = [_as_dict(record, schema) for record in records]
-    unknown = set().union(*records) - set(schema.names)
+    _check_names(set().union(*records), schema)
+    try:
+        batch = pa.RecordBatch.from_pylist(records, schema=schema)
+    except Exception:
+        if len(records) == 1:
+            _check_values(records[0], schema)
+        raise
+    _check_nulls(batch)
+    return batch
+
+
+def batch_to_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Convert a record batch to the columns of a declared schema; what it lacks is null.
+
+    Raises:
+        ArrowException, ValueError: A row does not fit.
+    """
+    if not batch.schema.equals(schema):
+        names = batch.schema.names
+        _check_names(set(names), schema)
+        columns = [
+            batch.column(field.name) if field.name in names else pa.nulls(batch.num_rows)
+            for field in schema
+        ]
+        converted = [
+            _converted(column, field) for column, field in zip(columns, schema, strict=True)
+        ]
+        batch = pa.RecordBatch.from_arrays(converted, schema=schema)
+    _check_nulls(batch)
+    return batch
+
+
+def _check_names(names: set[str], schema: pa.Schema) -> None:
+    unknown = names - set(schema.names)
     if unknown:
-        raise ValueError(f"no column of the schema is named {sorted(unknown)}")
-    return pa.RecordBatch.from_pylist(records, schema=schema)
+        raise ValueError(f"no column of the schema is named {', '.join(sorted(map(str, unknown)))}")
+
+
+def _check_values(record: dict[str, Any], schema: pa.Schema) -> None:
+    """Name the column into which a value does not fit."""
+    for wanted in schema:
+        try:
+            pa.array([record.get(wanted.name)], wanted.type)
+        except Exception as error:
+            raise ValueError(f"column {wanted.name} ({wanted.type}): {error}") from error
+
+
+def _converted(column: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise ValueError(f"column {field.name} ({field.type}): {error}") from error
+
+
+def _check_nulls(batch: pa.RecordBatch) -> None:
+    """Arrow does not look whether a column that is declared without nulls has some."""
+    for declared, column in zip(batch.schema, batch.columns, strict=True):
+        if not declared.nullable and column.null_count:
+            raise ValueError(f"column {declared.name} must not be null")
 
 
 def _as_dict(record: Any, schema: pa.Schema) -> dict[str, Any]:
@@ -321,7 +376,11 @@ def _as_dict(record: Any, schema: pa.Schema) -> dict[str, Any]:
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         return dataclasses.asdict(record)
     if isinstance(record, tuple):
+        if len(record) != len(schema):
+            values = f"a tuple of {len(record)}"
+            raise ValueError(f"{values} is no row of the schema's {len(schema)} columns")
         return dict(zip(schema.names, record, strict=True))
     if len(schema) == 1:
         return {schema.names[0]: record}
-    raise TypeError(f"a {type(record).__name__} is no row of the schema's {len(schema)} columns")
+    found = type(record).__name__
+    raise TypeError(f"{found!r} is no row of the schema's {len(schema)} columns")

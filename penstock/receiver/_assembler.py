@@ -28,6 +28,7 @@ from penstock.blockstore.arrow_sizes import compacted, stream_size
 from penstock.blockstore.builder import (
     DATA_START,
     HEADER_ROOM,
+    batch_to_schema,
     join_binary,
     join_text,
     rows_to_batch,
@@ -284,19 +285,51 @@ class BlockAssembler:
         for batch in batches:
             self.append_batch(batch)
 
+    def add_batches(self, batches: list[pa.RecordBatch]) -> None:
+        """Append batches; rows that do not fit a declared schema are discarded. Needs the lock."""
+        if self._schema is not None:
+            batches = [part for batch in batches for part in self._fitting(batch)]
+        if self._undivided:
+            self.append_together(batches)
+            return
+        for batch in batches:
+            self.append_batch(batch)
+
     def _converted(self, rows: list[Any]) -> Iterator[pa.RecordBatch]:
         """Convert rows of the declared schema; those that do not fit are discarded one by one."""
         try:
             batch = rows_to_batch(self._unpickled(rows), self._schema)
         except Exception as error:  # noqa: BLE001 - a row may raise what it likes, at any time
             if len(rows) == 1:
-                self._discard_one(error, lambda: start_of(self._unpickled(rows)[0]))
+                self._discard_misfit(error, lambda: start_of(self._unpickled(rows)[0]))
                 return
-            half = len(rows) // 2
-            yield from self._converted(rows[:half])
-            yield from self._converted(rows[half:])
         else:
             yield batch
+            return
+        half = len(rows) // 2
+        yield from self._converted(rows[:half])
+        yield from self._converted(rows[half:])
+
+    def _fitting(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Convert a batch to the declared schema; rows that do not fit are discarded."""
+        try:
+            fitting = batch_to_schema(batch, self._schema)
+        except Exception as error:  # noqa: BLE001 - as for rows
+            if batch.num_rows == 1:
+                self._discard_misfit(error, lambda: start_of(batch.to_pylist()[0]))
+            if batch.num_rows <= 1:
+                return
+        else:
+            yield fitting
+            return
+        half = batch.num_rows // 2
+        yield from self._fitting(batch.slice(0, half))
+        yield from self._fitting(batch.slice(half))
+
+    def _discard_misfit(self, reason: Exception, start: Callable[[], str]) -> None:
+        # Its message says all: where in these modules it was raised helps nobody.
+        reason.__cause__ = reason.__context__ = None
+        self._discard_one(reason.with_traceback(None), start)
 
     def _unpickled(self, rows: list[Any]) -> list[Any]:
         """Return rows as their author stored them; those that were pending are pickled."""

@@ -72,11 +72,11 @@ class BatchesPiece:
 
     def add(self, assembler: BlockAssembler, start: int, end: int) -> None:
         if assembler.is_undivided:
-            assembler.append_together(self.batches)
+            assembler.add_batches(self.batches)
         elif start < end:
             (batch,) = self.batches
             whole = end - start == batch.num_rows
-            assembler.append_batch(batch if whole else batch.slice(start, end - start))
+            assembler.add_batches([batch if whole else batch.slice(start, end - start)])
 
 
 class FramesPiece:

@@ -657,7 +657,13 @@ class BlockGenerator:
 
     def _framed(self, data: Any, framing: str) -> Iterator[Piece]:
         kind, reader = self._reader(framing)
-        for found in reader.frames(reader_of(memoryview(data).cast("B"))):
+        try:
+            framed = memoryview(data).cast("B")
+        except TypeError:
+            raise TypeError(
+                f"store(data, framing={framing!r}) takes bytes, not {type(data).__name__}"
+            ) from None
+        for found in reader.frames(reader_of(framed)):
             if isinstance(found, Lines):
                 # A copy: the next piece is asked for before this one enters a block.
                 yield LinesPiece(kind, memoryview(bytes(found.data)), found.number)
@@ -751,7 +757,16 @@ class BlockGenerator:
             self._account_dropped(reader)
 
     def _reader(self, framing: str) -> tuple[BlockKind, FrameReader]:
-        how = Framing(framing)
+        if self._assembler.has_schema:
+            raise TypeError(
+                f"framing={framing!r} is not accepted where a schema is declared: framed bytes are "
+                "records as they are; parse them, and store what fits the schema"
+            )
+        try:
+            how = Framing(framing)
+        except ValueError:
+            accepted = ", ".join(repr(one.value) for one in Framing)
+            raise ValueError(f"framing={framing!r} is not accepted: one of {accepted}") from None
         return _KINDS[how], frame_reader(how, self._assembler.max_record_bytes)
 
     def _account_dropped(self, reader: FrameReader) -> None:

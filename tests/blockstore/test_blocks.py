@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import re
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from penstock.blockstore import (
     BlockStore,
     read_block,
 )
-from penstock.blockstore.builder import join_binary, join_text, rows_to_batch
+from penstock.blockstore.builder import batch_to_schema, join_binary, join_text, rows_to_batch
 from penstock.blockstore.record_pickles import pickle_record
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.wal import SyncPolicy, segment_path
@@ -319,6 +320,36 @@ def test_a_row_that_does_not_fit_the_schema_is_refused(row):
     schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
     with pytest.raises((ValueError, TypeError, OverflowError, pa.ArrowException)):
         rows_to_batch([{"x": 1, "y": 1}, row], schema)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"x": "no"}, "column x (int64): Could not convert 'no'"),
+        ({"x": 1, "y": 1 << 70}, "column y (int64): "),
+        ({"z": 1}, "no column of the schema is named z"),
+        ((1, 2, 3), "a tuple of 3 is no row of the schema's 2 columns"),
+        (5, "'int' is no row of the schema's 2 columns"),
+        ({"y": 1}, "column x must not be null"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused_with_the_column(row, reason):
+    schema = pa.schema([pa.field("x", pa.int64(), nullable=False), ("y", pa.int64())])
+    with pytest.raises((ValueError, TypeError), match=f"^{re.escape(reason)}"):
+        rows_to_batch([row], schema)
+
+
+def test_a_batch_takes_the_columns_of_a_declared_schema():
+    schema = pa.schema([("x", pa.int32()), ("y", pa.string())])
+    assert batch_to_schema(pa.RecordBatch.from_pydict({"x": [1, 2]}), schema).to_pylist() == [
+        {"x": 1, "y": None},
+        {"x": 2, "y": None},
+    ]
+    swapped = pa.RecordBatch.from_pydict({"y": ["a"], "x": [1]})
+    assert batch_to_schema(swapped, schema).schema == schema
+    for column, reason in [("z", "is named z"), ("x", "column x (int32): ")]:
+        with pytest.raises(ValueError, match=re.escape(reason)):
+            batch_to_schema(pa.RecordBatch.from_pydict({column: [1 << 40]}), schema)
 
 
 def test_offsets_are_those_of_arrow(store):

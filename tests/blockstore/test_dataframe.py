@@ -140,3 +140,20 @@ def test_spark_reads_all_of_them(sc: Any) -> None:
         for row in BATCH.to_pylist()
     ]
     assert rows == expected
+
+
+@pytest.mark.slow
+def test_a_null_where_arrow_says_that_there_is_none_is_null(sc: Any) -> None:
+    inner = pa.struct([pa.field("m", pa.int32(), nullable=False)])
+    schema = pa.schema([pa.field("n", pa.int32(), nullable=False), ("s", inner)])
+    batch = pa.RecordBatch.from_pylist([{"n": 1, "s": {"m": 1}}, {"s": {}}], schema=schema)
+
+    def columns(batches: Any) -> Any:
+        for _ in batches:
+            yield to_plain(batch, plain_schema(schema))
+
+    spark = SparkSession(sc)
+    sql_schema = to_spark_schema(plain_schema(schema))
+    frame = map_in_arrow(spark.range(0, 1, 1, 1), columns, sql_schema)
+    counts = frame.selectExpr("count(*)", "count(n)", "count(s.m)", "sum(n + s.m)").first()
+    assert tuple(counts) == (2, 1, 1, 2)

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import threading
 import time
+import traceback
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -523,6 +524,57 @@ def test_a_row_that_does_not_fit_the_schema_is_discarded_with_its_reason(make):
         "it begins with {'n': 'two'}",
         "it begins with {'m': 5}",
     ]
+
+
+def test_what_is_told_of_a_row_that_does_not_fit_names_the_column_and_no_traceback(make):
+    bench = make(schema=pa.schema([("n", pa.int64()), ("m", pa.int64())]))
+    bench.generator.store([{"n": 1}, {"n": "two"}, {"n": 3}, (4,)])
+    assert bench.finish() == [{"n": 1, "m": None}, {"n": 3, "m": None}]
+    (first, error), (second, _) = bench.errors
+    assert first.startswith("1 record was discarded: column n (int64): Could not convert 'two'")
+    assert second.startswith("1 record was discarded: a tuple of 1 is no row of the schema's 2")
+    assert len(traceback.format_exception(error)) == 1
+
+
+@pytest.mark.parametrize("position", [None, 7])
+def test_arrow_batches_get_the_columns_of_a_declared_schema_or_are_discarded_row_by_row(
+    make, position
+):
+    schema = pa.schema([pa.field("n", pa.int32(), nullable=False), ("name", pa.string())])
+    bench = make(schema=schema)
+    for columns in (
+        {"n": pa.array([1, 2]), "name": ["a", "b"]},
+        {"n": pa.array([3, None, 1 << 40])},
+        {"m": [5]},
+        {"n": pa.array([6], pa.int32()), "name": ["c"]},
+    ):
+        bench.generator.store(pa.RecordBatch.from_pydict(columns), position)
+    bench.generator.store(pa.table({"name": ["d"], "n": [8]}), position)
+    assert bench.finish() == [
+        {"n": 1, "name": "a"},
+        {"n": 2, "name": "b"},
+        {"n": 3, "name": None},
+        {"n": 6, "name": "c"},
+        {"n": 8, "name": "d"},
+    ]
+    assert {info.schema for info in bench.driver.infos if info.num_records} == {
+        schema.serialize().to_pybytes()
+    }
+    assert bench.generator.statistics().records_discarded == 3
+
+
+def test_framed_bytes_are_refused_where_a_schema_is_declared_and_of_a_wrong_type(make):
+    declared = make(schema=pa.schema([("line", pa.string())]))
+    with pytest.raises(TypeError, match="not accepted where a schema is declared"):
+        declared.generator.store(b"a\n", framing="lines")
+    with pytest.raises(TypeError, match="not accepted where a schema is declared"):
+        declared.generator.open_door().store_from(lambda target: 0, "lines")
+    plain = make()
+    with pytest.raises(TypeError, match="takes bytes, not str"):
+        plain.generator.store("a\n", framing="lines")
+    with pytest.raises(ValueError, match="one of 'lines', 'newline', 'length-prefix'"):
+        plain.generator.store(b"a\n", framing="nl")
+    assert declared.finish() == plain.finish() == []
 
 
 class Unreadable(dict):
