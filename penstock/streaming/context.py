@@ -45,6 +45,7 @@ from penstock.streaming._running import RunOperations
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress
 from penstock.streaming.checkpoint.folder import CheckpointHeader
 from penstock.streaming.checkpoint.saved_states import take_up_states
+from penstock.streaming.dstream._arity import check_arguments
 from penstock.streaming.dstream.derived_streams import TransformedDStream, UnionDStream
 from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.graph import DStreamGraph
@@ -53,6 +54,7 @@ from penstock.streaming.dstream.input_streams import QueueInputDStream, Receiver
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.dstream.rate_operations import RateOperations
 from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
+from penstock.streaming.dstream.stream_handle import node_of
 from penstock.streaming.durations import to_milliseconds
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.listener import StreamingListener
@@ -378,9 +380,10 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         """Return the records of all the streams, which must have the same slide."""
         if not dstreams:
             raise ValueError("should have at least one DStream to union")
+        nodes = [node_of(stream, "dstreams") for stream in dstreams]
         if len(dstreams) == 1:
             return dstreams[0]
-        return self._stream(UnionDStream([stream._node for stream in dstreams]))
+        return self._stream(UnionDStream(nodes))
 
     def transform(
         self, dstreams: Sequence[DStream[Any]], transformFunc: Callable[..., RDD[T] | None]
@@ -388,7 +391,8 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         """Return what `transformFunc` makes of the streams' RDDs, which it gets as one tuple."""
         if not dstreams:
             raise ValueError("should have at least one DStream to transform")
-        nodes = [stream._node for stream in dstreams]
+        check_arguments(transformFunc, "a tuple of RDDs", 1, "transformFunc")
+        nodes = [node_of(stream, "dstreams") for stream in dstreams]
         return self._stream(TransformedDStream(nodes, lambda _, *rdds: transformFunc(rdds)))
 
     def _stream(self, node: DStreamNode) -> DStream[Any]:

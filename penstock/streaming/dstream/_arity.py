@@ -46,8 +46,14 @@ def with_time(func: Callable[..., Any], rdds: int) -> TimedFunction:
     raise TypeError(f"func should take {words.get(rdds, f'{rdds} or {rdds + 1} arguments')}")
 
 
-def check_arguments(func: Callable[..., Any], what: str, count: int) -> None:
+def check_arguments(func: Any, what: str, count: int, name: str = "func") -> None:
     """Check that a function can be called with `count` arguments, which are `what`.
+
+    Args:
+        func: Which.
+        what: The arguments, in words.
+        count: Their number.
+        name: The parameter that it was given as.
 
     Raises:
         TypeError: It cannot, or it is no function.
@@ -56,14 +62,16 @@ def check_arguments(func: Callable[..., Any], what: str, count: int) -> None:
         raise TypeError(f"a function is needed, not {type(func).__name__}")
     try:
         signature = inspect.signature(func)
-    except ValueError:
-        return  # A builtin that does not tell.
+    except (TypeError, ValueError):
+        return  # A builtin that does not tell, or an object that tells nonsense.
     try:
         signature.bind(*range(count))
     except TypeError:
-        name = getattr(func, "__name__", type(func).__name__)
+        shown = getattr(func, "__name__", type(func).__name__)
+        arguments = "argument" if count == 1 else "arguments"
         raise TypeError(
-            f"func={name}{signature} is not accepted: it is called with {count} arguments, {what}"
+            f"{name}={shown}{signature} is not accepted: it is called with {count} {arguments}, "
+            f"{what}"
         ) from None
 
 

@@ -22,7 +22,7 @@ from penstock.streaming.dstream.derived_streams import (
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.output import ForEachBatchDStream, ForEachDStream
 from penstock.streaming.dstream.save_operations import SaveOperations
-from penstock.streaming.dstream.stream_handle import T_co
+from penstock.streaming.dstream.stream_handle import T_co, node_of
 from penstock.streaming.dstream.window_operations import WindowOperations
 from penstock.streaming.durations import time_milliseconds
 from penstock.streaming.errors import StreamGraphError
@@ -76,16 +76,19 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co], _SparkDStream[T_co])
         self: DStream[T], f: Callable[[T], U], preservesPartitioning: bool = False
     ) -> DStream[U]:
         """Return `f` of each record."""
+        check_arguments(f, "a record", 1, "f")
         return self._narrow(MapOperation(f, preservesPartitioning))
 
     def flatMap(
         self: DStream[T], f: Callable[[T], Iterable[U]], preservesPartitioning: bool = False
     ) -> DStream[U]:
         """Return all that `f` of each record yields."""
+        check_arguments(f, "a record", 1, "f")
         return self._narrow(FlatMapOperation(f, preservesPartitioning))
 
     def filter(self: DStream[T], f: Callable[[T], bool]) -> DStream[T]:
         """Return the records for which `f` is true."""
+        check_arguments(f, "a record", 1, "f")
         return self._narrow(FilterOperation(f, preserves_partitioning=True))
 
     def mapPartitions(
@@ -94,6 +97,7 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co], _SparkDStream[T_co])
         preservesPartitioning: bool = False,
     ) -> DStream[U]:
         """Return all that `f` of each partition's records yields."""
+        check_arguments(f, "the records of a partition", 1, "f")
         return self.mapPartitionsWithIndex(lambda _, records: f(records), preservesPartitioning)
 
     def mapPartitionsWithIndex(
@@ -102,6 +106,7 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co], _SparkDStream[T_co])
         preservesPartitioning: bool = False,
     ) -> DStream[U]:
         """Return all that `f` of each partition's index and records yields."""
+        check_arguments(f, "the index and the records of a partition", 2, "f")
         return self._narrow(PartitionOperation(f, preservesPartitioning))
 
     def glom(self: DStream[T]) -> DStream[list[T]]:
@@ -115,6 +120,7 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co], _SparkDStream[T_co])
 
         A batch without records has none here either.
         """
+        check_arguments(func, "two records", 2)
         return self._derive(ReducedDStream(self._node, func))
 
     def count(self) -> DStream[int]:
@@ -128,7 +134,7 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co], _SparkDStream[T_co])
 
     def union(self: DStream[T], other: DStream[U]) -> DStream[T | U]:
         """Return the records of both streams."""
-        if self._node.slide_ms != other._node.slide_ms:
+        if self._node.slide_ms != node_of(other, "other").slide_ms:
             raise ValueError("the two DStream should have same slide duration")
         return self._with_other(other, lambda a, b: union_of(a.context, [a, b]))
 
@@ -164,7 +170,7 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co], _SparkDStream[T_co])
             other: The other stream, with the same slide.
             keepSerializer: Has no effect; PySpark has it.
         """
-        nodes = [self._node, other._node]
+        nodes = [self._node, node_of(other, "other")]
         return self._derive(TransformedDStream(nodes, with_time(func, 2)))
 
     # -- output ----------------------------------------------------------------------------------
@@ -262,8 +268,6 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co], _SparkDStream[T_co])
     # -- within ----------------------------------------------------------------------------------
 
     def _narrow(self, operation: NarrowOperation) -> DStream[Any]:
-        if not callable(operation.func):
-            raise TypeError(f"a function is needed, not {type(operation.func).__name__}")
         return self._derive(NarrowDStream(self._node, operation))
 
     def _output(self, func: Callable[..., Any], name: str) -> None:

@@ -9,12 +9,13 @@ from pyspark import RDD
 from pyspark.core.rdd import portable_hash
 from pyspark.resultiterable import ResultIterable
 
+from penstock.streaming.dstream._arity import check_arguments
 from penstock.streaming.dstream.derived_streams import (
     NarrowDStream,
     ShuffledDStream,
     TransformedDStream,
 )
-from penstock.streaming.dstream.stream_handle import StreamHandle, T_co
+from penstock.streaming.dstream.stream_handle import StreamHandle, T_co, node_of
 from penstock.streaming.dstream.windowed_streams import StateDStream
 from penstock.streaming.kernels.combine import Combiner
 from penstock.streaming.kernels.fusion import FlatMapValuesOperation, MapValuesOperation
@@ -44,6 +45,7 @@ class PairOperations(StreamHandle[T_co]):
 
     def mapValues(self: PairOperations[tuple[K, V]], f: Callable[[V], U]) -> DStream[tuple[K, U]]:
         """Return the pairs with `f` of each value; keys and their places stay."""
+        check_arguments(f, "a value", 1, "f")
         operation = MapValuesOperation(f, preserves_partitioning=True)
         return self._derive(NarrowDStream(self._node, operation))
 
@@ -51,6 +53,7 @@ class PairOperations(StreamHandle[T_co]):
         self: PairOperations[tuple[K, V]], f: Callable[[V], Iterable[U]]
     ) -> DStream[tuple[K, U]]:
         """Return each key with all that `f` of its value yields; keys and their places stay."""
+        check_arguments(f, "a value", 1, "f")
         operation = FlatMapValuesOperation(f, preserves_partitioning=True)
         return self._derive(NarrowDStream(self._node, operation))
 
@@ -60,6 +63,7 @@ class PairOperations(StreamHandle[T_co]):
         numPartitions: int | None = None,
     ) -> DStream[tuple[K, V]]:
         """Return each key with its values reduced by the associative, commutative `func`."""
+        check_arguments(func, "two values", 2)
         combiner = Combiner(None, func, func, is_addition=is_addition(func))
         partitions = self._partitions(numPartitions)
         return self._derive(ShuffledDStream(self._node, combiner, partitions))
@@ -72,6 +76,9 @@ class PairOperations(StreamHandle[T_co]):
         numPartitions: int | None = None,
     ) -> DStream[tuple[K, U]]:
         """Return each key with its values combined, as `RDD.combineByKey` does."""
+        check_arguments(createCombiner, "a value", 1, "createCombiner")
+        check_arguments(mergeValue, "a combination and a value", 2, "mergeValue")
+        check_arguments(mergeCombiners, "two combinations", 2, "mergeCombiners")
         combiner = Combiner(createCombiner, mergeValue, mergeCombiners)
         partitions = self._partitions(numPartitions)
         return self._derive(ShuffledDStream(self._node, combiner, partitions))
@@ -89,6 +96,7 @@ class PairOperations(StreamHandle[T_co]):
         partitionFunc: Callable[[K], int] = portable_hash,
     ) -> DStream[tuple[K, V]]:
         """Return the pairs, placed by `partitionFunc` of their keys."""
+        check_arguments(partitionFunc, "a key", 1, "partitionFunc")
         partitions = self._partitions(numPartitions)
         return self._rdd_operation(lambda rdd: place_by_key(rdd, partitions, partitionFunc))
 
@@ -149,6 +157,7 @@ class PairOperations(StreamHandle[T_co]):
 
         A checkpoint directory must be set.
         """
+        check_arguments(updateFunc, "the new values and the state", 2, "updateFunc")
         partitions = self._partitions(numPartitions)
         initial: RDD[Any] | None = None
         if isinstance(initialRDD, RDD):
@@ -170,7 +179,10 @@ class PairOperations(StreamHandle[T_co]):
         A checkpoint directory must be set.
         """
         from penstock.streaming.dstream.map_with_state import MapWithStateDStream
+        from penstock.streaming.dstream.state import StateSpec
 
+        if not isinstance(spec, StateSpec):
+            raise TypeError(f"spec={spec!r} is not accepted: StateSpec.function(…)")
         return MapWithStateDStream(self._ssc, self._node, spec)
 
     def _join(
@@ -191,5 +203,5 @@ class PairOperations(StreamHandle[T_co]):
     def _with_other(
         self, other: StreamHandle[Any], func: Callable[[RDD[Any], RDD[Any]], RDD[Any]]
     ) -> DStream[Any]:
-        nodes = [self._node, other._node]
+        nodes = [self._node, node_of(other, "other")]
         return self._derive(TransformedDStream(nodes, lambda _, a, b: func(a, b)))

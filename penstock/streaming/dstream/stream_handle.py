@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
     from penstock.streaming.dstream.dstream import DStream
 
-__all__ = ["StreamHandle"]
+__all__ = ["StreamHandle", "node_of"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -88,3 +88,14 @@ class StreamHandle(Generic[T_co]):
 
     def _checkpoint(self, interval: float) -> None:
         self._node.checkpoint(to_milliseconds(interval, "the checkpoint interval"))
+
+
+def node_of(stream: Any, name: str) -> DStreamNode:
+    """Return the node of a stream that a program gave as the argument `name`.
+
+    Raises:
+        TypeError: It is no stream.
+    """
+    if not isinstance(stream, StreamHandle):
+        raise TypeError(f"{name}={stream!r} is not accepted: a DStream")
+    return stream._node

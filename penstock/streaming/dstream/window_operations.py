@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.streaming.dstream._arity import check_arguments
 from penstock.streaming.dstream.derived_streams import NarrowDStream
 from penstock.streaming.dstream.pair_operations import PairOperations
 from penstock.streaming.dstream.stream_handle import T_co
@@ -59,6 +60,9 @@ class WindowOperations(PairOperations[T_co]):
         With `invReduceFunc`, the inverse of `reduceFunc`, the last window's result is corrected
         instead of reducing the whole window; a checkpoint directory must be set for that.
         """
+        check_arguments(reduceFunc, "two records", 2, "reduceFunc")
+        if invReduceFunc is not None:
+            check_arguments(invReduceFunc, "a result and what left the window", 2, "invReduceFunc")
         # Each partition is reduced first, so that the key comes once per partition.
         keyed = self._derive(NarrowDStream(self._node, PartitionOperation(_Reduced(reduceFunc))))
         reduced = keyed.reduceByKeyAndWindow(
@@ -118,6 +122,11 @@ class WindowOperations(PairOperations[T_co]):
             numPartitions: Partitions of the results.
             filterFunc: Only pairs for which it is true stay.
         """
+        check_arguments(func, "two values", 2)
+        if invFunc is not None:
+            check_arguments(invFunc, "a result and what left the window", 2, "invFunc")
+        if filterFunc is not None:
+            check_arguments(filterFunc, "a pair", 1, "filterFunc")
         window_ms, slide_ms = self._window(windowDuration, slideDuration)
         partitions = self._partitions(numPartitions)
         reduced = self.reduceByKey(func, partitions)

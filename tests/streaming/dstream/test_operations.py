@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from datetime import datetime
+from operator import add
 from typing import Any
 
 import pytest
@@ -261,6 +262,56 @@ class TestFunctionsOfRDDs:
                 stream.transformWith(lambda a: a, stream)
             with pytest.raises(TypeError, match="a function is needed"):
                 stream.map(3)  # type: ignore[arg-type]
+
+    def test_functions_and_streams_that_cannot_be_right_are_named_in_the_call(
+        self, sc: Any
+    ) -> None:
+        def one(value: Any) -> Any:
+            return value
+
+        with batches(sc) as run:
+            ssc, stream = run.ssc, run.ssc.queueStream([[(1, 1)]])
+            wrong = (
+                ("f", lambda func: stream.map(func), add),
+                ("f", lambda func: stream.flatMap(func), add),
+                ("f", lambda func: stream.filter(func), add),
+                ("f", lambda func: stream.mapPartitions(func), add),
+                ("f", lambda func: stream.mapPartitionsWithIndex(func), one),
+                ("f", lambda func: stream.mapValues(func), add),
+                ("f", lambda func: stream.flatMapValues(func), add),
+                ("func", lambda func: stream.reduce(func), one),
+                ("func", lambda func: stream.reduceByKey(func), one),
+                ("mergeValue", lambda func: stream.combineByKey(one, func, add), one),
+                ("partitionFunc", lambda func: stream.partitionBy(2, func), add),
+                ("updateFunc", lambda func: stream.updateStateByKey(func), one),
+                ("reduceFunc", lambda func: stream.reduceByWindow(func, None, 2, 1), one),
+                ("invFunc", lambda func: stream.reduceByKeyAndWindow(add, func, 2), one),
+                (
+                    "filterFunc",
+                    lambda func: stream.reduceByKeyAndWindow(add, None, 2, 1, 1, func),
+                    add,
+                ),
+                ("transformFunc", lambda func: ssc.transform([stream], func), add),
+            )
+            for name, call, func in wrong:
+                with pytest.raises(TypeError, match=rf"^{name}=.* is not accepted: it is called"):
+                    call(func)
+                with pytest.raises(TypeError, match="a function is needed, not str"):
+                    call("x")
+            others = (
+                ("other", lambda other: stream.union(other)),
+                ("other", lambda other: stream.join(other)),
+                ("other", lambda other: stream.cogroup(other)),
+                ("other", lambda other: stream.transformWith(lambda a, b: a, other)),
+                ("dstreams", lambda other: ssc.union(other)),
+                ("dstreams", lambda other: ssc.union(stream, other)),
+                ("dstreams", lambda other: ssc.transform([other], one)),
+            )
+            for name, call_with in others:
+                with pytest.raises(TypeError, match=rf"^{name}=.* is not accepted: a DStream"):
+                    call_with([stream])
+            with pytest.raises(TypeError, match=r"^spec=.* is not accepted: StateSpec"):
+                stream.mapWithState(one)  # type: ignore[arg-type]
 
     def test_foreach_batch_needs_a_receiver(self, sc: Any) -> None:
         with (
