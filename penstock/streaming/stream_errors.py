@@ -64,8 +64,8 @@ class StreamErrors:
         if not is_first:
             return
         ended = SparkEndedError(reason)
-        ended.__cause__ = error
         _log.critical("%s", ended)
+        _log.info("By then this had gone wrong", exc_info=error)
         self._waiter.notify_error(ended)
         if not self._is_stopping:
             self._on_ended()

@@ -25,8 +25,9 @@ def test_the_end_of_spark_is_told_once_and_ends_the_context() -> None:
     spark.why_ended = "its SparkContext was stopped"
     for _ in range(2):
         errors.tell(ValueError("what a batch met with"))
-    with pytest.raises(SparkEndedError, match="its SparkContext was stopped"):
+    with pytest.raises(SparkEndedError, match="its SparkContext was stopped") as raised:
         waiter.wait_for_stop_or_error(0)
+    assert raised.value.__cause__ is None, "what follows from the end of Spark is not shown"
     assert spark.times_told == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.streaming.dstream.job import Job, JobSet
+from penstock.streaming.errors import OutputOperationError
 from penstock.streaming.listeners.events import BatchCompleted, OutputOperationCompleted
 from penstock.streaming.listeners.input_info import BatchInput
 from penstock.streaming.scheduler import job_scheduler
@@ -177,7 +179,9 @@ def test_a_batch_that_ends_in_time_is_complete(run: Run) -> None:
     assert run.scheduler.given_up() == {}
 
 
-def test_a_batch_that_spark_did_not_live_to_end_is_given_up(run: Run) -> None:
+def test_a_batch_that_spark_did_not_live_to_end_is_given_up(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail() -> None:
         run.scope.ended = "its JVM does not answer"
         raise OSError("connection refused")
@@ -187,6 +191,8 @@ def test_a_batch_that_spark_did_not_live_to_end_is_given_up(run: Run) -> None:
     assert run.scheduler.wait_until_idle(WAIT_S)
     assert run.bus.of(BatchCompleted) == []
     assert run.scheduler.pending_times() == [1000]
+    assert [type(error) for error in run.errors] == [OutputOperationError]
+    assert [line for line in caplog.records if line.levelno > logging.INFO] == []
 
 
 def test_the_generator_is_told_when_there_is_room_again(
