@@ -345,7 +345,7 @@ class JobScheduler:
         failure = _as_failure(job, error)
         if self._scope.why_ended():
             # With hundreds of lines of Java; whoever is told of it says what they come of.
-            _log.info("The end of Spark interrupted the batch of %d ms", job.time_ms, exc_info=error)
+            _log.info("Spark's end interrupted the batch of %d ms", job.time_ms, exc_info=error)
             self._on_error(failure)
             return
         self._limited_log.log(
