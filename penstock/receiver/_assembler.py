@@ -140,6 +140,7 @@ class BlockAssembler:
         self._tell = tell
         self._give_up = give_up
         self._open: BlockBuilder | None = None
+        self._next_id: str | None = None
         self._undivided = False
         self._is_flushing = False
         self._is_short_of_memory = False
@@ -299,6 +300,9 @@ class BlockAssembler:
         """Convert rows of the declared schema; those that do not fit are discarded one by one."""
         try:
             batch = rows_to_batch(self._unpickled(rows), self._schema)
+        except MemoryError:
+            # It says nothing of the row, which stays where it is: pending, or its author's.
+            raise
         except Exception as error:  # noqa: BLE001 - a row may raise what it likes, at any time
             if len(rows) == 1:
                 self._discard_misfit(error, lambda: start_of(self._unpickled(rows)[0]))
@@ -576,6 +580,10 @@ class BlockAssembler:
             return
         if builder.num_records == 0 and not builder.acknowledge and builder.position is None:
             return
-        sealed = builder.seal(self._block_id(), self._now_s())
+        if self._next_id is None:
+            self._next_id = self._block_id()
+        sealed = builder.seal(self._next_id, self._now_s())
+        # Only now: behind a number that no block has, the ledger takes no position any more.
+        self._next_id = None
         self._open = None
         self._sealed(sealed)

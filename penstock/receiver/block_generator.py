@@ -51,7 +51,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -82,7 +82,11 @@ from penstock.receiver._pieces import (
 )
 from penstock.receiver._pipeline import BlockNotStoredError, BlockPipeline, RefusedError
 from penstock.receiver.framing import CutRecordError, FrameReader, Framing, Lines, frame_reader
-from penstock.receiver.rate_limiter import RateLimiter, RateLimiterStatistics
+from penstock.receiver.rate_limiter import (
+    RateLimiter,
+    RateLimiterStatistics,
+    RateLimiterStoppedError,
+)
 from penstock.wait_clock import WaitClock
 from penstock.wire.messages import LogReading, PipeReading, ReceivedBlockInfo
 
@@ -93,6 +97,7 @@ __all__ = [
     "BlockGeneratorStatistics",
     "BlockNotStoredError",
     "PositionTooLargeError",
+    "PositionTypeError",
     "RateUsage",
     "RecordTooLargeError",
     "RefusedError",
@@ -564,11 +569,14 @@ class BlockGenerator:
     def _charge(self) -> None:
         """Wait until the bytes that were added may have passed; no lock is held.
 
-        What was added is charged afterwards, so the byte rate can be exceeded by one chunk.
+        What was added is charged afterwards, so the byte rate can be exceeded by one chunk. A stop
+        ends the wait and is no error of the call: what was added will be durable, and a source that
+        were told otherwise would give it again.
         """
         size = self._assembler.take_uncharged()
         if size:
-            self._limiter.charge_bytes(size)
+            with suppress(RateLimiterStoppedError):
+                self._limiter.charge_bytes(size)
 
     def _check_active(self) -> None:
         if self._state is not BlockGeneratorState.ACTIVE:
@@ -877,7 +885,7 @@ class BlockGenerator:
                     self._assembler.flush_pending()
                     self._assembler.seal()
                 fails = False
-            except (PenstockError, OSError, pa.ArrowException, ValueError) as error:
+            except (PenstockError, OSError, pa.ArrowException, ValueError, MemoryError) as error:
                 if not fails:
                     self._on_error("Error in sealing a block", error)
                 fails = True

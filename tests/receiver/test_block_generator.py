@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.blockstore import BlockAccess, BlockStore, read_block
+from penstock.blockstore.builder import BlockBuilder
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError, PenstockError
@@ -1047,3 +1048,74 @@ def test_who_waits_for_memory_is_told_so(make):
     bench.driver.open.set()
     bench.generator.give_up_within(0.0)
     store.join(WAIT_S)
+
+
+@pytest.mark.parametrize("form", ["many", "one"])
+def test_what_waits_for_the_byte_rate_at_a_stop_is_stored_and_no_error_says_otherwise(make, form):
+    """It is in a block: a source that got an error would give it again."""
+    bench = make(limiter=RateLimiter(bytes_per_second=1))
+    outcome: list[BaseException | None] = []
+
+    def feed() -> None:
+        try:
+            if form == "many":
+                bench.generator.store([b"x" * 100] * 10)
+            else:
+                bench.generator.store(b"x" * 1000, position=7)
+        except PenstockError as error:
+            outcome.append(error)
+        else:
+            outcome.append(None)
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    while bench.limiter.statistics().waiting == 0:
+        time.sleep(0.01)
+    records = bench.finish()
+    thread.join(WAIT_S)
+    assert outcome == [None]
+    assert sum(map(len, records)) == 1000
+
+
+def test_memory_that_is_short_for_a_moment_discards_no_row(make):
+    bench = make(schema=pa.schema([("n", pa.int64())]))
+    short = [None] * 8
+
+    class Reading:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+        def asDict(self, recursive: bool) -> dict[str, int]:
+            if self.n == 5 and short:
+                short.pop()
+                raise MemoryError
+            return {"n": self.n}
+
+    rows = [Reading(n) for n in range(10)]
+    while True:
+        try:
+            bench.generator.store(rows)
+            break
+        except MemoryError:
+            assert bench.generator.statistics().records == 0, "all of them or none"
+    assert not short
+    assert [row["n"] for row in bench.finish()] == list(range(10))
+    assert not bench.errors
+
+
+def test_a_block_that_cannot_be_sealed_leaves_no_gap_in_the_numbers(make, monkeypatch):
+    """Behind a gap the ledger would take no position any more, however often it is asked."""
+    bench = make()
+    seal = BlockBuilder.seal
+
+    def short_once(builder: BlockBuilder, *arguments: Any) -> Any:
+        monkeypatch.setattr(BlockBuilder, "seal", seal)
+        raise MemoryError
+
+    monkeypatch.setattr(BlockBuilder, "seal", short_once)
+    bench.generator.store(b"a", position=1)
+    with pytest.raises(MemoryError):
+        bench.generator.flush(lambda: None)
+    bench.generator.flush(lambda: None)
+    assert bench.finish() == [b"a"]
+    assert [info.block_id for info in bench.driver.infos] == [f"input-0-{1 << 32}"]
