@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.receiver.block_generator import PositionTooLargeError, PositionTypeError
+
 __all__ = ["Failures"]
 
 _HOPELESS = (ImportError, NameError, SyntaxError, TypeError, AttributeError)
@@ -9,6 +11,10 @@ _HOPELESS = (ImportError, NameError, SyntaxError, TypeError, AttributeError)
 _BUGS = (*_HOPELESS, ArithmeticError, AssertionError, LookupError, ValueError)
 """What points to a mistake in the program. Anything else may come from a source that is down or
 sends nonsense, for any length of time."""
+
+_REFUSED = (PositionTooLargeError, PositionTypeError)
+"""A source that begins after the last position that was accepted gives the refused one again: the
+second time in a row nothing but the program's change can help. (Others may go on with the next.)"""
 
 _DOUBLINGS = 16
 
@@ -54,4 +60,5 @@ class Failures:
         """
         if is_new and isinstance(error, _HOPELESS):
             return True
-        return isinstance(error, _BUGS) and self._count >= self._most
+        most = min(self._most, 2) if isinstance(error, _REFUSED) else self._most
+        return isinstance(error, _BUGS) and self._count >= most

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.receiver import Receiver, ReceiverContext, ReceiverNotAttachedError
+from penstock.receiver import Receiver, ReceiverContext, ReceiverNotAttachedError, receiver
 from penstock.receiver._exit_report import described
 from penstock.receiver._failures import Failures
 from penstock.wire.messages import RegisterReceiver, ReportError, StopReceiver
@@ -145,3 +145,27 @@ def test_an_error_is_described_by_where_it_came_from_in_the_code_of_its_author()
         Receiver().store("x")
     assert "test_failures.py" in described(raised.value)
     assert described(KeyError()) == "KeyError"
+
+
+@pytest.mark.parametrize("position", ["x" * 70_000, {1, 2}])
+def test_a_position_that_is_refused_again_ends_the_receiver_for_good(
+    run: Run, tracker: Tracker, shared: Shared, position: Any
+) -> None:
+    """A source that begins after its last position gives it each time (once, it may be chance)."""
+
+    @receiver(positions=True)
+    def source(context: ReceiverContext) -> Iterator[tuple[str, Any]]:
+        shared.say("start")
+        if context.last_position is None:
+            yield "a", 1
+        yield "b", position
+
+    settings = replace(SETTINGS, receiver_restart_delay_ms=1)
+    assert run(source, settings=settings).join() is None
+    tracker.wait_for(lambda: any(each.permanent for each in tracker.of(ReportError)))
+    assert shared.events.count("start") <= 3
+    last = tracker.of(ReportError)[-1]
+    assert last.permanent
+    assert "position" in last.message
+    assert tracker.records() == ["a"]
+    assert tracker.last_position() == 1
