@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 import time
 import weakref
@@ -64,7 +65,8 @@ class ReceiverSupervisor:
     One thread of its own (``penstock-supervisor-<streamId>``) does everything that takes time, in
     order; whoever calls `stop`, `restart` or `report_error` only leaves a request, so these may
     be called from any thread, the receiver's own among them. `onStart` and `onStop` run in
-    threads of their own and are waited for with a bound.
+    threads of their own and are waited for with a bound. What the driver releases goes in another
+    thread (``penstock-release-<streamId>``): a stop, too, may wait for memory.
 
     The order of a stop is what I10 needs: what was stored with an acknowledgement is made durable
     and acknowledged while its source is open, the state changes, `onStop` runs while `store` still
@@ -122,6 +124,10 @@ class ReceiverSupervisor:
         self._storage: BlockStorage | None = None
         self._generator: BlockPipe | None = None
         self._helpers: list[UserCall] = []
+        self._released: queue.SimpleQueue[CleanupOldBlocks | None] = queue.SimpleQueue()
+        self._releasing = threading.Thread(
+            target=self._release_loop, name=f"penstock-release-{self.stream_id}", daemon=True
+        )
         self._on_stop_by_s = 0.0
         self._thread = threading.Thread(
             target=self._run, name=f"penstock-supervisor-{self.stream_id}", daemon=True
@@ -278,6 +284,7 @@ class ReceiverSupervisor:
         )
         self._ensure_block_server()
         self._storage = self._parts.open_storage(self._tracker.find_replica_host, self.report_error)
+        self._releasing.start()
 
     def _ensure_block_server(self) -> None:
         """Start it without waiting: blocks can be stored, and read on this host, without it."""
@@ -518,6 +525,14 @@ class ReceiverSupervisor:
         self._tracker.report_exit(exit_report, self._bounds.ask_s)
         for helper in self._helpers:
             helper.join(self._bounds.abandon_s)
+        self._released.put(None)
+        if self._releasing.ident is not None:
+            self._releasing.join(self._bounds.abandon_s)
+            if self._releasing.is_alive():
+                self.report_error(
+                    f"The release of old blocks of receiver {self.stream_id} hangs and was left "
+                    f"behind; it stands at {blocked_at(self._releasing, frames=5)}"
+                )
         closing = UserCall(
             f"receiver-{self.stream_id}-close", self._close_storage, self._on_close_failed
         )
@@ -586,13 +601,23 @@ class ReceiverSupervisor:
         """Act on messages that take time."""
         while (message := self._attempt.take_work()) is not None:
             try:
-                if isinstance(message, CleanupOldBlocks) and self._storage is not None:
-                    self._storage.release(message.block_ids, message.segments)
-                elif isinstance(message, EnsureBlockServer):
+                if isinstance(message, EnsureBlockServer):
                     self._ensure_block_server()
             except Exception as error:  # noqa: BLE001 - the receiver goes on; the driver knows
-                name = type(message).__name__
-                self.report_error(f"{name} failed on receiver {self.stream_id}", error)
+                self._report_failed(message, error)
+
+    def _release_loop(self) -> None:
+        """Free what the driver has released, until the attempt is closed."""
+        while (message := self._released.get()) is not None:
+            try:
+                if self._storage is not None:
+                    self._storage.release(message.block_ids, message.segments)
+            except Exception as error:  # noqa: BLE001 - the receiver goes on; the driver knows
+                self._report_failed(message, error)
+
+    def _report_failed(self, message: Message, error: BaseException) -> None:
+        name = type(message).__name__
+        self.report_error(f"{name} failed on receiver {self.stream_id}", error)
 
     def _fail(self, text: str, error: BaseException) -> None:
         """Let `error` end the attempt; a bad setting ends it for good."""
@@ -679,7 +704,9 @@ class ReceiverSupervisor:
             )
         elif isinstance(message, RestartReceiver):
             self.restart(message.reason)
-        elif isinstance(message, (CleanupOldBlocks, EnsureBlockServer)):
+        elif isinstance(message, CleanupOldBlocks):
+            self._released.put(message)
+        elif isinstance(message, EnsureBlockServer):
             self._attempt.add_work(message)
         else:
             logger.warning("receiver %d: unexpected %r", self.stream_id, message)
