@@ -8,8 +8,9 @@ is not used yet is still part of the burst: while it is out, the bucket fills on
 less the permits that are out. So these and a full bucket together never exceed one burst, however
 long a lessee keeps them.
 
-Like Spark's limiter (`RateLimiter.scala`, which is Guava's `SmoothBursty`), the bucket starts empty
-and an idle source saves up to one burst, by default one second of the rate.
+Like Spark's limiter (`RateLimiter.scala`, which is Guava's `SmoothBursty`), nothing is saved up at
+first, but the first record passes at once, also at "1/hour"; and an idle source saves up to one
+burst, by default one second of the rate.
 """
 
 from __future__ import annotations
@@ -167,6 +168,7 @@ class RateLimiter:
         self._bytes: RateLimitItem | None = None
         self._out: dict[Hashable, int] = {}
         self._out_sum = 0
+        self._was_limited = False
         self._stopped = False
         self._is_paused = False
         self._leases = 0
@@ -341,6 +343,11 @@ class RateLimiter:
         with self._lock:
             self._replace_item(self._records, item, _RECORDS, held=self._out_sum)
             self._records = item
+            if item is not None and not self._was_limited:
+                self._was_limited = True
+                if not self._leases:
+                    # The first record passes at once, as by Guava's limiter.
+                    self._bucket.add(item, _RECORDS, amount=1.0, held=self._out_sum)
             self._wake()
 
     def set_paused(self, is_paused: bool) -> None:

@@ -247,9 +247,29 @@ def test_ten_seconds_let_pass_what_the_rate_says_within_one_percent(rate: int, w
 def test_a_low_rate_gives_each_record_as_soon_as_its_time_has_come(rate: float) -> None:
     clock = WaitingClock()
     limiter = RateLimiter(rate, clock=clock)
-    for n in range(1, 6):
+    for n in range(5):
         assert limiter.lease(1000) == 1
         assert clock.monotonic_s() == pytest.approx(n / rate, abs=0.01)
+
+
+@pytest.mark.parametrize("is_set_later", [False, True])
+def test_the_first_record_passes_at_once_and_the_next_when_its_time_has_come(
+    is_set_later: bool,
+) -> None:
+    """As by Guava's `RateLimiter`, which is Spark's: an hour's rate is no hour without a record."""
+    clock = ManualClock()
+    hourly = 1 / 3600
+    limiter = RateLimiter(None if is_set_later else hourly, clock=clock)
+    if is_set_later:
+        limiter.set_rate(hourly)
+    assert limiter.lease(5, 0) == 1
+    clock.advance(3_599_000)
+    assert limiter.lease(5, 0) == 0
+    clock.advance(2_000)
+    assert limiter.lease(5, 0) == 1
+    for rate in (None, hourly, 2 * hourly):
+        limiter.set_rate(rate)
+        assert rate is None or limiter.lease(5, 0) == 0, "there is one first record only"
 
 
 def test_records_that_come_just_at_the_rate_never_wait() -> None:
@@ -261,9 +281,10 @@ def test_records_that_come_just_at_the_rate_never_wait() -> None:
     assert limiter.statistics().waits == 0
 
 
-def test_it_starts_empty_and_an_idle_source_saves_up_one_burst() -> None:
+def test_it_starts_with_one_permit_and_an_idle_source_saves_up_one_burst() -> None:
     clock = ManualClock()
     limiter = RateLimiter(1000, clock=clock)
+    assert limiter.lease(1000, 0) == 1
     assert limiter.lease(1000, 0) == 0
     clock.advance(3_600_000)
     assert passed_at_once(limiter) == 1000
@@ -297,7 +318,7 @@ def test_a_new_rate_keeps_what_was_saved_up_as_far_as_the_new_burst_allows() -> 
     limiter = RateLimiter(100, clock=clock)
     clock.advance(500)
     limiter.set_rate(1000)
-    assert passed_at_once(limiter) == 50
+    assert passed_at_once(limiter) == 51
     clock.advance(1000)
     limiter.set_rate(10)
     assert passed_at_once(limiter) == 10
@@ -336,6 +357,7 @@ def wait_until_someone_waits(limiter: RateLimiter) -> None:
 
 def test_a_new_rate_takes_effect_on_who_waits() -> None:
     limiter = RateLimiter(0.001)
+    assert limiter.lease(1, 0) == 1
     with ThreadPoolExecutor(1) as thread:
         leased = thread.submit(limiter.lease, 100)
         wait_until_someone_waits(limiter)
@@ -363,6 +385,7 @@ def test_nothing_passes_while_it_is_paused_and_who_waits_goes_on_after_it() -> N
 
 def test_a_lifted_limit_lets_who_waits_go() -> None:
     limiter = RateLimiter(0.001, bytes_per_second=0.001)
+    assert limiter.lease(1, 0) == 1
     with ThreadPoolExecutor(2) as threads:
         leased = threads.submit(limiter.lease, 100)
         charged = threads.submit(limiter.charge_bytes, 100)
@@ -388,6 +411,7 @@ def test_permits_that_are_given_back_go_to_who_waits() -> None:
 @pytest.mark.parametrize("unit", ["records", "bytes"])
 def test_stopping_frees_who_waits_and_lets_nothing_pass_any_more(unit: str) -> None:
     limiter = RateLimiter(0.001, bytes_per_second=0.001)
+    assert limiter.lease(1, 0) == 1
     call = limiter.lease if unit == "records" else limiter.charge_bytes
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(call, 1)
@@ -404,6 +428,7 @@ def test_stopping_frees_who_waits_and_lets_nothing_pass_any_more(unit: str) -> N
 def test_a_lease_that_does_not_come_in_time_is_none() -> None:
     clock = WaitingClock()
     limiter = RateLimiter(1, clock=clock)
+    assert limiter.lease(1, 0) == 1
     assert limiter.lease(5, 0.9) == 0
     assert clock.monotonic_s() == pytest.approx(0.9)
     assert limiter.lease(5, 0.5) == 1
