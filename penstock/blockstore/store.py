@@ -25,6 +25,7 @@ import logging
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from penstock.blockstore.memory import ArenaError, MemoryArena, Slot
 from penstock.blockstore.replicator import Replicator
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.wait_clock import WaitClock
 from penstock.wal import (
     EncryptionKey,
@@ -58,6 +60,9 @@ from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
 __all__ = ["BlockStore", "BlockStoreClosedError", "BlockStoreOptions"]
 
 _log = logging.getLogger("penstock.blockstore")
+
+_CLOSE_STEP_S = 1.0
+"""How often the open segment on HDFS is closed while memory is short."""
 
 
 class BlockStoreClosedError(PenstockError):
@@ -139,6 +144,7 @@ class BlockStore:
         self._lock = threading.Lock()
         self._slots: dict[str, Slot] = {}
         self._closed = False
+        self._limited_log = RateLimitedLog(_log)
         self.replica_waits = WaitClock()
         self._cipher = block_cipher(encryption, attempt)
         # For a level without a disk copy the log stays empty: it holds the folder's lock.
@@ -225,18 +231,40 @@ class BlockStore:
             ArenaError: A slot can never fit.
         """
         size = self.options.block_max_bytes
-        slot = None
         if self._is_shared:
-            slot = self._arena.reserve(size, timeout_s=0, give_up=give_up)
-            if slot is None:
-                self._close_segment()
-        if slot is None:
+            slot = self._reserve_or_close(size, timeout_s, give_up, on_full)
+        else:
             slot = self._arena.reserve(size, timeout_s=timeout_s, give_up=give_up, on_full=on_full)
         if slot is None:
             raise BlockStoreClosedError(
                 f"stream {self.stream_id} got no memory for a block: {self._arena.statistics()}"
             )
         return BlockBuilder(slot, kind, schema)
+
+    def _reserve_or_close(
+        self,
+        size: int,
+        timeout_s: float,
+        give_up: Callable[[], bool],
+        on_full: Callable[[ArenaError], None],
+    ) -> Slot | None:
+        """Reserve a slot; while memory is short, close the segment that keeps slots from going.
+
+        Again and again: blocks that fill the memory may still be on their way to the log.
+        """
+        end_s = time.monotonic() + timeout_s
+        slot = self._arena.reserve(size, timeout_s=0, give_up=give_up)
+        while slot is None and not self._closed and not give_up():
+            with self._lock:
+                is_in_the_way = bool(self._unclosed)
+            if is_in_the_way:
+                self._close_segment()
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                break
+            step_s = min(left_s, _CLOSE_STEP_S)
+            slot = self._arena.reserve(size, timeout_s=step_s, give_up=give_up, on_full=on_full)
+        return slot
 
     def discard(self, builder: BlockBuilder) -> None:
         """Give back the slot of a block that is not wanted."""
@@ -325,6 +353,10 @@ class BlockStore:
                 compressed = self._compressing[block.block_id].result()
             except (KeyError, CancelledError) as error:
                 raise BlockStoreClosedError(f"{block.block_id} was not stored") from error
+            except BaseException:
+                # The next try begins anew: memory may be short for a moment only.
+                self._compressing.pop(block.block_id, None)
+                raise
             if compressed is not None:
                 place = self._writer.append(BLOCK_RECORD, compressed)
                 stamp_record(slot.view, BLOCK_RECORD, length, place.sequence)
@@ -339,7 +371,8 @@ class BlockStore:
             self._writer.roll()
         except WalError as error:
             # HDFS is away, or full: whoever waits for a slot waits on.
-            _log.warning("no memory, and the open segment cannot be closed: %s", error)
+            text = f"no memory, and the open segment cannot be closed: {error}"
+            self._limited_log.log(text, like="")
             return
         self._let_closed_go(self._writer.statistics().segment)
 

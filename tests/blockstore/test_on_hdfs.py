@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from penstock.blockstore import (
@@ -20,6 +22,8 @@ from penstock.blockstore import (
     BlockStore,
     read_block,
 )
+from penstock.blockstore._compression import BlockCompression
+from penstock.blockstore.builder import BlockBuilder
 from penstock.wal import EncryptionKey, SyncPolicy, WalError, locate, segment_path
 from tests.blockstore.test_blocks import OPTIONS, put, records_of, without_memory
 from tests.services.hdfs import Hdfs
@@ -120,6 +124,51 @@ def test_memory_is_given_away_only_for_blocks_that_hdfs_gives_back(store: BlockS
         if number % 10 == 9:
             assert [records_of(info) for info in infos] == records[: number + 1]
     assert evicted(store) > 10
+
+
+def test_blocks_that_fill_the_memory_before_the_log_has_them_make_way_for_the_next(
+    store: BlockStore,
+) -> None:
+    """Nobody releases them. When memory ran short there was no segment yet that could be closed."""
+    blocks = []
+    while (slot := store._arena.reserve(OPTIONS.block_max_bytes, timeout_s=0)) is not None:
+        builder = BlockBuilder(slot, BlockKind.BINARY)
+        # So large that no two leave room for a third slot.
+        builder.append(b"x" * 200_000, np.array([200_000], np.int32))
+        blocks.append(builder)
+    opened = []
+    waiting = threading.Thread(
+        target=lambda: opened.append(store.open_block(BlockKind.BINARY, timeout_s=30.0))
+    )
+    waiting.start()
+    waiting.join(1.0)
+    assert not opened
+    for number, builder in enumerate(blocks):
+        store.put(builder.seal(f"input-3-{number}", 0.0))
+    waiting.join(30.0)
+    assert opened
+
+
+def test_a_block_whose_compression_failed_once_is_compressed_when_it_is_put_again(
+    hdfs: Hdfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piece = BlockCompression._piece
+
+    def short_once(compression: BlockCompression, data: memoryview) -> Any:
+        monkeypatch.setattr(BlockCompression, "_piece", piece)
+        raise MemoryError
+
+    monkeypatch.setattr(BlockCompression, "_piece", short_once)
+    with store_in_memory(hdfs, None, compression="lz4") as store:
+        builder = store.open_block(BlockKind.BINARY)
+        builder.append(b"the same" * 1000, np.full(1000, 8, np.int32))
+        sealed = builder.seal("input-3-1", 0.0)
+        store.begin(sealed)
+        with pytest.raises(MemoryError):
+            store.put(sealed)
+        info = store.put(sealed)
+        store.close()
+        assert records_of(without_memory(info)) == [b"the same"] * 1000
 
 
 def test_a_segment_that_its_writer_left_open_is_read_and_the_writer_goes_on(
