@@ -73,8 +73,9 @@ class DamagedLedgerError(CorruptRecordError, LedgerError):
         where = f"at offset {damage.offset} of segment {damage.segment}"
         message = (
             f"driver log {folder}: corrupt record {where}: {damage.reason}. `penstock wal check "
-            f"{folder}` lists what is damaged. Bring the folder back from a copy; or, to give up "
-            f"what the ledger knew, start with another folder"
+            f"{folder}` lists what is damaged. Bring the folder back from a copy; or, if it was "
+            f"only cut short, give up what was cut off with `penstock wal repair {folder}`; or, to "
+            f"give up all that the ledger knew, start with another folder"
         )
         self.args = (message,)
 

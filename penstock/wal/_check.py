@@ -35,6 +35,7 @@ class SegmentReport:
         torn: A record that was never acknowledged lies behind it.
         damages: Committed records that are not readable.
         key_id: The id of the key that it is encrypted with, empty when it is not.
+        was_cut: The last of the damages is where somebody cut the file short.
     """
 
     number: int
@@ -48,6 +49,12 @@ class SegmentReport:
     torn: bool
     damages: tuple[CorruptRecordError, ...]
     key_id: bytes = b""
+    was_cut: bool = False
+
+    @property
+    def is_whole_before_its_end(self) -> bool:
+        """Whether nothing is damaged but the end, where the file was cut short."""
+        return self.was_cut and len(self.damages) == 1
 
 
 @dataclass(frozen=True)
@@ -137,6 +144,7 @@ def check(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
                 torn=end is not None and end.torn,
                 damages=tuple(damages),
                 key_id=info.key_id,
+                was_cut=end is not None and end.was_cut,
             )
         )
     unfinished = tuple(list_names(fs, folder)[1])
@@ -162,7 +170,8 @@ def repair(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
     """Cut torn tails off and put damaged segments aside.
 
     A damaged segment is renamed to ``….damaged``: nothing of it is deleted, its name is not used
-    again, and readers no longer see it, the readable records in it included.
+    again, and readers no longer see it, the readable records in it included. One that somebody cut
+    short stays, with all its records but the last, of which it has the beginning only.
 
     Args:
         folder: The log's folder. No writer may have it.
@@ -197,7 +206,8 @@ def repair(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
 def _cut_tails(report: LogReport, fs: FileSystem) -> list[str]:
     actions = []
     for segment in report.segments:
-        if segment.closed or segment.damages or segment.end >= segment.size:
+        is_damaged = segment.damages and not segment.is_whole_before_its_end
+        if segment.closed or is_damaged or segment.end >= segment.size:
             continue
         try:
             fs.truncate(segment.path, segment.end)
@@ -207,6 +217,8 @@ def _cut_tails(report: LogReport, fs: FileSystem) -> list[str]:
             # Nothing is cut on HDFS, and no reader needs it.
             continue
         what = "a torn tail" if segment.torn else "unused space"
+        if segment.was_cut:
+            what = "a record that was cut short, and with it what lay behind it,"
         actions.append(
             f"segment {segment.number}: cut {what} of {segment.size - segment.end} bytes "
             f"at offset {segment.end}"
@@ -217,7 +229,7 @@ def _cut_tails(report: LogReport, fs: FileSystem) -> list[str]:
 def _put_aside(report: LogReport, fs: FileSystem) -> list[str]:
     actions = []
     for segment in report.segments:
-        if not segment.damages:
+        if not segment.damages or segment.is_whole_before_its_end:
             continue
         aside = segment.path + DAMAGED_SUFFIX
         fs.rename(segment.path, aside)

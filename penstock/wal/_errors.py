@@ -56,7 +56,8 @@ class CorruptRecordError(WalError):
         if folder is not None:
             message += (
                 f"; `penstock wal check {folder}` says what is there and what is damaged, "
-                f"`penstock wal repair {folder}` puts damaged segments aside"
+                f"`penstock wal repair {folder}` puts damaged segments aside, and ends one that "
+                "was cut short behind its last whole record"
             )
         super().__init__(message)
         self.folder = folder

@@ -31,8 +31,16 @@ class AppendFile(Protocol):
         """Whether each write is forced, asked for or not."""
         ...
 
+    @property
+    def preallocates(self) -> bool:
+        """Whether `preallocate` makes the file longer, so that no write does."""
+        ...
+
     def preallocate(self, size: int) -> None:
-        """Make the file `size` bytes long with zeros at its end, and reserve the space."""
+        """Make the file `size` bytes long with zeros at its end, and reserve the space.
+
+        Does nothing unless `preallocates`.
+        """
         ...
 
     def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:

@@ -176,6 +176,10 @@ class HdfsAppendFile:
     def forces_writes(self) -> bool:
         return True
 
+    @property
+    def preallocates(self) -> bool:
+        return False
+
     def preallocate(self, size: int) -> None:
         """Do nothing: HDFS reserves a block when its first byte is written."""
 

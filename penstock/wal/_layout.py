@@ -75,6 +75,7 @@ FLAG_ENCRYPTED = 1
 """Flag in a record's header."""
 _RECYCLED = 1
 _WITH_KEY_ID = 2
+_PREALLOCATED = 4
 """Flags in a segment's header."""
 
 HEADER = struct.Struct("<IIIHHQQQ16sQ")
@@ -136,6 +137,8 @@ class SegmentHeader:
         created_ms: Wall time of creation in milliseconds, for people only.
         owner: What its records carry, see `segment_owner`.
         recycled: The file was a segment before: behind its records lie remains of others.
+        preallocated: The file had its full length before its first record was written: one that
+            ends in the middle of a record was cut by somebody else.
         user_header: Bytes that the log's owner put there.
         size: Bytes of the header in the segment, padding included.
         key_id: The id of the key that its records are encrypted with, empty when they are not.
@@ -152,6 +155,7 @@ class SegmentHeader:
     user_header: bytes
     size: int
     key_id: bytes = b""
+    preallocated: bool = False
 
     @property
     def log_id(self) -> bytes:
@@ -315,12 +319,15 @@ def pack_segment_header(
     recycled: bool,
     user_header: bytes,
     key_id: bytes = b"",
+    preallocated: bool = False,
 ) -> bytes:
     """Return a segment's first record, padded to the alignment."""
     payload = (
         _SEGMENT.pack(
             FORMAT_VERSION,
-            (_RECYCLED if recycled else 0) | (_WITH_KEY_ID if key_id else 0),
+            (_RECYCLED if recycled else 0)
+            | (_WITH_KEY_ID if key_id else 0)
+            | (_PREALLOCATED if preallocated else 0),
             alignment,
             number,
             previous,
@@ -364,6 +371,7 @@ def parse_segment_header(buffer: memoryview) -> SegmentHeader:
         user_header=bytes(payload[_SEGMENT.size : _SEGMENT.size + user_size]),
         size=round_up(RECORD_HEADER_SIZE + length, alignment),
         key_id=bytes(payload[_SEGMENT.size + user_size :]) if flags & _WITH_KEY_ID else b"",
+        preallocated=bool(flags & _PREALLOCATED),
     )
 
 

@@ -173,6 +173,10 @@ class LocalAppendFile:
     def forces_writes(self) -> bool:
         return False
 
+    @property
+    def preallocates(self) -> bool:
+        return True
+
     def preallocate(self, size: int) -> None:
         try:
             os.posix_fallocate(self._fd, 0, size)

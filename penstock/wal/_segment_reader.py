@@ -38,6 +38,8 @@ _logger = logging.getLogger("penstock.wal")
 _CHUNK = 4 << 20
 _FIRST_READ = 4096
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
+_FILE_ENDS = "the file ends"
+_PAYLOAD_IS_CUT = "the payload goes beyond the end of the file"
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class SegmentEnd:
         records: Records that were readable.
         next_sequence: The sequence after the last record.
         damages: Damaged places that were found on the way.
+        was_cut: The last of these is where somebody cut the file short, in the middle of a record
+            that nobody knows as committed.
     """
 
     offset: int
@@ -59,6 +63,7 @@ class SegmentEnd:
     records: int
     next_sequence: int
     damages: tuple[CorruptRecordError, ...]
+    was_cut: bool = False
 
 
 class SegmentReader:
@@ -192,19 +197,23 @@ class SegmentReader:
         sequence = self.header.first_sequence
         position = self.header.size
         count = 0
+        kind = KIND_INDEX
         wanted = _CHUNK
         while True:
             data = self._read(file, position, wanted)
-            wanted = _CHUNK
             view = memoryview(data)
             size = len(data)
+            if size < wanted:
+                # It may be shorter by now: a living writer cuts off what it failed to write.
+                file_size = min(file_size, position + size)
+            wanted = _CHUNK
             at = 0
             reason = ""
             while True:
                 body = at + RECORD_HEADER_SIZE
                 if body > size:
                     if position + body > file_size:
-                        reason = "the file ends"
+                        reason = _FILE_ENDS
                     break
                 magic, header_crc, payload_crc, kind, flags, length, found, _, owner, _ = unpack(
                     data, at
@@ -220,7 +229,7 @@ class SegmentReader:
                 end = body + length
                 if end > size:
                     if position + end > file_size:
-                        reason = "the payload goes beyond the end of the file"
+                        reason = _PAYLOAD_IS_CUT
                     else:
                         wanted = max(_CHUNK, RECORD_HEADER_SIZE + length)
                     break
@@ -256,6 +265,11 @@ class SegmentReader:
             if not reason:
                 continue
             judged = self._judge(file, position, sequence, stop, reason, followed, committed_later)
+            if judged is True and self._was_cut(file, position, reason, kind):
+                told = f"{reason} (sequence {sequence}): somebody cut it short"
+                damages.append(self._damage(position, told))
+                ended(SegmentEnd(position, False, False, count, sequence, tuple(damages), True))
+                return
             if isinstance(judged, bool):
                 ended(SegmentEnd(position, judged, False, count, sequence, tuple(damages)))
                 return
@@ -264,6 +278,16 @@ class SegmentReader:
             if position >= file_size:
                 ended(SegmentEnd(position, False, False, count, sequence, tuple(damages)))
                 return
+
+    def _was_cut(self, file: ReadFile, position: int, reason: str, kind: int) -> bool:
+        """Tell whether a torn tail is what somebody left who cut the file.
+
+        No crash leaves that where the file had its full length before: a record lies within it as
+        a whole. Of an index that is cut off no record is missed.
+        """
+        if not self.header.preallocated or position >= file.size:
+            return False
+        return reason == _FILE_ENDS or (reason == _PAYLOAD_IS_CUT and kind <= MAX_KIND)
 
     def _opened(
         self,

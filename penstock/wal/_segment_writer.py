@@ -190,6 +190,7 @@ class SegmentWriter:
             recycled=recycled,
             user_header=user_header,
             key_id=sealer.key_id if sealer else b"",
+            preallocated=file.preallocates,
         )
         needed = len(header) + needed + _index_size(1, alignment)
         try:

@@ -21,7 +21,8 @@ Look into the segment log in a folder, and repair it.
 
   check   read every byte, say what is there, damaged or missing; changes nothing
   dump    print one line per record
-  repair  cut torn tails off, put damaged segments aside (renamed, not deleted)
+  repair  cut torn tails off, put damaged segments aside (renamed, not deleted); one that
+          somebody cut short stays, without the record that is not whole
 
 A torn tail is what a crash leaves of a record that was never acknowledged: no damage.
 """

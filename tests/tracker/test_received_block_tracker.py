@@ -15,12 +15,13 @@ from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._events import EVENTS_KIND
 from penstock.tracker.errors import (
     BatchCleanedError,
+    DamagedLedgerError,
     LedgerError,
     LedgerRecoveryError,
     LedgerWriteError,
 )
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
-from penstock.wal import CorruptRecordError, LogFolderInUseError, LogReader, LogWriter
+from penstock.wal import CorruptRecordError, LogFolderInUseError, LogReader, LogWriter, repair
 from penstock.wire.messages import Failure, Ok, Refused
 from tests.tracker.ledger_cases import (
     LOG_OPTIONS,
@@ -520,6 +521,26 @@ def test_i6_damage_in_the_driver_log_names_segment_and_offset(folder: str) -> No
     assert f"`penstock wal check {folder}`" in str(error.value)
     assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
     assert (error.value.segment, error.value.offset) == (places[1].segment, places[1].offset)
+
+
+def test_i6_a_driver_log_that_was_cut_short_is_damage_and_repair_keeps_what_is_whole(
+    folder: str,
+) -> None:
+    tracker = recover(folder)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    blocks = [block(0, A1, first + n) for n in range(3)]
+    for each in blocks:
+        assert add(tracker, 0, A1, [each]) == Ok()
+    cut = after_crash(folder)
+    with LogReader.open(cut) as reader:
+        (*_, last) = reader.records()
+    with open(LogReader.open(cut).segments[0].path, "r+b") as file:
+        file.truncate(last.place.offset + last.place.length - 1)
+    with pytest.raises(DamagedLedgerError, match="somebody cut it short") as error:
+        recover(cut)
+    assert f"`penstock wal repair {cut}`" in str(error.value)
+    assert repair(cut).damages
+    assert recover(cut).unallocated_blocks(0) == tuple(blocks[:2])
 
 
 def test_a_record_that_is_no_ledger_event_names_segment_and_offset(folder: str) -> None:

@@ -371,6 +371,10 @@ class _FaultyAppendFile:
     def forces_writes(self) -> bool:
         return False
 
+    @property
+    def preallocates(self) -> bool:
+        return True
+
     def preallocate(self, size: int) -> None:
         with self._fs._call("preallocate"):
             self._fs._reserve(self._file, size)

@@ -20,6 +20,7 @@ from penstock.wal import (
     repair,
     segment_path,
 )
+from penstock.wal.cli import main
 
 OPTIONS = LogOptions(segment_size=1 << 16, alignment=64)
 
@@ -129,10 +130,78 @@ def test_the_last_record_cut_anywhere_is_a_torn_tail(folder: str) -> None:
     with open(path, "rb") as file:
         whole = file.read()
     for length in range(places[-1].offset, places[-1].offset + places[-1].length):
-        for filler in (b"", bytes(4096)):
-            with open(path, "wb") as file:
-                file.write(whole[:length] + filler)
-            assert read(folder) == ([0, 1, 2], [])
+        with open(path, "wb") as file:
+            file.write(whole[:length] + bytes(4096))
+        assert read(folder) == ([0, 1, 2], [])
+
+
+def test_a_file_that_ends_in_the_middle_of_a_record_was_cut_and_that_is_damage(
+    folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It had its full length before the record was written, so no crash leaves that."""
+    places = write(folder, segments=2)
+    path = segment_path(folder, 2)
+    last = places[-1]
+    with open(path, "rb") as file:
+        whole = file.read()
+    for length in range(last.offset + 1, last.offset + last.length):
+        with open(path, "wb") as file:
+            file.write(whole[:length])
+        numbers, (error,) = read(folder)
+        assert numbers == list(range(7))
+        assert (error.segment, error.offset) == (2, last.offset)
+        assert "somebody cut it short" in error.reason
+    assert main(["check", folder]) == 1
+    assert "segment 2: DAMAGED" in capsys.readouterr().out
+    # All that is whole is kept, and the log goes on behind it.
+    report = repair(folder)
+    (action,) = report.actions
+    assert "cut short" in action
+    assert Path(path).stat().st_size == last.offset
+    assert read(folder) == (list(range(7)), [])
+    assert check(folder).damages == repair(folder).actions == ()
+    with LogWriter.create(folder, options=OPTIONS) as writer:
+        writer.append(1, b"007")
+    assert read(folder) == (list(range(8)), [])
+
+
+def test_a_file_that_ends_between_two_records_cannot_be_told_from_the_end_of_the_log(
+    folder: str,
+) -> None:
+    places = write(folder, segments=1)
+    with open(segment_path(folder, 1), "r+b") as file:
+        file.truncate(places[-1].offset)
+    assert read(folder) == ([0, 1, 2], [])
+
+
+def test_a_cut_segment_that_is_damaged_elsewhere_too_is_put_aside_as_a_whole(folder: str) -> None:
+    places = write(folder)
+    damage(folder, places[9], 70)
+    with open(segment_path(folder, 3), "r+b") as file:
+        file.truncate(places[11].offset + 100)
+    assert any("put aside" in action for action in repair(folder).actions)
+    assert read(folder) == (list(range(8)), [])
+
+
+def test_an_index_that_is_cut_off_costs_no_record(folder: str) -> None:
+    with LogWriter.create(folder, options=OPTIONS) as writer:
+        places = [writer.append(1, b"%03d" % number) for number in range(3)]
+    end = places[-1].offset + 128
+    with open(segment_path(folder, 1), "r+b") as file:
+        file.truncate(end + 70)
+    assert read(folder) == ([0, 1, 2], [])
+
+
+def test_a_segment_that_its_living_writer_cuts_is_read_to_its_new_end(folder: str) -> None:
+    """After a failed write; a reader that knew the old length only would ask for ever."""
+    writer = LogWriter.create(folder, options=LogOptions(segment_size=16 << 20, alignment=64))
+    places = [writer.append(1, bytes(100_000)) for _ in range(60)]
+    records = LogReader.open(folder).records()
+    assert next(records).sequence == 1
+    with open(segment_path(folder, 1), "r+b") as file:
+        file.truncate(-(-(places[-1].offset + places[-1].length) // 64) * 64)
+    assert [record.sequence for record in records] == list(range(2, 61))
+    writer._lock.release()
 
 
 def test_other_bytes_that_look_like_records_are_not_taken_for_records(folder: str) -> None:
