@@ -200,11 +200,14 @@ class MemoryArena:
         """Allocate the file's pages up to `end`, in steps.
 
         Raises:
-            ArenaError: The memory file system is full.
+            ArenaError: The memory file system is full, or the arena is closed.
         """
         if end <= self._allocated:
             return
         with self._changed:
+            if self._closed:
+                # A thread that was left behind; another file may have the descriptor's number.
+                raise ArenaError(self.path, "it is closed")
             if end > self._allocated:
                 self._allocate(end)
 

@@ -220,14 +220,18 @@ class Replicator:
             copy = self._take()
             if copy is None:
                 continue
+            place: ReplicaPlace | None = None
+            failure: BaseException | None = None
             try:
                 place = self._make(copy)
             except BaseException as error:  # noqa: BLE001 - travels to who waits for the copy
-                copy.done.set_exception(error)
+                failure = error
+            with self._changed:
+                # First of all: whoever hears of the end may have the same block copied again.
+                self._wanted = None
+            if failure is not None:
+                copy.done.set_exception(failure)
                 continue
-            finally:
-                with self._changed:
-                    self._wanted = None
             with self._changed:
                 if place is None:
                     self._left_alone += 1

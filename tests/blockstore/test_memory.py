@@ -152,3 +152,17 @@ def test_a_slot_that_is_locked_stays_out_of_reach_but_the_rest_is_given(arena):
         assert reserve(arena, 16) is None
     finally:
         os.close(fd)
+
+
+def test_a_slot_that_outlives_its_arena_gets_no_pages_of_another_file(tmp_path):
+    """A thread that was left behind at a stop may still fill it."""
+    arena = MemoryArena(str(tmp_path / "arena"), 16 << 20)
+    slot = arena.reserve(16 << 20, timeout_s=0)
+    arena.close()
+    with open(tmp_path / "another", "wb") as another:
+        os.dup2(another.fileno(), arena._fd)  # the number of the one that was closed
+        with pytest.raises(ArenaError, match="closed"):
+            slot.grow_to(12 << 20)
+        assert os.fstat(another.fileno()).st_size == 0
+        if arena._fd != another.fileno():
+            os.close(arena._fd)
