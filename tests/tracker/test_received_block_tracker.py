@@ -22,7 +22,7 @@ from penstock.tracker.errors import (
 )
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import CorruptRecordError, LogFolderInUseError, LogReader, LogWriter, repair
-from penstock.wire.messages import Failure, Ok, Refused
+from penstock.wire.messages import AddBlock, Failure, Ok, Refused
 from tests.tracker.ledger_cases import (
     LOG_OPTIONS,
     RefusingFileSystem,
@@ -178,11 +178,26 @@ def test_i2_the_same_block_twice_in_one_log_record_counts_once() -> None:
     tracker = ReceivedBlockTracker([0])
     first = tracker.register_attempt(0, A1, "host").first_block_number
     info = block(0, A1, first)
-    from penstock.wire.messages import AddBlock
-
     message = AddBlock(0, A1, (info,))
     assert tracker.add_many([message, message]) == [Ok(), Ok()]
     assert tracker.unallocated_blocks(0) == (info,)
+
+
+def test_i1_a_block_that_is_sent_twice_and_not_logged_is_answered_twice_with_a_failure(
+    folder: str,
+) -> None:
+    """The second message has no block that is new beside the first one's."""
+    fs = RefusingFileSystem()
+    tracker = ReceivedBlockTracker.recover([0], folder, options=LOG_OPTIONS, fs=fs)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    message = AddBlock(0, A1, (block(0, A1, first),))
+    fs.full = True
+    answers = tracker.add_many((message, message))
+    assert [type(answer) for answer in answers] == [Failure, Failure]
+    assert not tracker.has_unallocated_blocks
+    fs.full = False
+    assert tracker.add_many((message, message)) == [Ok(), Ok()]
+    assert len(tracker.unallocated_blocks(0)) == 1
 
 
 def test_a_block_that_was_left_out_is_not_taken_for_known() -> None:
@@ -215,6 +230,13 @@ def test_a_position_is_taken_only_when_nothing_before_it_is_missing() -> None:
     assert tracker.last_position(0) == b"\x02"
     assert add(tracker, 0, A1, [block(0, A1, first + 2)]) == Ok()
     assert tracker.last_position(0) == b"\x02"
+    # Also when the block just before it is there, and an earlier one is not.
+    assert add(tracker, 0, A1, [block(0, A1, first + 4)]) == Ok()
+    after_gap = block(0, A1, first + 5, position=b"\x05")
+    assert isinstance(add(tracker, 0, A1, [after_gap]), Failure)
+    assert add(tracker, 0, A1, [block(0, A1, first + 3)]) == Ok()
+    assert add(tracker, 0, A1, [after_gap]) == Ok()
+    assert tracker.last_position(0) == b"\x05"
 
 
 def test_a_newer_attempt_fences_the_older_and_gets_its_own_numbers_and_the_position() -> None:
