@@ -213,6 +213,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 version is no text.
             ValueError: The path or the version is empty.
             CheckpointReadError: There are checkpoints, and none can be used.
+            CheckpointFolderInUseError: Another program of this host runs from the folder.
             CheckpointVersionError: The newest was written by another version of Python, PySpark
                 or Penstock.
             EncryptionMismatchError, WrongKeyError, EncryptionKeyError: They are encrypted and

@@ -218,6 +218,7 @@ def recover_context(
         None when there is no checkpoint.
 
     Raises:
+        CheckpointFolderInUseError: Another program of this host runs from the folder.
         CheckpointReadError: There are checkpoints, and none can be used.
         CheckpointVersionError: The newest was written by another version.
         EncryptionKeyError: The environment has a key that is none.
@@ -264,9 +265,14 @@ def recover_context(
 
 
 def _newest(path: str, *, for_graph: bool) -> tuple[EncryptionKey | None, Checkpoint | None]:
-    """Return the newest checkpoint in a folder, and the key that it was read with."""
-    if not CheckpointFolder(path).names():
+    """Return the newest checkpoint in a folder, and the key that it was read with.
+
+    Of a program that still runs, what a checkpoint refers to may go while it is read.
+    """
+    folder = CheckpointFolder(path)
+    if not folder.names():
         return None, None
+    folder.check_unclaimed()
     spark_context = SparkContext._active_spark_context
     encryption = recovery_encryption(_is_encryption_enabled(spark_context), os.environ)
     return encryption, CheckpointFolder(path, encryption=encryption).read_newest(
@@ -281,6 +287,7 @@ def find_upgrade(directory: str, version: str) -> CheckpointHeader | None:
         None when there is no checkpoint, or this version wrote the newest.
 
     Raises:
+        CheckpointFolderInUseError: Another program of this host runs from the folder.
         CheckpointReadError: There are checkpoints, and none can be used.
         EncryptionKeyError, EncryptionMismatchError, WrongKeyError: As `recover_context`.
     """

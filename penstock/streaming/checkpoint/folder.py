@@ -49,6 +49,7 @@ from penstock.wal import (
     FileSystem,
     FolderLock,
     LogFolderInUseError,
+    is_on_hdfs,
     locate,
     lock_folder,
 )
@@ -243,6 +244,19 @@ class CheckpointFolder:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def check_unclaimed(self) -> None:
+        """Check that no other process of this host has the folder; on HDFS `claim` tells.
+
+        Raises:
+            CheckpointFolderInUseError: One has.
+        """
+        if is_on_hdfs(self.path):
+            return  # A claim there would take the folder from a driver on another host.
+        # Who may not write there, may read.
+        with contextlib.suppress(OSError):
+            self.claim()
+        self.release()
 
     def names(self) -> list[str]:
         """Return the names of the checkpoints, the newest first; none when there is no folder.

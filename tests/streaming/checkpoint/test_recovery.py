@@ -20,6 +20,7 @@ import pytest
 
 from penstock.errors import IllegalStateError
 from penstock.streaming import (
+    CheckpointFolderInUseError,
     CheckpointReadError,
     OutputOperationError,
     StateSpec,
@@ -141,6 +142,19 @@ def test_who_read_a_checkpoint_that_another_program_went_on_from_does_not_start(
         late.start()
     program.run(1)
     assert program.times(range(1, 6)) == [1] * 5
+
+
+def test_the_checkpoint_of_a_program_that_runs_is_not_gone_on_from(program_of: ProgramOf) -> None:
+    """Its states go while they are read."""
+    program = program_of(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
+    program.run(1)
+    other = CheckpointFolder(str(program.checkpoint))
+    other.claim("orders")
+    with pytest.raises(CheckpointFolderInUseError, match="application orders"):
+        program.open()
+    other.release()
+    program.run(1)
+    assert program.times([1, 2]) == [1, 1]
 
 
 def test_the_batches_of_the_time_between_are_program_of(program_of: ProgramOf) -> None:
