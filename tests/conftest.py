@@ -29,6 +29,18 @@ hasten(os.environ)
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
+@pytest.fixture(autouse=True)
+def plain_log(request: pytest.FixtureRequest) -> None:
+    """Let pytest keep log lines as text, also after PySpark had them written as JSON.
+
+    Its formatter asks an exception for its text, which some of the tests' exceptions cannot tell.
+    """
+    plugin = request.config.pluginmanager.get_plugin("logging-plugin")
+    assert plugin is not None
+    for handler in (plugin.caplog_handler, plugin.report_handler):
+        handler.setFormatter(plugin.formatter)
+
+
 @pytest.fixture(scope="session")
 def sc() -> Iterator[SparkContext]:
     # The Python workers take PySpark's choice of Python, and the package from this tree.
