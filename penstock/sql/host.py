@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import os
 import threading
@@ -35,7 +34,7 @@ from penstock.host.receiver_status import ReceiverStatus
 from penstock.host.receivers import HostedReceivers
 from penstock.host.spark_contexts import spark_context_of
 from penstock.receiver import Receiver, as_receiver
-from penstock.sql.source import register, write_share_file
+from penstock.sql.source import ShareFile, register, write_share_file
 from penstock.tracker import (
     KeptStream,
     KeptStreamSettings,
@@ -118,6 +117,7 @@ class ReceiverHost:
         self._spark = spark
         self._directory = None if directory is None else checkpoint_folder(directory)
         self._share = None if share is None else os.fspath(share)
+        self._shared: ShareFile | None = None
         self._clock = SystemClock()
         # Guards what follows; held for all of a start or stop.
         self._lock = threading.RLock()
@@ -282,7 +282,7 @@ class ReceiverHost:
         access = self._hosted.tracker.block_access
         register(self._spark, access)
         if self._share is not None:
-            write_share_file(self._share, access)
+            self._shared = write_share_file(self._share, access)
         self._releasing = threading.Thread(
             target=self._release, name="penstock-retention", daemon=True
         )
@@ -355,9 +355,8 @@ class ReceiverHost:
                 ):
                     if not run_bounded(name, step, _STOP_S):
                         _log.error("Stopping the %s has not ended after %.0f s", name, _STOP_S)
-            if self._share is not None:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(self._share)
+            if self._shared is not None:
+                self._shared.remove()
             if self._scratch is not None:
                 self._scratch.release()
         finally:

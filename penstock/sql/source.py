@@ -13,6 +13,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["PenstockSource", "connect", "register", "write_share_file"]
+__all__ = ["PenstockSource", "ShareFile", "connect", "register", "write_share_file"]
 
 _COLUMNS_S = 30.0
 """So long the first record of a stream without a schema is waited for."""
@@ -124,8 +125,31 @@ def register(spark: SparkSession, access: BlockAccess) -> None:
     spark.dataSource.register(made)
 
 
-def write_share_file(path: str, access: BlockAccess) -> None:
+@dataclass(frozen=True)
+class ShareFile:
+    """A share file that a host wrote.
+
+    Attributes:
+        path: Where.
+        inode: Device and inode: by them it is told from one that another host put in its place.
+    """
+
+    path: str
+    inode: tuple[int, int]
+
+    def remove(self) -> None:
+        """Remove it, if it is still there and not another host's."""
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(self.path)
+            if (found.st_dev, found.st_ino) == self.inode:
+                os.unlink(self.path)
+
+
+def write_share_file(path: str, access: BlockAccess) -> ShareFile:
     """Write what another application of the same user needs to read the streams of a host.
+
+    Returns:
+        The file, to be removed with the host.
 
     Raises:
         SourceError: Its logs are encrypted: the key is in no file.
@@ -149,11 +173,13 @@ def write_share_file(path: str, access: BlockAccess) -> None:
     try:
         with open(fd, "w", encoding="utf-8") as file:
             file.write(text)
+            made = os.fstat(fd)
         os.rename(unnamed, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(unnamed)
         raise
+    return ShareFile(path, (made.st_dev, made.st_ino))
 
 
 def connect(spark: SparkSession, share: str) -> None:
