@@ -52,6 +52,7 @@ Threads of the host, beside those of the tracker: ``penstock-retention``.
 from penstock.sql.errors import (
     AnotherLedgerError,
     HostNotReachableError,
+    LedgerPutBackError,
     NoColumnsError,
     PlacesReleasedError,
     SourceError,
@@ -63,6 +64,7 @@ from penstock.sql.source import connect
 __all__ = [
     "AnotherLedgerError",
     "HostNotReachableError",
+    "LedgerPutBackError",
     "NoColumnsError",
     "PlacesReleasedError",
     "ReceiverHost",

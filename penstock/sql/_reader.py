@@ -32,6 +32,7 @@ from penstock.sql._options import SourceOptions
 from penstock.sql._tasks import BlocksPartition, packed, read_partition
 from penstock.sql.errors import (
     AnotherLedgerError,
+    LedgerPutBackError,
     PlacesReleasedError,
     SourceError,
     SourceOptionError,
@@ -164,12 +165,14 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ),
             EndAt,
         )
+        self._check_records(begin, end)
+        if end.first > begin["block"] and self._has_just_begun(begin):
+            # Released since `initialOffset`: the consumer is held from now on.
+            begin = {**begin, "began": end.first, "block": end.first}
         if options.fails_on_loss and end.first > begin["block"]:
             raise PlacesReleasedError(
                 options.stream, begin["block"], end.place, end.first, end.next
             )
-        if begin["block"] > end.next:
-            raise PlacesReleasedError(options.stream, end.next, begin["block"], end.first, end.next)
         if end.first > begin["block"]:
             skipped = end.first_records - begin["records"]
             _log.warning(
@@ -183,6 +186,16 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = {**begin, "skipped": begin.get("skipped", 0) + skipped}
         self._newest = {**begin, "block": end.next, "records": end.next_records}
         return {**begin, "block": end.place, "records": end.records}
+
+    def _has_just_begun(self, offset: Offset) -> bool:
+        """Tell whether a query is at its first question, and names no place to begin at."""
+        first = self._first_offset
+        return (
+            self._last is None
+            and first is not None
+            and offset["consumer"] == first["consumer"]
+            and not isinstance(self._options.start, int)
+        )
 
     def reportLatestOffset(self) -> Offset | None:
         """Return the end of the stream as of the last question, for the query's progress."""
@@ -201,8 +214,11 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check(end)
         self._last = end
         is_same = start["consumer"] == end["consumer"]
-        begin = start["block"] if is_same else end["began"]
+        begin = max(start["block"], end["began"]) if is_same else end["began"]
         if begin >= end["block"]:
+            if end["block"] == end["began"]:
+                # Spark has logged a query that has nothing to read yet: it is real from here on.
+                self.commit(end)
             return []
         blocks, places, added_ms, servers = self._list(
             begin, end, "" if is_same else start["consumer"]
@@ -228,14 +244,22 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while at < end["block"]:
             found = self._ask(
                 ListBlocks(
-                    stream.stream_id, stream.epoch, end["consumer"], at, end["block"], phantom
+                    stream.stream_id,
+                    stream.epoch,
+                    end["consumer"],
+                    at,
+                    end["block"],
+                    phantom,
+                    batch=begin,
                 ),
                 BlocksAt,
             )
             phantom = ""
             if found.first > at or not found.blocks:
+                place = end["block"]
+                there = self._ask(FindEnd(stream.stream_id, stream.epoch, "", place, place), EndAt)
+                self._check_records(end, there)
                 if self._options.fails_on_loss:
-                    there = self._ask(FindStream(self._options.stream), StreamAt)
                     raise PlacesReleasedError(
                         self._options.stream, begin, end["block"], there.first, there.next
                     )
@@ -292,3 +316,11 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         if stream != self._found().epoch:
             raise AnotherLedgerError(self._options.stream, self._found().epoch, stream)
+
+    def _check_records(self, offset: Offset, there: EndAt) -> None:
+        """Check that the ledger still has what was read up to an offset, of which `there` tells."""
+        place, records = offset["block"], offset["records"]
+        if place > there.next or there.start_records not in (None, records):
+            raise LedgerPutBackError(
+                self._options.stream, place, records, there.next, there.next_records
+            )

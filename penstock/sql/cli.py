@@ -81,7 +81,7 @@ def _show(ledger: ReceivedBlockTracker, dropped: Sequence[str]) -> int:
             batch = "" if found.is_committed else ", no batch yet"
             print(
                 f"  {found.consumer}: place {found.place}, {found.records_behind} records behind, "
-                f"last went on {at:%Y-%m-%d %H:%M:%S} UTC{batch}"
+                f"last seen {at:%Y-%m-%d %H:%M:%S} UTC{batch}"
             )
     for consumer in sorted(left):
         print(f"penstock consumers: there is no consumer {consumer}", file=sys.stderr)

@@ -7,6 +7,7 @@ from penstock.errors import PenstockError
 __all__ = [
     "AnotherLedgerError",
     "HostNotReachableError",
+    "LedgerPutBackError",
     "NoColumnsError",
     "PlacesReleasedError",
     "SourceError",
@@ -84,8 +85,36 @@ class AnotherLedgerError(SourceError):
         self.wanted = wanted
 
 
+class LedgerPutBackError(SourceError):
+    """A query has read places that the ledger does not have, or not with these records.
+
+    Attributes:
+        stream: The stream's name.
+        place: The place up to which the query has read.
+        records: The records of the stream before that, as the checkpoint has it.
+        next: The place after the last one that the ledger has.
+        next_records: The records before that.
+    """
+
+    def __init__(
+        self, stream: str, place: int, records: int, next_: int, next_records: int
+    ) -> None:
+        super().__init__(
+            f"the query has read stream {stream!r} up to place {place}, with {records} records "
+            f"before it, and the ledger, which ends at place {next_} with {next_records} records, "
+            "has others: the host's directory was put back, or has lost its end with a power loss "
+            "(spark.penstock.wal.sync), or the checkpoint was edited. Put both back to the same "
+            "time, or give the query another checkpointLocation, with which it begins anew"
+        )
+        self.stream = stream
+        self.place = place
+        self.records = records
+        self.next = next_
+        self.next_records = next_records
+
+
 class PlacesReleasedError(SourceError):
-    """A query needs places of a stream that are not there, any more or yet.
+    """A query needs places of a stream that are not there any more.
 
     Attributes:
         stream: The stream's name.

@@ -152,7 +152,9 @@ class ReceiverHost:
             retentionSize: And at most so many bytes of them, as a number or text such as
                 ``"10g"``.
             consumerTimeout: A query that was not connected and committed nothing for so long is
-                forgotten, with a warning: what only it needed goes. None: never.
+                forgotten, with a warning: what only it needed goes. A host that is started again
+                waits a day, or this time if it is shorter, for queries whose time was over
+                meanwhile. None: never.
 
         Raises:
             IllegalStateError: The host was started already.

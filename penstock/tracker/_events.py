@@ -261,6 +261,8 @@ class KeptState(msgspec.Struct, frozen=True, array_like=True):
     records_before: int
     bytes_before: int
     consumers: tuple[ConsumerState, ...]
+    kind: str = ""
+    schema: bytes | None = None
 
 
 class StreamState(msgspec.Struct, frozen=True, array_like=True):

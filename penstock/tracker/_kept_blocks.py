@@ -64,6 +64,8 @@ class KeptBlocks:
         epoch: Names this stream of this ledger: places of another one are other blocks.
         first: The place of the first block that is there.
         consumers: Who reads it, by id.
+        kind: How the newest block holds its records, also when it is gone; empty before the first.
+        schema: Its serialised Arrow schema, or None.
     """
 
     def __init__(
@@ -72,6 +74,8 @@ class KeptBlocks:
         self.epoch = epoch
         self.first = first
         self.consumers: dict[str, Consumer] = {}
+        self.kind = ""
+        self.schema: bytes | None = None
         self._blocks: list[ReceivedBlockInfo] = []
         self._added_ms: list[int] = []
         # Of the stream, up to the first block, and up to and with each one.
@@ -93,6 +97,7 @@ class KeptBlocks:
 
     def append(self, block: ReceivedBlockInfo, added_ms: int) -> None:
         """Give a block the next place. A clock that was set back does not make it older."""
+        self.kind, self.schema = block.kind, block.schema
         self._blocks.append(block)
         self._added_ms.append(max(added_ms, self._added_ms[-1]) if self._added_ms else added_ms)
         self._records.append(self._records[-1] + block.num_records)

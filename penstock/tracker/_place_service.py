@@ -43,6 +43,12 @@ _UNCOMMITTED_S = 600.0
 """So long a consumer of which no batch was asked for is kept without a connection: Spark may never
 have logged that it is there."""
 
+_SEEN_S = 600.0
+"""So often the ledger is told that a consumer is or was there, whatever it commits."""
+
+_RETURN_S = 86_400.0
+"""So long a host that was started again waits for consumers whose time was over meanwhile."""
+
 _log = logging.getLogger("penstock.tracker")
 
 
@@ -145,18 +151,23 @@ class PlaceService:
         """
         now_s = self._clock.monotonic_s()
         for stream_id, settings in self._streams.items():
+            seen: list[str] = []
             forgotten: list[str] = []
             consumers = self._places.stream(stream_id).consumers
             self._forget_all_but(stream_id, {found.consumer for found in consumers})
             for found in consumers:
                 patience_s = settings.consumer_timeout_s if found.is_committed else _UNCOMMITTED_S
-                silent_s = self._silent_s((stream_id, found.consumer), now_s)
-                if patience_s is None or silent_s is None or silent_s < patience_s:
+                is_connected, seen_s = self._seen((stream_id, found.consumer), now_s)
+                silent_s = now_s - (self._started_s if seen_s is None else seen_s)
+                idle_s = (self._clock.time_ms() - found.at_ms) / 1000
+                if seen_s is not None and idle_s - silent_s >= _SEEN_S:
+                    seen.append(found.consumer)
                     continue
-                if found.is_committed:
-                    idle_s = max(0.0, (self._clock.time_ms() - found.at_ms) / 1000)
-                    if idle_s < patience_s:
-                        continue
+                if is_connected or patience_s is None or silent_s < min(patience_s, _RETURN_S):
+                    continue
+                # In the ledger, so that hosts that are started again and again forget, too.
+                if found.is_committed and idle_s < patience_s:
+                    continue
                 forgotten.append(found.consumer)
                 _log.warning(
                     "consumer %s of stream %s, at place %d and %d records behind, is forgotten: "
@@ -165,8 +176,9 @@ class PlaceService:
                     settings.name,
                     found.place,
                     found.records_behind,
-                    silent_s,
+                    max(silent_s, idle_s),
                 )
+            self._places.note_seen(stream_id, seen)
             self._places.drop(stream_id, forgotten)
 
     def retentions(self) -> dict[int, Retention]:
@@ -179,12 +191,12 @@ class PlaceService:
                 if key[0] == stream_id and key[1] not in consumers:
                     del self._last_seen_s[key]
 
-    def _silent_s(self, key: tuple[int, str], now_s: float) -> float | None:
-        """Return for how long a consumer has no connection; None while it has one."""
+    def _seen(self, key: tuple[int, str], now_s: float) -> tuple[bool, float | None]:
+        """Return whether a consumer is connected, and when it last was; None: not in this run."""
         with self._lock:
             if any(key in found for found in self._connected.values()):
-                return None
-            return now_s - self._last_seen_s.get(key, self._started_s)
+                return True, now_s
+            return False, self._last_seen_s.get(key)
 
     def _note(self, peer: Peer, stream_id: int, consumer: str) -> None:
         if not consumer:
@@ -204,13 +216,9 @@ class PlaceService:
         place = None
         if message.from_ms is not None:
             place = self._places.place_at(stream_id, message.from_ms)
-        kind, schema = "", settings.schema
-        if schema is not None:
-            kind = "arrow"
-        else:
-            _, newest, _ = self._places.between(stream_id, found.next - 1, found.next)
-            for block in newest:
-                kind, schema = block.kind, block.schema
+        kind, schema = "arrow", settings.schema
+        if schema is None:
+            kind, schema = self._places.columns(stream_id)
         return StreamAt(
             stream_id,
             found.epoch,
@@ -224,6 +232,11 @@ class PlaceService:
 
     def _find_end(self, message: FindEnd) -> Message:
         places, stream_id = self._places, message.stream_id
+        if message.consumer and message.start <= places.stream(stream_id).next:
+            # Also if there is nothing yet: Spark logs a first batch without rows, and what comes
+            # until the next question must not go with those who are quicker. Before the rest is
+            # looked at, so that what is answered stays.
+            places.hold(stream_id, message.consumer, message.start)
         end = places.end_of(
             stream_id, message.start, message.until, message.max_records, message.max_bytes
         )
@@ -232,9 +245,6 @@ class PlaceService:
             failure = self._failures.get(stream_id)
         if failure is not None and message.consumer and end <= message.start:
             return Refused(f"nothing more will come, for the receiver failed for good: {failure}")
-        if end > message.start and message.consumer:
-            # From now on it is in Spark's log, or will be in a moment.
-            places.hold(stream_id, message.consumer, max(message.start, found.first))
         return EndAt(
             max(end, message.start),
             places.records_before(stream_id, max(end, message.start)),
@@ -242,16 +252,21 @@ class PlaceService:
             found.next,
             places.records_before(stream_id, found.first),
             found.records,
+            places.records_before(stream_id, message.start)
+            if found.first <= message.start <= found.next
+            else None,
         )
 
     def _list_blocks(self, message: ListBlocks) -> Message:
         if message.phantom:
             self._places.drop(message.stream_id, [message.phantom])
-        start = max(message.start, self._places.stream(message.stream_id).first)
+        stream = self._places.stream(message.stream_id)
+        batch = message.start if message.batch is None else message.batch
+        # Spark has logged the batch: what lies before it was processed, and the consumer is real.
+        self._places.commit(message.stream_id, message.consumer, min(batch, stream.next))
+        start = max(message.start, stream.first)
         end = min(message.end, start + _BLOCKS_PER_ANSWER)
         first, blocks, times = self._places.between(message.stream_id, start, end)
-        # Spark has logged the batch: what lies before it was processed, and the consumer is real.
-        self._places.commit(message.stream_id, message.consumer, first)
         size, count = 0, 0
         for block in blocks:
             count += 1

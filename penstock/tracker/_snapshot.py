@@ -110,11 +110,14 @@ def _kept_state(kept: KeptBlocks) -> KeptState:
             ConsumerState(name, consumer.place, consumer.is_committed, consumer.at_ms)
             for name, consumer in kept.consumers.items()
         ),
+        kept.kind,
+        kept.schema,
     )
 
 
 def _kept_blocks(state: KeptState) -> KeptBlocks:
     kept = KeptBlocks(state.epoch, state.first, state.records_before, state.bytes_before)
+    kept.kind, kept.schema = state.kind, state.schema
     for consumer in state.consumers:
         kept.consumers[consumer.consumer] = Consumer(
             consumer.place, consumer.is_committed, consumer.at_ms

@@ -33,7 +33,7 @@ class ConsumerStatus:
         place: It needs the blocks from here on.
         records_behind: Records of the stream from there to the end.
         is_committed: A batch of it was asked for, or done.
-        at_ms: When it last went on, ms since the epoch.
+        at_ms: When it was last seen, to ten minutes, ms since the epoch.
     """
 
     consumer: str
@@ -137,6 +137,16 @@ class Places:
         with self._state_lock:
             return self._state().kept(stream_id).records_before(place)
 
+    def columns(self, stream_id: int) -> tuple[str, bytes | None]:
+        """Return kind and schema of the newest block, also of one that is gone.
+
+        Raises:
+            LedgerError: The stream is not read by places.
+        """
+        with self._state_lock:
+            kept = self._state().kept(stream_id)
+            return kept.kind, kept.schema
+
     def place_at(self, stream_id: int, time_ms: int) -> int:
         """Return the place of the first block that was added at a time or later."""
         with self._state_lock:
@@ -186,6 +196,20 @@ class Places:
             known = kept.consumers.get(consumer)
             if known is None or not known.is_committed or known.place < place:
                 self._note(stream_id, consumer, place, is_committed=True)
+
+    def note_seen(self, stream_id: int, consumers: Collection[str]) -> None:
+        """Note that consumers are there now; those that are not known are passed over.
+
+        Raises:
+            LedgerError: The stream is not read by places.
+            LedgerWriteError: The driver log did not take it; nothing was changed.
+        """
+        with self._commit_lock:
+            kept = self._state().kept(stream_id)
+            for consumer in consumers:
+                known = kept.consumers.get(consumer)
+                if known is not None:
+                    self._note(stream_id, consumer, known.place, is_committed=known.is_committed)
 
     def drop(self, stream_id: int, consumers: Collection[str]) -> None:
         """Forget consumers: what only they need may go.

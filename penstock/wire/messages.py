@@ -407,7 +407,7 @@ class StreamAt(msgspec.Struct, frozen=True, tag=True):
 class FindEnd(msgspec.Struct, frozen=True, tag=True):
     """Ask how far a consumer may go. Answered by `EndAt`.
 
-    If there is something, it is kept for the consumer from then on.
+    From then on what comes at `start` or later is kept for the consumer.
     """
 
     stream_id: int
@@ -434,6 +434,8 @@ class EndAt(msgspec.Struct, frozen=True, tag=True):
     """Records before `first`."""
     next_records: int
     """Records before `next`."""
+    start_records: int | None = None
+    """Records before `start`, if that is there or is next."""
 
 
 class ListBlocks(msgspec.Struct, frozen=True, tag=True):
@@ -446,6 +448,8 @@ class ListBlocks(msgspec.Struct, frozen=True, tag=True):
     end: int
     phantom: str = ""
     """A consumer that is none: it was made for a batch that another one began."""
+    batch: int | None = None
+    """The place at which the batch begins, of which this asks for a part; None: at `start`."""
 
 
 class BlocksAt(msgspec.Struct, frozen=True, tag=True):

@@ -3,75 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from penstock.clock import ManualClock
-from penstock.tracker import KeptStreamSettings, ReceivedBlockTracker, Retention
-from penstock.tracker._place_service import _BLOCKS_PER_ANSWER, PlaceService
+from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
 from penstock.wire.messages import (
     BlocksAt,
-    CommitPlace,
     EndAt,
     FindEnd,
     FindStream,
     Heartbeat,
     ListBlocks,
-    Ok,
     Refused,
     StreamAt,
 )
-from tests.tracker.ledger_cases import LOG_OPTIONS, add, attempt_name, block, ids
-
-SERVERS = {"host": ("127.0.0.1", 4711)}
-DAY_S = 86_400
-
-
-class Connection:
-    """In the place of a peer, of which only this is asked."""
-
-    is_connected = True
-
-
-class Case:
-    """A ledger with one stream of `count` blocks of ten records, and its service."""
-
-    def __init__(self, folder: Path, count: int = 5, **settings: Any) -> None:
-        self.clock = ManualClock(1_700_000_000_000)
-        self.ledger = ReceivedBlockTracker.recover(
-            (), str(folder), options=LOG_OPTIONS, clock=self.clock
-        )
-        self.ledger.register_streams({"clicks": 0}, are_kept=True)
-        name = attempt_name(1)
-        first = self.ledger.register_attempt(0, name, "host").first_block_number
-        self.blocks = [block(0, name, first + n) for n in range(count)]
-        assert add(self.ledger, 0, name, self.blocks) == Ok()
-        kept = KeptStreamSettings("clicks", settings.pop("retention", Retention(0)), **settings)
-        self.service = PlaceService(
-            self.ledger.places,
-            {0: kept},
-            clock=self.clock,
-            servers=lambda: SERVERS,
-            parallelism=lambda: 3,
-        )
-        self.epoch = self.ledger.places.stream(0).epoch
-        self.peer: Any = Connection()
-
-    def ask(self, message: Any) -> Any:
-        return self.service.answer(self.peer, message)
-
-    def end(self, start: int, **more: Any) -> Any:
-        return self.ask(FindEnd(0, self.epoch, more.pop("consumer", "c"), start, **more))
-
-    def list(self, start: int, end: int, consumer: str = "c", phantom: str = "") -> Any:
-        return self.ask(ListBlocks(0, self.epoch, consumer, start, end, phantom))
-
-    def commit(self, place: int, consumer: str = "c") -> Any:
-        return self.ask(CommitPlace(0, self.epoch, consumer, place))
-
-    def consumers(self) -> dict[str, int]:
-        return {found.consumer: found.place for found in self.ledger.places.stream(0).consumers}
+from tests.tracker.ledger_cases import ids
+from tests.tracker.place_cases import DAY_S, SERVERS, Case
 
 
 @pytest.fixture
@@ -103,19 +50,19 @@ def test_a_time_is_the_place_of_what_came_then_or_later(case: Case) -> None:
 
 
 def test_an_end_counts_the_records_before_it(case: Case) -> None:
-    assert case.end(1, max_records=20) == EndAt(3, 30, 0, 5, 0, 50)
+    assert case.end(1, max_records=20) == EndAt(3, 30, 0, 5, 0, 50, 10)
     assert case.end(5).place == 5
 
 
 def test_who_only_looks_holds_nothing(case: Case) -> None:
     case.end(0, consumer="")
-    case.end(5, consumer="at the end")
     assert case.consumers() == {}
 
 
-def test_what_a_consumer_was_told_of_is_kept_for_it(case: Case) -> None:
+def test_what_a_consumer_asked_for_is_kept_for_it_also_what_is_yet_to_come(case: Case) -> None:
     case.end(2)
-    assert case.consumers() == {"c": 2}
+    case.end(5, consumer="at the end")
+    assert case.consumers() == {"c": 2, "at the end": 5}
     case.commit(4)
     assert case.consumers() == {"c": 4}
 
@@ -126,6 +73,13 @@ def test_a_phantom_is_forgotten_with_the_batch_that_another_one_began(case: Case
     answer = case.list(0, 5, consumer="real", phantom="phantom")
     assert ids(answer.blocks) == ids(case.blocks)
     assert case.consumers() == {"real": 0}
+
+
+def test_a_later_page_of_a_batch_gives_nothing_away(tmp_path: Path) -> None:
+    case = Case(tmp_path, count=_BLOCKS_PER_ANSWER + 10)
+    case.list(3, _BLOCKS_PER_ANSWER + 10)
+    case.list(_BLOCKS_PER_ANSWER, _BLOCKS_PER_ANSWER + 10, batch=3)
+    assert case.consumers() == {"c": 3}
 
 
 def test_blocks_come_in_pages(tmp_path: Path) -> None:
@@ -190,6 +144,69 @@ def test_a_consumer_that_never_came_back_is_forgotten(tmp_path: Path) -> None:
     case.clock.advance(2 * DAY_S * 1000)
     case.service.sweep()
     assert case.consumers() == {}
+
+
+def test_a_host_that_is_started_again_and_again_forgets_who_never_came_back(
+    tmp_path: Path,
+) -> None:
+    case = Case(tmp_path, consumer_timeout_s=7 * DAY_S)
+    case.commit(2, consumer="gone")
+    case.service.disconnected(case.peer)
+    for _ in range(3):
+        case.clock.advance(2 * DAY_S * 1000)
+        case.start_again()
+        case.commit(3, consumer="sleeps")
+        case.service.disconnected(case.peer)
+        case.service.sweep()
+        assert case.consumers() == {"gone": 2, "sleeps": 3}
+    case.clock.advance(2 * DAY_S * 1000)
+    case.service.sweep()
+    assert case.consumers() == {"sleeps": 3}
+
+
+def test_who_is_connected_and_idle_is_seen_also_by_the_next_host(tmp_path: Path) -> None:
+    case = Case(tmp_path, consumer_timeout_s=7 * DAY_S)
+    case.commit(5)
+    case.clock.advance(8 * DAY_S * 1000)
+    case.service.sweep()
+    case.start_again()
+    case.clock.advance(2 * DAY_S * 1000)
+    case.service.sweep()
+    assert case.consumers() == {"c": 5}
+
+
+def test_who_looks_now_and_then_and_finds_nothing_is_not_forgotten(tmp_path: Path) -> None:
+    case = Case(tmp_path, consumer_timeout_s=7 * DAY_S)
+    case.commit(5)
+    for _ in range(8):
+        case.service.disconnected(case.peer)
+        case.service.sweep()
+        case.clock.advance(2 * DAY_S * 1000)
+        case.service.sweep()
+        assert case.consumers() == {"c": 5}
+        case.end(5)
+
+
+def test_a_host_that_slept_too_long_waits_a_day_for_its_consumers(tmp_path: Path) -> None:
+    case = Case(tmp_path, consumer_timeout_s=7 * DAY_S)
+    case.commit(2)
+    case.clock.advance(30 * DAY_S * 1000)
+    case.start_again()
+    case.clock.advance(DAY_S * 1000 - 1000)
+    case.service.sweep()
+    assert case.consumers() == {"c": 2}
+    case.clock.advance(1000)
+    case.service.sweep()
+    assert case.consumers() == {}
+
+
+def test_the_columns_are_known_after_the_last_block_went(case: Case) -> None:
+    case.commit(5)
+    case.ledger.places.release(case.service.retentions())
+    for _ in range(2):
+        found = case.ask(FindStream("clicks"))
+        assert (found.first, found.kind) == (5, "binary")
+        case.start_again()
 
 
 def test_without_a_timeout_who_sleeps_is_waited_for(case: Case) -> None:

@@ -1,0 +1,160 @@
+"""Offsets, partitions and commits of one query, over a connection to a ledger, without Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from penstock.blockstore import BlockAccess
+from penstock.sql import LedgerPutBackError, PlacesReleasedError
+from penstock.sql._options import SourceOptions
+from penstock.sql._reader import PlaceReader
+from penstock.tracker._endpoint import TrackerEndpoint
+from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
+from penstock.wire import WireOptions
+from tests.tracker.place_cases import Case
+
+SECRET = b"a secret of this test alone"
+COLUMNS = StructType([StructField("value", BinaryType())])
+
+
+@contextlib.contextmanager
+def reading(case: Case, **options: str) -> Iterator[PlaceReader]:
+    """Connect a query to the ledger of a case, as its process in the driver does."""
+    endpoint = TrackerEndpoint(SECRET, case.ledger, host="127.0.0.1", port=0, options=WireOptions())
+    endpoint.places = case.service
+    access = BlockAccess(servers={}, secret=SECRET, fetch_timeout_s=10.0, tracker=endpoint.start())
+    reader = PlaceReader(access, SourceOptions.of({"stream": "clicks", **options}), COLUMNS)
+    try:
+        yield reader
+    finally:
+        reader.stop()
+        endpoint.stop()
+
+
+def places(partitions: Any) -> list[int]:
+    return [place for part in partitions for place in part.places]
+
+
+def logged(offset: Any) -> Any:
+    """Return an offset as it comes back from Spark's log."""
+    return json.loads(json.dumps(offset))
+
+
+def test_a_batch_of_many_blocks_is_held_until_it_is_committed(tmp_path: Path) -> None:
+    count = 2 * _BLOCKS_PER_ANSWER + 7
+    case = Case(tmp_path, count=count)
+    with reading(case) as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start)
+        assert places(reader.partitions(start, end)) == list(range(count))
+        case.release()
+        assert places(reader.partitions(start, end)) == list(range(count))
+        reader.commit(end)
+    case.release()
+    assert case.ledger.places.stream(0).first == count
+
+
+def test_a_query_that_has_begun_before_there_is_anything_gets_what_comes(tmp_path: Path) -> None:
+    case = Case(tmp_path)
+    with reading(case, startingOffsets="latest") as reader:
+        start = reader.initialOffset()
+        first = reader.latestOffset(start)
+        assert places(reader.partitions(start, first)) == []
+        case.add(3)
+        case.commit(8, consumer="quicker")
+        case.release()
+        end = reader.latestOffset(logged(first))
+        assert places(reader.partitions(logged(first), end)) == [5, 6, 7]
+
+
+def test_a_query_that_was_stopped_before_there_was_anything_gets_what_comes(
+    tmp_path: Path,
+) -> None:
+    case = Case(tmp_path, consumer_timeout_s=1e9)
+    with reading(case, startingOffsets="latest") as reader:
+        start = reader.initialOffset()
+        first = logged(reader.latestOffset(start))
+        reader.partitions(start, first)
+    case.clock.advance(86_400_000)
+    case.service.sweep()
+    case.add(3)
+    case.commit(8, consumer="quicker")
+    case.release()
+    with reading(case, startingOffsets="latest") as reader:
+        end = reader.latestOffset(first)
+        assert places(reader.partitions(first, end)) == [5, 6, 7]
+
+
+def test_a_query_begins_with_what_is_there_when_it_first_asks(tmp_path: Path) -> None:
+    case = Case(tmp_path)
+    with reading(case) as reader:
+        start = reader.initialOffset()
+        case.commit(2, consumer="quicker")
+        case.release()
+        end = reader.latestOffset(start)
+        assert places(reader.partitions(start, end)) == [2, 3, 4]
+    # And so it does when the batch is made again.
+    with reading(case) as reader:
+        assert places(reader.partitions(reader.initialOffset(), logged(end))) == [2, 3, 4]
+
+
+def test_what_a_restarted_query_is_told_of_its_last_offset_gives_nothing_away(
+    tmp_path: Path,
+) -> None:
+    case = Case(tmp_path)
+    with reading(case) as reader:
+        start = logged(reader.initialOffset())
+        end = logged(reader.latestOffset(start))
+        reader.partitions(start, end)
+    with reading(case) as reader:
+        # As PySpark 4.0 does with the last offset, whether it was committed or not.
+        assert reader.partitions(end, end) == []
+        case.release()
+        assert places(reader.partitions(start, end)) == [0, 1, 2, 3, 4]
+
+
+def test_places_that_are_gone_are_an_error_that_names_them(tmp_path: Path) -> None:
+    case = Case(tmp_path)
+    with reading(case) as reader:
+        start = logged(reader.initialOffset())
+        end = reader.latestOffset(start)
+        case.commit(3, consumer=end["consumer"])
+        case.release()
+        with pytest.raises(PlacesReleasedError, match=r"0 to 5 .* from 3 to 5"):
+            reader.partitions(start, end)
+        with pytest.raises(PlacesReleasedError):
+            reader.latestOffset(start)
+
+
+@pytest.mark.parametrize("count", [1, 2, 20])
+def test_a_ledger_that_was_put_back_is_an_error_also_after_it_has_grown(
+    tmp_path: Path, count: int
+) -> None:
+    case = Case(tmp_path / "host", count=3)
+    case.ledger.close()
+    shutil.copytree(tmp_path / "host", tmp_path / "before")
+    case.open()
+    case.add(2)
+    with reading(case) as reader:
+        start = reader.initialOffset()
+        end = logged(reader.latestOffset(start))
+        assert end["block"] == 5
+    case.ledger.close()
+    shutil.rmtree(tmp_path / "host")
+    shutil.move(tmp_path / "before", tmp_path / "host")
+    case.open()
+    case.add(count, num_records=7)
+    for loss in ("true", "false"):
+        with (
+            reading(case, failOnDataLoss=loss) as reader,
+            pytest.raises(LedgerPutBackError, match="50 records"),
+        ):
+            reader.latestOffset(end)

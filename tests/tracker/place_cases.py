@@ -1,0 +1,93 @@
+"""A ledger with one stream that is read by places, and what answers questions about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.clock import ManualClock
+from penstock.tracker import KeptStreamSettings, ReceivedBlockTracker, Retention
+from penstock.tracker._place_service import PlaceService
+from penstock.wire.messages import CommitPlace, FindEnd, ListBlocks, Ok, ReceivedBlockInfo
+from tests.tracker.ledger_cases import LOG_OPTIONS, add, attempt_name, block
+
+__all__ = ["DAY_S", "SERVERS", "Case"]
+
+DAY_S = 86_400
+SERVERS = {"host": ("127.0.0.1", 4711)}
+
+
+class Connection:
+    """In the place of a peer, of which only this is asked."""
+
+    is_connected = True
+
+
+class Case:
+    """A ledger with one stream of `count` blocks of ten records, and its service."""
+
+    def __init__(self, folder: Path, count: int = 5, **settings: Any) -> None:
+        self.clock = ManualClock(1_700_000_000_000)
+        self.folder = folder
+        self.kept = KeptStreamSettings(
+            "clicks", settings.pop("retention", Retention(0)), **settings
+        )
+        self.runs = 0
+        self.blocks: list[ReceivedBlockInfo] = []
+        self.open()
+        self.add(count)
+
+    def open(self) -> None:
+        self.ledger = ReceivedBlockTracker.recover(
+            (), str(self.folder), options=LOG_OPTIONS, clock=self.clock
+        )
+        self.ledger.register_streams({"clicks": 0}, are_kept=True)
+        self.runs += 1
+        self.attempt = attempt_name(self.runs)
+        found = self.ledger.register_attempt(0, self.attempt, "host")
+        self.next_number = found.first_block_number
+        self.service = PlaceService(
+            self.ledger.places,
+            {0: self.kept},
+            clock=self.clock,
+            servers=lambda: SERVERS,
+            parallelism=lambda: 3,
+        )
+        self.epoch = self.ledger.places.stream(0).epoch
+        self.peer: Any = Connection()
+
+    def start_again(self) -> None:
+        """End this host, and open another on its directory."""
+        self.ledger.close()
+        self.open()
+
+    def add(self, count: int, num_records: int = 10) -> None:
+        numbers = range(self.next_number, self.next_number + count)
+        blocks = [
+            msgspec.structs.replace(block(0, self.attempt, number), num_records=num_records)
+            for number in numbers
+        ]
+        if blocks:
+            assert add(self.ledger, 0, self.attempt, blocks) == Ok()
+        self.blocks += blocks
+        self.next_number += count
+
+    def release(self) -> None:
+        self.ledger.places.release(self.service.retentions())
+
+    def ask(self, message: Any) -> Any:
+        return self.service.answer(self.peer, message)
+
+    def end(self, start: int, **more: Any) -> Any:
+        return self.ask(FindEnd(0, self.epoch, more.pop("consumer", "c"), start, **more))
+
+    def list(self, start: int, end: int, consumer: str = "c", **more: Any) -> Any:
+        return self.ask(ListBlocks(0, self.epoch, consumer, start, end, **more))
+
+    def commit(self, place: int, consumer: str = "c") -> Any:
+        return self.ask(CommitPlace(0, self.epoch, consumer, place))
+
+    def consumers(self) -> dict[str, int]:
+        return {found.consumer: found.place for found in self.ledger.places.stream(0).consumers}
