@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from penstock.blockstore import BlockAccess, BlockStore, read_block
 from penstock.blockstore.builder import BlockBuilder
+from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError, PenstockError
@@ -855,6 +856,9 @@ def test_an_error_that_cannot_pass_is_not_retried_and_who_waits_is_told(make, mo
     bench.driver.fail = [error]
     with pytest.raises(BlockNotStoredError, match="a defect"):
         bench.generator.store([b"a"])
+    bench.generator.store(b"b")
+    with pytest.raises(BlockNotStoredError, match="a defect"):
+        bench.generator.flush(lambda: None)
     assert not bench.generator.stop(WAIT_S), "and the stop does not wait for what cannot happen"
     assert died == [error], "the thread's owner hears of it"
 
@@ -1127,3 +1131,41 @@ def test_a_block_that_cannot_be_sealed_leaves_no_gap_in_the_numbers(make, monkey
     bench.generator.flush(lambda: None)
     assert bench.finish() == [b"a"]
     assert [info.block_id for info in bench.driver.infos] == [f"input-0-{1 << 32}"]
+
+
+def test_a_stop_that_cannot_seal_the_last_block_does_not_say_that_all_is_stored_I10(
+    make, monkeypatch
+):
+    bench = make()
+    bench.generator.store(b"a")
+
+    def short(builder: BlockBuilder, *arguments: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(BlockBuilder, "seal", short)
+    assert not bench.generator.stop(WAIT_S)
+    assert [message for message, _ in bench.errors] == ["Error in sealing the last block"]
+
+
+def test_what_an_empty_block_carries_goes_with_it_when_it_gets_no_memory(make, monkeypatch):
+    bench = make()
+    acknowledged: list[str] = []
+    bench.generator.store([], position=3, ack=lambda: acknowledged.append("nothing"))
+    append = BlockBuilder.append
+
+    def short_once(builder: BlockBuilder, *arguments: Any) -> Any:
+        monkeypatch.setattr(BlockBuilder, "append", append)
+        raise ArenaError("memory", "it is full")
+
+    monkeypatch.setattr(BlockBuilder, "append", short_once)
+    bench.generator.store(b"a")
+    assert bench.finish() == [b"a"]
+    assert acknowledged == ["nothing"]
+    assert [info.position for info in bench.driver.infos] == [b"\x03"]
+
+
+def test_the_time_for_what_is_left_can_only_become_shorter(make):
+    bench = make()
+    bench.generator.give_up_within(0.0)
+    bench.generator.give_up_within(WAIT_S)
+    assert bench.generator._pipeline.is_given_up()

@@ -11,8 +11,16 @@ import msgspec
 import pytest
 
 from penstock.clock import ManualClock
+from penstock.tracker._block_numbers import BlockNumbers
 from penstock.tracker._driver_log import SnapshotRule
-from penstock.tracker._events import EVENTS_KIND
+from penstock.tracker._events import (
+    EVENTS_KIND,
+    FORMAT,
+    AttemptRegistrationEvent,
+    LedgerRecord,
+    addition_events,
+    encode,
+)
 from penstock.tracker.errors import (
     BatchCleanedError,
     DamagedLedgerError,
@@ -503,7 +511,7 @@ def test_a_snapshot_that_fails_harms_nothing(folder: str) -> None:
 
 
 def test_a_snapshot_without_its_end_is_as_if_never_begun(folder: str) -> None:
-    from penstock.tracker._events import SNAPSHOT_KIND, encode
+    from penstock.tracker._events import SNAPSHOT_KIND
     from penstock.tracker._snapshot import snapshot_parts
 
     tracker = recover(folder)
@@ -574,6 +582,23 @@ def test_a_record_that_is_no_ledger_event_names_segment_and_offset(folder: str) 
     # The log is free again after the error.
     with pytest.raises(LedgerRecoveryError):
         recover(folder)
+
+
+def test_a_record_that_was_carried_out_after_its_append_had_failed_counts_for_nothing(
+    folder: str,
+) -> None:
+    """The disk had stalled; the ledger went on without it and took the block when it came again."""
+    first = BlockNumbers.first_number(1)
+    info = block(0, A1, first)
+    addition = addition_events([(first, info)])
+    with LogWriter.create(folder, options=LOG_OPTIONS) as log:
+        for number, after, events in (
+            (1, 0, (AttemptRegistrationEvent(0, A1, "host", 1),)),
+            (2, 1, addition),
+            (3, 1, addition),
+        ):
+            log.append(EVENTS_KIND, encode(LedgerRecord(number, after, events, FORMAT)))
+    assert recover(folder).unallocated_blocks(0) == (info,)
 
 
 def test_a_log_of_something_else_is_not_taken_for_a_ledger(folder: str) -> None:
