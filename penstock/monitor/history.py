@@ -20,6 +20,7 @@ COARSE_S = 10
 COARSE_POINTS = 8640
 
 _NEVER = -1
+_DECIMALS = 3
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,17 @@ class History:
         self._fine.add(at_s, row)
         self._coarse.add(at_s, row)
 
-    def points(self, since_s: int, until_s: int) -> list[Point]:
+    def points(self, since_s: int, until_s: int, step_s: int = FINE_S) -> list[Point]:
         """Return what is known from one moment to another: by seconds where all of it is there.
 
         Args:
             since_s: Seconds since the epoch.
             until_s: The same; its own second is included.
+            step_s: Of what lies within so many seconds, counted from the epoch, the mean is one
+                point.
         """
-        is_fine = until_s - since_s <= FINE_S * FINE_POINTS
-        return (self._fine if is_fine else self._coarse).points(since_s, until_s)
+        is_fine = until_s - since_s <= FINE_S * FINE_POINTS and step_s < COARSE_S
+        return (self._fine if is_fine else self._coarse).points(since_s, until_s, step_s)
 
 
 class _Ring:
@@ -97,18 +100,25 @@ class _Ring:
         self._starts[place] = start_s
         self._rows[place] = np.rint(mean) if self._is_whole else mean
 
-    def points(self, since_s: int, until_s: int) -> list[Point]:
+    def points(self, since_s: int, until_s: int, step_s: int) -> list[Point]:
         places = np.flatnonzero((self._starts >= since_s) & (self._starts <= until_s))
+        if not len(places):
+            return []
         places = places[np.argsort(self._starts[places])]
-        found = self._rows[places].astype(np.float64)
-        missing = found == self._none if self._is_whole else np.isnan(found)
-        return [
-            Point(
-                int(start_s),
-                tuple(
-                    None if is_missing else float(value)
-                    for value, is_missing in zip(row, gaps, strict=True)
-                ),
-            )
-            for start_s, row, gaps in zip(self._starts[places], found, missing, strict=True)
-        ]
+        starts, found = self._starts[places], self._rows[places].astype(np.float64)
+        if self._is_whole:
+            found[found == self._none] = np.nan
+        if step_s > self._step_s:
+            starts = starts // step_s * step_s
+            firsts = np.flatnonzero(np.diff(starts, prepend=_NEVER))
+            starts, found = starts[firsts], _means(found, firsts)
+        # All of it at once: one by one, the figures of many streams would take seconds.
+        told = np.where(np.isnan(found), None, np.round(found, _DECIMALS).astype(object))
+        return list(map(Point, starts.tolist(), map(tuple, told.tolist())))
+
+
+def _means(rows: npt.NDArray[np.float64], firsts: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+    known = ~np.isnan(rows)
+    sums = np.add.reduceat(np.where(known, rows, 0.0), firsts, axis=0)
+    counts = np.add.reduceat(known.astype(np.int64), firsts, axis=0)
+    return np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)

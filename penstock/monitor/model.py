@@ -19,6 +19,7 @@ from penstock.monitor.records import (
     Receiver,
     Totals,
     bounded,
+    last_line,
 )
 from penstock.monitor.sentence import Facts, sentence
 from penstock.streaming import StreamingListener
@@ -169,7 +170,7 @@ class Model(StreamingListener):
                 self._tell(
                     EventKind.BATCH_FAILED,
                     f"Output operation {failed.number} ({failed.name}) of a batch failed: "
-                    f"{_last_line(batch.error)}",
+                    f"{last_line(batch.error)}",
                     batch.error,
                     batch_ms=batch.time_ms,
                 )
@@ -269,22 +270,26 @@ class Model(StreamingListener):
         with self._lock:
             return tuple(self._errors)
 
-    def history(self, since_s: int, until_s: int) -> list[Point]:
-        """Return `TOTAL_FIGURES` over time."""
+    def history(self, since_s: int, until_s: int, step_s: int = 1) -> list[Point]:
+        """Return `TOTAL_FIGURES` over time, as `History.points`."""
         with self._lock:
-            return self._totals.points(since_s, until_s)
+            return self._totals.points(since_s, until_s, step_s)
 
-    def stream_history(self, stream_id: int, since_s: int, until_s: int) -> list[Point]:
+    def stream_history(
+        self, stream_id: int, since_s: int, until_s: int, step_s: int = 1
+    ) -> list[Point]:
         """Return `STREAM_FIGURES` of a stream over time; nothing for one without a receiver."""
         with self._lock:
             found = self._streams.get(stream_id)
-            return [] if found is None else found.points(since_s, until_s)
+            return [] if found is None else found.points(since_s, until_s, step_s)
 
-    def wait_history(self, stream_id: int, since_s: int, until_s: int) -> list[Point]:
+    def wait_history(
+        self, stream_id: int, since_s: int, until_s: int, step_s: int = 1
+    ) -> list[Point]:
         """Return `WAIT_FIGURES` of a stream over time; nothing for one without a receiver."""
         with self._lock:
             found = self._waits.get(stream_id)
-            return [] if found is None else found.points(since_s, until_s)
+            return [] if found is None else found.points(since_s, until_s, step_s)
 
     # -- within, with the lock -------------------------------------------------------------------
 
@@ -447,8 +452,3 @@ _RECENT = 5
 def _mean(durations: list[int | None]) -> int | None:
     known = [duration for duration in durations if duration is not None]
     return sum(known) // len(known) if known else None
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else ""

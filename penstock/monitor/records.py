@@ -14,6 +14,7 @@ from penstock.streaming import ReceiverWaits, StreamRate
 from penstock.streaming.listeners.events import UNKNOWN, BatchInfo, OutputOperationInfo
 
 __all__ = [
+    "TEXT_LIMIT",
     "Batch",
     "BatchStatus",
     "Event",
@@ -23,6 +24,7 @@ __all__ = [
     "Receiver",
     "Totals",
     "bounded",
+    "last_line",
 ]
 
 TEXT_LIMIT = 20_000
@@ -35,6 +37,12 @@ def bounded(text: str, limit: int = TEXT_LIMIT) -> str:
         return text
     part = max(0, limit // 2 - 20)
     return f"{text[:part]}\n… {len(text) - 2 * part} characters left out …\n{text[-part:]}"
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a text, where a traceback says what it is of; empty without one."""
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else ""
 
 
 class BatchStatus(enum.Enum):

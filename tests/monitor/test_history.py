@@ -55,6 +55,25 @@ def test_percentages_take_a_byte_and_may_be_unknown() -> None:
     assert history.points(NOW_S, NOW_S)[0].values == (100.0, 0.0, None)
 
 
+def test_points_that_are_further_apart_are_means_and_the_first_is_told_whole() -> None:
+    history = History(["a", "b"], "uint8")
+    for second in range(20):
+        history.add(NOW_S + second, [second, None if second < 16 else 7])
+    first_s = NOW_S // 8 * 8  # Points lie on steps of eight seconds since the epoch.
+    points = history.points(first_s, NOW_S + 19, 8)
+    expected: dict[int, list[int]] = {}
+    for second in range(20):
+        expected.setdefault((NOW_S + second) // 8 * 8, []).append(second)
+    means = [round(sum(found) / len(found), 3) for found in expected.values()]
+    assert [point.at_s for point in points] == list(expected)
+    assert [point.values[0] for point in points] == means
+    assert points[0].values[1] is None
+    assert points[-1].values[1] == 7
+    coarse = history.points(NOW_S, NOW_S + 19, 20)
+    assert [point.at_s for point in coarse] == [NOW_S]
+    assert abs((coarse[0].values[0] or 0) - 9.5) <= 0.5
+
+
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3000), st.floats(0, 1e6, width=32)), max_size=50))
 def test_the_last_word_on_a_second_is_the_mean_of_what_came_in_a_row(

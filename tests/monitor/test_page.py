@@ -92,6 +92,59 @@ def test_the_status_has_what_the_page_shows(program: Program, door: Routes) -> N
     assert history["streams"]["0"]["waits"][-1][history["waitNames"].index("source")] == 100
 
 
+def test_a_program_that_fails_again_and_again_does_not_tell_all_of_it_every_second() -> None:
+    program = Program()
+    door = Routes(program.start(), open_access())
+    for number in range(1, 251):
+        program.batch(number, errors=(f"no such table {number}\n" + "x" * 30_000 + "the end",))
+    told = door.answer(get("/api/penstock/status")).body
+    assert isinstance(told, bytes)
+    assert len(told) < 1_000_000
+    detail = json.loads(told)["events"][-1]["detail"]
+    assert "no such table 250" in detail
+    assert "the end" in detail
+    errors = read(door.answer(get("/api/penstock/errors")))
+    assert len(errors[-1]["detail"]) > 15_000
+
+
+def test_figures_over_time_are_bounded_however_many_receivers_there_are() -> None:
+    program = Program(streams=dict.fromkeys(range(16), "numbers"))
+    door = Routes(program.start(), open_access())
+    for number in range(16):
+        program.receiver(number)
+    for second in range(300):
+        program.clock.advance(1000)
+        for number in range(16):
+            program.report(number, at_s=second + 1.0)
+        program.model.tick()
+    path = "/api/penstock/history?seconds"
+    found = read(door.answer(get(f"{path}=600")))
+    assert found["stepS"] == 2
+    assert 149 <= len(found["totals"]) <= 151
+    figures = [row for told in found["streams"].values() for rows in told.values() for row in rows]
+    assert sum(map(len, figures)) < 60_000
+    for seconds, step_s in ((60, 1), (3600, 20), (86_400, 250)):
+        told = read(door.answer(get(f"{path}={seconds}")))
+        assert told["stepS"] == step_s
+        assert len(told["streams"]["3"]["figures"]) <= 360
+
+
+def test_who_knows_the_figures_until_now_asks_for_the_later_ones_only(
+    program: Program, door: Routes
+) -> None:
+    for _ in range(30):
+        program.second(10)
+    path = "/api/penstock/history?seconds=60"
+    before = read(door.answer(get(path)))
+    last_s = before["totals"][-1][0]
+    program.second(10)
+    more = read(door.answer(get(f"{path}&since={last_s}")))
+    assert [row[0] for row in more["totals"]] == [last_s, last_s + 1]
+    assert more["totals"][0] == before["totals"][-1]
+    assert [row[0] for row in more["streams"]["0"]["waits"]] == [last_s, last_s + 1]
+    assert read(door.answer(get(f"{path}&since={last_s + 99}")))["totals"] == []
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [
@@ -100,6 +153,8 @@ def test_the_status_has_what_the_page_shows(program: Program, door: Routes) -> N
         ("/api/penstock/batch?id=x", 404),
         ("/api/penstock/history?seconds=x", 400),
         ("/api/penstock/history?seconds=99999999999999999999", 400),
+        ("/api/penstock/history?seconds=0", 400),
+        ("/api/penstock/history?since=-1", 400),
         ("/api/penstock/batches?offset=-1", 400),
         ("/api/penstock/batches?count=100000", 400),
         ("/api/penstock/batches?status=late", 400),

@@ -7,15 +7,35 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.monitor.history import COARSE_S, FINE_POINTS, FINE_S, Point
 from penstock.monitor.model import STREAM_FIGURES, TOTAL_FIGURES, WAIT_FIGURES, Model
-from penstock.monitor.records import Batch, BatchStatus, Event, Receiver
+from penstock.monitor.records import (
+    TEXT_LIMIT,
+    Batch,
+    BatchStatus,
+    Event,
+    Receiver,
+    bounded,
+    last_line,
+)
 from penstock.monitor.web.exchange import Answer, Request, json_answer, text_answer
 
 __all__ = ["Status"]
 
 _BATCHES = 100
 _EVENTS = 200
+_DETAIL = 2_000
+"""Characters of an event's traceback that the status has: it is told every second to all who look,
+also when every batch fails. The errors have all of it."""
+_LINE = 500
+"""Characters of the line that says what a batch failed of."""
 _LONGEST_S = 86_400
+
+_MOST_POINTS = 600
+_LEAST_POINTS = 100
+_FIGURES = 100_000
+"""So many figures over time are told at once, in points that are so many at least and at most:
+a day of many receivers by the ten seconds would hold the driver up for seconds."""
 
 
 class Status:
@@ -63,7 +83,7 @@ class Status:
             "receivers": [_of_receiver(found) for found in model.receivers()],
             "batches": [_of_batch(found) for found in batches[:_BATCHES]],
             "retainedBatches": len(batches),
-            "events": [_of_event(found) for found in model.events()[-_EVENTS:]],
+            "events": [_of_event(found, _DETAIL) for found in model.events()[-_EVENTS:]],
         }
 
     def answer(self, request: Request) -> Answer | None:
@@ -82,31 +102,31 @@ class Status:
 
     def _history(self, request: Request) -> Answer:
         seconds = _number(request, "seconds", 600, _LONGEST_S)
-        if seconds is None:
+        if not seconds:
             return text_answer(f"seconds is not a number from 1 to {_LONGEST_S}", 400)
+        since = _number(request, "since", 0, 1 << 40)
+        if since is None:
+            return text_answer("since is not a number of seconds since the epoch", 400)
         until_s = self._model.now_ms() // 1000
-        since_s = until_s - seconds + 1
+        receivers = self._model.receivers()
+        step_s = _step_s(seconds, len(receivers))
+        # The first point is whole, so that who has told where he left off can put it in its place.
+        since_s = max(until_s - seconds + 1, since // step_s * step_s)
+        span = (since_s, until_s, step_s)
         streams = {}
-        for receiver in self._model.receivers():
+        for receiver in receivers:
             number = receiver.stream_id
             streams[str(number)] = {
-                "figures": [
-                    [point.at_s, *point.values]
-                    for point in self._model.stream_history(number, since_s, until_s)
-                ],
-                "waits": [
-                    [point.at_s, *point.values]
-                    for point in self._model.wait_history(number, since_s, until_s)
-                ],
+                "figures": _rows(self._model.stream_history(number, *span)),
+                "waits": _rows(self._model.wait_history(number, *span)),
             }
         return json_answer(
             {
                 "names": ["at_s", *TOTAL_FIGURES],
                 "streamNames": ["at_s", *STREAM_FIGURES],
                 "waitNames": ["at_s", *WAIT_FIGURES],
-                "totals": [
-                    [point.at_s, *point.values] for point in self._model.history(since_s, until_s)
-                ],
+                "stepS": step_s,
+                "totals": _rows(self._model.history(*span)),
                 "streams": streams,
             }
         )
@@ -224,18 +244,32 @@ def _of_batch(batch: Batch) -> dict[str, Any]:
         ),
         "operationsFailed": sum(found.error is not None for found in batch.operations),
         "operationsTotal": len(batch.operations),
-        "error": None if batch.error is None else batch.error.strip().splitlines()[-1],
+        "error": None if batch.error is None else bounded(last_line(batch.error), _LINE),
     }
 
 
-def _of_event(event: Event) -> dict[str, Any]:
+def _step_s(seconds: int, receivers: int) -> int:
+    """Return how far apart points are: with few receivers as near as they are kept."""
+    width = len(TOTAL_FIGURES) + receivers * (len(STREAM_FIGURES) + len(WAIT_FIGURES))
+    points = min(_MOST_POINTS, max(_LEAST_POINTS, _FIGURES // width))
+    step_s = -(-seconds // points)
+    if seconds <= FINE_S * FINE_POINTS:
+        return step_s
+    return -(-step_s // COARSE_S) * COARSE_S
+
+
+def _rows(points: list[Point]) -> list[list[float | None]]:
+    return [[point.at_s, *point.values] for point in points]
+
+
+def _of_event(event: Event, most: int = TEXT_LIMIT) -> dict[str, Any]:
     return {
         "number": event.number,
         "atMs": event.at_ms,
         "kind": event.kind.value,
         "isError": event.kind.is_error,
         "text": event.text,
-        "detail": event.detail or None,
+        "detail": bounded(event.detail, most) or None,
         "stream": event.stream_id,
         "batch": event.batch_ms,
     }

@@ -267,7 +267,7 @@
     const active = status.batches.filter((found) => found.status !== "COMPLETED");
     show("active", active, () => [table(`${totals.waitingBatches} waiting, ${totals.runningBatches} running`, BATCH_HEADS, active.map(batchRow))]);
     show("completed", completed, () => [table(`last ${completed.length} out of ${count(totals.completedBatches)}`, BATCH_HEADS, completed.slice(0, SHOWN).map(batchRow))]);
-    show("events", status.events.map((event) => event.number), () => status.events.slice().reverse().map((event) => {
+    show("events", status.events.map((event) => [event.number, event.atMs]), () => status.events.slice().reverse().map((event) => {
       const line = element("li", null, event.isError ? "bad" : "");
       line.append(unfolding(`${time(event.atMs)}  ${event.text}`, event.detail));
       return line;
@@ -315,12 +315,51 @@
     byId("lost").hidden = !is;
   }
 
+  /* What is known already is not asked for again: of the last point there may be more now. */
+  let history = null;
+  let asking = false;
+
+  function newest() {
+    const rows = history ? history.totals : [];
+    return rows.length ? rows[rows.length - 1][0] : 0;
+  }
+
+  function joined(rows, more, since) {
+    const first = more.length ? more[0][0] : Infinity;
+    return [...rows.filter((row) => row[0] >= since && row[0] < first), ...more];
+  }
+
+  function join(more, span) {
+    if (!history) return { ...more, span };
+    const last = more.totals.length ? more.totals[more.totals.length - 1][0] : newest();
+    const since = last - span + 1;
+    const all = {};
+    for (const [stream, found] of Object.entries(more.streams)) {
+      const known = history.streams[stream] ?? { figures: [], waits: [] };
+      all[stream] = { figures: joined(known.figures, found.figures, since), waits: joined(known.waits, found.waits, since) };
+    }
+    return { ...more, span, totals: joined(history.totals, more.totals, since), streams: all };
+  }
+
   async function refreshHistory() {
-    if (batchId || document.hidden) return;
-    const answer = await fetch(`api/penstock/history?seconds=${byId("span").value}`);
-    if (!answer.ok) return;
-    drawCharts(await answer.json(), streams);
-    drawHistograms(completed);
+    if (batchId || document.hidden || asking) return;
+    asking = true;
+    try {
+      const span = Number(byId("span").value);
+      if (history && history.span !== span) history = null;
+      const answer = await fetch(`api/penstock/history?seconds=${span}&since=${newest()}`);
+      if (!answer.ok) return;
+      const more = await answer.json();
+      if (history && history.stepS !== more.stepS) {
+        history = null; // It has other receivers now: from the start, with the next news.
+        return;
+      }
+      history = join(more, span);
+      drawCharts(history, streams);
+      drawHistograms(completed);
+    } finally {
+      asking = false;
+    }
   }
 
   function take(status) {
@@ -339,6 +378,7 @@
     source.onmessage = (message) => take(JSON.parse(message.data));
     source.onerror = () => {
       lost(true);
+      history = null;
       if (source.readyState === EventSource.CLOSED) {
         source.close();
         setTimeout(poll, 3000);
