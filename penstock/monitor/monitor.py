@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.clock import Clock, SystemClock
-from penstock.errors import PenstockError
+from penstock.errors import typed_text
 from penstock.monitor.application import Application
 from penstock.monitor.model import Model
 from penstock.monitor.registry import register, runtime_folder, unregister
@@ -70,7 +70,10 @@ class Monitor:
         """Take no more points and show nothing more. May be called again."""
         self._stopped.set()
         if self._file is not None:
-            unregister(self._file)
+            try:
+                unregister(self._file)
+            except OSError as error:
+                _log.warning("The file by which commands find this program stays: %s", error)
         if self._routes is not None:
             self._routes.stop()
         if self._server is not None:
@@ -112,7 +115,14 @@ def start_monitor(
         return None
     model = Model(application, retained_batches=settings.retained_batches, clock=clock)
     add_listener(model)
-    monitor = Monitor(model, clock, *_make_server(model, settings, say))
+    try:
+        shown = _make_server(model, settings, say)
+    except Exception as error:  # noqa: BLE001  # the program does not depend on it
+        _log.warning(
+            "The program cannot be looked at from outside: %s", typed_text(error), exc_info=error
+        )
+        shown = None, None, None
+    monitor = Monitor(model, clock, *shown)
     monitor.start()
     return monitor
 
@@ -159,6 +169,6 @@ def _register(model: Model, address: str, token: str) -> Path | None:
             token=token,
             started_ms=model.now_ms(),
         )
-    except (PenstockError, OSError) as error:
+    except Exception as error:  # noqa: BLE001  # the page is there all the same
         _log.warning("The commands cannot find this program by itself: %s", error)
         return None

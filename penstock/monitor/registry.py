@@ -15,7 +15,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from penstock.errors import PenstockError
@@ -154,9 +154,11 @@ def _read(path: Path) -> RegisteredApp | None:
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         with open(number, encoding="utf-8") as file:
             told = json.loads(file.read(_MOST_BYTES))
-        return RegisteredApp(**told)
-    except (OSError, ValueError, TypeError):
+        app = RegisteredApp(**told)
+    except (OSError, ValueError, TypeError, RecursionError):
         return None  # It was just removed, or is of another version.
+    fits = all(type(getattr(app, known.name)).__name__ == known.type for known in fields(app))
+    return app if fits else None
 
 
 def _check_own(folder: Path) -> None:

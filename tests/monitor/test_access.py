@@ -45,6 +45,7 @@ def test_a_link_is_worth_the_token_once() -> None:
     assert door.answer(get(path)).status == 403
     assert door.answer(get("/login")).status == 403
     assert door.answer(get("/", Cookie='a="')).status == 403
+    assert not access.has_token(get("/", Cookie=f"{cookie.partition('=')[0]}="))
 
 
 def test_links_that_nobody_used_do_not_pile_up() -> None:
@@ -59,6 +60,19 @@ def test_another_server_of_this_host_does_not_take_the_cookie_away() -> None:
     cookies = "; ".join(access.cookie().partition(";")[0] for access in (one, other))
     assert one.has_token(get("/", Cookie=cookies))
     assert other.has_token(get("/", Cookie=cookies))
+
+
+@pytest.mark.parametrize(
+    "foreign", ['a={"b": 1}', "theme=dark mode", "flag", "a b=c", 'a="', "\u00e9=1", "", "="]
+)
+def test_cookies_that_other_programs_of_the_host_write_as_they_like_are_passed_over(
+    foreign: str,
+) -> None:
+    access = Access(is_open=False)
+    cookie = access.cookie().partition(";")[0]
+    assert access.has_token(get("/", Cookie=f"{foreign}; {cookie}"))
+    assert access.has_token(get("/", Cookie=f"{cookie};{foreign}"))
+    assert not access.has_token(get("/", Cookie=f"{foreign}; x{cookie}"))
 
 
 @pytest.mark.parametrize(

@@ -161,3 +161,29 @@ def test_an_address_that_this_host_has_not_is_told_and_the_program_goes_on(
     assert "set spark.penstock.ui.host to an address of this host" in caplog.text
     assert started.said == []
     assert monitor.model.totals().completed_batches == 0
+
+
+def test_what_nobody_thought_of_does_not_keep_a_program_from_its_start(
+    started: Started, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="penstock.monitor"):
+        monitor = started(Program(), ui_host="no\0name")
+    assert "cannot be looked at from outside: TypeError" in caplog.text
+    assert started.said == []
+    assert monitor.model.totals().completed_batches == 0
+
+
+def test_it_ends_whole_although_its_file_cannot_be_removed(
+    started: Started, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monitor = started(Program())
+    (app,) = registered(runtime_folder(os.environ))
+    folder = runtime_folder(os.environ)
+    folder.rename(tmp_path / "away")
+    folder.write_text("not a folder")
+    with caplog.at_level(logging.WARNING, logger="penstock.monitor"):
+        monitor.stop(30)
+    assert "stays" in caplog.text
+    with pytest.raises(ConnectionRefusedError):
+        read(f"{app.url}health/live")
+    folder.unlink()

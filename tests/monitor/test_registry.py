@@ -100,6 +100,10 @@ def test_what_is_not_ours_or_of_another_version_is_passed_over(tmp_path: Path) -
     put(folder, "a/../x", started_ms=3)
     (folder / "broken.json").write_text("{")
     (folder / "later.json").write_text(json.dumps({"something": "else"}))
+    (folder / "deep.json").write_text("[" * 60_000)
+    told = json.loads(next(folder.glob("b-*")).read_text())
+    (folder / "null.json").write_text(json.dumps({**told, "started_ms": None}))
+    (folder / "text.json").write_text(json.dumps({**told, "pid": "7"}))
     assert [app.application_id for app in registered(folder)] == ["a/../x", "b"]
     assert all(path.parent == folder for path in folder.rglob("*"))
 
