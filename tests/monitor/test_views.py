@@ -70,6 +70,16 @@ def test_a_name_cannot_break_out_of_its_label() -> None:
     assert "penstock_receiver_up" in names
 
 
+def test_names_of_files_that_are_no_text_can_be_told() -> None:
+    program = Program(streams={0: "access\udcff.log"})
+    program.start()
+    program.receiver(state="stopped", error="no such file: 'access\udcff.log'")
+    program.model.tick()
+    assert "access\\\\udcff.log" in scrape(program)
+    unready = Routes(program.model, open_access()).answer(get("/health/ready"))
+    assert (unready.status, "no such file: 'access\\udcff.log'" in text(unready)) == (503, True)
+
+
 def test_every_metric_says_what_it_is_and_has_the_prefix() -> None:
     text = scrape(running())
     families = list(text_string_to_metric_families(text))

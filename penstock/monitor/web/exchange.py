@@ -96,7 +96,8 @@ class Answer:
 def text_answer(text: str, status: int = 200, **headers: str) -> Answer:
     """Return an answer of one line of text."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Answer(status, f"{text}\n".encode(), headers=named)
+    # An error may name a file whose name is no text.
+    return Answer(status, f"{text}\n".encode(errors="backslashreplace"), headers=named)
 
 
 def json_answer(value: object, status: int = 200) -> Answer:

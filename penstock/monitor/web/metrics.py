@@ -59,7 +59,7 @@ class _Figures(Collector):
         application = self._model.application
         totals = self._model.totals()
         info = InfoMetricFamily("penstock_application", "The application")
-        info.add_metric([], {"name": application.name, "id": application.application_id})
+        info.add_metric([], {"name": _text(application.name), "id": application.application_id})
         yield info
         yield _gauge(
             "penstock_batch_interval_seconds", "The batch interval", application.batch_ms / 1000
@@ -125,10 +125,10 @@ class _Figures(Collector):
         passing = gauge("rate_records_per_second", "Records that pass the rate limiter")
         queue = gauge("blocks_waiting", "Blocks on their way to the driver", "at")
         unsealed = gauge("open_records", "Records that are in no sealed block yet")
-        latency = gauge(
-            "acknowledgement_latency_seconds",
+        latency = Metric(
+            "penstock_acknowledgement_latency_seconds",
             "From the sealing of a block to its acknowledgement, of the last blocks",
-            "percentile",
+            "summary",
         )
         log_bytes = gauge("log_appended_bytes", "Bytes that this attempt appended to its log")
         log_free = gauge("log_free_bytes", "Free bytes on the log's file system")
@@ -136,7 +136,7 @@ class _Figures(Collector):
         slowest = gauge("log_slowest_sync_seconds", "The slowest sync of this attempt's log")
         for receiver in receivers:
             name = self._model.application.streams.get(receiver.stream_id, receiver.name)
-            labels = [name, str(receiver.stream_id)]
+            labels = [_text(name), str(receiver.stream_id)]
             up.add_metric(labels, receiver.state == "running")
             attempts.add_metric(labels, receiver.attempts)
             records.add_metric(labels, receiver.records)
@@ -155,8 +155,9 @@ class _Figures(Collector):
             queue.add_metric([*labels, "log"], pipe.queued_blocks)
             queue.add_metric([*labels, "driver"], pipe.stored_blocks)
             if pipe.latency_ms is not None:
-                latency.add_metric([*labels, "50"], pipe.latency_ms[0] / 1000)
-                latency.add_metric([*labels, "99"], pipe.latency_ms[1] / 1000)
+                for quantile, late_ms in zip(("0.5", "0.99"), pipe.latency_ms, strict=True):
+                    named = {**dict(zip(_STREAM, labels, strict=True)), "quantile": quantile}
+                    latency.add_sample(latency.name, named, late_ms / 1000)
             if pipe.log is not None:
                 log_bytes.add_metric(labels, pipe.log.bytes)
                 segments.add_metric(labels, pipe.log.segments)
@@ -165,6 +166,11 @@ class _Figures(Collector):
                     log_free.add_metric(labels, pipe.log.free_bytes)
         yield from (up, attempts, records, blocks, waits, limit, passing, queue, unsealed)
         yield from (latency, log_bytes, log_free, segments, slowest)
+
+
+def _text(label: str) -> str:
+    """Return a label that can be encoded: a name may be of a file whose name is no text."""
+    return label.encode(errors="backslashreplace").decode()
 
 
 def _gauge(name: str, what: str, value: float) -> GaugeMetricFamily:
