@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -77,26 +80,95 @@ def test_no_bytes_keep_the_next_request_from_its_answer() -> None:
         send()
 
 
-def test_who_is_late_with_a_request_is_cut_off() -> None:
-    def drip(connection: socket.socket) -> None:
-        """Send byte by byte: each is in time, all of them are not."""
-        for byte in b"GET / HTTP/1.1\r\n" + b"X" * 10_000:
-            connection.send(bytes([byte]))
-            time.sleep(0.02)
+def drip(connection: socket.socket, sent: bytes) -> None:
+    """Send byte by byte: each is in time, all of them are not."""
+    for byte in sent:
+        connection.send(bytes([byte]))
+        time.sleep(0.02)
 
+
+def test_who_is_late_with_a_request_is_cut_off() -> None:
     with serving(echo, Bounds(request_s=0.3)) as server, connect(server) as connection:
         with pytest.raises(OSError, match=r"reset|pipe"):
-            drip(connection)
+            drip(connection, b"GET / HTTP/1.1\r\n" + b"X" * 10_000)
         assert ask(server, "/")[0] == 200
 
 
-def test_more_connections_than_there_may_be_are_asked_to_come_again() -> None:
-    with serving(echo, Bounds(connections=3)) as server:
-        held = [connect(server) for _ in range(3)]
-        until(lambda: raw(server, b"GET / HTTP/1.1\r\n" + HEAD).startswith(b"HTTP/1.1 503 "))
+def test_connections_on_which_nobody_asks_keep_no_request_from_its_answer() -> None:
+    with serving(echo, Bounds(connections=3, request_s=WAIT_S)) as server:
+        held = [connect(server) for _ in range(20)]
+        for connection in held[:10]:
+            with contextlib.suppress(OSError):
+                connection.sendall(b"GET / HTTP/1.1\r\nX")
+        for _ in range(3):
+            assert ask(server, "/")[0] == 200
+        threads = [each for each in threading.enumerate() if each.name == "penstock-ui-connection"]
+        assert len(threads) <= 3 + 1  # One that has left may be about to end.
         for connection in held:
             connection.close()
-        until(lambda: raw(server, b"GET / HTTP/1.1\r\n" + HEAD).startswith(b"HTTP/1.1 200 "))
+
+
+def test_who_drips_after_his_answer_is_cut_off() -> None:
+    with (
+        serving(echo, Bounds(answer_s=WAIT_S)) as server,
+        connect(server) as connection,
+        pytest.raises(OSError, match=r"reset|pipe"),
+    ):
+        drip(connection, b"GET / HTTP/1.1\r\n" + HEAD + b"X" * 1_000)
+
+
+def test_more_connections_than_there_may_be_are_asked_to_come_again() -> None:
+    ticking = Ticking()
+    with serving(ticking.answer, Bounds(connections=2)) as server:
+        held = [connect(server) for _ in range(2)]
+        for connection in held:
+            connection.sendall(b"GET / HTTP/1.1\r\n" + HEAD)
+            found = b""
+            while b"data: 1" not in found:
+                found += connection.recv(1 << 16)
+        until(lambda: raw(server, b"GET / HTTP/1.1\r\n" + HEAD).startswith(b"HTTP/1.1 503 "))
+        held[0].close()
+        until(lambda: not raw(server, b"HEAD / HTTP/1.1\r\n" + HEAD).startswith(b"HTTP/1.1 503 "))
+        held[1].close()
+
+
+def test_without_descriptors_it_waits_for_some_and_does_not_spin() -> None:
+    """In a process of its own, which has none for a while."""
+    program = """
+import http.client, os, resource, socket, time
+from penstock.monitor.web import server as web
+from penstock.monitor.web.exchange import text_answer
+
+tried = []
+original = web._Server.get_request
+web._Server.get_request = lambda self: tried.append(1) or original(self)
+server = web.WebServer("127.0.0.1", iter([0]), lambda request: text_answer("there"))
+server.start()
+connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+connection.sock = socket.socket()
+connection.sock.settimeout(30)
+limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
+taken = []
+try:
+    while True:
+        taken.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+connection.sock.connect(("127.0.0.1", server.port))
+while len(tried) < 3:
+    time.sleep(0.01)
+while len(tried) < 5:
+    time.sleep(0.01)
+for number in taken:
+    os.close(number)
+connection.request("GET", "/")
+print(connection.getresponse().read().decode().strip(), len(tried) < 50)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert ended.stdout.strip() == "there True", ended.stderr
 
 
 class Ticking:

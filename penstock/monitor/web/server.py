@@ -1,15 +1,17 @@
 """`WebServer`: answers HTTP requests, each connection in a thread of its own, within bounds.
 
 =====================  =========================================================================
-connections            at most `Bounds.connections`, those that stay open for events included
+connections            at most `Bounds.connections`, those that stay open for events included; for
+                       another one, whoever has the least time left is cut off
 time                   a request has to be there within `request_s`, an answer gone within
                        `answer_s`; a stream of events has to take each of them within `answer_s`
 size                   first line and headers `head_bytes`, a body `body_bytes`
 streams of events      at most `streams`
 =====================  =========================================================================
 
-Whoever comes on top gets 503 and is asked to come again. A connection carries one request. One
-thread accepts (``penstock-ui``) and cuts off whoever is late; `stop` cuts off all.
+So who holds connections and says nothing keeps no probe from its answer. Where that makes no room,
+who comes gets 503 and is asked to come again. A connection carries one request. One thread accepts
+(``penstock-ui``) and cuts off whoever is late; `stop` cuts off all.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ __all__ = ["Bounds", "WebServer"]
 _log = logging.getLogger("penstock.monitor")
 
 _POLL_S = 0.5
+_ROOM_S = 0.5
+_PAUSE_S = 0.5
 _LINGER_S = 1.0
 _LINGER_BYTES = 1 << 20
 _METHODS = ("GET", "HEAD", "POST")
@@ -118,7 +122,7 @@ def _listen(
 
 
 class _Server(socketserver.TCPServer):
-    """`_lock` guards the connections and their times."""
+    """`_left` guards the connections and their times, and tells of one that has ended."""
 
     request_queue_size = 64
     # A port that another program has must not be shared with it; one in TIME_WAIT may be used.
@@ -137,15 +141,23 @@ class _Server(socketserver.TCPServer):
         self.bounds = bounds
         self.is_stopping = False
         self.limited_log = RateLimitedLog(_log)
-        self._lock = threading.Lock()
+        self._left = threading.Condition()
         self._late_at_s: dict[socket.socket, float] = {}
         self.streams = threading.BoundedSemaphore(bounds.streams)
         super().__init__((host, port), _Exchange)
 
+    def get_request(self) -> Any:
+        try:
+            return super().get_request()
+        except OSError:
+            # As with no descriptor left: the connection goes on to wait, so this is at once again.
+            time.sleep(_PAUSE_S)
+            raise
+
     def process_request(self, request: Any, client_address: Any) -> None:
         connection: socket.socket = request
-        with self._lock:
-            is_taken = len(self._late_at_s) < self.bounds.connections
+        with self._left:
+            is_taken = self._make_room()
             if is_taken:
                 self._late_at_s[connection] = time.monotonic() + self.bounds.request_s
         if not is_taken:
@@ -166,14 +178,28 @@ class _Server(socketserver.TCPServer):
         try:
             thread.start()
         except RuntimeError:  # there are too many threads already
-            with self._lock:
+            with self._left:
                 del self._late_at_s[connection]
             raise
+
+    def _make_room(self) -> bool:
+        def has_room() -> bool:
+            return len(self._late_at_s) < self.bounds.connections
+
+        if not has_room():
+            slowest = min(self._late_at_s, key=self._late_at_s.__getitem__)
+            if self._late_at_s[slowest] < float("inf"):
+                _cut_off(slowest)
+                self._late_at_s[slowest] = float("inf")  # Where it hangs, the next one is chosen.
+                # No more threads than connections: this one's has to be gone first.
+                self._left.wait_for(has_room, _ROOM_S)
+        return has_room()
 
     def _serve(self, connection: socket.socket, client_address: Any) -> None:
         try:
             connection.settimeout(self.bounds.request_s)
             self.finish_request(connection, client_address)
+            self.give_until(connection, _LINGER_S)
             _let_arrive(connection)
         except (OSError, ValueError) as error:
             _log.debug("a connection of %s broke: %s", client_address, error)
@@ -182,13 +208,14 @@ class _Server(socketserver.TCPServer):
                 f"A request could not be answered: {type(error).__name__}: {error}", error=error
             )
         finally:
-            with self._lock:
+            with self._left:
                 self._late_at_s.pop(connection, None)
+                self._left.notify()
             self.shutdown_request(connection)
 
     def give_until(self, connection: socket.socket, seconds: float) -> None:
         """Let a connection live for so long from now."""
-        with self._lock:
+        with self._left:
             if connection in self._late_at_s:
                 self._late_at_s[connection] = time.monotonic() + seconds
 
@@ -198,19 +225,23 @@ class _Server(socketserver.TCPServer):
     def cut_off(self, *, late_only: bool) -> None:
         """End connections, all or those whose time is over."""
         now_s = time.monotonic()
-        with self._lock:
+        with self._left:
             ended = [
                 connection
                 for connection, late_at_s in self._late_at_s.items()
                 if not late_only or late_at_s < now_s
             ]
             for connection in ended:
-                # Its thread then fails to read or write, and closes it.
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
+                _cut_off(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         _log.debug("a connection of %s broke", client_address, exc_info=True)
+
+
+def _cut_off(connection: socket.socket) -> None:
+    """End a connection: its thread then fails to read or write, and closes it."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _let_arrive(connection: socket.socket) -> None:
@@ -336,14 +367,13 @@ class _Exchange(http.server.BaseHTTPRequestHandler):
         self._send_head(answer, {})
         if self.command == "HEAD":
             return
+        # All of it may take for ever; for each part there is the time that the socket has.
+        self.server.give_until(self.connection, float("inf"))
         for part in parts:
             if self.server.is_stopping:
                 return
-            self.server.give_until(self.connection, self.server.bounds.answer_s)
             self.wfile.write(part)
             self.wfile.flush()
-            # Until the next part there is nothing that could be late.
-            self.server.give_until(self.connection, float("inf"))
 
     def _send_head(self, answer: Answer, more: dict[str, str]) -> None:
         self.send_response(answer.status)
