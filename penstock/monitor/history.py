@@ -113,7 +113,8 @@ class _Ring:
             firsts = np.flatnonzero(np.diff(starts, prepend=_NEVER))
             starts, found = starts[firsts], _means(found, firsts)
         # All of it at once: one by one, the figures of many streams would take seconds.
-        told = np.where(np.isnan(found), None, np.round(found, _DECIMALS).astype(object))
+        told = np.round(found, _DECIMALS).astype(object)
+        told[np.isnan(found)] = None
         return list(map(Point, starts.tolist(), map(tuple, told.tolist())))
 
 
@@ -121,4 +122,6 @@ def _means(rows: npt.NDArray[np.float64], firsts: npt.NDArray[np.intp]) -> npt.N
     known = ~np.isnan(rows)
     sums = np.add.reduceat(np.where(known, rows, 0.0), firsts, axis=0)
     counts = np.add.reduceat(known.astype(np.int64), firsts, axis=0)
-    return np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
+    means = np.full(sums.shape, np.nan)
+    np.divide(sums, counts, out=means, where=counts > 0)
+    return means
