@@ -218,7 +218,10 @@ class TestErrors:
         with batches(sc) as run:
             run.collect(run.ssc.queueStream([[1]]).transform(lambda rdd: rdd.collect()))
             run.run(1)
-            with pytest.raises(JobGenerationError, match="must return an RDD or None, not list"):
+            with pytest.raises(
+                JobGenerationError,
+                match=r"transform at test_life_cycle\.py:\d+ must return an RDD or None, not list",
+            ):
                 run.ssc.awaitTermination(WAIT_S)
 
 

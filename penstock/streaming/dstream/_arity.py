@@ -43,7 +43,10 @@ def with_time(func: Callable[..., Any], rdds: int) -> TimedFunction:
     if count == rdds:
         return _WithoutTime(func)
     words = {1: "one or two arguments", 2: "two or three arguments", 3: "three or four arguments"}
-    raise TypeError(f"func should take {words.get(rdds, f'{rdds} or {rdds + 1} arguments')}")
+    raise TypeError(
+        f"func={_shown(func)} is not accepted: func should take "
+        f"{words.get(rdds, f'{rdds} or {rdds + 1} arguments')}"
+    )
 
 
 def check_arguments(func: Any, what: str, count: int, name: str = "func") -> None:
@@ -67,12 +70,14 @@ def check_arguments(func: Any, what: str, count: int, name: str = "func") -> Non
     try:
         signature.bind(*range(count))
     except TypeError:
-        shown = getattr(func, "__name__", type(func).__name__)
         arguments = "argument" if count == 1 else "arguments"
         raise TypeError(
-            f"{name}={shown}{signature} is not accepted: it is called with {count} {arguments}, "
-            f"{what}"
+            f"{name}={_shown(func)} is not accepted: it is called with {count} {arguments}, {what}"
         ) from None
+
+
+def _shown(func: Callable[..., Any]) -> str:
+    return f"{getattr(func, '__name__', type(func).__name__)}{inspect.signature(func)}"
 
 
 def _argument_count(func: Callable[..., Any], rdds: int) -> int:

@@ -8,7 +8,6 @@ is full, the operation would fail that has just written its results.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +18,6 @@ from penstock.streaming.dstream.state_saver import StateSaver
 from penstock.streaming.errors import StateNotSavedError
 
 __all__ = ["SavingJob"]
-
-_log = logging.getLogger("penstock.streaming")
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class SavingJob:
         except Exception:
             if failure is not None:
                 # Mostly both have one cause; the operation's own error is told.
-                _log.warning("A state could not be saved: %s", failure)
+                self.saver.tell(failure)
             raise
         if failure is not None:
             raise failure

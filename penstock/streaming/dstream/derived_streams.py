@@ -154,7 +154,8 @@ class TransformedDStream(DStreamNode):
         if result is None or isinstance(result, RDD):
             return result
         raise TypeError(
-            f"a function given to transform must return an RDD or None, not {type(result).__name__}"
+            f"the function given to {self.made_by} must return an RDD or None, not "
+            f"{type(result).__name__}"
         )
 
 

@@ -15,10 +15,12 @@ from typing import Any
 from pyspark import RDD
 
 from penstock.clock import Clock, SystemClock
-from penstock.errors import text_of
+from penstock.errors import text_of, typed_text
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.dstream._storage_errors import is_full_disk, is_out_of_reach
 from penstock.streaming.dstream.rdd_files import save_marked
 from penstock.streaming.errors import StateNotSavedError, StateSavingError
+from penstock.streaming.user_errors import FailedTaskError, as_user_sees_it
 
 __all__ = ["StateSaver", "why_to_wait"]
 
@@ -59,6 +61,7 @@ class StateSaver:
         self._changing = threading.Lock()
         self._waits_since_s: float | None = None
         self._told = False
+        self._limited_log = RateLimitedLog(_log)
 
     def give_up(self) -> None:
         """Wait no more: a stop cannot."""
@@ -97,6 +100,12 @@ class StateSaver:
             else:
                 self._note_saved(time_ms)
                 return
+
+    def tell(self, failure: Exception) -> None:
+        """Log why a state could not be saved, which each batch may tell anew."""
+        seen = as_user_sees_it(failure)
+        what = seen.what if isinstance(seen, FailedTaskError) else typed_text(seen)
+        self._limited_log.log(f"A state could not be saved: {what}")
 
     def _note_waiting(self, time_ms: int, cause: str, error: Exception) -> None:
         now_s = self._clock.monotonic_s()

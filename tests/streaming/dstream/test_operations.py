@@ -256,7 +256,9 @@ class TestFunctionsOfRDDs:
     def test_wrong_arity_is_said_at_once(self, sc: Any) -> None:
         with batches(sc) as run:
             stream = run.ssc.queueStream([[1]])
-            with pytest.raises(TypeError, match="func should take one or two arguments"):
+            with pytest.raises(
+                TypeError, match=r"<lambda>\(a, b, c\) is not accepted: func should take one or two"
+            ):
                 stream.transform(lambda a, b, c: a)
             with pytest.raises(TypeError, match="func should take two or three arguments"):
                 stream.transformWith(lambda a: a, stream)

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from penstock.streaming import State, StateSpec
+from penstock.streaming.durations import time_milliseconds
+from tests.streaming.restarts.world import BEGIN_MS
 
 __all__ = ["Model", "Step", "build", "slide_of"]
 
@@ -63,6 +66,15 @@ def swapped(rdd: Any) -> Any:
     return rdd.map(add_one)
 
 
+def is_quiet(number: int) -> bool:
+    """Tell whether a stream that is quiet now and then has no RDD in a batch."""
+    return number % 7 in (2, 3, 5)
+
+
+def quiet(time: datetime, rdd: Any) -> Any:
+    return None if is_quiet((time_milliseconds(time) - BEGIN_MS) // 1000) else rdd
+
+
 def summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     sums: dict[str, int] = {}
     for key, value in pairs:
@@ -105,6 +117,7 @@ _BUILDERS: dict[str, Callable[..., Any]] = {
     "filter": lambda s: s.filter(is_not_a),
     "reduce": lambda s: s.reduceByKey(operator.add),
     "transform": lambda s: s.transform(swapped),
+    "quiet": lambda s: s.transform(quiet),
     "cache": lambda s: s.map(add_one).cache(),
     "save": lambda s, every: s.map(add_one).checkpoint(every),
     "window": lambda s, window, slide: s.window(window, slide),
@@ -180,6 +193,8 @@ class Model:
         first = self._of(step[1], number)
         if name in ("map", "transform", "cache", "save"):
             return [add_one(pair) for pair in first]
+        if name == "quiet":
+            return [] if is_quiet(number) else first
         if name == "filter":
             return [pair for pair in first if is_not_a(pair)]
         if name == "reduce":

@@ -69,7 +69,7 @@ def draw(seed: int) -> Plan:
 
 
 _STEPS = (
-    *("map", "filter", "reduce", "transform", "cache", "save", "union", "join"),
+    *("map", "filter", "reduce", "transform", "cache", "save", "union", "join", "quiet"),
     *("window", "window", "sums", "inverse", "inverse", "state", "state", "mapped", "snapshots"),
 )
 """The more often what remembers."""

@@ -13,8 +13,10 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from penstock.streaming import StateSpec
+from penstock.streaming.dstream.state_saver import StateSaver
 from penstock.streaming.errors import OutdatedCheckpointError
 from penstock.tracker import LedgerBehindError
 from tests.streaming.restarts.driven import BEGIN_MS, Driven, World
@@ -293,3 +295,38 @@ def test_a_batch_that_a_state_cannot_pass_is_told_as_such_for_as_long_as_that_la
         told = {str(error.__cause__) for error in program.world.errors}
         assert told == {"the second batch cannot be read"}
         assert len(program.world.errors) == 599
+
+
+def test_a_state_that_a_damaged_block_keeps_from_being_saved_is_one_line_that_names_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with Driven(state) as program:
+        program.start()
+        program.receive([("a", 1)])
+        (block,) = program.world.blocks
+        program.world.gone.add(block)
+        program.world.down = {"out": False}
+        program.advance(60_000)
+        assert program.world.failed["out"]
+    told = [r.getMessage() for r in caplog.records if "state could not be saved" in r.getMessage()]
+    assert told == [f"A state could not be saved: BlockGoneError: block {block} was released"]
+
+
+def test_of_a_state_that_a_task_could_not_make_the_task_s_error_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # As Spark hands over what a worker raised, among the stacks of two other languages.
+    text = (
+        "Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times\n"
+        "Traceback (most recent call last):\n"
+        '  File "/srv/pyspark.zip/pyspark/worker.py", line 2042, in main\n'
+        "    process()\n"
+        "CorruptRecordError: corrupt record in segment 3 at offset 64 of /var/log-7\n"
+        "\n\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:581)\n"
+    )
+    StateSaver().tell(PySparkException(text))
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "A state could not be saved: CorruptRecordError: corrupt record in segment 3 at offset 64 "
+        "of /var/log-7"
+    )
