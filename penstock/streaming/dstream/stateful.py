@@ -88,10 +88,13 @@ class StatefulDStream(DStreamNode):
         rdd = self.generated.get(time_ms)
         if rdd is not None:
             return entries_of(self.form, rdd)
+        context = self.graph.spark_context
+        if time_ms in self._without:
+            # No key has come yet.
+            return context.parallelize([], 1)
         if time_ms > self.first_valid_ms - self.slide_ms:
             return None
         form, begun = self.given()
-        context = self.graph.spark_context
         if isinstance(begun, RDDFile):
             begun = begun.read(context)
         return entries_of(form, begun if isinstance(begun, RDD) else context.parallelize(begun, 1))

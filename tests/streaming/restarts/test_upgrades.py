@@ -959,3 +959,22 @@ def test_i14_what_waited_at_an_upgrade_gets_no_batch_before_its_time() -> None:
         program.advance(BATCH_MS)
         assert given(program, "in") == [("a", 1), ("a", 2)]
         assert program.world.errors == []
+
+
+def test_a_state_that_no_key_has_come_to_is_empty_in_a_version_with_another_interval() -> None:
+    def idle(ssc: Any, world: World) -> None:
+        pairs = world.stream(ssc).named("orders").transform(lambda rdd: None)
+        world.keep(pairs.updateStateByKey(add).named("totals"), "state")
+
+    with Driven(idle) as program:
+        program.version = "1"
+        program.start()
+        program.advance(3 * BATCH_MS)
+        program.stop()
+        program.upgrade("2", totals())
+        program._batch_s = 2
+        program.start()
+        receive(program, 5)
+        program.advance(4 * BATCH_MS)
+        assert program.world.errors == []
+        assert list(program.world.results["state"].values())[-1] == [[("a", 5)]]
