@@ -6,7 +6,6 @@ PySpark does. Inside, both are int milliseconds.
 
 from __future__ import annotations
 
-import time
 from datetime import datetime
 
 __all__ = ["batch_datetime", "next_multiple", "time_milliseconds", "to_milliseconds"]
@@ -38,12 +37,11 @@ def batch_datetime(time_ms: int) -> datetime:
 
 
 def time_milliseconds(moment: datetime | float) -> int:
-    """Return milliseconds since the epoch of a local `datetime` or of seconds since the epoch."""
-    if isinstance(moment, datetime):
-        if moment.tzinfo is not None:
-            return round(moment.timestamp() * 1000)
-        return int(time.mktime(moment.timetuple())) * 1000 + moment.microsecond // 1000
-    return round(moment * 1000)
+    """Return milliseconds since the epoch of a local `datetime` or of seconds since the epoch.
+
+    In the hour that comes twice when clocks are set back, `fold` says which one it is.
+    """
+    return round((moment.timestamp() if isinstance(moment, datetime) else moment) * 1000)
 
 
 def next_multiple(time_ms: int, period_ms: int) -> int:

@@ -253,10 +253,20 @@ class DStreamGraph:
                 _log.warning("The state of the batch of %d ms cannot be made: %s", time_ms, error)
 
     def stop(self) -> None:
-        """Stop the inputs."""
+        """Stop the inputs, each of them whatever another one raises.
+
+        Raises:
+            Exception: What the first one raised that did.
+        """
+        errors = []
         with self.lock:
             for node in self.inputs:
-                node.stop()
+                try:
+                    node.stop()
+                except Exception as error:  # noqa: BLE001  # the program's; raised when all are done
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
     @property
     def runtime(self) -> BatchRuntime:

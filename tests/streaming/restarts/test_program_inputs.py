@@ -240,3 +240,25 @@ def test_an_input_may_be_idle_for_as_long_as_it_likes(kind: str) -> None:
         assert program.world.errors == []
         assert program.world.results["state"] == {BEGIN_MS + batches * 1000: [[("all", 1)]]}
         assert len(asked(program)) == batches
+
+
+def test_an_input_that_cannot_be_stopped_keeps_no_other_one_from_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Stuck(Counting):
+        def stop(self) -> None:
+            raise OSError("it does not close")
+
+    made: list[Counting] = []
+
+    def two(ssc: Any, world: World) -> None:
+        made.extend((Stuck(ssc), Counting(ssc)))
+        world.keep(made[0].union(made[1]).map(lambda number: (number, number)), "numbers")
+
+    with Driven(two) as program:
+        program.start()
+        program.advance(1000)
+        assert made[1].lock is not None
+        program.stop()
+        assert made[1].lock is None
+    assert "OSError: it does not close" in caplog.text
