@@ -254,7 +254,7 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co], _SparkDStream[T_co])
         return self
 
     def slice(self: DStream[T], begin: datetime | float, end: datetime | float) -> list[RDD[T]]:
-        """Return the RDDs from `begin` to `end`, both included.
+        """Return the RDDs from `begin` to `end`, both included, of batches that were made by now.
 
         Args:
             begin: A local `datetime`, or seconds since the epoch.
@@ -263,7 +263,11 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co], _SparkDStream[T_co])
         Raises:
             IllegalStateError: The context has not started.
         """
-        return self._node.slice(time_milliseconds(begin), time_milliseconds(end))
+        graph = self._node.graph
+        with graph.lock:
+            # A later batch would then keep the RDD that it has now, in which nothing is yet.
+            last_ms = min(time_milliseconds(end), graph.last_made_ms)
+            return self._node.slice(time_milliseconds(begin), last_ms)
 
     # -- within ----------------------------------------------------------------------------------
 

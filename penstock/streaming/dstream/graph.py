@@ -65,6 +65,7 @@ class DStreamGraph:
 
     Attributes:
         encryption: The key that saved RDDs are encrypted with; known at the start.
+        last_made_ms: The last batch that was made; before the first, the one before it.
     """
 
     def __init__(self, spark_context: SparkContext, batch_ms: int) -> None:
@@ -76,6 +77,7 @@ class DStreamGraph:
         self.zero_ms: int | None = None
         self.start_ms: int | None = None
         self.remember_ms: int | None = None
+        self.last_made_ms = 0
         self._states = 0
         self.encryption: EncryptionKey | None = None
         self._runtime: BatchRuntime | None = None
@@ -157,7 +159,7 @@ class DStreamGraph:
             if self.zero_ms is not None:
                 raise IllegalStateError("the DStream graph has been started already")
             self._runtime = runtime
-            self.zero_ms = zero_ms
+            self.zero_ms = self.last_made_ms = zero_ms
             self.start_ms = zero_ms
             for output in self.outputs:
                 output.initialize(zero_ms)
@@ -179,6 +181,7 @@ class DStreamGraph:
         """
         with self.lock:
             self._runtime = runtime
+            self.last_made_ms = first_ms - self.batch_ms
             self._nodes = tuple(reversed(self._in_order()))
             self._find_needs(first_ms)
             for node in self.inputs:
@@ -282,6 +285,7 @@ class DStreamGraph:
         gets a job that fails with that error, so that the others still run.
         """
         with self.lock:
+            self.last_made_ms = max(self.last_made_ms, time_ms)
             for node in self._asked_inputs():
                 node.ask(time_ms)
             jobs = []

@@ -82,3 +82,28 @@ def test_a_block_that_was_released_cannot_be_read() -> None:
         [gone, *_] = sorted(program.world.gone)
         with pytest.raises(BlockGoneError, match=gone):
             program.world.read_block(gone)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_slice_up_to_a_time_to_come_takes_nothing_from_the_batches_to_come(
+    restarts: bool,
+) -> None:
+    def build(ssc: Any, world: World) -> None:
+        world.keep(world.stream(ssc), "in")
+
+    begin_s = BEGIN_MS / 1000
+    with Driven(build) as program:
+        program.start()
+        program.receive([1])
+        program.advance(1000)
+        if restarts:
+            program.crash()
+            program.start()
+        assert program.ssc is not None
+        found = program.ssc.receivedStream(0).slice(begin_s, begin_s + 3600)
+        assert [rdd.collect() for rdd in found] == [[1]]
+        program.receive([2])
+        program.advance(1000)
+        assert program.world.results["in"][BEGIN_MS + 2000] == [[2]]
+        found = program.ssc.receivedStream(0).slice(begin_s, begin_s + 2)
+        assert [rdd.collect() for rdd in found] == [[1], [2]]
