@@ -347,13 +347,14 @@ class CheckpointFolder:
     def read_newest(self, *, for_graph: bool = True) -> Checkpoint | None:
         """Return the newest checkpoint that is whole, or None when there is none at all.
 
-        Each one that is not whole is one line of the log.
+        Each one that is not whole is one line of the log. One that cannot be read is an error: it
+        may be whole, and what an older one tells of would be done again.
 
         Args:
             for_graph: Whether its graph is wanted, which only the versions that wrote it can read.
 
         Raises:
-            CheckpointReadError: There are some, and none is whole.
+            CheckpointReadError: There are some, and none is whole, or a newer one cannot be read.
             CheckpointVersionError: The newest was written by other versions, or has another format.
             EncryptionMismatchError, WrongKeyError: As `read`.
         """
@@ -365,6 +366,12 @@ class CheckpointFolder:
                 return found
             if isinstance(found, CheckpointVersionError):
                 raise found
+            if isinstance(found, OSError) and not isinstance(found, FileNotFoundError):
+                raise CheckpointReadError(
+                    self.path,
+                    f"{name} cannot be read ({found}), which may pass: then start again. Where it "
+                    "does not, remove that file, and the next older one is read",
+                ) from found
             reasons.append(f"{name}: {found}")
             _log.warning(
                 "%s in %s cannot be used, an older one is tried: %s", name, self.path, found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import operator
 import os
 import re
@@ -11,11 +12,13 @@ import sys
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 import pytest
 from pyspark.errors import PySparkException
 
 from penstock.streaming import StateSpec
+from penstock.streaming.checkpoint.errors import CheckpointReadError
 from penstock.streaming.dstream.state_saver import StateSaver
 from penstock.streaming.errors import OutdatedCheckpointError
 from penstock.tracker import LedgerBehindError
@@ -330,3 +333,35 @@ def test_of_a_state_that_a_task_could_not_make_the_task_s_error_is_told(
         "A state could not be saved: CorruptRecordError: corrupt record in segment 3 at offset 64 "
         "of /var/log-7"
     )
+
+
+def test_a_checkpoint_that_cannot_be_read_for_a_moment_is_not_passed_over() -> None:
+    with Driven(state) as program:
+        program.start()
+        for _ in range(4):
+            program.receive([("a", 1)])
+            program.advance(1000)
+        program.crash()
+        folder = Path(program.world.checkpoint)
+        newest = max(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+        disk = program.world.disk
+        is_read = disk.open
+
+        def failing(path: str) -> Any:
+            if path == str(newest):
+                raise OSError(errno.EIO, "Input/output error", path)
+            return is_read(path)
+
+        with (
+            mock.patch.object(disk, "open", failing),
+            pytest.raises(CheckpointReadError, match=r"Input/output error.*start again"),
+        ):
+            program.start()
+        assert newest.exists()
+        program.start()
+        program.receive([("a", 1)])
+        program.advance(1000)
+        assert program.world.errors == []
+        times = range(BEGIN_MS + 1000, BEGIN_MS + 6000, 1000)
+        found = {ms: each[-1] for ms, each in program.world.results["out"].items()}
+        assert found == {ms: [("a", number)] for number, ms in enumerate(times, start=1)}
