@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -97,8 +98,10 @@ def test_queries_are_exact_when_receivers_block_servers_and_readers_are_killed(
                 for pid in block_servers(sc.applicationId):
                     os.kill(pid, signal.SIGKILL)
             else:
-                readers = own_readers()
-                assert readers
+                end_s = time.monotonic() + 60
+                while not (readers := own_readers()):
+                    assert time.monotonic() < end_s
+                    time.sleep(0.05)
                 for pid in readers:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
