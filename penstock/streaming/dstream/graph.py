@@ -302,7 +302,7 @@ class DStreamGraph:
         all ten with the last of them, and one behind a batch that failed for an old one last.
         """
         used = set(map(id, self._nodes))
-        return [node for node in self.inputs if id(node) in used and not node.is_received]
+        return [node for node in self.inputs if id(node) in used and node.is_asked_each_batch]
 
     def _saving_states(self, job: Job, output: ForEachDStream) -> Job:
         """Let a job save the states behind an output that are due, whatever its function does."""

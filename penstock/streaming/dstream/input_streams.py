@@ -46,6 +46,9 @@ class InputDStream(DStreamNode):
     is_received = False
     """Whether its records lie in blocks of the ledger, also those of earlier batches."""
 
+    is_asked_each_batch = True
+    """Whether it is asked at each batch time, needed or not: what it has depends on when."""
+
     refusal = ""
     """Why a program with such an input cannot be recovered from a checkpoint."""
 
@@ -137,6 +140,9 @@ class QueueInputDStream(InputDStream):
     )
     transient = ("_queue", "_default")
 
+    # As in Spark: a batch that nothing asks for leaves the queue as it is.
+    is_asked_each_batch = False
+
     def __init__(
         self,
         graph: DStreamGraph,
@@ -184,6 +190,7 @@ class ReceiverInputDStream(InputDStream):
     """
 
     is_received = True
+    is_asked_each_batch = False
     transient = ("_empty",)
 
     def __init__(self, graph: DStreamGraph, receiver: Receiver, name: str) -> None:
