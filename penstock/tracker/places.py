@@ -202,7 +202,7 @@ class Places:
 
         Raises:
             LedgerError: The stream is not read by places.
-            LedgerWriteError: The driver log did not take it; nothing was changed.
+            LedgerWriteError: The driver log did not take one; those before it are noted.
         """
         with self._commit_lock:
             kept = self._state().kept(stream_id)

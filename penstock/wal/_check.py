@@ -52,9 +52,9 @@ class SegmentReport:
     was_cut: bool = False
 
     @property
-    def is_whole_before_its_end(self) -> bool:
-        """Whether nothing is damaged but the end, where the file was cut short."""
-        return self.was_cut and len(self.damages) == 1
+    def is_damaged(self) -> bool:
+        """Whether more is damaged than the end of a file that was cut short."""
+        return len(self.damages) > self.was_cut
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,7 @@ def repair(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
 def _cut_tails(report: LogReport, fs: FileSystem) -> list[str]:
     actions = []
     for segment in report.segments:
-        is_damaged = segment.damages and not segment.is_whole_before_its_end
-        if segment.closed or is_damaged or segment.end >= segment.size:
+        if segment.closed or segment.is_damaged or segment.end >= segment.size:
             continue
         try:
             fs.truncate(segment.path, segment.end)
@@ -229,7 +228,7 @@ def _cut_tails(report: LogReport, fs: FileSystem) -> list[str]:
 def _put_aside(report: LogReport, fs: FileSystem) -> list[str]:
     actions = []
     for segment in report.segments:
-        if not segment.damages or segment.is_whole_before_its_end:
+        if not segment.is_damaged:
             continue
         aside = segment.path + DAMAGED_SUFFIX
         fs.rename(segment.path, aside)

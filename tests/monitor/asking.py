@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -74,6 +75,15 @@ def ask(
         return answer.status, answer.read(), dict(answer.getheaders())
     finally:
         connection.close()
+
+
+def until(condition: Callable[[], Any], bound_s: float = WAIT_S) -> Any:
+    """Wait for what is true, and return it."""
+    end_s = time.monotonic() + bound_s
+    while not (found := condition()):
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+    return found
 
 
 def raw(server: WebServer, sent: bytes) -> bytes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import http.client
 import os
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,10 +19,13 @@ from penstock.monitor.client import AppClient
 from penstock.monitor.registry import registered, runtime_folder
 from penstock.receiver import ReceiverContext, receiver
 from penstock.streaming import OutputOperationError, RateSource, StreamingContext
+from tests.monitor import asking
 
 pytestmark = pytest.mark.slow
 
 WAIT_S = 90.0
+
+until = partial(asking.until, bound_s=WAIT_S)
 
 ENDED = ("penstock-ui", "penstock-ui-connection", "penstock-monitor")
 
@@ -33,14 +36,6 @@ def numbers(ctx: ReceiverContext) -> Iterator[tuple[int, int]]:
     while not ctx.stopped.wait(0.005):
         number += 1
         yield number, number
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    end_s = time.monotonic() + WAIT_S
-    while not (found := condition()):
-        assert time.monotonic() < end_s
-        time.sleep(0.05)
-    return found
 
 
 def read(url: str, path: str) -> str:

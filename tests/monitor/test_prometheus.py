@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.monitor.web.routes import Routes
+from tests.monitor import asking
 from tests.monitor.asking import open_access, serving
 from tests.monitor.feeding import Program
 from tests.services.prometheus import Prometheus, PrometheusMissingError
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus-rules.yml"
-WAIT_S = 60.0
+until = partial(asking.until, bound_s=60.0)
 
 
 @pytest.fixture
@@ -26,14 +26,6 @@ def routes() -> Routes:
     program.batch(1)
     program.second(10, rate_s=0.5)
     return Routes(program.model, open_access())
-
-
-def until(ask: Callable[[], Any]) -> Any:
-    end_s = time.monotonic() + WAIT_S
-    while not (found := ask()):
-        assert time.monotonic() < end_s
-        time.sleep(0.1)
-    return found
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.monitor.web.exchange import Answer, Request, text_answer
 from penstock.monitor.web.server import Bounds, WebServer
-from tests.monitor.asking import WAIT_S, ask, connect, raw, serving
+from tests.monitor.asking import WAIT_S, ask, connect, raw, serving, until
 
 
 def echo(request: Request) -> Answer:
@@ -244,10 +244,3 @@ def test_a_server_that_was_never_started_stops_too() -> None:
     server = WebServer("127.0.0.1", iter([0]), echo)
     server.stop(WAIT_S)
     server.stop(WAIT_S)
-
-
-def until(condition) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.01)

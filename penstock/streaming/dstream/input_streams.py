@@ -36,8 +36,8 @@ class InputDStream(DStreamNode):
     """An input: has no dependencies, and an RDD for every batch.
 
     A subclass implements `compute`. It is asked once per batch, in the order of the batches, from
-    the job generator's thread; again for a batch for which it raised, when one with a window or a
-    state needs it.
+    the job generator's thread, unless not `is_asked_each_batch` and nothing needs the batch; again
+    for a batch for which it raised, when one with a window or a state needs it.
 
     Attributes:
         stream_id: Its number among the program's inputs, from 0.
