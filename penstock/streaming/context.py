@@ -45,7 +45,7 @@ from penstock.streaming._running import RunOperations
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress
 from penstock.streaming.checkpoint.folder import CheckpointHeader
 from penstock.streaming.checkpoint.saved_states import take_up_states
-from penstock.streaming.dstream._arity import check_arguments
+from penstock.streaming.dstream.arity import check_arguments
 from penstock.streaming.dstream.derived_streams import TransformedDStream, UnionDStream
 from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.graph import DStreamGraph

@@ -23,7 +23,7 @@ operations ask for it.
 `job`                        one output operation of one batch; the set of them that a batch is
 `rdd_files`, `state_saver`   RDDs that are saved, and read back; waiting for a full disk
 `graph`                      inputs, outputs, time
-`_arity`                     with or without the batch time: what a user's function takes
+`arity`                      with or without the batch time: what a user's function takes
 ===========================  =====================================================================
 """
 

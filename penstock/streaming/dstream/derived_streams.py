@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark import RDD, SparkContext
 
-from penstock.streaming.dstream._arity import TimedFunction
+from penstock.streaming.dstream.arity import TimedFunction
 from penstock.streaming.dstream.graph import common_slide
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.durations import batch_datetime

@@ -11,7 +11,7 @@ from pyspark import RDD, StorageLevel
 
 from penstock._arguments import as_count, as_storage_level
 from penstock.streaming._call_site import call_site
-from penstock.streaming.dstream._arity import check_arguments, with_time
+from penstock.streaming.dstream.arity import check_arguments, with_time
 from penstock.streaming.dstream.derived_streams import (
     NarrowDStream,
     ReducedDStream,

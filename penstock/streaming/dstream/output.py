@@ -8,7 +8,7 @@ from typing import Any
 from pyspark import RDD
 
 from penstock.errors import typed_text
-from penstock.streaming.dstream._arity import TimedFunction
+from penstock.streaming.dstream.arity import TimedFunction
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.job import Job
 from penstock.streaming.dstream.node import DStreamNode

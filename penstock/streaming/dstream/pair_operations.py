@@ -9,7 +9,7 @@ from pyspark import RDD
 from pyspark.core.rdd import portable_hash
 from pyspark.resultiterable import ResultIterable
 
-from penstock.streaming.dstream._arity import check_arguments
+from penstock.streaming.dstream.arity import check_arguments
 from penstock.streaming.dstream.derived_streams import (
     NarrowDStream,
     ShuffledDStream,

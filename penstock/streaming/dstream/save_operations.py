@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD
 
 from penstock.streaming._call_site import call_site
-from penstock.streaming.dstream._arity import with_time
+from penstock.streaming.dstream.arity import with_time
 from penstock.streaming.dstream.output import ForEachDStream
 from penstock.streaming.dstream.output_specs import refuse_existing_folders
 from penstock.streaming.dstream.rdd_files import remove_unfinished_output

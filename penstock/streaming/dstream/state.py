@@ -12,7 +12,7 @@ from pyspark import RDD
 from pyspark.core.rdd import portable_hash
 
 from penstock.errors import PenstockError
-from penstock.streaming.dstream._arity import TimedFunction, with_time
+from penstock.streaming.dstream.arity import TimedFunction, with_time
 from penstock.streaming.durations import to_milliseconds
 
 __all__ = ["IllegalStateChangeError", "State", "StateNotSetError", "StateSpec"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.streaming.dstream._arity import check_arguments
+from penstock.streaming.dstream.arity import check_arguments
 from penstock.streaming.dstream.derived_streams import NarrowDStream
 from penstock.streaming.dstream.pair_operations import PairOperations
 from penstock.streaming.dstream.stream_handle import T_co

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.streaming.dstream._arity import with_time
+from penstock.streaming.dstream.arity import with_time
 from penstock.streaming.dstream.output import ForEachDStream
 from penstock.streaming.dstream.windowed_streams import WindowedDStream
 from tests.streaming.scheduler.test_job_generator import WAIT_S, Generator

@@ -12,7 +12,7 @@ import pytest
 from penstock.blockstore import BlockAccess
 from penstock.clock import ManualClock
 from penstock.streaming import JobGenerationError
-from penstock.streaming.dstream._arity import with_time
+from penstock.streaming.dstream.arity import with_time
 from penstock.streaming.dstream.derived_streams import TransformedDStream
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
 from penstock.streaming.dstream.input_streams import InputDStream
