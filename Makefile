@@ -2,14 +2,18 @@
 #
 #   make test PYTHON=python3.12     another Python to set up with
 #   make test ARGS="-k wal -x"      arguments for the tool behind a command
+#   make test LANES=0               tests one after the other, in one process
 
 PYTHON ?=
 VENV   ?= .venv
 ARGS   ?=
+LANES  ?= 2
 
 BIN    := $(VENV)/bin
 # The stamp's name holds a checksum: set-up runs again when, and only when, these files change.
 STAMP  := $(VENV)/.set-up-$(shell cat setup.cfg pyproject.toml | cksum | tr ' ' '-')
+# A file's tests run in one process, in the order of `tests/conftest.py`.
+PYTEST := $(BIN)/python -m pytest -n $(LANES) --dist loadfile --no-loadscope-reorder
 # Spark's Python workers must be the Python that the driver is.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
@@ -107,10 +111,10 @@ services: $(STAMP) java redis browser prometheus
 	@$(BIN)/python -m tests.services.jvm
 
 test: setup services ## run the whole test suite
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 test-fast: setup ## run the part of the suite that takes less than two minutes
-	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	@$(PYTEST) -m "not slow" $(ARGS)
 
 test-versions: java ## run a part of the suite with each PySpark and Python (ARGS=--help)
 	@python3 .ci/test_versions.py $(ARGS)
