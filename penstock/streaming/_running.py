@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from abc import abstractmethod
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ GIVEN_UP_EXIT_CODE = 3
 """Exit code of a program whose stop gave something up."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LATER_S = 0.02
+_JVM_ANSWERS_S = 5.0
 
 
 class _Interrupted(BaseException):
@@ -28,17 +31,25 @@ class _Interrupted(BaseException):
 
 
 class _Signals:
-    """Ctrl-C and SIGTERM, while entered: the first ends the wait, the second ends it at once.
+    """Ctrl-C and SIGTERM, while entered: the first ends the wait, the second the graceful stop.
 
-    An exception in the middle of a call to the JVM breaks PySpark's connection. So the first
-    signal is only noted while something other than waiting goes on. Outside the main thread
-    signals cannot be taken, and nothing is changed.
+    Each is only noted while something goes on that must not be broken off. That includes calls to
+    the JVM, which an exception would leave with half an answer: there it is raised a little later,
+    at the latest after some seconds, for the JVM may hang. Outside the main thread signals cannot
+    be taken, and nothing is changed.
+
+    Attributes:
+        count: How many signals came.
+        interrupt_at: From how many on the main thread expects `_Interrupted`, which it gets once;
+            None: it does not.
     """
 
     def __init__(self) -> None:
-        self.is_waiting = False
         self.count = 0
+        self.interrupt_at: int | None = None
         self._previous: dict[int, Any] = {}
+        self._is_later = False
+        self._interrupt_by_s = 0.0
 
     def __enter__(self) -> _Signals:
         if threading.current_thread() is threading.main_thread():
@@ -52,26 +63,57 @@ class _Signals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.interrupt_at = None
         for number, handler in self._previous.items():
             # None: it was not set by Python.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
+        if self._is_later:
+            self._is_later = False
+            self._interrupt(number, frame)
+            return
         self.count += 1
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        self._interrupt_by_s = time.monotonic() + _JVM_ANSWERS_S
         if self.count == 1:
             _say(
                 f"{name}: stopping gracefully, which processes what was received within "
                 "spark.streaming.gracefulStopTimeout; once more stops at once"
             )
-            if self.is_waiting:
-                raise _Interrupted
+            self._interrupt(number, frame)
         elif self.count == 2:
             _say(f"{name}: stopping at once; once more ends the process")
-            raise _Interrupted
+            self._interrupt(number, frame)
         else:
             _say(f"{name}: ending the process")
             os._exit(128 + number)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if not self._is_expected():
+            return
+        if not _calls_jvm(frame) or time.monotonic() >= self._interrupt_by_s:
+            self.interrupt_at = None
+            raise _Interrupted
+        later = threading.Timer(_LATER_S, self._take_later, (number,))
+        later.name, later.daemon = "penstock-signal", True
+        later.start()
+
+    def _take_later(self, number: int) -> None:
+        if self._is_expected():
+            self._is_later = True
+            os.kill(os.getpid(), number)
+
+    def _is_expected(self) -> bool:
+        return self.interrupt_at is not None and self.count >= self.interrupt_at
+
+
+def _calls_jvm(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("py4j."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class RunOperations:
@@ -104,7 +146,7 @@ class RunOperations:
             except _Interrupted:
                 pass
             except BaseException:
-                signals.is_waiting = False
+                signals.interrupt_at = None
                 self.stop(stopSparkContext, stopGraceFully=False)
                 raise
             report = _stop(self, signals, stopSparkContext)
@@ -151,20 +193,20 @@ class RunOperations:
 
 
 def _wait(context: RunOperations, signals: _Signals, timeout_s: float | None) -> None:
-    signals.is_waiting = True
-    try:
-        if not signals.count:
-            context.awaitTerminationOrTimeout(timeout_s)
-    finally:
-        signals.is_waiting = False
+    signals.interrupt_at = 1
+    if not signals.count:
+        context.awaitTerminationOrTimeout(timeout_s)
+    signals.interrupt_at = None
 
 
 def _stop(context: RunOperations, signals: _Signals, stop_spark_context: bool) -> StopReport:
     """Stop gracefully, and at once when a second signal comes."""
     report = None
     try:
+        signals.interrupt_at = 2
         if signals.count < 2:
             report = context.stop(stop_spark_context, stopGraceFully=True)
+        signals.interrupt_at = None
     except _Interrupted:
         pass
     if signals.count >= 2:

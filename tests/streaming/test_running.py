@@ -17,6 +17,9 @@ from penstock.streaming.stop_report import GivenUpBatch, StopReport
 
 mode = sys.argv[1]
 stopped = threading.Event()
+# A call to the JVM, as far as a signal can tell.
+jvm = {"__name__": "py4j.clientserver"}
+exec("def read(ask):\\n    return ask()", jvm)
 
 def say(text):
     print(text, flush=True)
@@ -38,6 +41,9 @@ class Context(RunOperations):
     def stop(self, stopSparkContext=True, stopGraceFully=False):
         say(f"stop graceful={stopGraceFully}")
         if stopGraceFully and mode == "slow stop":
+            stopped.wait(60)
+        if stopGraceFully and mode == "asks the JVM":
+            say("answer " + jvm["read"](lambda: say("asking") or sys.stdin.readline()))
             stopped.wait(60)
         return StopReport(True, (GivenUpBatch(1000),) if mode == "gives up" else ())
 
@@ -124,6 +130,31 @@ def test_a_second_signal_stops_at_once() -> None:
         code, out, errors = running.end()
     assert (code, out.splitlines()) == (0, ["stop graceful=False", "after"])
     assert "Ctrl-C: stopping at once" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_second_signal_leaves_no_call_to_the_jvm_with_half_an_answer() -> None:
+    with program("asks the JVM") as running:
+        running.until("started")
+        running.send(signal.SIGTERM)
+        running.until("asking")
+        running.send(signal.SIGTERM)
+        running.until_said("stopping at once")
+        out, errors = running.process.communicate("whole\n", timeout=60)
+    assert out.splitlines() == ["answer whole", "", "stop graceful=False", "after"]
+    assert "Traceback" not in errors
+    assert running.process.returncode == 0
+
+
+def test_a_second_signal_stops_at_once_though_the_jvm_hangs() -> None:
+    with program("asks the JVM") as running:
+        running.until("started")
+        running.send(signal.SIGTERM)
+        running.until("asking")
+        running.send(signal.SIGTERM)
+        running.until("stop graceful=False")
+        code, _, errors = running.end()
+    assert code == 0
     assert "Traceback" not in errors
 
 
