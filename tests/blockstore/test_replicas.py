@@ -535,6 +535,30 @@ def test_a_block_that_its_own_log_refused_first_is_not_sent_twice(other: OtherHo
     assert len(other.payloads()) == 2
 
 
+def test_a_block_whose_copy_failed_is_copied_when_it_is_put_again(
+    tmp_path: Path, other: OtherHost
+) -> None:
+    driver = Driver(other)
+    find = driver.find
+    failures = [OSError(11, "can't start new thread")]
+
+    def find_later(silent: tuple[str, ...]) -> Future[Message]:
+        if failures:
+            raise failures.pop()
+        return find(silent)
+
+    driver.find = find_later  # type: ignore[method-assign]
+    with store_of(tmp_path, driver) as (store, copies):
+        builder = store.open_block(BlockKind.BINARY)
+        builder.append(*join_binary([b"x"]))
+        block = builder.seal("input-3-1", 0.0)
+        with pytest.raises(OSError, match="new thread"):
+            store.put(block)
+        info = store.put(block)
+        assert records_of(copy_of(info)) == [b"x"]
+        assert copies.statistics() == ReplicationStatistics(copied=1, alone=0, switches=1)
+
+
 def test_who_waits_for_a_driver_that_is_out_of_reach_is_freed_by_the_end(tmp_path: Path) -> None:
     driver = Driver()
     asked = threading.Event()

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from penstock.blockstore import BlockAccess, BlockStore, read_block
 from penstock.blockstore.builder import BlockBuilder
 from penstock.blockstore.memory import ArenaError
-from penstock.blockstore.store import BlockStoreOptions
+from penstock.blockstore.store import BlockStoreClosedError, BlockStoreOptions
 from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.receiver import ReceiverStoppedError
@@ -861,6 +861,49 @@ def test_an_error_that_cannot_pass_is_not_retried_and_who_waits_is_told(make, mo
         bench.generator.flush(lambda: None)
     assert not bench.generator.stop(WAIT_S), "and the stop does not wait for what cannot happen"
     assert died == [error], "the thread's owner hears of it"
+
+
+def pipeline_threads() -> list[threading.Thread]:
+    names = ("penstock-push-", "penstock-report-")
+    return [thread for thread in threading.enumerate() if thread.name.startswith(names)]
+
+
+def test_what_goes_on_failing_is_not_tried_any_more_when_the_receiver_has_ended(make):
+    bench = make()
+    tried = threading.Event()
+
+    def put(block):
+        tried.set()
+        raise OSError(28, "No space left on device")
+
+    bench.store.put = put
+    bench.generator.store(b"a")
+    with suppress(BlockNotStoredError):
+        bench.generator.stop(0.3)
+    assert tried.is_set()
+    for thread in pipeline_threads():
+        thread.join(WAIT_S)
+    assert pipeline_threads() == []
+
+
+def test_a_block_whose_store_is_closed_at_the_end_is_no_defect(make, monkeypatch):
+    died: list[BaseException | None] = []
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: died.append(arguments.exc_value))
+    bench = make()
+    closed = threading.Event()
+
+    def put(block):
+        assert closed.wait(WAIT_S)
+        raise BlockStoreClosedError("closed")
+
+    bench.store.put = put
+    bench.generator.store(b"a")
+    assert not bench.generator.stop(0.3)
+    closed.set()
+    for thread in pipeline_threads():
+        thread.join(WAIT_S)
+    assert pipeline_threads() == []
+    assert died == []
 
 
 def test_reports_are_bounded_by_bytes_and_lose_no_order(make):

@@ -295,8 +295,11 @@ def test_a_failed_append_never_comes_back_once_a_later_one_succeeded() -> None:
         assert payloads(fs) == [b"before", b"after"]
 
 
-def test_the_remains_of_a_failed_append_stay_void_when_later_segments_are_removed() -> None:
-    fs = FaultyFileSystem(1)
+@pytest.mark.parametrize("seed", range(20))
+def test_the_remains_of_a_failed_append_stay_void_when_later_segments_are_removed(
+    seed: int,
+) -> None:
+    fs = FaultyFileSystem(seed)
     writer = LogWriter.create(FOLDER, fs=fs, options=SMALL)
     writer.append(1, b"before")
     fs.fail_next("sync")

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from penstock.wal import LogOptions, LogReader, LogWriter, check, remove_log, segment_path
+from penstock.wal import (
+    LogOptions,
+    LogReader,
+    LogWriteError,
+    LogWriter,
+    SyncPolicy,
+    check,
+    remove_log,
+    segment_path,
+)
 from tests.wal.faulty_filesystem import FaultyFileSystem, SimulatedCrashError
 
 FOLDER = "/data/streams/0"
@@ -121,6 +131,43 @@ def test_a_spare_that_cannot_be_used_is_replaced_by_a_new_file() -> None:
         writer.roll()
         writer.append(1, b"new")
         assert payloads(fs) == [b"between", b"new"]
+
+
+@pytest.mark.parametrize("fails", ["write", "sync"])
+def test_a_file_that_did_not_take_a_write_and_not_a_cut_is_not_used_again(fails: str) -> None:
+    fs = FaultyFileSystem(direct=True)
+    writer = writer_on(fs)
+    writer.append(1, b"old")
+    fs.fail_next(fails)
+    for _ in range(3):
+        fs.fail_next("truncate")
+    with pytest.raises(LogWriteError):
+        writer.append(1, b"failed")
+    writer.append(1, b"between")
+    assert writer.remove_segments([1]) is None
+    writer.roll()
+    writer.append(1, b"new")
+    assert fs.calls["reopen"] == 0
+    assert payloads(fs) == [b"between", b"new"]
+
+
+def test_a_file_whose_sync_failed_is_not_used_again() -> None:
+    fs = FaultyFileSystem(direct=True)
+    interval = replace(DIRECT, sync=SyncPolicy.INTERVAL, sync_interval_s=3600.0)
+    writer = LogWriter.create(FOLDER, fs=fs, options=interval)
+    writer.append(1, b"old")
+    fs.fail_next("sync")
+    with pytest.raises(LogWriteError):
+        writer.sync()
+    for _ in range(3):
+        fs.fail_next("write_again")
+    writer.roll()
+    writer.append(1, b"between")
+    assert writer.remove_segments([1]) is None
+    writer.roll()
+    writer.append(1, b"new")
+    assert fs.calls["reopen"] == 0
+    assert payloads(fs) == [b"between", b"new"]
 
 
 def test_no_spare_is_left_on_a_real_disk(tmp_path: Path) -> None:

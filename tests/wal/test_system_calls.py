@@ -222,6 +222,37 @@ def test_a_sync_that_fails_fails_the_append(tmp_path: Path, system: SystemCalls,
     assert found == [b"before", b"after"]
 
 
+@pytest.mark.parametrize("alignment", [64, 4096])
+def test_what_says_that_a_failed_append_is_void_stays_while_that_cannot_be_cut(
+    tmp_path: Path, system: SystemCalls, alignment: int
+) -> None:
+    folder = str(tmp_path / "log")
+    refused: dict[str, int] = {}
+
+    def refuse(name: str, flags: int) -> int:
+        return errno.EOPNOTSUPP if flags & os.RWF_DSYNC else refused.get(name, 0)
+
+    system.refuse = refuse
+    with LogWriter.create(folder, options=options(alignment)) as writer:
+        writer.append(1, b"before")
+        refused.update(fdatasync=errno.EIO, ftruncate=errno.EIO)
+        with pytest.raises(LogWriteError):
+            writer.append(1, b"failed")
+        del refused["fdatasync"]
+        assert writer.append(1, b"released").segment == 2
+        for _ in range(2):
+            writer.roll()
+            writer.append(1, b"after")
+        assert b"failed" in Path(segment_path(folder, 1)).read_bytes()
+        writer.remove_segments([2, 3])
+        found = [bytes(record.payload) for record in LogReader.open(folder).records()]
+        assert found == [b"before", b"released", b"after", b"after"]
+        del refused["ftruncate"]
+        writer.remove_segments([2, 3])
+        found = [bytes(record.payload) for record in LogReader.open(folder).records()]
+        assert found == [b"before", b"after"]
+
+
 def test_a_lock_is_on_the_file_that_others_see(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
