@@ -44,7 +44,23 @@ def window_over_map_with_state(ssc: Any, world: World) -> None:
 
 
 def inverse_window(ssc: Any, world: World) -> None:
-    counts = world.stream(ssc).reduceByKeyAndWindow(operator.add, operator.sub, 5, 1)
+    keep_inverse_window(world.stream(ssc), world)
+
+
+def inverse_window_after_batches(ssc: Any, world: World) -> None:
+    stream = world.stream(ssc)
+    world.keep(stream, "batches")
+    keep_inverse_window(stream, world)
+
+
+def inverse_window_before_batches(ssc: Any, world: World) -> None:
+    stream = world.stream(ssc)
+    keep_inverse_window(stream, world)
+    world.keep(stream, "batches")
+
+
+def keep_inverse_window(stream: Any, world: World) -> None:
+    counts = stream.reduceByKeyAndWindow(operator.add, operator.sub, 5, 1)
     world.keep(counts.checkpoint(2), "out")
 
 
@@ -67,6 +83,11 @@ def noting_depth(rdd: Any) -> Any:
 def state_that_tells_how_deep_it_is_made(ssc: Any, world: World) -> None:
     pairs = world.stream(ssc).transform(noting_depth)
     world.keep(pairs.updateStateByKey(total).checkpoint(30), "out")
+
+
+def state_of_a_stream_without_rdds(ssc: Any, world: World) -> None:
+    pairs = world.stream(ssc).transform(lambda rdd: None)
+    world.keep(pairs.updateStateByKey(total).checkpoint(1), "out")
 
 
 def two_states(ssc: Any, world: World) -> None:
@@ -148,8 +169,11 @@ def test_a_sink_that_is_down_for_500_batches_costs_its_own_output_only(
         assert program.sc.deepest < 200
 
 
-def test_blocks_are_kept_for_as_long_as_states_cannot_be_saved() -> None:
-    with Driven(inverse_window) as program:
+@pytest.mark.parametrize(
+    "build", [inverse_window, inverse_window_after_batches, inverse_window_before_batches]
+)
+def test_blocks_are_kept_for_as_long_as_states_cannot_be_saved(build: Any) -> None:
+    with Driven(build) as program:
         program.start()
         run(program, 8)
         assert program.sc is not None
@@ -194,8 +218,9 @@ def test_two_states_in_a_chain_are_both_saved() -> None:
         assert len(program.world.blocks) - len(program.world.gone) < 10
 
 
-def test_a_state_that_no_record_ever_came_to_keeps_no_blocks() -> None:
-    with Driven(two_states) as program:
+@pytest.mark.parametrize("build", [two_states, state_of_a_stream_without_rdds])
+def test_a_state_that_no_record_ever_came_to_keeps_no_blocks(build: Any) -> None:
+    with Driven(build) as program:
         program.start()
         for _ in range(50):
             program.receive([])
