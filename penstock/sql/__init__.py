@@ -50,6 +50,7 @@ Threads of the host, beside those of the tracker: ``penstock-retention``.
 """
 
 from penstock.sql.errors import (
+    AnotherHostError,
     AnotherLedgerError,
     HostNotReachableError,
     LedgerPutBackError,
@@ -62,6 +63,7 @@ from penstock.sql.host import ReceiverHost, readStream
 from penstock.sql.source import connect
 
 __all__ = [
+    "AnotherHostError",
     "AnotherLedgerError",
     "HostNotReachableError",
     "LedgerPutBackError",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TypeVar
 
 from penstock.blockstore import BlockAccess
-from penstock.sql.errors import HostNotReachableError, SourceError
-from penstock.wire import Client, WireError
+from penstock.sql.errors import AnotherHostError, HostNotReachableError, SourceError
+from penstock.wire import AuthenticationError, Client, WireError
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import Failure, Message, Refused
 
@@ -40,6 +40,7 @@ class HostClient:
             kind: What is answered if all is well.
 
         Raises:
+            AnotherHostError: It does not know the secret of the host.
             HostNotReachableError: The host does not answer in time.
             SourceError: It says no, or could not do it.
         """
@@ -47,6 +48,9 @@ class HostClient:
             if self._client is None:
                 self._client = self._connected()
             answer = self._client.ask(message, _PATIENCE_S)
+        except AuthenticationError as error:
+            self.close()
+            raise AnotherHostError(address_text(*self._address), error.reason) from error
         except WireError as error:
             self.close()
             raise HostNotReachableError(address_text(*self._address), str(error)) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.errors import PenstockError
 
 __all__ = [
+    "AnotherHostError",
     "AnotherLedgerError",
     "HostNotReachableError",
     "LedgerPutBackError",
@@ -60,6 +61,25 @@ class HostNotReachableError(SourceError):
             f"the receiver host at {address} does not answer: it was stopped or killed, or the "
             f"network is cut ({reason}). Start the program with its ReceiverHost again, on the "
             "same directory, and then the query, with the same checkpoint: it goes on where it was"
+        )
+        self.address = address
+        self.reason = reason
+
+
+class AnotherHostError(SourceError):
+    """What answers at the address of the receiver host does not know its secret.
+
+    Attributes:
+        address: Where it is, as ``host:port``.
+        reason: What did not fit.
+    """
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(
+            f"what answers at {address} is not the receiver host that this session knows: "
+            f"{reason}. A host has a new secret with each start. Start the query again, after the "
+            "host; in another application after connect(spark, share) with the file that the host "
+            "writes at its start"
         )
         self.address = address
         self.reason = reason

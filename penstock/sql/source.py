@@ -68,6 +68,7 @@ class PenstockSource(DataSource):
         Raises:
             SourceOptionError: An option is not accepted.
             NoColumnsError: The columns are not known, or the records are pickled objects.
+            AnotherHostError: What answers there has another secret.
             HostNotReachableError: The host does not answer.
         """
         options = SourceOptions.of(self.options)

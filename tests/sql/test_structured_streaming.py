@@ -401,6 +401,22 @@ def test_no_secret_is_shown_or_written_and_a_share_file_is_its_owners(
     assert not share.exists()
 
 
+def test_a_session_with_the_secret_of_an_earlier_start_is_told_how_to_get_the_present_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    share, earlier = tmp_path / "share", tmp_path / "earlier"
+    with hosting(spark, numbers(10), share=share):
+        found = json.loads(share.read_text())
+        found["secret"] = base64.b64encode(os.urandom(32)).decode()
+        earlier.write_text(json.dumps(found))
+        earlier.chmod(0o600)
+        connect(spark, str(earlier))
+        with pytest.raises(PySparkException, match=r"not the receiver host that .* knows") as told:
+            load(spark)
+        assert "connect(spark, share)" in str(told.value)
+        assert "does not answer" not in str(told.value)
+
+
 # -- what Spark does with it -----------------------------------------------------------------------
 
 
