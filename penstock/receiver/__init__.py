@@ -68,7 +68,12 @@ from penstock.receiver.framing import Framing
 from penstock.receiver.launch import ReceiverLaunch, arena_name, log_folder, run_receiver
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRateError, SharedRatePlace
-from penstock.receiver.short_forms import NotAReceiverError, as_receiver, receiver
+from penstock.receiver.short_forms import (
+    MissingMethodError,
+    NotAReceiverError,
+    as_receiver,
+    receiver,
+)
 from penstock.receiver.supervisor import ReceiverSupervisor, SupervisorState
 
 __all__ = [
@@ -79,6 +84,7 @@ __all__ = [
     "BlockNotStoredError",
     "ExitKind",
     "Framing",
+    "MissingMethodError",
     "NotAReceiverError",
     "RateLimiter",
     "Receiver",

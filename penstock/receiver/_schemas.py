@@ -40,11 +40,22 @@ def arrow_schema(schema: Any) -> pa.Schema | None:
 
     Raises:
         TypeError: It is of another type.
-        ValueError: The DDL cannot be read, or a column has a type that Arrow does not have.
+        ValueError: The DDL cannot be read, a column has a type that Arrow does not have, or the
+            columns have not one name each.
     """
     check_schema(schema)
-    if schema is None or isinstance(schema, pa.Schema):
-        return schema
+    if schema is None:
+        return None
+    found = schema if isinstance(schema, pa.Schema) else _from_spark(schema)
+    names: list[str] = found.names
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice or not names:
+        reason = f"two columns have the name {twice[0]!r}" if twice else "it has no columns"
+        raise ValueError(f"{refused('schema', schema, _ACCEPTED)} ({reason})")
+    return found
+
+
+def _from_spark(schema: StructType | str) -> pa.Schema:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

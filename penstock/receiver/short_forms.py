@@ -28,7 +28,7 @@ from penstock.receiver._schemas import arrow_schema, check_schema
 if TYPE_CHECKING:
     from penstock.receiver._schemas import Schema
 
-__all__ = ["NotAReceiverError", "as_receiver", "receiver"]
+__all__ = ["MissingMethodError", "NotAReceiverError", "as_receiver", "receiver"]
 
 _DECLARED = "__penstock_receiver__"
 _Declared = TypeVar("_Declared", bound=Callable[..., Any])
@@ -50,6 +50,21 @@ class NotAReceiverError(PenstockError, TypeError):
         )
         self.found = repr(found)
         self.detail = detail
+
+
+class MissingMethodError(PenstockError, TypeError):
+    """A subclass of `Receiver` lacks a method that each one must define.
+
+    Attributes:
+        method: Its name.
+    """
+
+    def __init__(self, name: str, method: str, like: list[str]) -> None:
+        super().__init__(
+            f"{name} must define {method}(), as each subclass of penstock.receiver.Receiver does"
+            + "".join(f"; {other}() is another method" for other in like)
+        )
+        self.method = method
 
 
 @dataclass(frozen=True)
@@ -231,9 +246,11 @@ def as_receiver(source: object, storageLevel: StorageLevel | str | None = None) 
 
     Raises:
         NotAReceiverError: It has none of the accepted forms.
+        MissingMethodError: It is a `Receiver` that is not complete.
         TypeError, ValueError: Its schema or its storage level is not accepted.
     """
     if isinstance(source, Receiver):
+        _check_methods(source)
         level = as_storage_level(source.storageLevel)
         if level is not source.storageLevel:
             source.storageLevel = level
@@ -249,6 +266,16 @@ def as_receiver(source: object, storageLevel: StorageLevel | str | None = None) 
     made.is_finite = declaration.finite
     made.is_reopened = declaration.is_reopened
     return made
+
+
+def _check_methods(source: Receiver) -> None:
+    """Refuse a receiver that lacks a method which each subclass must define."""
+    for method in (Receiver.onStart, Receiver.onStop):
+        name = method.__name__
+        if getattr(getattr(source, name), "__func__", None) is not method:
+            continue
+        like = [other for other in dir(source) if other.lower() == name.lower() and other != name]
+        raise MissingMethodError(type(source).__name__, name, like)
 
 
 def _make(source: Any, declaration: _Declaration) -> FunctionReceiver | RunReceiver:

@@ -343,6 +343,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
 
         Raises:
             NotAReceiverError: It is none of these.
+            MissingMethodError: It is a `Receiver` without one of the methods that it must define.
             ReceiverPickleError: It cannot be sent to an executor; names the variable.
             ValueError: The name is empty.
         """
@@ -624,6 +625,11 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         Returns:
             True when the context has stopped, False when the time was over first.
         """
+        if timeout is None and self._state is StreamingContextState.INITIALIZED:
+            _log.warning(
+                "awaitTermination() waits for a context that was not started, until another thread "
+                "starts and stops it; call start() before, or run() in place of both"
+            )
         with plain_interrupts():
             return self._waiter.wait_for_stop_or_error(timeout)
 

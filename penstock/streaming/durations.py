@@ -6,6 +6,7 @@ PySpark does. Inside, both are int milliseconds.
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 
 __all__ = ["batch_datetime", "next_multiple", "time_milliseconds", "to_milliseconds"]
@@ -25,6 +26,8 @@ def to_milliseconds(seconds: float, name: str) -> int:
     """
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise TypeError(f"{name} must be a number of seconds, not {type(seconds).__name__}")
+    if not math.isfinite(seconds):
+        raise ValueError(f"{name} must be a number of seconds, not {seconds}")
     milliseconds = round(seconds * 1000)
     if milliseconds <= 0:
         raise ValueError(f"{name} must be at least a millisecond, not {seconds} s")

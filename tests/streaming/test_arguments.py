@@ -39,6 +39,16 @@ def nothing(*_: Any) -> None:
     pass
 
 
+class Idle(Receiver):
+    """Receives nothing."""
+
+    def onStart(self) -> None:
+        pass
+
+    def onStop(self) -> None:
+        pass
+
+
 # -- what a context is made of ---------------------------------------------------------------------
 
 
@@ -68,6 +78,16 @@ def test_a_spark_context_that_was_stopped_is_refused(
     monkeypatch.setattr(sc, "_jsc", None)
     with pytest.raises(IllegalStateError, match="was stopped; make a new one"):
         StreamingContext(sc, 1)
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf")])
+def test_what_is_no_duration_is_refused(
+    sc: SparkContext, ssc: StreamingContext, seconds: float
+) -> None:
+    with pytest.raises(ValueError, match=f"batchDuration must be a number of .* not {seconds}"):
+        StreamingContext(sc, seconds)
+    with pytest.raises(ValueError, match="windowDuration must be a number of seconds"):
+        ssc.queueStream([[1]]).window(seconds)
 
 
 # -- streams ---------------------------------------------------------------------------------------
@@ -101,7 +121,7 @@ def test_a_converter_must_be_a_function(ssc: StreamingContext) -> None:
 
 
 def test_a_storage_level_may_be_given_by_its_name(ssc: StreamingContext) -> None:
-    class Named(Receiver):
+    class Named(Idle):
         storageLevel: Any = "disk_only"
 
         def __init__(self) -> None:
@@ -145,7 +165,7 @@ def test_what_is_no_storage_level_is_refused_with_all_that_are(
     ids=["DDL", "StructType", "Arrow"],
 )
 def test_a_schema_in_each_form_is_taken(ssc: StreamingContext, schema: Any) -> None:
-    class Subclass(Receiver):
+    class Subclass(Idle):
         pass
 
     Subclass.schema = schema
@@ -163,10 +183,48 @@ def test_what_is_no_schema_is_refused(ssc: StreamingContext) -> None:
             ssc.receiverStream(receiver(schema=ddl)(some))
 
 
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ("", "it has no columns"),
+        (StructType([]), "it has no columns"),
+        (pa.schema([]), "it has no columns"),
+        ("n INT, m INT, n INT", "two columns have the name 'n'"),
+    ],
+    ids=["DDL", "StructType", "Arrow", "twice"],
+)
+def test_columns_of_a_schema_have_one_name_each(
+    ssc: StreamingContext, schema: Any, reason: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"schema=.* is not accepted: .*\({reason}\)"):
+        ssc.receiverStream(receiver(schema=schema)(some))
+
+
 @pytest.mark.parametrize("positions", ["yes", 1, None])
 def test_positions_are_declared_by_true_or_false(positions: Any) -> None:
     with pytest.raises(TypeError, match=r"positions=.* is not accepted: True or False"):
         receiver(positions=positions)
+
+
+def test_a_receiver_without_a_method_that_it_must_have_is_refused(ssc: StreamingContext) -> None:
+    class OnlyStops(Receiver):
+        def onStop(self) -> None:
+            pass
+
+    class Misspelt(Receiver):
+        def onStart(self) -> None:
+            pass
+
+        def onstop(self) -> None:
+            pass
+
+    with pytest.raises(TypeError, match=r"OnlyStops must define onStart\(\), as each .*does$"):
+        ssc.receiverStream(OnlyStops())
+    with pytest.raises(TypeError, match=r"must define onStop\(\), .*; onstop\(\) is another"):
+        ssc.receiverStream(Misspelt())
+    borrowed: Any = OnlyStops()
+    borrowed.onStart = nothing
+    assert ssc.receiverStream(borrowed) is not None
 
 
 LOCK = threading.Lock()
@@ -181,7 +239,7 @@ def test_a_receiver_that_cannot_be_sent_names_function_line_and_variable(
         with lock:
             yield 1
 
-    class Holds(Receiver):
+    class Holds(Idle):
         def __init__(self) -> None:
             super().__init__()
             self.held = {"lock": lock}

@@ -161,7 +161,7 @@ class TestEndToEnd:
         assert list((tmp_path / "receivedBlockMetadata").iterdir())
 
     def test_a_receiver_that_can_never_start_is_told_to_the_user(self, streams: Streams) -> None:
-        class Broken(Receiver):
+        class Broken(Forever):
             def __setstate__(self, state: Any) -> None:
                 raise ValueError("cannot be unpickled")
 

@@ -234,6 +234,23 @@ class TestStop:
         with pytest.raises(IllegalStateError, match="already been stopped"):
             ssc.start()
 
+    def test_who_waits_for_a_context_that_was_not_started_is_told(
+        self, sc: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ssc = StreamingContext(sc, 1)
+        told = threading.Event()
+        monkeypatch.setattr(caplog.handler, "flush", told.set)
+        waiting = threading.Thread(target=ssc.awaitTermination, name="waiting")
+        waiting.start()
+        assert told.wait(WAIT_S)
+        assert "was not started" in caplog.text
+        assert "call start() before" in caplog.text
+        ssc.stop(stopSparkContext=False)
+        waiting.join(WAIT_S)
+        assert not waiting.is_alive()
+        ssc.awaitTermination()
+        assert caplog.text.count("was not started") == 1
+
     def test_waiting_ends_with_stop(self, sc: Any) -> None:
         with batches(sc) as run:
             run.ssc.queueStream([[1]]).foreachRDD(nothing)

@@ -194,9 +194,9 @@ def test_an_error_that_no_restart_mends_ends_the_wait_and_is_not_tried_again(
 
 
 def test_a_receiver_that_cannot_be_sent_to_an_executor_is_refused_at_once(sc: Any) -> None:
-    class HoldsALock(Receiver):
+    class HoldsALock(FailsToStart):
         def __init__(self) -> None:
-            super().__init__()
+            super().__init__("")
             self.lock = threading.Lock()
 
     with run_on(sc) as run, pytest.raises(ReceiverPickleError, match="HoldsALock"):
