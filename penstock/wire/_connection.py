@@ -31,6 +31,9 @@ from penstock.wire.options import WireOptions
 
 __all__ = ["Connection", "ConnectionOwner", "ConnectionState", "peer_text"]
 
+_LEAST_BYTES_PER_S = 256 << 10
+"""A frame that comes more slowly than this, beyond the time of a silence, is not waited for."""
+
 _LINGER_S = 2.0
 
 _message_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(
@@ -116,6 +119,8 @@ class Connection(asyncio.BufferedProtocol):
         self._reading_paused = False
         self._last_received_s = 0.0
         self._last_sent_s = 0.0
+        # When what is there of a frame began to come; None while nothing is.
+        self._frame_began_s: float | None = None
 
     # -- called by the transport ---------------------------------------------------------------
 
@@ -222,6 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading_paused = False
         # A pause is this end's doing, so the peer's silence is counted from now.
         self._last_received_s = self._loop.time()
+        self._frame_began_s = None
         self._loop.call_soon(self._resume)
 
     # -- inside --------------------------------------------------------------------------------
@@ -280,7 +286,12 @@ class Connection(asyncio.BufferedProtocol):
             while self.state is ConnectionState.OPEN and not self._reading_paused:
                 frame = frames.next_frame()
                 if frame is None:
+                    if not len(frames):
+                        self._frame_began_s = None
+                    elif self._frame_began_s is None:
+                        self._frame_began_s = self._loop.time()
                     return
+                self._frame_began_s = None
                 ask_id, kind, message = frame
                 if type(message) is not Heartbeat:
                     owner.frame_received(self, ask_id, kind, message)
@@ -318,6 +329,20 @@ class Connection(asyncio.BufferedProtocol):
                 )
             )
             return
+        if self._frame_began_s is not None and not self._reading_paused:
+            # Its length is proved with the rest of it only. One that was forged would swallow all
+            # that follows, heartbeats too, for as long as it says.
+            length = self._frames.announced
+            begun_s = now - self._frame_began_s
+            if begun_s > self._options.dead_after_s + length / _LEAST_BYTES_PER_S:
+                self.fail(
+                    ConnectionLostError(
+                        self.peer,
+                        f"a frame of {length} bytes from {self.peer} was not whole after "
+                        f"{begun_s:.1f} s",
+                    )
+                )
+                return
         if now - self._last_sent_s >= self._options.heartbeat_interval_s / 2:
             self.queue(HEARTBEAT_FRAME)
         self._schedule_beat()

@@ -87,6 +87,13 @@ class FrameBuffer:
     def __len__(self) -> int:
         return self._end - self._start
 
+    @property
+    def announced(self) -> int:
+        """How long the frame says it is that has begun to come; 0 when that is not known yet."""
+        if len(self) < _LENGTH_FIELD:
+            return 0
+        return int.from_bytes(self._view[self._start : self._start + _LENGTH_FIELD], "little")
+
     def opened_by(self, seal: Seal) -> None:
         """Say what the frames are checked with; before that there are none."""
         self._seal = seal

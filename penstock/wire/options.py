@@ -18,7 +18,8 @@ class WireOptions:
             comes, the oldest of them is dropped (a real peer needs a few milliseconds and tries
             again; a flood must not keep it out until a time-out).
         heartbeat_interval_s: After this long without sending, a `Heartbeat` is sent.
-        dead_after_s: A peer from which nothing came for this long is taken for dead.
+        dead_after_s: A peer from which nothing came for this long is taken for dead, and so is one
+            that has begun a frame and takes this long and a moment for each byte to finish it.
         write_limit_bytes: A server drops a peer that leaves more than this unread.
         max_pending_asks: Asks of one peer that may be unanswered at a server; then it reads no
             more from this peer until answers have gone out.

@@ -70,6 +70,13 @@ def flipped(place: int) -> Way:
     return flip
 
 
+def lengthened(between: Between, line: Line) -> None:
+    line.give(line.take_frame())
+    frame = bytearray(line.take_frame())
+    frame[2] ^= 2
+    line.give(bytes(frame))
+
+
 def repeated(between: Between, line: Line) -> None:
     frame = line.take_frame()
     line.give(frame + frame)
@@ -161,6 +168,28 @@ def test_what_somebody_in_between_does_to_a_connection_ends_it_unheard_and_anoth
     told = [r for r in caplog.records if "is not what it sent" in r.getMessage()]
     assert told
     assert {record.levelname for record in told} == {"WARNING"}
+
+
+@pytest.mark.parametrize("direction", ["to_server", "to_client"])
+def test_a_frame_whose_length_was_changed_does_not_swallow_all_that_follows(
+    make_server: Callable[..., Server],
+    make_client: Callable[..., Client],
+    between: Callable[..., Between],
+    talkative: Recorder,
+    caplog: pytest.LogCaptureFixture,
+    direction: str,
+) -> None:
+    caplog.set_level(logging.INFO, "penstock.wire")
+    options = WireOptions(heartbeat_interval_s=0.1, dead_after_s=0.5)
+    middle = between(make_server(options=options).start(), **{direction: lengthened})
+    client = make_client(middle.address, options=options)
+    client.connect()
+    asked = [DeregisterReceiver(number, "attempt", "", "") for number in range(5)]
+    answers = [client.ask_async(ask) for ask in asked]
+    assert [answer.result(WAIT_S) for answer in answers] == [Ok()] * 5
+    assert client.statistics().connections == 2
+    assert set(talkative.messages()) == set(asked)
+    assert "was not whole after" in caplog.text
 
 
 def test_what_was_recorded_on_one_connection_is_nothing_on_another(
