@@ -7,6 +7,7 @@ one of its asks is not answered or its connection is ever cut.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import resource
@@ -150,6 +151,21 @@ def test_a_stall_in_a_frame_is_bounded_by_the_silence_it_causes(
         peer.send(raw_frame(b"x" * 1000)[:500])
         peer.rest()
     assert "nothing came" in lines(caplog, name_of(peer))[0]
+
+
+def test_a_connection_that_is_never_between_two_frames_lives_as_long_as_they_become_whole(
+    make_server, raw_peer, raw_frame, recorder, secret
+):
+    options = WireOptions(heartbeat_interval_s=0.1, dead_after_s=0.4)
+    peer = raw_peer(make_server(options=options).start()).authenticate(secret)
+    sealed = [peer.sealed(raw_frame(OK)) for _ in range(20)]
+    peer.send(sealed[0][:7])
+    for one, next_one in itertools.pairwise(sealed):
+        peer.send(one[7:] + next_one[:7])
+        threading.Event().wait(0.1)
+    peer.send(sealed[-1][7:])
+    recorder.wait_for(lambda: len(recorder.seen) == 20)
+    assert recorder.gone == []
 
 
 def test_a_peer_that_dies_in_the_middle_of_a_frame(
