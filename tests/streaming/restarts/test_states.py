@@ -187,6 +187,24 @@ def test_blocks_are_kept_for_as_long_as_states_cannot_be_saved(build: Any) -> No
         assert [values(program)[number][-1] for number in range(41, 46)] == [[5]] * 5
 
 
+@pytest.mark.parametrize("build", [state, inverse_window])
+def test_states_that_could_not_be_saved_for_long_are_made_again_by_steps_and_saved(
+    build: Any,
+) -> None:
+    with Driven(build) as program:
+        program.start()
+        run(program, 8)
+        assert program.sc is not None
+        program.sc.on_save = fail
+        run(program, 31)
+        program.crash()
+        program.world.errors.clear()
+        program.start()
+        run(program, 3)
+        assert program.world.errors == []
+        assert program.sc.deepest < 40
+
+
 @pytest.mark.parametrize("build", [window_over_a_state, window_over_map_with_state])
 def test_no_more_blocks_are_kept_than_a_restart_may_need(build: Any) -> None:
     with Driven(build) as program:
