@@ -59,6 +59,9 @@ _OLDER_NAMES = {
 """Keys that Spark has renamed; an older one counts when the newer is not set."""
 
 _HIDDEN = "(not shown)"
+_MEANT_FOR_US = (OWN_PREFIX, OWN_PREFIX.removeprefix("spark."))
+"""Keys that begin like this, in letters of any case, have to be known."""
+
 _SECRET = re.compile(r"secret|passw|token|sharedRate", re.IGNORECASE)
 """An unknown key that looks like one with a secret in its value."""
 
@@ -612,8 +615,9 @@ class Settings:
     def from_pairs(cls, pairs: Iterable[tuple[str, str]]) -> Settings:
         """Read the settings out of a configuration, such as ``SparkConf().getAll()``.
 
-        Keys that are neither ``spark.streaming.*`` nor ``spark.penstock.*`` are passed over. Keys
-        of Spark Streaming that have no effect here are named in one warning.
+        Keys that are neither ``spark.streaming.*`` nor ``spark.penstock.*`` are passed over, but
+        not those that are so except for the case of letters or a missing ``spark.``. Keys of Spark
+        Streaming that have no effect here are named in one warning.
 
         Args:
             pairs: Keys and values; of a key that stands there twice, the last counts.
@@ -639,7 +643,7 @@ class Settings:
                         # There may be a password in it.
                         raise SettingError(key, _HIDDEN, setting.kind.accepted) from None
                     raise SettingError(key, text, setting.kind.accepted) from None
-            elif key.startswith(OWN_PREFIX):
+            elif key.lower().startswith(_MEANT_FOR_US):
                 if _SECRET.search(key):
                     text = _HIDDEN
                 raise SettingError(key, text, f"there is no such key; {_closest(key)}")
