@@ -73,11 +73,16 @@ def test_what_has_no_spark_context_is_refused() -> None:
 
 
 def test_a_spark_context_that_was_stopped_is_refused(
-    sc: SparkContext, monkeypatch: pytest.MonkeyPatch
+    sc: SparkContext, ssc: StreamingContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ssc.queueStream([[1]]).foreachRDD(nothing)
     monkeypatch.setattr(sc, "_jsc", None)
     with pytest.raises(IllegalStateError, match="was stopped; make a new one"):
         StreamingContext(sc, 1)
+    with pytest.raises(IllegalStateError, match="was stopped; make a new one"):
+        ssc.start()
+    assert StreamingContext.getActive() is None
+    monkeypatch.undo()
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf")])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.sources.kafka.engines.interface import (
     AccessDeniedError,
     ClientError,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.sources.kafka.params import KafkaParams
 
 __all__ = [
+    "ClientLog",
     "Failures",
     "Refusals",
     "bounds_of",
@@ -75,7 +77,23 @@ _DENIED = {
 _UNKNOWN_MEMBER = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION}
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
-client_log = logging.getLogger("penstock.sources.kafka.librdkafka")
+
+class ClientLog:
+    """What librdkafka tells, each kind of line once in a while: it tells of every try to connect.
+
+    Args:
+        log: Where to.
+    """
+
+    def __init__(self, log: RateLimitedLog) -> None:
+        self._log = log
+
+    def log(self, level: int, text: str, *arguments: object) -> None:
+        """Take a line, as `logging.Logger.log` does; the client asks for no other method."""
+        self._log.log(text % arguments, level=level)
+
+
+client_log = ClientLog(RateLimitedLog(logging.getLogger("penstock.sources.kafka.librdkafka")))
 
 
 def translated(error: Any) -> ClientError:
