@@ -13,6 +13,7 @@ from typing import Any
 import hypothesis
 import pytest
 from pyspark import SparkConf, SparkContext
+from pyspark.logger import PySparkLogger
 
 from tests.services.hdfs import POM as HDFS_POM
 from tests.services.hdfs import Hdfs
@@ -29,16 +30,17 @@ hasten(os.environ)
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-@pytest.fixture(autouse=True)
-def plain_log(request: pytest.FixtureRequest) -> None:
-    """Let pytest keep log lines as text, also after PySpark had them written as JSON.
+@pytest.fixture(autouse=True, scope="session")
+def plain_log() -> Iterator[None]:
+    """Let pytest keep log lines as text, also after PySpark has made a logger.
 
-    Its formatter asks an exception for its text, which some of the tests' exceptions cannot tell.
+    PySpark's loggers make every handler that is added write JSON. Pytest adds its own to each that
+    does not propagate, in each phase of each test; its `caplog` would then show no tracebacks, and
+    fail where the text of an exception cannot be had.
     """
-    plugin = request.config.pluginmanager.get_plugin("logging-plugin")
-    assert plugin is not None
-    for handler in (plugin.caplog_handler, plugin.report_handler):
-        handler.setFormatter(plugin.formatter)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PySparkLogger, "addHandler", logging.Logger.addHandler)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -219,6 +219,7 @@ def test_the_programs_of_the_pages_run(
             "9999": str(text_server),
             "5140": str(datagrams),
             '"/var/log/app.log"': repr(str(log)),
+            "/tmp/tutorial": str(tmp_path / "tutorial"),
             '"/var/lib/app"': repr(str(tmp_path / f"{page}-checkpoint")),
         }
         files.append(tmp_path / f"{page}.json")

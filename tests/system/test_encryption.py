@@ -43,7 +43,8 @@ def contents(folder: Path) -> dict[str, bytes]:
     for path in folder.rglob("*"):
         # What is released goes meanwhile.
         with suppress(FileNotFoundError):
-            if path.is_file():
+            # Who tried to take a lock last stands in it.
+            if path.is_file() and path.name != "LOCK":
                 found[str(path)] = path.read_bytes()
     return found
 

@@ -73,6 +73,7 @@ def test_every_record_that_was_acknowledged_is_processed_when_it_stops_under_loa
         assert len(run.processed) >= feeder.acknowledged
 
 
+@pytest.mark.timeout(300)
 def test_twenty_short_lives_in_one_spark_context_lose_nothing(sc: Any, tmp_path: Path) -> None:
     with settings(sc, {}):
         for number in range(20):
