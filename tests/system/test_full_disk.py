@@ -159,8 +159,8 @@ def test_a_program_with_states_waits_for_the_disk_of_its_checkpoints(tmp_path: P
         def program() -> Any:
             config = {
                 "master": "local[3]",
-                "batch_s": 0.5,
-                "state_s": 1,
+                "batch_s": 1,
+                "state_s": 2,
                 "rate": 500,
                 "checkpoint": str(tmp_path / "disk" / "checkpoint"),
                 "trigger": str(tmp_path / "trigger"),

@@ -235,7 +235,11 @@ def test_a_broker_that_is_killed_and_started_again_loses_nothing(
         finally:
             mortal.start()
         mortal.send(topic, 0, numbers(6000, 7000))
-        run.run(2)
+        for _ in range(10):
+            # It may take longer than a batch waits until the client finds the broker again.
+            run.run(1)
+            if len(direct.values()) >= 7000:
+                break
     assert sorted(direct.values()) == list(range(7000))
 
 
