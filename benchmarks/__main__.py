@@ -15,7 +15,7 @@ from benchmarks import chart, machine, page
 from benchmarks.cases import CASES, CORES, Case
 from benchmarks.rounds import Results, run_rounds
 from benchmarks.streaming_run import Window
-from penstock.progress import Progress
+from examples.progress import Progress
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _DOCS = os.path.join(_ROOT, "docs")

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.child import Child
 from benchmarks.programs.rate_steps import PHASE_S, STALL_S, speed
 from benchmarks.streaming_run import shared_memory
-from penstock.progress import Progress
+from examples.progress import Progress
 
 _DOCS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs")
 _CHART, _PAGE = "rates.png", "rates.md"

@@ -27,9 +27,9 @@ from typing import Any
 
 from line_receiver import LineReceiver
 from local_spark import Interrupts, local_spark
+from progress import Progress
 from pyspark import RDD
 
-from penstock.progress import Progress
 from penstock.streaming import StopReport, StreamingContext, StreamingListener
 
 HERE = Path(__file__).resolve().parent

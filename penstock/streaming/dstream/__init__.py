@@ -7,8 +7,6 @@ operations ask for it.
 ===========================  =====================================================================
 `stream_handle`, `dstream`,  the operations of a stream, as a program calls them
 `pair_operations`,
-`window_operations`,
-`save_operations`,
 `map_with_state`, `state`
 `input_operations`,          the inputs, as methods of the context; the rates of all
 `rate_operations`

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import datetime
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyspark import RDD, StorageLevel
@@ -21,9 +22,9 @@ from penstock.streaming.dstream.derived_streams import (
 )
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.output import ForEachBatchDStream, ForEachDStream
-from penstock.streaming.dstream.save_operations import SaveOperations
+from penstock.streaming.dstream.pair_operations import PairOperations
 from penstock.streaming.dstream.stream_handle import T_co, node_of
-from penstock.streaming.dstream.window_operations import WindowOperations
+from penstock.streaming.dstream.windowed_streams import WindowedDStream
 from penstock.streaming.durations import time_milliseconds
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.kernels.combine import ADDITION
@@ -51,13 +52,14 @@ else:
 __all__ = ["DStream"]
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 U = TypeVar("U")
 V = TypeVar("V")
 
 _RULE = "-" * 43
 
 
-class DStream(WindowOperations[T_co], SaveOperations[T_co], _SparkDStream[T_co]):
+class DStream(PairOperations[T_co], _SparkDStream[T_co]):
     """A discretized stream: one RDD per batch.
 
     It comes from an input of a `StreamingContext` or from an operation on other streams. An
@@ -68,6 +70,14 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co], _SparkDStream[T_co])
     run in the driver: those of `transform` while a batch is made, those of output operations in
     the scheduler's threads. Consecutive `map`, `flatMap`, `filter`, `mapValues`,
     `mapPartitions` and their like become one function per partition.
+
+    A window of `windowDuration` seconds that ends at a batch time covers the batches after its
+    begin up to and with that one; one comes every `slideDuration` seconds (default: the stream's
+    own slide). Both must be multiples of the stream's slide. The first windows are shorter.
+
+    What saves writes each RDD to a folder of its own, ``prefix-<ms>`` or ``prefix-<ms>.suffix``,
+    with the batch time in milliseconds since the epoch. A folder that is there already is left as
+    it is: the batch was saved before. Any path that Hadoop knows will do.
     """
 
     # -- record by record ----------------------------------------------------------------------
@@ -141,6 +151,56 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co], _SparkDStream[T_co])
     def repartition(self: DStream[T], numPartitions: int) -> DStream[T]:
         """Return the records, spread over so many partitions."""
         return self._rdd_operation(lambda rdd: deal(rdd, numPartitions))
+
+    # -- windows ---------------------------------------------------------------------------------
+
+    def window(
+        self: DStream[T], windowDuration: float, slideDuration: float | None = None
+    ) -> DStream[T]:
+        """Return all records of each window."""
+        window_ms, slide_ms = self._window(windowDuration, slideDuration)
+        return self._derive(WindowedDStream(self._node, window_ms, slide_ms))
+
+    def reduceByWindow(
+        self: DStream[T],
+        reduceFunc: Callable[[T, T], T],
+        invReduceFunc: Callable[[T, T], T] | None,
+        windowDuration: float,
+        slideDuration: float,
+    ) -> DStream[T]:
+        """Return one record per window: all its records reduced.
+
+        With `invReduceFunc`, the inverse of `reduceFunc`, the last window's result is corrected
+        instead of reducing the whole window; a checkpoint directory must be set for that.
+        """
+        check_arguments(reduceFunc, "two records", 2, "reduceFunc")
+        if invReduceFunc is not None:
+            check_arguments(invReduceFunc, "a result and what left the window", 2, "invReduceFunc")
+        # Each partition is reduced first, so that the key comes once per partition.
+        keyed = self._derive(NarrowDStream(self._node, PartitionOperation(_Reduced(reduceFunc))))
+        reduced = keyed.reduceByKeyAndWindow(
+            reduceFunc, invReduceFunc, windowDuration, slideDuration, 1
+        )
+        return reduced.map(operator.itemgetter(1))
+
+    def countByWindow(
+        self: DStream[T], windowDuration: float, slideDuration: float
+    ) -> DStream[int]:
+        """Return the number of records of each window. A checkpoint directory must be set."""
+        counts = self._derive(NarrowDStream(self._node, PartitionOperation(_counted)))
+        return counts.reduceByWindow(operator.add, operator.sub, windowDuration, slideDuration)
+
+    def countByValueAndWindow(
+        self: DStream[K],
+        windowDuration: float,
+        slideDuration: float,
+        numPartitions: int | None = None,
+    ) -> DStream[tuple[K, int]]:
+        """Return each record of a window with its count. A checkpoint directory must be set."""
+        keyed = self._derive(NarrowDStream(self._node, MapOperation(_with_one)))
+        return keyed.reduceByKeyAndWindow(
+            operator.add, operator.sub, windowDuration, slideDuration, numPartitions, _has_count
+        )
 
     # -- functions of RDDs -----------------------------------------------------------------------
 
@@ -233,6 +293,16 @@ class DStream(WindowOperations[T_co], SaveOperations[T_co], _SparkDStream[T_co])
             "print",
         )
 
+    def saveAsTextFiles(self, prefix: str, suffix: str | None = None) -> None:
+        """Save each RDD as text files, a line for each record."""
+        self._save(prefix, suffix, "saveAsTextFiles", lambda rdd, path: rdd.saveAsTextFile(path))
+
+    def saveAsObjectFiles(self, prefix: str, suffix: str | None = None) -> None:
+        """Save each RDD as files of pickled records, which `SparkContext.pickleFile` reads."""
+        self._save(
+            prefix, suffix, "saveAsObjectFiles", lambda rdd, path: rdd.saveAsPickleFile(path)
+        )
+
     # -- keeping RDDs ----------------------------------------------------------------------------
 
     def cache(self: DStream[T]) -> DStream[T]:
@@ -293,3 +363,23 @@ def _as_list(_: int, records: Iterable[Any]) -> list[list[Any]]:
 
 def _with_one(record: Any) -> tuple[Any, int]:
     return (record, 1)
+
+
+class _Reduced:
+    """Reduces a partition to one pair; an empty one has none."""
+
+    def __init__(self, func: Callable[[Any, Any], Any]) -> None:
+        self.func = func
+
+    def __call__(self, _: int, records: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        records = iter(records)
+        for first in records:
+            yield (1, reduce(self.func, records, first))
+
+
+def _counted(split: int, records: Iterable[Any]) -> list[int]:
+    return [number for number in count_records(split, records) if number]
+
+
+def _has_count(pair: tuple[Any, int]) -> bool:
+    return pair[1] > 0

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from py4j.protocol import Py4JJavaError
 from pyspark import RDD
 from pyspark.core.rdd import portable_hash
 from pyspark.resultiterable import ResultIterable
 
-from penstock.streaming.dstream.arity import check_arguments
+from penstock.streaming._call_site import call_site
+from penstock.streaming.dstream.arity import check_arguments, with_time
 from penstock.streaming.dstream.derived_streams import (
     NarrowDStream,
     ShuffledDStream,
     TransformedDStream,
 )
+from penstock.streaming.dstream.output import ForEachDStream
+from penstock.streaming.dstream.output_specs import refuse_existing_folders
+from penstock.streaming.dstream.rdd_files import remove_unfinished_output
 from penstock.streaming.dstream.stream_handle import StreamHandle, T_co, node_of
-from penstock.streaming.dstream.windowed_streams import StateDStream
+from penstock.streaming.dstream.windowed_streams import (
+    MergedWindowDStream,
+    ReducedWindowedDStream,
+    StateDStream,
+    WindowedDStream,
+)
+from penstock.streaming.durations import time_milliseconds, to_milliseconds
 from penstock.streaming.kernels.combine import Combiner
 from penstock.streaming.kernels.fusion import FlatMapValuesOperation, MapValuesOperation
 from penstock.streaming.kernels.grouping import cogroup, group_by_key, join
@@ -37,7 +49,7 @@ S = TypeVar("S")
 
 
 class PairOperations(StreamHandle[T_co]):
-    """What a stream of pairs can do, each batch by itself.
+    """What a stream of pairs can do.
 
     `numPartitions` is `SparkContext.defaultParallelism`, as it is when the operation is called,
     unless it is given. Keys are placed by PySpark's `portable_hash`.
@@ -185,6 +197,128 @@ class PairOperations(StreamHandle[T_co]):
             raise TypeError(f"spec={spec!r} is not accepted: StateSpec.function(…)")
         return MapWithStateDStream(self._ssc, self._node, spec)
 
+    def groupByKeyAndWindow(
+        self: PairOperations[tuple[K, V]],
+        windowDuration: float,
+        slideDuration: float,
+        numPartitions: int | None = None,
+    ) -> DStream[tuple[K, Iterable[V]]]:
+        """Return each key of a window with all its values."""
+        over = self._window(windowDuration, slideDuration)
+        window: DStream[Any] = self._derive(WindowedDStream(self._node, *over))
+        partitions = self._partitions(numPartitions)
+        return window.transform(lambda rdd: group_by_key(rdd, partitions, is_lenient=True))
+
+    def reduceByKeyAndWindow(
+        self: PairOperations[tuple[K, V]],
+        func: Callable[[V, V], V],
+        invFunc: Callable[[V, V], V] | None,
+        windowDuration: float,
+        slideDuration: float | None = None,
+        numPartitions: int | None = None,
+        filterFunc: Callable[[tuple[K, V]], bool] | None = None,
+    ) -> DStream[tuple[K, V]]:
+        """Return each key of a window with its values reduced by `func`.
+
+        Args:
+            func: Associative and commutative.
+            invFunc: The inverse of `func`, to correct the last window's result by what left the
+                window instead of reducing all of it; None for none. With it a checkpoint
+                directory must be set, and keys stay with what is left of their value unless
+                `filterFunc` drops them.
+            windowDuration: Seconds.
+            slideDuration: Seconds.
+            numPartitions: Partitions of the results.
+            filterFunc: Only pairs for which it is true stay.
+        """
+        check_arguments(func, "two values", 2)
+        if invFunc is not None:
+            check_arguments(invFunc, "a result and what left the window", 2, "invFunc")
+        if filterFunc is not None:
+            check_arguments(filterFunc, "a pair", 1, "filterFunc")
+        window_ms, slide_ms = self._window(windowDuration, slideDuration)
+        partitions = self._partitions(numPartitions)
+        reduced = self.reduceByKey(func, partitions)
+        combiner = Combiner(None, func, func, is_addition=is_addition(func))
+        merged: MergedWindowDStream
+        over = (partitions, window_ms, slide_ms)
+        if invFunc is None:
+            merged = MergedWindowDStream(reduced._node, combiner, filterFunc, *over)
+        else:
+            merged = ReducedWindowedDStream(reduced._node, combiner, invFunc, filterFunc, *over)
+        return self._derive(merged)
+
+    def saveAsHadoopFiles(
+        self,
+        prefix: str,
+        suffix: str | None,
+        outputFormatClass: str,
+        keyClass: str | None = None,
+        valueClass: str | None = None,
+        keyConverter: str | None = None,
+        valueConverter: str | None = None,
+        conf: dict[str, str] | None = None,
+        compressionCodecClass: str | None = None,
+    ) -> None:
+        """Save each RDD of pairs in a format of Hadoop's older API.
+
+        Args:
+            prefix: Begin of the folders' path.
+            suffix: Its end, or None.
+            outputFormatClass: As for `RDD.saveAsHadoopFile`; so are the others.
+            keyClass: A Hadoop `Writable`; None to find it out.
+            valueClass: The same.
+            keyConverter: Makes keys into what the format can have.
+            valueConverter: The same for values.
+            conf: Hadoop configuration.
+            compressionCodecClass: Compresses the files; None for none.
+        """
+
+        def save(rdd: RDD[Any], path: str) -> None:
+            rdd.saveAsHadoopFile(
+                path,
+                outputFormatClass,
+                keyClass,
+                valueClass,
+                keyConverter,
+                valueConverter,
+                conf,
+                compressionCodecClass,
+            )
+
+        self._save(prefix, suffix, "saveAsHadoopFiles", save)
+
+    def saveAsNewAPIHadoopFiles(
+        self,
+        prefix: str,
+        suffix: str | None,
+        outputFormatClass: str,
+        keyClass: str | None = None,
+        valueClass: str | None = None,
+        keyConverter: str | None = None,
+        valueConverter: str | None = None,
+        conf: dict[str, str] | None = None,
+    ) -> None:
+        """Save each RDD of pairs in a format of Hadoop's newer API.
+
+        Args:
+            prefix: Begin of the folders' path.
+            suffix: Its end, or None.
+            outputFormatClass: As for `RDD.saveAsNewAPIHadoopFile`; so are the others.
+            keyClass: A Hadoop `Writable`; None to find it out.
+            valueClass: The same.
+            keyConverter: Makes keys into what the format can have.
+            valueConverter: The same for values.
+            conf: Hadoop configuration.
+        """
+
+        def save(rdd: RDD[Any], path: str) -> None:
+            rdd.saveAsNewAPIHadoopFile(
+                path, outputFormatClass, keyClass, valueClass, keyConverter, valueConverter, conf
+            )
+
+        self._save(prefix, suffix, "saveAsNewAPIHadoopFiles", save)
+
     def _join(
         self,
         other: StreamHandle[Any],
@@ -205,3 +339,42 @@ class PairOperations(StreamHandle[T_co]):
     ) -> DStream[Any]:
         nodes = [self._node, node_of(other, "other")]
         return self._derive(TransformedDStream(nodes, lambda _, a, b: func(a, b)))
+
+    def _window(self, windowDuration: float, slideDuration: float | None) -> tuple[int, int]:
+        """Return window and slide in milliseconds.
+
+        Raises:
+            ValueError: One of them is no multiple of this stream's slide.
+        """
+        own_ms = self._node.slide_ms
+        window_ms = to_milliseconds(windowDuration, "windowDuration")
+        slide_ms = (
+            own_ms if slideDuration is None else to_milliseconds(slideDuration, "slideDuration")
+        )
+        for name, value_ms in (("windowDuration", window_ms), ("slideDuration", slide_ms)):
+            if value_ms % own_ms:
+                raise ValueError(
+                    f"{name} must be multiple of the parent dstream's slide (batch) duration "
+                    f"({own_ms} ms)"
+                )
+        return window_ms, slide_ms
+
+    def _save(
+        self, prefix: str, suffix: str | None, name: str, save: Callable[[RDD[Any], str], None]
+    ) -> None:
+        if not isinstance(prefix, str):
+            raise TypeError(f"prefix must be a str, not {type(prefix).__name__}")
+        ending = "" if suffix is None else f".{suffix}"
+
+        def save_batch(time: datetime, rdd: RDD[Any]) -> None:
+            path = f"{prefix}-{time_milliseconds(time)}{ending}"
+            with refuse_existing_folders(rdd.context):
+                try:
+                    save(rdd, path)
+                except Py4JJavaError as error:
+                    if "FileAlreadyExistsException" not in str(error):
+                        raise
+                    if remove_unfinished_output(rdd.context, path):
+                        save(rdd, path)
+
+        ForEachDStream(self._node, with_time(save_batch, 1), call_site(name))

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
+from examples.progress import Progress
 from penstock.clock import ManualClock
-from penstock.progress import Progress
 
 
 class Terminal(io.StringIO):
