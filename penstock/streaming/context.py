@@ -483,10 +483,10 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 return
             if self._state is StreamingContextState.STOPPED:
                 raise IllegalStateError("StreamingContext has already been stopped")
-            spark_context_of(self._sc)  # It may have been stopped since.
             self._become_active()
             self._starting = threading.current_thread()
             try:
+                spark_context_of(self._sc)  # It may have been stopped since.
                 self._graph.close("starting")
                 engine = self._make_engine()
                 self._engine = engine
