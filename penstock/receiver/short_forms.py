@@ -59,7 +59,7 @@ class MissingMethodError(PenstockError, TypeError):
         method: Its name.
     """
 
-    def __init__(self, name: str, method: str, like: list[str]) -> None:
+    def __init__(self, name: str, method: str, like: tuple[str, ...]) -> None:
         super().__init__(
             f"{name} must define {method}(), as each subclass of penstock.receiver.Receiver does"
             + "".join(f"; {other}() is another method" for other in like)
@@ -274,7 +274,8 @@ def _check_methods(source: Receiver) -> None:
         name = method.__name__
         if getattr(getattr(source, name), "__func__", None) is not method:
             continue
-        like = [other for other in dir(source) if other.lower() == name.lower() and other != name]
+        names = dir(source)
+        like = tuple(other for other in names if other.lower() == name.lower() and other != name)
         raise MissingMethodError(type(source).__name__, name, like)
 
 

@@ -38,8 +38,16 @@ Run = Callable[..., Running]
 # -- what is a receiver ----------------------------------------------------------------------------
 
 
+class Idle(Receiver):
+    def onStart(self) -> None:
+        """Receive nothing."""
+
+    def onStop(self) -> None:
+        """Nothing is to be stopped."""
+
+
 def test_a_receiver_is_taken_as_it_is() -> None:
-    made = Receiver()
+    made = Idle()
     assert as_receiver(made) is made
 
 
