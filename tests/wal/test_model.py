@@ -435,5 +435,5 @@ def test_log_against_model_for_long() -> None:
 
     run_state_machine_as_test(
         LogMachine,
-        settings=settings(QUICK, max_examples=60, stateful_step_count=60),
+        settings=settings(QUICK, max_examples=250, stateful_step_count=60),
     )
