@@ -50,6 +50,8 @@ class _Signals:
         self._previous: dict[int, Any] = {}
         self._is_later = False
         self._interrupt_by_s = 0.0
+        # Nothing is sent once the handlers may be others'.
+        self._sending = threading.Lock()
 
     def __enter__(self) -> _Signals:
         if threading.current_thread() is threading.main_thread():
@@ -63,7 +65,8 @@ class _Signals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.interrupt_at = None
+        with self._sending:
+            self.interrupt_at = None
         for number, handler in self._previous.items():
             # None: it was not set by Python.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
@@ -81,13 +84,12 @@ class _Signals:
                 f"{name}: stopping gracefully, which processes what was received within "
                 "spark.streaming.gracefulStopTimeout; once more stops at once"
             )
-            self._interrupt(number, frame)
         elif self.count == 2:
             _say(f"{name}: stopping at once; once more ends the process")
-            self._interrupt(number, frame)
         else:
             _say(f"{name}: ending the process")
             os._exit(128 + number)
+        self._interrupt(number, frame)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if not self._is_expected():
@@ -100,9 +102,10 @@ class _Signals:
         later.start()
 
     def _take_later(self, number: int) -> None:
-        if self._is_expected():
-            self._is_later = True
-            os.kill(os.getpid(), number)
+        with self._sending:
+            if self._is_expected():
+                self._is_later = True
+                os.kill(os.getpid(), number)
 
     def _is_expected(self) -> bool:
         return self.interrupt_at is not None and self.count >= self.interrupt_at

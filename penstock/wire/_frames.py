@@ -144,7 +144,7 @@ class FrameBuffer:
         available = self._end - start
         if available < _HEADER.size:
             if available >= _LENGTH_FIELD:
-                self._checked_length(int.from_bytes(self._view[start : start + 4], "little"))
+                self._checked_length(self.announced)
             return None
         length, ask_id, kind = _HEADER.unpack_from(self._buffer, start)
         self._checked_length(length)
