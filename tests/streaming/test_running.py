@@ -133,12 +133,18 @@ def test_a_second_signal_stops_at_once() -> None:
     assert "Traceback" not in errors
 
 
-def test_a_second_signal_leaves_no_call_to_the_jvm_with_half_an_answer() -> None:
+@contextmanager
+def second_signal_in_a_call_to_the_jvm() -> Iterator[Program]:
     with program("asks the JVM") as running:
         running.until("started")
         running.send(signal.SIGTERM)
         running.until("asking")
         running.send(signal.SIGTERM)
+        yield running
+
+
+def test_a_second_signal_leaves_no_call_to_the_jvm_with_half_an_answer() -> None:
+    with second_signal_in_a_call_to_the_jvm() as running:
         running.until_said("stopping at once")
         out, errors = running.process.communicate("whole\n", timeout=60)
     assert out.splitlines() == ["answer whole", "", "stop graceful=False", "after"]
@@ -147,11 +153,7 @@ def test_a_second_signal_leaves_no_call_to_the_jvm_with_half_an_answer() -> None
 
 
 def test_a_second_signal_stops_at_once_though_the_jvm_hangs() -> None:
-    with program("asks the JVM") as running:
-        running.until("started")
-        running.send(signal.SIGTERM)
-        running.until("asking")
-        running.send(signal.SIGTERM)
+    with second_signal_in_a_call_to_the_jvm() as running:
         running.until("stop graceful=False")
         code, _, errors = running.end()
     assert code == 0

@@ -133,6 +133,15 @@ def test_a_spare_that_cannot_be_used_is_replaced_by_a_new_file() -> None:
         assert payloads(fs) == [b"between", b"new"]
 
 
+def assert_first_file_is_not_used_again(writer: LogWriter, fs: FaultyFileSystem) -> None:
+    writer.append(1, b"between")
+    assert writer.remove_segments([1]) is None
+    writer.roll()
+    writer.append(1, b"new")
+    assert fs.calls["reopen"] == 0
+    assert payloads(fs) == [b"between", b"new"]
+
+
 @pytest.mark.parametrize("fails", ["write", "sync"])
 def test_a_file_that_did_not_take_a_write_and_not_a_cut_is_not_used_again(fails: str) -> None:
     fs = FaultyFileSystem(direct=True)
@@ -143,12 +152,7 @@ def test_a_file_that_did_not_take_a_write_and_not_a_cut_is_not_used_again(fails:
         fs.fail_next("truncate")
     with pytest.raises(LogWriteError):
         writer.append(1, b"failed")
-    writer.append(1, b"between")
-    assert writer.remove_segments([1]) is None
-    writer.roll()
-    writer.append(1, b"new")
-    assert fs.calls["reopen"] == 0
-    assert payloads(fs) == [b"between", b"new"]
+    assert_first_file_is_not_used_again(writer, fs)
 
 
 def test_a_file_whose_sync_failed_is_not_used_again() -> None:
@@ -162,12 +166,7 @@ def test_a_file_whose_sync_failed_is_not_used_again() -> None:
     for _ in range(3):
         fs.fail_next("write_again")
     writer.roll()
-    writer.append(1, b"between")
-    assert writer.remove_segments([1]) is None
-    writer.roll()
-    writer.append(1, b"new")
-    assert fs.calls["reopen"] == 0
-    assert payloads(fs) == [b"between", b"new"]
+    assert_first_file_is_not_used_again(writer, fs)
 
 
 def test_no_spare_is_left_on_a_real_disk(tmp_path: Path) -> None:

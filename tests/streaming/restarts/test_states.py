@@ -169,19 +169,23 @@ def test_a_sink_that_is_down_for_500_batches_costs_its_own_output_only(
         assert program.sc.deepest < 200
 
 
+def start_again_after_long_without_saving(program: Driven) -> None:
+    program.start()
+    run(program, 8)
+    assert program.sc is not None
+    program.sc.on_save = fail
+    run(program, 31)
+    program.crash()
+    program.world.errors.clear()
+    program.start()
+
+
 @pytest.mark.parametrize(
     "build", [inverse_window, inverse_window_after_batches, inverse_window_before_batches]
 )
 def test_blocks_are_kept_for_as_long_as_states_cannot_be_saved(build: Any) -> None:
     with Driven(build) as program:
-        program.start()
-        run(program, 8)
-        assert program.sc is not None
-        program.sc.on_save = fail
-        run(program, 31)
-        program.crash()
-        program.world.errors.clear()
-        program.start()
+        start_again_after_long_without_saving(program)
         run(program, 6)
         assert program.world.errors == []
         assert [values(program)[number][-1] for number in range(41, 46)] == [[5]] * 5
@@ -192,16 +196,10 @@ def test_states_that_could_not_be_saved_for_long_are_made_again_by_steps_and_sav
     build: Any,
 ) -> None:
     with Driven(build) as program:
-        program.start()
-        run(program, 8)
-        assert program.sc is not None
-        program.sc.on_save = fail
-        run(program, 31)
-        program.crash()
-        program.world.errors.clear()
-        program.start()
+        start_again_after_long_without_saving(program)
         run(program, 3)
         assert program.world.errors == []
+        assert program.sc is not None
         assert program.sc.deepest < 40
 
 
