@@ -55,13 +55,19 @@ class Stops:
             self.unfed.append(str(context.receivers()))
 
 
+def print_whole(*values: object) -> None:
+    """Print in one write, which what other threads and the JVM print does not come between."""
+    sys.stdout.write(" ".join(map(str, values)) + "\n")
+    sys.stdout.flush()
+
+
 def main(pages: list[str]) -> None:
     stops = Stops()
     for file in pages:
         with open(file, encoding="utf-8") as stored:
             page = json.load(stored)
         sys.argv = page["argv"]
-        names: dict[str, object] = {"__name__": "__main__"}
+        names: dict[str, object] = {"__name__": "__main__", "print": print_whole}
         for number, block in enumerate(page["blocks"], 1):
             exec(compile(block, f"{page['name']}, block {number}", "exec"), names)
             # What waits for nothing goes on until it has been fed.

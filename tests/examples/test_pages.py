@@ -234,6 +234,6 @@ def test_the_programs_of_the_pages_run(
         program.wait_for_line(lambda line: line == f"{file.stem} has run", BOUND_S)  # noqa: B023
     assert program.wait(BOUND_S) == 0, program.output
     for told in ("10000.0 RateSource.USER", f"{LINES_OF_THE_LOG} lines"):
-        assert told in program.lines
+        assert told in program.output
     assert "Traceback" not in program.output
     program.wait_until_nothing_is_left()
