@@ -47,7 +47,9 @@ def hasten(environ: MutableMapping[str, str]) -> None:
     environ.setdefault("SPARK_LAUNCHER_OPTS", _FEW_COMPILERS)
     environ.setdefault("SPARK_DAEMON_JAVA_OPTS", options)
     environ.setdefault(
-        "SPARK_SUBMIT_OPTS", f'{options} "-Dspark.executor.defaultJavaOptions={options}"'
+        "SPARK_SUBMIT_OPTS",
+        f'{options} "-Dspark.executor.defaultJavaOptions={options}" '
+        "-Dspark.python.daemon.module=tests.services.python_daemon",
     )
 
 
