@@ -27,8 +27,6 @@ hypothesis.settings.load_profile("same")
 
 hasten(os.environ)
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
 
 @pytest.fixture(autouse=True, scope="session")
 def plain_log() -> Iterator[None]:
@@ -68,10 +66,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(scope="session")
 def sc() -> Iterator[SparkContext]:
-    # The Python workers take PySpark's choice of Python, and the package from this tree.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    paths = [_ROOT, os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     conf = (
         SparkConf()
         .setMaster("local[4]")

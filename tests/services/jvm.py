@@ -1,4 +1,6 @@
-"""Spark's JVMs of the tests start in half the time: few compilers, classes from an archive.
+"""What Spark starts for tests starts in half the time.
+
+Python workers come from `python_daemon`, JVMs have few compilers, and classes from an archive.
 
 A test's JVM lives for seconds, and most of its time goes into loading and compiling Spark. The
 archive (Java's class data sharing) is written once into the environment, by ``make services``;
@@ -20,6 +22,7 @@ import pyspark
 
 __all__ = ["hasten", "make_archive"]
 
+_ROOT = str(Path(__file__).resolve().parents[2])
 _START_S = 180
 _FEW_COMPILERS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _PROGRAM = """
@@ -38,7 +41,7 @@ jvm.wait(120)
 
 
 def hasten(environ: MutableMapping[str, str]) -> None:
-    """Let the JVMs start sooner that Spark starts with this environment; what is set stays."""
+    """Let what Spark starts with this environment start sooner; what is set stays."""
     options = _FEW_COMPILERS
     archive = _archive()
     if archive is not None and archive.exists():
@@ -51,6 +54,9 @@ def hasten(environ: MutableMapping[str, str]) -> None:
         f'{options} "-Dspark.executor.defaultJavaOptions={options}" '
         "-Dspark.python.daemon.module=tests.services.python_daemon",
     )
+    paths = environ.get("PYTHONPATH", "").split(os.pathsep)
+    if _ROOT not in paths:
+        environ["PYTHONPATH"] = os.pathsep.join(path for path in [_ROOT, *paths] if path)
 
 
 def make_archive() -> None:
