@@ -49,6 +49,9 @@ def test_what_a_broker_says_before_it_closes_is_heard_before_the_close() -> None
         (KafkaError._AUTHENTICATION, AccessDeniedError),
         (KafkaError.UNKNOWN_MEMBER_ID, UnknownMemberError),
         (KafkaError._TRANSPORT, RetriableError),
+        (KafkaError.NOT_COORDINATOR, RetriableError),
+        (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, RetriableError),
+        (KafkaError.LEADER_NOT_AVAILABLE, RetriableError),
     ],
 )
 def test_an_error_of_the_client_is_one_of_ours(code: int, kind: type[Exception]) -> None:
