@@ -30,7 +30,7 @@ from penstock.blockstore.store import BlockStoreClosedError
 from penstock.errors import IllegalStateError, PenstockError, SettingError
 from penstock.receiver._exit_report import described
 from penstock.wait_clock import WaitClock
-from penstock.wal import LogClosedError
+from penstock.wal import AppendTooLargeError, LogClosedError
 from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import ReceivedBlockInfo
 
@@ -54,6 +54,7 @@ _NEVER_PASSES = (
     IllegalStateError,
     SettingError,
     FrameTooLargeError,
+    AppendTooLargeError,
     LogClosedError,
     BlockStoreClosedError,
 )

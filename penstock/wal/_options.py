@@ -44,7 +44,7 @@ class LogOptions:
     sync_interval_s: float = 0.05
     roll_age_s: float | None = None
     direct: bool = True
-    max_append_size: int = 1 << 30
+    max_append_size: int = (1 << 30) + (1 << 16)
     stall_timeout_s: float = 120.0
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 import subprocess
 import threading
@@ -39,7 +40,8 @@ from penstock.receiver.block_generator import (
     RefusedError,
 )
 from penstock.receiver.rate_limiter import RateLimiter
-from penstock.wal import SyncPolicy
+from penstock.wal import AppendTooLargeError, SyncPolicy
+from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import ReceivedBlockInfo
 from tests.system.mounts import in_own_mounts
 
@@ -848,16 +850,19 @@ def test_a_callback_that_stores_gets_an_error_and_not_a_deadlock(make, many):
     assert "called by an acknowledgement callback" in str(bench.errors[0][1])
 
 
-def test_an_error_that_cannot_pass_is_not_retried_and_who_waits_is_told(make, monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("a defect"), AppendTooLargeError(2, 1), FrameTooLargeError("the driver", 2, 1)],
+)
+def test_an_error_that_cannot_pass_is_not_retried_and_who_waits_is_told(make, monkeypatch, error):
     died: list[BaseException | None] = []
     monkeypatch.setattr(threading, "excepthook", lambda arguments: died.append(arguments.exc_value))
     bench = make(queue_size=1)
-    error = ValueError("a defect")
     bench.driver.fail = [error]
-    with pytest.raises(BlockNotStoredError, match="a defect"):
+    with pytest.raises(BlockNotStoredError, match=re.escape(str(error))):
         bench.generator.store([b"a"])
     bench.generator.store(b"b")
-    with pytest.raises(BlockNotStoredError, match="a defect"):
+    with pytest.raises(BlockNotStoredError, match=re.escape(str(error))):
         bench.generator.flush(lambda: None)
     assert not bench.generator.stop(WAIT_S), "and the stop does not wait for what cannot happen"
     assert died == [error], "the thread's owner hears of it"

@@ -14,7 +14,11 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
+from penstock.errors import SettingError
+from penstock.settings import Settings
 from penstock.wal import (
+    RECORD_HEADER_SIZE,
+    TAG_SIZE,
     AppendTooLargeError,
     LocalFileSystem,
     LogClosedError,
@@ -385,6 +389,17 @@ def test_a_record_larger_than_the_limit_is_refused_and_the_log_goes_on(folder: s
             writer.append_many([(1, bytes(1 << 17))] * 2)
         writer.append(1, bytes(1 << 17))
     assert check_count(folder) == 1
+
+
+def test_the_largest_block_that_can_be_set_is_one_append_also_when_it_is_encrypted() -> None:
+    room = {"spark.penstock.wal.segmentSize": "4g", "spark.penstock.memory.size": "4g"}
+    largest = {**room, "spark.penstock.block.maxSize": "1g"}
+    assert Settings.from_pairs(largest.items()).block_max_bytes == 1 << 30
+    with pytest.raises(SettingError):
+        Settings.from_pairs({**room, "spark.penstock.block.maxSize": "1025m"}.items())
+    options = LogOptions()
+    overhead = RECORD_HEADER_SIZE + TAG_SIZE + options.alignment
+    assert options.max_append_size >= (1 << 30) + overhead
 
 
 def check_count(folder: str) -> int:
