@@ -8,10 +8,12 @@ since.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import threading
 import time
+from typing import Any
 
 from pyspark import SparkContext
 
@@ -55,9 +57,11 @@ class Stops:
             self.unfed.append(str(context.receivers()))
 
 
-def print_whole(*values: object) -> None:
+def print_whole(*values: object, **others: Any) -> None:
     """Print in one write, which what other threads and the JVM print does not come between."""
-    sys.stdout.write(" ".join(map(str, values)) + "\n")
+    line = io.StringIO()
+    print(*values, **{**others, "file": line, "flush": False})
+    sys.stdout.write(line.getvalue())
     sys.stdout.flush()
 
 
