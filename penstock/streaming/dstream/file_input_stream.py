@@ -14,7 +14,8 @@ The rule of Spark's `FileInputDStream` looks back from `t`. A batch interval of 
 nothing there to look back: what was modified just before the last look, and appeared just after,
 is passed over. Files bear wall time, and batch times may be ahead of it after the clock was set
 back (I14), so the time of a look is the earlier of the two. A file that appears with an older time
-than all that is not taken, and a warning names it.
+than all that is not taken, and a warning names it; so it does, on a local file system, where the
+time of a rename is known, with one that came while the program did not run.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark import RDD
 
@@ -53,6 +54,7 @@ _limited_log = RateLimitedLog(_log)
 
 _GLOB_SIGNS = re.compile(r"([\\*?\[\]{}^])")
 _BRACES = re.compile(r"\{([^{}]*)\}")
+_MS_NS = 1_000_000
 
 
 def is_visible(path: str) -> bool:
@@ -80,6 +82,20 @@ class FileSelection:
     accepts: Callable[[str], bool]
     ignore_before_ms: int
     min_remember_ms: int
+
+
+class _ListedFile(NamedTuple):
+    """A file of the folders.
+
+    Attributes:
+        path: Its address.
+        modified_ms: When what it holds was modified.
+        changed_ms: When anything of it was, its name too; 0 where that is not known.
+    """
+
+    path: str
+    modified_ms: int
+    changed_ms: int
 
 
 class FileInputDStream(InputDStream):
@@ -168,11 +184,8 @@ class FileInputDStream(InputDStream):
         self._oldest_ms = max(self._selection.ignore_before_ms, since_ms - self._window_ms)
         self._is_seen_whole = True
         seen = self._seen or {}
-        there = [
-            (modified_ms, path)
-            for path, modified_ms in self._listed()
-            if self._selection.accepts(path)
-        ]
+        listed = [file for file in self._listed() if self._selection.accepts(file.path)]
+        there = [(file.modified_ms, file.path) for file in listed]
         found = sorted(
             (modified_ms, path)
             for modified_ms, path in there
@@ -188,6 +201,7 @@ class FileInputDStream(InputDStream):
                 "may be read for the second time: the clock was set back while the program did "
                 "not run",
             )
+            self._tell_of_passed(listed)
         self._tell_of_others(there, max(time_ms, now_ms))
         if self._is_seen_whole:
             self._looked_ms = reached_ms
@@ -225,14 +239,31 @@ class FileInputDStream(InputDStream):
             if not self._is_seen_whole:
                 self._seen = {**seen, **self._seen}
 
+    def _tell_of_passed(self, there: list[_ListedFile]) -> None:
+        """Name files that came, too old, between the last look of an earlier run and this one."""
+        looked_ms = self._looked_ms
+        if looked_ms is not None:
+            self._warn(
+                [
+                    file.path
+                    for file in there
+                    if file.modified_ms <= self._oldest_ms
+                    and file.path not in self._recent
+                    and file.changed_ms > looked_ms
+                ],
+                "came or were changed while the program did not run, with a time of modification "
+                "longer ago than spark.streaming.fileStream.minRememberDuration, and are NOT read; "
+                "touch those that are new",
+            )
+
     def _warn(self, paths: list[str], what: str) -> None:
         if paths:
             named = ", ".join(sorted(paths)[: self._MANY])
             more = f" and {len(paths) - self._MANY} more" if len(paths) > self._MANY else ""
             _log.warning("Files %s%s %s", named, more, what)
 
-    def _listed(self) -> Iterator[tuple[str, int]]:
-        """Yield each file of the folders with its time of modification in milliseconds."""
+    def _listed(self) -> Iterator[_ListedFile]:
+        """Yield each file of the folders."""
         if is_on_hdfs(self._directory):
             yield from self._listed_on_hdfs()
             return
@@ -242,15 +273,28 @@ class FileInputDStream(InputDStream):
             try:
                 with os.scandir(folder) as entries:
                     for entry in entries:
-                        modified_ms = _modified_ms(entry)
-                        if modified_ms is not None:
-                            yield entry.path, modified_ms
+                        file = self._file(entry)
+                        if file is not None:
+                            yield file
             except OSError as error:
                 self._is_seen_whole = False
                 # Its files are found in a later batch, as long as they are not too old.
                 _limited_log.log(f"Cannot look for new files in {folder}: {error}", like=folder)
 
-    def _listed_on_hdfs(self) -> Iterator[tuple[str, int]]:
+    def _file(self, entry: os.DirEntry[str]) -> _ListedFile | None:
+        """Return a regular file; None for other things, and for what is gone or not to be seen."""
+        try:
+            if entry.is_file():
+                status = entry.stat()
+                return _ListedFile(entry.path, status.st_mtime_ns // _MS_NS, _changed_ms(status))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            # A link in a circle, say. What else is in the folder is read.
+            _limited_log.log(f"{entry.path} is left out: {error}", like=entry.path)
+        return None
+
+    def _listed_on_hdfs(self) -> Iterator[_ListedFile]:
         try:
             fs, pattern = locate(self._directory)
             assert isinstance(fs, HdfsFileSystem)
@@ -259,7 +303,7 @@ class FileInputDStream(InputDStream):
             self._tell_of_missing(not folders)
             for folder in folders:
                 for file in fs.files(folder):
-                    yield root + file.path, file.modified_ms
+                    yield _ListedFile(root + file.path, file.modified_ms, 0)
         except OSError as error:
             self._is_seen_whole = False
             _limited_log.log(
@@ -285,12 +329,8 @@ class FileInputDStream(InputDStream):
         return False
 
 
-def _modified_ms(entry: os.DirEntry[str]) -> int | None:
-    """Return when a regular file was modified; None for other things, and when it is gone."""
-    try:
-        return entry.stat().st_mtime_ns // 1_000_000 if entry.is_file() else None
-    except FileNotFoundError:
-        return None
+def _changed_ms(status: os.stat_result) -> int:
+    return status.st_ctime_ns // _MS_NS
 
 
 def _address(directory: str) -> str:

@@ -75,10 +75,12 @@ class StateSaver:
             time_ms: The batch that waits, for messages.
 
         Raises:
-            StateNotSavedError: It cannot be saved, and the context is being stopped.
+            StateNotSavedError: The context is being stopped, so that the operation that comes next
+                must not begin.
             Exception: It cannot be saved for another reason.
         """
         while True:
+            self._check_not_given_up(time_ms)
             try:
                 # Two operations of a batch may have the same state.
                 with self._saving:
@@ -99,7 +101,12 @@ class StateSaver:
                     raise StateNotSavedError(time_ms, cause, _first_line(error)) from error
             else:
                 self._note_saved(time_ms)
+                self._check_not_given_up(time_ms)
                 return
+
+    def _check_not_given_up(self, time_ms: int) -> None:
+        if self._given_up.is_set():
+            raise StateNotSavedError(time_ms, _CANCELLED, "")
 
     def tell(self, failure: Exception) -> None:
         """Log why a state could not be saved, which each batch may tell anew."""

@@ -261,24 +261,28 @@ class JobGenerator:
             self._loop.post(self._clear_due)
 
     def _make_due(self) -> None:
-        """Make the batches that are due; the scheduler says when there is room for more."""
+        """Make the first batch that is due; the scheduler says when there is room for more.
+
+        What else is to be done has its turn before the next one: after a long pause many are due.
+        """
         with self._changed:
             self._is_posted = False
-        while not self._abandoned.is_set() and self._scheduler.has_room():
-            time_ms = self._due.pop()
-            if time_ms is None:
+        if self._abandoned.is_set() or not self._scheduler.has_room():
+            return
+        time_ms = self._due.pop()
+        if time_ms is None:
+            return
+        try:
+            is_made = self._generate(time_ms)
+        finally:
+            with self._changed:
+                self._changed.notify_all()
+        self._clear_due()
+        if not is_made:
+            self._due.put_back(time_ms)
+            if self._clock.wait(self._abandoned, _RETRY_S):
                 return
-            try:
-                is_made = self._generate(time_ms)
-            finally:
-                with self._changed:
-                    self._changed.notify_all()
-            self._clear_due()
-            if not is_made:
-                self._due.put_back(time_ms)
-                if not self._clock.wait(self._abandoned, _RETRY_S):
-                    self._make_soon()
-                return
+        self._make_soon()
 
     def _clear_due(self) -> None:
         with self._changed:

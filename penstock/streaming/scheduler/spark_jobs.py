@@ -62,7 +62,9 @@ class SparkJobScope:
         self._properties.setProperty(_TAGS, self._tags)
 
     def enter_thread(self) -> None:
-        """Give the calling thread the properties of the context's thread."""
+        """Give the calling thread, which makes batches, the properties of the context's thread."""
+        # A function of `transform` may save an RDD, and runs again with its batch.
+        allow_existing_folders(self._context)
         self._java_context.setLocalProperties(self._properties.clone())
 
     @contextmanager

@@ -140,6 +140,18 @@ class TestText:
             run.run(1)
         assert found == [["one", "two"]]
 
+    def test_what_cannot_be_looked_at_keeps_no_file_behind_it_from_being_read(
+        self, sc: Any, tmp_path: Path, caplog: Any
+    ) -> None:
+        with batches(sc) as run:
+            found = run.collect(run.ssc.textFileStream(str(tmp_path)))
+            for name in ("a", "b", "c"):
+                (tmp_path / name).symlink_to(tmp_path / name)
+                put(tmp_path / f"{name}-file", name, FIRST_S)
+            run.run(2)
+        assert [sorted(lines) for lines in found] == [["a", "b", "c"], []]
+        assert f"{tmp_path / 'b'} is left out: " in caplog.text
+
     def test_a_missing_folder_is_told_and_empty(self, sc: Any, tmp_path: Path, caplog: Any) -> None:
         with batches(sc) as run:
             found = run.collect(run.ssc.textFileStream(str(tmp_path / "none")))

@@ -56,6 +56,24 @@ def test_an_operation_that_runs_again_writes_again_to_its_folder(sc: Any, tmp_pa
         sc.parallelize(["3"]).saveAsTextFile(path)
 
 
+def test_a_function_of_transform_that_runs_again_writes_again_to_its_folder(
+    sc: Any, tmp_path: Path
+) -> None:
+    """Spark: "recovery with saveAsHadoopFile inside transform operation"."""
+    path = str(tmp_path / "out")
+
+    def save(rdd: Any) -> Any:
+        rdd.saveAsTextFile(path)
+        return rdd
+
+    with batches(sc) as run:
+        found = run.collect(run.ssc.queueStream([["1"], ["2"]]).transform(save))
+        run.run(2)
+        assert run.ssc.statistics().failed_batches == 0
+    assert found == [["1"], ["2"]]
+    assert sc.textFile(path).collect() == ["2"]
+
+
 def test_a_prefix_must_be_text(sc: Any) -> None:
     with batches(sc) as run, pytest.raises(TypeError, match="prefix must be a str, not NoneType"):
         run.ssc.queueStream([]).saveAsObjectFiles(None)  # type: ignore[arg-type]  # shown here

@@ -213,8 +213,9 @@ def test_a_stop_gives_up_the_batch_that_waits_for_room_and_a_restart_makes_it(
         assert results(program) == EXPECTED
 
 
-def test_no_operation_begins_when_a_stop_has_cancelled_the_saving_of_its_states(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_no_operation_begins_when_a_stop_came_while_its_states_were_saved(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_saved: bool
 ) -> None:
     with Driven(build_states) as program:
         program.start()
@@ -224,14 +225,16 @@ def test_no_operation_begins_when_a_stop_has_cancelled_the_saving_of_its_states(
 
         def cancel(_: str) -> None:
             engine._state_saver.give_up()
-            raise RuntimeError("Job 3 cancelled part of cancelled job tag")
+            if not is_saved:
+                raise RuntimeError("Job 3 cancelled part of cancelled job tag")
 
         monkeypatch.setattr(program.sc, "on_save", cancel)
         receive_and_advance(program, 2)
         assert program.world.errors == []
         assert {len(found) for found in results(program).values()} == {1}
         assert list(engine._scheduler.given_up()) == [BEGIN_MS + 2000]
-        assert "because the stop has cancelled that, or it failed: Job 3 cancelled" in caplog.text
+        reason = "" if is_saved else ": Job 3 cancelled"
+        assert f"because the stop has cancelled that, or it failed{reason}" in caplog.text
         program.crash()
         program.start()
         receive_and_advance(program, 3, 4, 5)

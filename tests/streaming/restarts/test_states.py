@@ -90,6 +90,10 @@ def state_of_a_stream_without_rdds(ssc: Any, world: World) -> None:
     world.keep(pairs.updateStateByKey(total).checkpoint(1), "out")
 
 
+def state_saved_every_second_batch(ssc: Any, world: World) -> None:
+    world.keep(world.stream(ssc).updateStateByKey(total).checkpoint(2), "out")
+
+
 def two_states(ssc: Any, world: World) -> None:
     first = world.stream(ssc).updateStateByKey(total).checkpoint(1)
     world.keep(first.updateStateByKey(total).checkpoint(1), "out")
@@ -406,3 +410,36 @@ def test_a_checkpoint_that_cannot_be_read_for_a_moment_is_not_passed_over() -> N
         times = range(BEGIN_MS + 1000, BEGIN_MS + 6000, 1000)
         found = {ms: each[-1] for ms, each in program.world.results["out"].items()}
         assert found == {ms: [("a", number)] for number, ms in enumerate(times, start=1)}
+
+
+def test_a_batch_that_was_overtaken_keeps_the_state_that_it_follows_from() -> None:
+    conf = {"spark.streaming.concurrentJobs": "2"}
+    with Driven(state_saved_every_second_batch, conf=conf) as program:
+        program.start()
+        run(program, 2)
+        assert program.sc is not None
+        works, program.sc.on_save = program.sc.on_save, fail
+        run(program, 7)  # the state of the second batch is the last one that is saved
+        assert program.ssc is not None
+        engine: Any = program.ssc._engine
+        loop, jobs, writer = engine._generator._loop, engine._scheduler, engine._writer
+        for _ in range(3):  # the batches 10 to 12 are made, and none runs
+            program.receive([("a", 1)])
+            program.advance(1000, settle=False)
+            while loop.has_work():
+                loop.step()
+        jobs.step()  # the 10th has ended, and is cleared below
+        program.sc.on_save = works
+        jobs._jobs.waiting.rotate(-1)
+        jobs.step()  # the 12th overtakes the 11th, and saves its state
+        while loop.has_work() or writer.has_work():
+            (loop if loop.has_work() else writer).step()
+        program.crash()
+        program.world.errors.clear()
+        program.start()
+        run(program, 1)
+        assert program.world.errors == []
+        found = values(program)
+        assert {11, 13} <= set(found)
+        for number, given in found.items():
+            assert all(again == [number] for again in given)

@@ -5,12 +5,15 @@ Whole programs with received records and files; each record, and each file, must
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.streaming.restarts.driven import Driven, World
+from penstock.streaming.dstream import file_input_stream
+from tests.streaming.restarts.driven import BEGIN_MS, Driven, World
 from tests.streaming.restarts.world import current_world
 
 HOUR_MS = 3_600_000
@@ -204,3 +207,30 @@ def test_a_sink_that_is_down_for_an_hour_loses_nothing_behind_it(caplog: Any) ->
         feed.record()
         program.advance(2000)
         feed.check()
+
+
+def test_a_file_that_came_too_old_while_the_program_did_not_run_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The time of a change cannot be set, and this clock is another one.
+    monkeypatch.setattr(
+        file_input_stream, "_changed_ms", lambda status: status.st_atime_ns // 1_000_000
+    )
+    with Driven(build) as program:
+        feed = Feed(program)
+        program.start()
+        feed.file()
+        program.advance(2000)
+        program.crash()
+        program.advance(1000)
+        late = Path(program.world.files, "late")
+        late.write_text("late\n")
+        now_ns = program.world.clock.time_ms() * 1_000_000
+        os.utime(late, ns=(now_ns, (BEGIN_MS - 3_600_000) * 1_000_000))
+        program.start()
+        feed.file()
+        program.advance(2000)
+        feed.check()
+    told = [line for line in caplog.text.splitlines() if "while the program did not run" in line]
+    assert len(told) == 1
+    assert f"Files {late} came or were changed" in told[0]

@@ -312,6 +312,20 @@ class TestLastBatches:
         assert run.generator.not_made > 0
 
 
+def test_what_else_is_to_be_done_has_its_turn_between_batches_that_are_due(run: Generator) -> None:
+    run.output()
+    run.generator.start()
+    go_on = threading.Event()
+    run.generator._loop.post(lambda: go_on.wait(WAIT_S))
+    run.clock.advance(5000)
+    run.until(lambda: run.generator.not_made >= 5)
+    run.generator._loop.post(lambda: run.ledger.history.append(("released", 0)))
+    go_on.set()
+    run.until_made(5)
+    history = run.ledger.history
+    assert history.index(("released", 0)) < history.index(("made", 2000))
+
+
 def test_diamonds_of_streams_are_cleared_once(run: Generator) -> None:
     stream: Any = run.numbers
     for _ in range(40):  # 2 to the power of 40 paths
