@@ -92,7 +92,7 @@ functions for Arrow data).
 from penstock.blockstore._encryption import check_in_memory
 from penstock.blockstore.builder import BlockBuilder, BlockKind, SealedBlock
 from penstock.blockstore.dataframe import block_schema, blocks_to_dataframe
-from penstock.blockstore.launch import end_on_this_host
+from penstock.blockstore.launch import end_on_this_host, scratch_claim_path
 from penstock.blockstore.memory import ArenaStatistics, MemoryArena, Slot
 from penstock.blockstore.rdd import BlockRDD
 from penstock.blockstore.reader import Block, BlockAccess, BlockNotFoundError, read_block
@@ -116,4 +116,5 @@ __all__ = [
     "check_in_memory",
     "end_on_this_host",
     "read_block",
+    "scratch_claim_path",
 ]

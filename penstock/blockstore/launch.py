@@ -42,6 +42,7 @@ __all__ = [
     "log_path",
     "remove_orphans",
     "remove_own_files",
+    "scratch_claim_path",
 ]
 
 _logger = logging.getLogger("penstock.blockstore")
@@ -156,6 +157,12 @@ class BlockServerReady(msgspec.Struct, frozen=True):
     address: tuple[str, int]
 
 
+def scratch_claim_path(folder: str) -> str:
+    """Return the file beside a scratch folder that is there for as long as its driver uses it."""
+    parent, name = os.path.split(folder)
+    return os.path.join(parent, f".{name}.lock")
+
+
 def lock_path(launch: BlockServerLaunch) -> str:
     """Return the file whose lock the application's block server of this host holds."""
     return _path(launch, "lock")
@@ -255,8 +262,11 @@ def ensure_block_server(
         What the new one says, or None when one runs already (or is being started).
 
     Raises:
-        BlockServerError: It could not be started. Nothing of it is left running.
+        BlockServerError: It could not be started, or the application has ended. Nothing of it is
+            left running.
     """
+    if _has_ended(launch):
+        raise BlockServerError("the application has ended")
     try:
         os.makedirs(launch.scratch_folder, 0o700, exist_ok=True)
         lock = _take_lock(lock_path(launch), launch.host)
@@ -272,6 +282,16 @@ def ensure_block_server(
             os.close(lock)  # the new process has it now, or it is free again
     except OSError as error:
         raise BlockServerError(str(error)) from error
+
+
+def _has_ended(launch: BlockServerLaunch) -> bool:
+    """Tell whether the application is known to have ended: on the driver's host it leaves a claim.
+
+    A receiver or a task that is late would make the scratch folder anew, which nobody removes then.
+    """
+    is_scratch = os.path.basename(launch.scratch_folder) == f"penstock-{launch.application_id}"
+    is_here = launch.driver is not None and launch.driver.is_visible
+    return is_scratch and is_here and not os.path.exists(scratch_claim_path(launch.scratch_folder))
 
 
 def _take_lock(path: str, host: str) -> int | None:
@@ -347,9 +367,17 @@ def _start(launch: BlockServerLaunch, lock: int, timeout_s: float) -> BlockServe
     except msgspec.MsgspecError:
         _kill(process)
         reason = line.decode(errors="replace").strip() or "it said nothing"
-        raise BlockServerError(f"{reason} (see {log_path(launch)})") from None
+        raise BlockServerError(reason + _see(log_path(launch))) from None
     _logger.info("started the block server %d of %s", ready.pid, launch.application_id)
     return ready
+
+
+def _see(log: str) -> str:
+    """Return where there is more to read, if there is."""
+    with contextlib.suppress(OSError):
+        if os.path.getsize(log):
+            return f" (see {log})"
+    return ""
 
 
 def _python() -> str:

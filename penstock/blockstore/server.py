@@ -363,7 +363,10 @@ def main(arguments: list[str]) -> int:
     try:
         reason = asyncio.run(BlockServer(launch, lock).run(starter.ready))
     except (PenstockError, OSError) as error:
-        _logger.error("%s", error)
+        if holds_lock(lock, lock_path(launch)):
+            remove_own_files(launch)
+        # Whoever started it tells that further, and ends what is left of it. Once it is gone,
+        # nobody wants to know.
         starter.say(f"{type(error).__name__}: {error}".encode(errors="replace"))
         return 1
     _logger.info("ended: %s", reason.value)

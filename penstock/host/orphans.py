@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 
+from penstock.blockstore import scratch_claim_path
 from penstock.wal import LOCK_NAME
 
 __all__ = ["ScratchClaim", "remove_empty_rdd_folders", "remove_scratch_folders"]
@@ -45,7 +46,7 @@ class ScratchClaim:
         parent, name = os.path.split(folder)
         os.makedirs(parent, exist_ok=True)
         self._folder = folder
-        self._path = os.path.join(parent, f".{name}.lock")
+        self._path = scratch_claim_path(folder)
         # Under its name it is never seen without its lock, so its age does not matter.
         self._fd, unnamed = tempfile.mkstemp(prefix=f".{name}.", dir=parent)
         try:

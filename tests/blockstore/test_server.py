@@ -37,6 +37,7 @@ from penstock.blockstore.launch import (
     ensure_block_server,
     lock_path,
     log_path,
+    scratch_claim_path,
 )
 from penstock.blockstore.memory import MemoryArena
 from penstock.processes import ProcessIdentity, started
@@ -827,6 +828,28 @@ def test_it_ends_when_the_application_ended_before_it_was_up(host: Host) -> None
     starting.join(WAIT_S)
     assert "lock file is gone" in str(errors[0])
     assert host.log_folder().exists()
+
+
+def test_who_is_late_starts_none_for_an_application_that_has_ended(
+    host: Host, tmp_path: Path
+) -> None:
+    scratch = tmp_path / f"penstock-{APPLICATION}"
+    claim = Path(scratch_claim_path(str(scratch)))
+    late = {"scratch_folder": str(scratch), "driver": ProcessIdentity.this_process()}
+    with pytest.raises(BlockServerError, match="the application has ended"):
+        host.ensure(**late)
+    assert not scratch.exists()
+    claim.touch()
+    host.start(**late)
+
+
+def test_what_could_not_start_leaves_no_file(host: Host) -> None:
+    host.server.stop()
+    with pytest.raises(BlockServerError, match="no connection") as caught:
+        host.ensure(lease_s=1.0)
+    assert "(see" not in str(caught.value)
+    assert not os.path.exists(lock_path(host.launch))
+    assert not os.path.exists(log_path(host.launch))
 
 
 def test_the_next_block_server_removes_locks_and_empty_logs_of_killed_ones(
