@@ -7,6 +7,7 @@ same machine are not taken for this one.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import threading
 import time
@@ -136,4 +137,8 @@ def assert_nothing_left(
         timeout_s,
     )
     assert memory_files(application_id) == []
-    assert scratch_folders(application_id) == []
+    left_folders = {str(path): os.listdir(path) for path in scratch_folders(application_id)}
+    for folder in left_folders:
+        # The next test may run in the same application.
+        shutil.rmtree(folder, ignore_errors=True)
+    assert left_folders == {}
