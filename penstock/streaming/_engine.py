@@ -308,7 +308,9 @@ class StreamingEngine:
         with _told("the checkpoint writer"):
             if self._writer is not None and not self._writer.stop(_THREADS_END_S):
                 _log.warning("A checkpoint is still being written; it ends with the process")
-        report = self._report(graceful, time.monotonic() - begin_s)
+        report = StopReport()
+        with _told("the count of what was given up"):
+            report = self._report(graceful, time.monotonic() - begin_s)
         with _told("the monitor"):
             if self._monitor is not None:
                 # It asks the tracker, which stops next.

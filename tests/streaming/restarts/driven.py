@@ -124,7 +124,7 @@ class Driven:
         memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
         folder = tempfile.mkdtemp(prefix="penstock-driven-", dir=memory)
         self._patches.callback(shutil.rmtree, folder, ignore_errors=True)
-        self.world = World(folder)
+        self.world = World(folder, round(self._batch_s * 1000), self._chance)
         enter_world(self.world)
         # A SparkContext sets it, and grouping asks for it.
         hashing = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}

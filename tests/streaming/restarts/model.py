@@ -14,9 +14,9 @@ from typing import Any
 
 from penstock.streaming import State, StateSpec
 from penstock.streaming.durations import time_milliseconds
-from tests.streaming.restarts.world import BEGIN_MS
+from tests.streaming.restarts.world import START_MS, current_world
 
-__all__ = ["Model", "Step", "build", "slide_of"]
+__all__ = ["Model", "Step", "build", "number_of", "slide_of"]
 
 Step = tuple[Any, ...]
 """``(name, *steps before, *numbers)``; an input is ``(name,)``."""
@@ -72,7 +72,8 @@ def is_quiet(number: int) -> bool:
 
 
 def quiet(time: datetime, rdd: Any) -> Any:
-    return None if is_quiet((time_milliseconds(time) - BEGIN_MS) // 1000) else rdd
+    number = number_of(time_milliseconds(time), current_world().batch_ms)
+    return None if is_quiet(number) else rdd
 
 
 def summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
@@ -80,6 +81,11 @@ def summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     for key, value in pairs:
         sums[key] = sums.get(key, 0) + value
     return sums
+
+
+def number_of(time_ms: int, batch_ms: int) -> int:
+    """Return which batch of a world that is of a time; the first one is 1."""
+    return time_ms // batch_ms - START_MS // batch_ms
 
 
 # -- the streams of a step ---------------------------------------------------------------------

@@ -22,12 +22,10 @@ from typing import Any
 
 from penstock.streaming import StreamingContext
 from penstock.streaming.errors import OutdatedCheckpointError
-from tests.streaming.restarts.driven import BEGIN_MS, Driven, World
-from tests.streaming.restarts.model import Model, Step, build, slide_of
+from tests.streaming.restarts.driven import Driven, World
+from tests.streaming.restarts.model import Model, Step, build, number_of, slide_of
 
 __all__ = ["Plan", "draw", "judge", "shrink"]
-
-BATCH_MS = 1000
 
 Event = tuple[Any, ...]
 
@@ -40,18 +38,24 @@ class Plan:
         outputs: What it writes, each to a sink of its number.
         events: What happens: a name and numbers each; see `_Life`.
         seed: Chooses what happens first where several things may.
+        batch_ms: The batch interval. Where none is given, states are saved every 10 s or in every
+            batch, whichever is longer.
+        jobs: How many jobs may run at a time; each may then overtake as many.
     """
 
     outputs: tuple[Step, ...]
     events: tuple[Event, ...]
     seed: int = 0
+    batch_ms: int = 1000
+    jobs: int = 1
 
     def __str__(self) -> str:
         lines = ["Plan(", "    outputs=("]
         lines += [f"        {output!r}," for output in self.outputs]
         lines += ["    ),", "    events=("]
         lines += [f"        {event!r}," for event in self.events]
-        return "\n".join([*lines, "    ),", f"    seed={self.seed},", ")"])
+        numbers = [f"    {name}={getattr(self, name)}," for name in ("seed", "batch_ms", "jobs")]
+        return "\n".join([*lines, "    ),", *numbers, ")"])
 
 
 # -- drawing -----------------------------------------------------------------------------------
@@ -65,7 +69,8 @@ def draw(seed: int) -> Plan:
     has_files = any("files" in _inputs_of(output) for output in outputs)
     for _ in range(chance.randint(4, 16)):
         events.extend(_episode(chance, has_files, len(outputs)))
-    return Plan(outputs, tuple(events), seed)
+    batch_ms = chance.choice((1000, 1000, 1000, 200, 10_000))
+    return Plan(outputs, tuple(events), seed, batch_ms, jobs=chance.choice((1, 1, 1, 2, 3)))
 
 
 _STEPS = (
@@ -177,8 +182,9 @@ def _record_of(line: str) -> tuple[str, str, int]:
 
 
 class _Build:
-    def __init__(self, outputs: tuple[Step, ...]) -> None:
-        self._outputs = outputs
+    def __init__(self, plan: Plan) -> None:
+        self._outputs = plan.outputs
+        self._batch_s = plan.batch_ms / 1000
 
     def __call__(self, ssc: StreamingContext, world: World) -> None:
         inputs = {"left": world.stream(ssc), "right": world.stream(ssc)}
@@ -188,7 +194,7 @@ class _Build:
             world.keep(stream, name)
         known: dict[Step, Any] = {}
         for number, output in enumerate(self._outputs):
-            world.keep(build(output, inputs, BATCH_MS / 1000, known), str(number))
+            world.keep(build(output, inputs, self._batch_s, known), str(number))
 
 
 class _EndedError(Exception):
@@ -201,7 +207,12 @@ class _Life:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.chance = random.Random(plan.seed)
-        self.program = Driven(_Build(plan.outputs), chance=self.chance)
+        self.program = Driven(
+            _Build(plan),
+            batch_s=plan.batch_ms / 1000,
+            conf={"spark.streaming.concurrentJobs": str(plan.jobs)},
+            chance=self.chance,
+        )
         self.lines: set[str] = set()
         self.is_damaged = False
         self._number = 0
@@ -255,10 +266,10 @@ class _Life:
 
     def advance(self, batches: int) -> None:
         for _ in range(batches):
-            self.program.advance(BATCH_MS)
+            self.program.advance(self.plan.batch_ms)
 
     def pause(self, batches: int) -> None:
-        self.program.advance(BATCH_MS * batches)
+        self.program.advance(self.plan.batch_ms * batches)
 
     def clock(self, by_ms: int) -> None:
         self.program.set_wall_time(self.program.world.clock.wall_ms + by_ms)
@@ -310,32 +321,32 @@ def judge(plan: Plan) -> list[str]:
         logger.setLevel(level)
 
 
-def _number(time_ms: int) -> int:
-    return (time_ms - BEGIN_MS) // BATCH_MS
-
-
 def _judged(life: _Life) -> Iterator[str]:
     world = life.program.world
+
+    def number(time_ms: int) -> int:
+        return number_of(time_ms, world.batch_ms)
+
     told = world.errors
     if told and not life.is_damaged:
         yield f"told: {len(told)} times, first {told[0]!r}"
     inputs: dict[str, dict[int, list[Any]]] = {"left": {}, "right": {}, "files": {}}
     for name, batches in inputs.items():
         for time_ms, given in world.results.get(name, {}).items():
-            batches[_number(time_ms)] = given[0]
+            batches[number(time_ms)] = given[0]
             if any(again != given[0] for again in given):
                 if name == "files" and life.is_damaged:
                     # Which files a batch had stood in the damaged ones only; docs/recovery.md.
                     return
-                yield f"{name} gave batch {_number(time_ms)} different records: {given}"
+                yield f"{name} gave batch {number(time_ms)} different records: {given}"
     if not life.is_damaged:
         yield from _incomplete(life, inputs)
     model = Model(inputs)
     last = max(max(batches, default=0) for batches in inputs.values())
-    for number, output in enumerate(life.plan.outputs):
-        sink = str(number)
-        results = {_number(ms): given for ms, given in world.results.get(sink, {}).items()}
-        failed = {_number(ms) for ms in world.failed.get(sink, ())}
+    for place, output in enumerate(life.plan.outputs):
+        sink = str(place)
+        results = {number(ms): given for ms, given in world.results.get(sink, {}).items()}
+        failed = {number(ms) for ms in world.failed.get(sink, ())}
         for batch in range(1, last + 1):
             expected = model.expected(output, batch)
             for given in results.get(batch, ()):

@@ -98,6 +98,13 @@ class _Jobs:
     def put(self, job: Any) -> None:
         self.waiting.append(job)
 
+    def bring_forward(self, place: int) -> None:
+        """Let a job overtake those before it, if there is one at that place."""
+        if 0 < place < len(self.waiting):
+            job = self.waiting[place]
+            del self.waiting[place]
+            self.waiting.appendleft(job)
+
     def get(self) -> Any:
         """Return a job, or None, which ends the loop, when no more are allowed."""
         if not self.allowed or not self.waiting:
@@ -107,10 +114,11 @@ class _Jobs:
 
 
 class DrivenScheduler(JobScheduler):
-    """The scheduler of one job at a time."""
+    """The scheduler: one job at a time, of those that the threads would have at that time."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._at_a_time = len(self._threads)
         self._threads = []
         self._jobs = _Jobs()
         self._queue = self._jobs
@@ -121,6 +129,8 @@ class DrivenScheduler(JobScheduler):
     def step(self) -> None:
         world = current_world()
         world.point()
+        if world.chance is not None:
+            self._jobs.bring_forward(world.chance.randrange(self._at_a_time))
         self._jobs.allowed = 1
         self._run()
         world.point()

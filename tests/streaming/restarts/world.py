@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.streaming.restarts.spark_stand_in import LocalContext
 
 __all__ = [
     "BEGIN_MS",
+    "START_MS",
     "BlockGoneError",
     "CrashError",
     "LedgerSide",
@@ -37,6 +39,9 @@ __all__ = [
 
 BEGIN_MS = 1_700_000_000_000
 """Wall time of a world's begin; a multiple of all intervals that tests use."""
+
+START_MS = BEGIN_MS + 500
+"""Wall time at which the first run of a program starts."""
 
 _LOG = LogOptions(segment_size=1 << 16, alignment=64, sync=SyncPolicy.NONE, direct=False)
 
@@ -57,7 +62,7 @@ class DrivenClock:
     """Two times that a test moves. Whoever waits is told that its wait was ended."""
 
     def __init__(self) -> None:
-        self.wall_ms = BEGIN_MS + 500
+        self.wall_ms = START_MS
         self.elapsed_ms = 0
 
     def time_ms(self) -> int:
@@ -75,6 +80,8 @@ class World:
 
     Attributes:
         clock: The clock.
+        batch_ms: The batch interval of its programs.
+        chance: Chooses what happens next where several things may; None: always the same.
         folder: The disk.
         blocks: The records of every block that was ever stored, by its id.
         gone: Ids of blocks whose bytes were released.
@@ -85,8 +92,10 @@ class World:
         down: Sinks that are down: whether a job runs first.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, batch_ms: int, chance: random.Random | None) -> None:
         self.clock = DrivenClock()
+        self.batch_ms = batch_ms
+        self.chance = chance
         self.folder = folder
         self.files = os.path.join(folder, "files")
         self.checkpoint = os.path.join(folder, "checkpoint")
