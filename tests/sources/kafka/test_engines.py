@@ -50,6 +50,7 @@ def test_what_a_broker_says_before_it_closes_is_heard_before_the_close() -> None
         (KafkaError.UNKNOWN_MEMBER_ID, UnknownMemberError),
         (KafkaError._TRANSPORT, RetriableError),
         (KafkaError.NOT_COORDINATOR, RetriableError),
+        (KafkaError._NOENT, RetriableError),
         (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, RetriableError),
         (KafkaError.LEADER_NOT_AVAILABLE, RetriableError),
     ],

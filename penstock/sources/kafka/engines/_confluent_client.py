@@ -63,6 +63,7 @@ _LATER = {
     KafkaError._ASSIGNMENT_LOST,
     KafkaError._STATE,
     KafkaError._NO_OFFSET,
+    KafkaError._NOENT,  # no partition that is asked for has a leader
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.FENCED_INSTANCE_ID,
     # What the protocol calls retriable, and `KafkaError.retriable` does for transactions only.
