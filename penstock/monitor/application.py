@@ -25,6 +25,8 @@ class Application:
         readings: Returns what receivers told last, by stream.
         rates: Returns the rates of the streams that have one.
         spark_conf: Spark's configuration.
+        unfinished: Returns the times of the batches that wait or run, and whether each has begun.
+        dropped_events: Returns how many events the listener bus has dropped.
         job_ids: Returns the ids of Spark's jobs of a batch's output operation.
         spark_ui: The address of Spark's own page; None where there is none.
         set_rate: Sets the rate of a stream, as `ReceiverDStream.set_rate`.
@@ -42,6 +44,8 @@ class Application:
     readings: Callable[[], Mapping[int, ReceiverReading]]
     rates: Callable[[], Mapping[int, StreamRate]]
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    unfinished: Callable[[], Mapping[int, bool]] = dict
+    dropped_events: Callable[[], int] = lambda: 0
     job_ids: Callable[[int, int], list[int]] = lambda batch_ms, operation: []
     spark_ui: str | None = None
     set_rate: Callable[[int, str | float | None], None] = lambda stream_id, rate: None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.clock import Clock, SystemClock
@@ -22,7 +23,7 @@ from penstock.monitor.records import (
     last_line,
 )
 from penstock.monitor.sentence import Facts, sentence
-from penstock.streaming import StreamingListener
+from penstock.streaming import SchedulerStatistics, StreamingListener
 from penstock.streaming.listeners.events import (
     BatchCompleted,
     BatchInfo,
@@ -100,6 +101,9 @@ class Model(StreamingListener):
         self._delays = {name: Delays() for name in _DELAYS}
         self._waiting: set[int] = set()
         self._running: set[int] = set()
+        self._dropped = self._told_completed = self._told_failed = 0
+        self._is_dropping = False
+        self._gone: set[int] = set()
         self._events: deque[Event] = deque(maxlen=EVENTS)
         self._errors: deque[Event] = deque(maxlen=ERRORS)
         self._event_count = 0
@@ -182,6 +186,9 @@ class Model(StreamingListener):
         readings = application.readings()
         rates = application.rates()
         statuses = application.receivers()
+        dropped = application.dropped_events()
+        unfinished = dict(application.unfinished()) if dropped else {}
+        statistics = application.statistics() if dropped else None
         now_ms = self._clock.time_ms()
         with self._lock:
             for status in statuses:
@@ -204,6 +211,9 @@ class Model(StreamingListener):
                 )
             for stream_id, rate in rates.items():
                 self._tell_of_rate(stream_id, rate.effective, rate.source.value)
+            self._note_dropped(dropped)
+            if statistics is not None:
+                self._correct(unfinished, statistics)
             self._take_points(now_ms // 1000)
             self._sentence = sentence(self._facts())
             self._changes += 1
@@ -310,6 +320,34 @@ class Model(StreamingListener):
         self._waiting.discard(time_ms)
         self._running.discard(time_ms)
 
+    def _note_dropped(self, dropped: int) -> None:
+        was_dropping, self._is_dropping = self._is_dropping, dropped > self._dropped
+        if self._is_dropping and not was_dropping:
+            self._tell(
+                EventKind.EVENTS_DROPPED,
+                f"{dropped - self._dropped} events were dropped: a listener of the program is too "
+                "slow; delays and records of their batches are not known",
+            )
+        self._dropped = dropped
+
+    def _correct(self, unfinished: Mapping[int, bool], statistics: SchedulerStatistics) -> None:
+        """Count the batches as the scheduler does, once events of them may never have come.
+
+        An end that is still on its way is no end that was dropped: a batch is forgotten when it
+        was over a second ago already.
+        """
+        self._waiting = {time_ms for time_ms, has_begun in unfinished.items() if not has_begun}
+        self._running = {time_ms for time_ms, has_begun in unfinished.items() if has_begun}
+        gone = {time_ms for time_ms in self._unfinished if time_ms not in unfinished}
+        for time_ms in gone & self._gone:
+            del self._unfinished[time_ms]
+        self._gone = gone - self._gone
+        # It counts a batch before it tells of it, so the larger number of the two is right.
+        self._told_completed = statistics.completed_batches
+        self._told_failed = statistics.failed_batches
+        if self._started_ms is None and (unfinished or statistics.completed_batches):
+            self._started_ms = self._clock.time_ms()
+
     def _take_operation(self, info: OutputOperationInfo) -> None:
         operation = Operation.of(info)
         with self._lock:
@@ -367,8 +405,8 @@ class Model(StreamingListener):
         rates = [batch.records / interval_s for batch in batches]
         return Totals(
             self._started_ms,
-            self._completed_count,
-            self._failed,
+            max(self._completed_count, self._told_completed),
+            max(self._failed, self._told_failed),
             self._received,
             self._processed,
             len(self._waiting),
@@ -378,6 +416,7 @@ class Model(StreamingListener):
             _mean([batch.scheduling_delay_ms for batch in batches]),
             _mean([batch.processing_ms for batch in batches]),
             _mean([batch.total_delay_ms for batch in batches]),
+            self._dropped,
         )
 
     def _take_points(self, now_s: int) -> None:
@@ -432,10 +471,11 @@ class Model(StreamingListener):
         return Facts(
             self.application.batch_ms,
             self._started_ms is not None,
-            self._completed_count,
+            max(self._completed_count, self._told_completed),
             len(self._waiting),
             tuple(newest),
             tuple(found for _, found in sorted(self._receivers.items())),
+            self._is_dropping,
         )
 
 

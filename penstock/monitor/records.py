@@ -182,11 +182,16 @@ class EventKind(enum.Enum):
     BATCH_FAILED = "batch failed"
     RATE_CHANGED = "rate changed"
     ACTION = "action"
+    EVENTS_DROPPED = "events dropped"
 
     @property
     def is_error(self) -> bool:
         """Whether somebody should look."""
-        return self in (EventKind.RECEIVER_ERROR, EventKind.BATCH_FAILED)
+        return self in (
+            EventKind.RECEIVER_ERROR,
+            EventKind.BATCH_FAILED,
+            EventKind.EVENTS_DROPPED,
+        )
 
 
 @dataclass(frozen=True)
@@ -266,6 +271,8 @@ class Totals:
         scheduling_delay_ms: In the mean.
         processing_ms: In the mean.
         total_delay_ms: In the mean.
+        dropped_events: Events that the listener bus dropped: what they told is not counted, but
+            for how many batches there are.
     """
 
     started_ms: int | None
@@ -280,6 +287,7 @@ class Totals:
     scheduling_delay_ms: int | None
     processing_ms: int | None
     total_delay_ms: int | None
+    dropped_events: int = 0
 
 
 def _known(time_ms: int) -> int | None:

@@ -43,6 +43,7 @@ class Facts:
         waiting: How many wait.
         batches: The last that are complete, the newest last.
         receivers: The receivers.
+        is_dropping: Whether the listener bus dropped events in the last second.
     """
 
     batch_ms: int
@@ -51,6 +52,7 @@ class Facts:
     waiting: int
     batches: Sequence[Batch]
     receivers: Sequence[Receiver]
+    is_dropping: bool = False
 
 
 def sentence(facts: Facts) -> str:
@@ -63,6 +65,8 @@ def sentence(facts: Facts) -> str:
         *_of_stopped(facts.receivers),
         *_of_waits(facts.receivers),
     ]
+    if facts.is_dropping:
+        found.append("a listener of the program is too slow, and events are dropped")
     if not found:
         found = [_of_flow(facts)]
     text = "; ".join(found)

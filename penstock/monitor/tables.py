@@ -109,7 +109,7 @@ def top_lines(status: Status, width: int) -> list[str]:
         cut(
             f"batches: {totals['waitingBatches']} wait, {totals['runningBatches']} run, "
             f"{totals['completedBatches']:,} done, {totals['failedBatches']:,} failed; records: "
-            f"{count_text(totals['processedRecords'])} processed",
+            f"{count_text(totals['processedRecords'])} processed{_of_dropped(totals)}",
             width,
         ),
     ]
@@ -135,6 +135,11 @@ def top_lines(status: Status, width: int) -> list[str]:
     if errors:
         lines += ["", "ERRORS", *events_lines(errors, width)]
     return lines
+
+
+def _of_dropped(totals: Status) -> str:
+    dropped = totals["droppedEvents"]
+    return f"; {dropped:,} events dropped" if dropped else ""
 
 
 def time_text(time_ms: int | None) -> str:

@@ -219,6 +219,8 @@ class StreamingEngine:
             batch_ms=self._graph.batch_ms,
             streams=self._input_names(),
             statistics=self.statistics,
+            unfinished=self._scheduler.unfinished,
+            dropped_events=lambda: self._bus.dropped,
             receivers=self.receivers,
             readings=self._receivers.readings,
             rates=self._rates.rates,

@@ -100,6 +100,11 @@ class _Figures(Collector):
             "Blocks that batches left out because no host has them",
             self._model.application.statistics().skipped_blocks,
         )
+        yield _counter(
+            "penstock_events_dropped",
+            "Events that no listener was told of, because one was too slow",
+            totals.dropped_events,
+        )
         for name, what, delays in self._model.delays():
             histogram = HistogramMetricFamily(f"penstock_batch_{name}_seconds", what)
             histogram.add_metric([], delays.buckets(), delays.sum_s)

@@ -75,6 +75,7 @@ class Status:
                 "schedulingDelayMs": totals.scheduling_delay_ms,
                 "processingMs": totals.processing_ms,
                 "totalDelayMs": totals.total_delay_ms,
+                "droppedEvents": totals.dropped_events,
             },
             "streams": [
                 {"id": stream_id, "name": f"{name}-{stream_id}"}

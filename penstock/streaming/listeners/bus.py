@@ -6,6 +6,7 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +49,8 @@ class StreamingListenerBus:
     """Events in, calls of listeners out. Any thread may post.
 
     The queue is bounded: when listeners are more than `capacity` events behind, new events are
-    dropped and counted, as Spark's bus does, rather than letting memory grow.
+    dropped and counted, as Spark's bus does, rather than letting memory grow. `_lock` guards the
+    listeners and that count.
     """
 
     def __init__(self, capacity: int = 10_000) -> None:
@@ -89,13 +91,20 @@ class StreamingListenerBus:
         try:
             self._queue.put_nowait(event)
         except queue.Full:
-            self._dropped += 1
-            if self._dropped == 1 or self._dropped % 1000 == 0:
+            with self._lock:
+                self._dropped += 1
+                dropped = self._dropped
+            if dropped == 1 or dropped % 1000 == 0:
                 _log.error(
                     "Dropped %d event(s): the listeners are %d events behind",
-                    self._dropped,
+                    dropped,
                     self._queue.maxsize,
                 )
+
+    @property
+    def dropped(self) -> int:
+        """How many events no listener was told of, because the queue was full."""
+        return self._dropped
 
     def is_current_thread(self) -> bool:
         """Tell whether the caller is a listener."""
@@ -116,9 +125,13 @@ class StreamingListenerBus:
     def wait_until_empty(self, timeout_s: float) -> None:
         """Wait until the events posted so far were delivered, or the time is over."""
         delivered = threading.Event()
-        if self._thread.is_alive() and not self.is_current_thread():
-            self.post(_Marker(delivered.set))
-            delivered.wait(timeout_s)
+        if self._stopped.is_set() or not self._thread.is_alive() or self.is_current_thread():
+            return
+        end_s = time.monotonic() + timeout_s
+        # It is no event that may be dropped: where there is no room, it waits for some.
+        with contextlib.suppress(queue.Full):
+            self._queue.put(_Marker(delivered.set), timeout=max(0.0, timeout_s))
+            delivered.wait(max(0.0, end_s - time.monotonic()))
 
     def _run(self) -> None:
         while True:

@@ -195,6 +195,11 @@ class JobScheduler:
                 given_up_batches=len(self._given_up),
             )
 
+    def unfinished(self) -> dict[int, bool]:
+        """Return the times of the batches that wait or run, and whether each has begun."""
+        with self._changed:
+            return {ms: found.start_ms is not None for ms, found in self._sets.items()}
+
     def given_up(self) -> dict[int, Mapping[int, int]]:
         """Return how many records each stream has in the batches that were given up, by time."""
         with self._changed:
