@@ -22,6 +22,9 @@ running programs:
   restart      have the receiver of a stream stop and start again
   stop         stop it, gracefully unless told otherwise
 
+before a program runs:
+  doctor       check this machine, or a cluster, and say what to change
+
 folders and settings:
   checkpoint   look into the checkpoints in a folder
   consumers    look at who reads the streams of a ReceiverHost, and forget some
@@ -57,6 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from penstock.sql.cli import main as consumers
 
         return consumers(arguments[1:])
+    if arguments[0] == "doctor":
+        from penstock.monitor.doctor.cli import main as doctor
+
+        return doctor(arguments[1:])
     if arguments[0] == "settings":
         from penstock._settings_cli import main as settings
 

@@ -14,6 +14,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -24,16 +25,23 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["ExecutorPythonError", "check_executor_python", "use_own_python"]
+__all__ = [
+    "DEPENDENCIES",
+    "ExecutorAnswer",
+    "ExecutorPythonError",
+    "ask_executors",
+    "check_executor_python",
+    "use_own_python",
+]
 
-_DEPENDENCIES = ("pyarrow", "numpy", "msgspec", "limits", "crc32c")
+DEPENDENCIES = ("pyarrow", "numpy", "msgspec", "limits", "crc32c")
 _MOST_TASKS = 16
 _MARK = "penstock-python:"
 
 # Written for any Python 3, imports nothing of what it looks for, and puts on the path what
 # PySpark's worker has there.
 _QUESTION = r"""
-import glob, importlib.util, json, os, platform, re, sys
+import glob, importlib.util, json, os, platform, re, resource, sys, time
 asked = json.loads(sys.argv[1])
 home = os.environ.get("SPARK_HOME") or ""
 lib = os.path.join(home, "python", "lib")
@@ -52,11 +60,35 @@ def version(name, file):
 print("penstock-python:" + json.dumps({
     "executable": sys.executable, "host": platform.node(), "python": platform.python_version(),
     "pyspark": version("pyspark", "version.py"), "penstock": version("penstock", "__init__.py"),
+    "time_s": time.time(), "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     "missing": [name for name in asked["modules"] if importlib.util.find_spec(name) is None],
 }))
 """
 
 _SHELL = '"$0" -c "$1" "$2" 2>&1 || echo " ($0 ended with code $?)"'
+
+
+@dataclass(frozen=True)
+class ExecutorAnswer:
+    """What the Python of an executor tells of itself.
+
+    Attributes:
+        host: Where it runs.
+        executable: The interpreter.
+        python: Its version.
+        pyspark: The version of PySpark there; None without.
+        lacks: What is wrong with it, item by item.
+        time_s: Its wall time, in seconds since the epoch.
+        open_files: How many files it may have open; below 0: any number.
+    """
+
+    host: str
+    executable: str
+    python: str
+    pyspark: str | None
+    lacks: tuple[str, ...]
+    time_s: float
+    open_files: int
 
 
 class ExecutorPythonError(PenstockError):
@@ -105,12 +137,35 @@ def check_executor_python(spark_context: SparkContext, modules: Iterable[str] = 
     Raises:
         ExecutorPythonError: It cannot.
     """
-    chosen = spark_context.pythonExec
     is_local = _is_local(spark_context)
-    if is_local and shutil.which(chosen) == sys.executable:
+    if is_local and shutil.which(spark_context.pythonExec) == sys.executable:
         return
+    for answer in ask_executors(spark_context, modules):
+        if answer.lacks:
+            raise ExecutorPythonError(
+                f"{answer.executable}, Python {answer.python}",
+                answer.host,
+                answer.lacks,
+                _way_out(is_local),
+            )
+
+
+def ask_executors(
+    spark_context: SparkContext, modules: Iterable[str] = ()
+) -> tuple[ExecutorAnswer, ...]:
+    """Ask the Python of about each executor what it is, in one short job.
+
+    It waits until there is an executor.
+
+    Args:
+        spark_context: The Spark context.
+        modules: What it must be able to import, beside what Penstock always needs.
+
+    Raises:
+        ExecutorPythonError: It cannot be run on one of them.
+    """
     question = {
-        "modules": [*_DEPENDENCIES, *modules],
+        "modules": [*DEPENDENCIES, *modules],
         "path": [
             folder
             for folder in spark_context.environment.get("PYTHONPATH", "").split(os.pathsep)
@@ -119,14 +174,18 @@ def check_executor_python(spark_context: SparkContext, modules: Iterable[str] = 
         "files": list(spark_context._python_includes or ()),
         "folders": [".", _files_folder(spark_context)],
     }
-    for answer in _ask(spark_context, chosen, question):
-        if lacks := _lacks(answer):
-            raise ExecutorPythonError(
-                f"{answer['executable']}, Python {answer['python']}",
-                answer["host"],
-                lacks,
-                _way_out(is_local),
-            )
+    return tuple(
+        ExecutorAnswer(
+            answer["host"],
+            answer["executable"],
+            answer["python"],
+            answer["pyspark"],
+            _lacks(answer),
+            answer["time_s"],
+            answer["open_files"],
+        )
+        for answer in _ask(spark_context, spark_context.pythonExec, question)
+    )
 
 
 def _is_local(spark_context: SparkContext) -> bool:

@@ -28,6 +28,7 @@ Layout
 `client`            asks a running program, for the commands
 `tables`            what the commands print
 `cli`               the commands
+`doctor`            checks a machine or a cluster before a program runs
 `monitor`           begins and ends all of it with a context
 ==================  =============================================================================
 

@@ -124,6 +124,7 @@ from penstock.wal._errors import (
 )
 from penstock.wal._filesystem import AppendFile, FileSystem, FolderLock, ReadFile
 from penstock.wal._folder import LOCK_NAME, lock_folder, segment_path
+from penstock.wal._hadoop_configuration import HadoopConfiguration
 from penstock.wal._hdfs import HdfsFileSystem
 from penstock.wal._layout import (
     RECORD_HEADER_SIZE,
@@ -153,6 +154,7 @@ __all__ = [
     "EncryptionNotInstalledError",
     "FileSystem",
     "FolderLock",
+    "HadoopConfiguration",
     "HdfsFileSystem",
     "LocalFileSystem",
     "LogCipher",

@@ -1,0 +1,22 @@
+"""The doctor: whether a program can run here, looked at before one does.
+
+What must hold
+--------------
+
+* It looks by doing: a folder is written to, a port is bound, a cluster is given a job. What it
+  makes it removes, and a folder that is not there is not made.
+* Each check ends in findings of its own: one that fails keeps no other from being made, and every
+  wait has a bound.
+* A finding that is not fine says what to change.
+
+Layout
+------
+
+============  ===================================================================================
+`finding`     what was found, how bad it is, what to change
+`driver`      this machine: Python, Java, shared memory, open files, ports
+`folder`      where logs lie: a disk of this host or HDFS, and Kerberos
+`cluster`     the executors of a master: their Python, clocks and open files
+`cli`         ``penstock doctor``
+============  ===================================================================================
+"""
