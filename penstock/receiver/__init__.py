@@ -34,28 +34,42 @@ makes the parts, and lets a `ReceiverSupervisor` run it::
 A restart keeps the process, the block store and the generator; the receiver object, or a copy if
 threads were left with it, is started after everything that was stored is durable, with
 `lastPosition` set to the stream's last durable position. Each start has a door of its own into the
-generator (`_door`), which is closed before the next start: its threads can store nothing any more.
+generator (`door`), which is closed before the next start: its threads can store nothing any more.
 Before either `onStop`, what was stored with an acknowledgement is made durable and acknowledged.
 
 When an attempt ends, nothing of it is used again: the next one has another id, another log folder
 and other block numbers.
 
-Modules: `_receiver` (what an author sees), `short_forms`, `_threaded`, `_generator_forms`,
-`_async_storing`, `_awaited_stores`, `_yielded`, `_run_form`, `_schemas` and `_context` (generators
-and classes with ``run``),
-`_start` and `_door` (what belongs to one start),
-`supervisor`, `_attempt_state`, `_author`, `calls`, `_tracker_client`, `_exit_report`, `_failures`,
-`_parts`, `_uncaught` and `_watchdog` (running one attempt),
-`launch` and `placement` (the Spark task), `block_generator`, `_assembler`, `_discards`, `_pieces`,
-`_pipeline` and `framing` (records to blocks),
-`rate_limiter` and `token_bucket`, `_rate_status` (the driver's rates, and reports of their use),
-`shared_rate`, `shared_rate_limiter` and `redis_token_buckets` (a rate that applications share).
+Map
+---
+
+==================  ==============================================================================
+file                holds
+==================  ==============================================================================
+`receiver`          `Receiver`: what an author writes; `ReceiverContext`: what a short form is given
+`short_forms`       what else is taken as a receiver: generator functions, classes with ``run``
+`forms`             what they become: a thread each, coroutines on an event loop of their own
+`socket_receivers`  the receivers of lines and of serialized objects from a socket
+`launch`            the Spark task: on which executor it is, and what runs there until the end
+`parts`             how the supervisor gets its parts, and how long it waits for what
+`supervisor`        runs one attempt, from registration to the last block
+`attempt_state`     the state of an attempt; when its failures are enough
+`user_calls`        calls into the author's code, with a bound; what their threads die of
+`door`              one start of a receiver: what it stores through, and asks for
+`tracker_client`    what is asked of the tracker, and told
+`exit_report`       how an attempt ended
+`block_generator`   records to blocks: its life, and `store`
+`bulk`              bulk calls, cut into pieces
+`framing`           bytes of a source, cut into records
+`assembler`         the open block
+`discards`          records that fit nowhere
+`pipeline`          sealed blocks: to the log, to the tracker, and then acknowledged
+`rate_limiter`      permits for records and bytes, from `token_bucket`
+`shared_rate`       a rate that applications share
+`rate_status`       the rates that the driver sets, and reports of their use
+==================  ==============================================================================
 """
 
-from penstock.receiver._context import ReceiverContext
-from penstock.receiver._door import ReceiverStoppedError
-from penstock.receiver._exit_report import ExitKind, ReceiverFailedError
-from penstock.receiver._receiver import Receiver, ReceiverNotAttachedError
 from penstock.receiver.block_generator import (
     BlockGenerator,
     BlockGeneratorOptions,
@@ -64,9 +78,12 @@ from penstock.receiver.block_generator import (
     BlockNotStoredError,
     RecordTooLargeError,
 )
+from penstock.receiver.door import ReceiverStoppedError
+from penstock.receiver.exit_report import ExitKind, ReceiverFailedError
 from penstock.receiver.framing import Framing
 from penstock.receiver.launch import ReceiverLaunch, arena_name, log_folder, run_receiver
 from penstock.receiver.rate_limiter import RateLimiter
+from penstock.receiver.receiver import Receiver, ReceiverContext, ReceiverNotAttachedError
 from penstock.receiver.shared_rate import SharedRateError, SharedRatePlace
 from penstock.receiver.short_forms import (
     MissingMethodError,

@@ -62,16 +62,8 @@ import pyarrow as pa
 from penstock.blockstore import BlockKind, BlockStore
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, PenstockError, encodable
-from penstock.receiver._assembler import LARGE_RECORD, BlockAssembler, RecordTooLargeError
-from penstock.receiver._discards import Discards, start_of
-from penstock.receiver._door import (
-    DoorState,
-    ReceiverStoppedError,
-    StoreDoor,
-    acknowledge_nothing,
-    withdraw,
-)
-from penstock.receiver._pieces import (
+from penstock.receiver.assembler import LARGE_RECORD, BlockAssembler, RecordTooLargeError
+from penstock.receiver.bulk import (
     BULK,
     FramesPiece,
     LinesPiece,
@@ -80,8 +72,16 @@ from penstock.receiver._pieces import (
     pieces_of,
     reader_of,
 )
-from penstock.receiver._pipeline import BlockNotStoredError, BlockPipeline, RefusedError
+from penstock.receiver.discards import Discards, start_of
+from penstock.receiver.door import (
+    DoorState,
+    ReceiverStoppedError,
+    StoreDoor,
+    acknowledge_nothing,
+    withdraw,
+)
 from penstock.receiver.framing import CutRecordError, FrameReader, Framing, Lines, frame_reader
+from penstock.receiver.pipeline import BlockNotStoredError, BlockPipeline, RefusedError
 from penstock.receiver.rate_limiter import (
     RateLimiter,
     RateLimiterStatistics,

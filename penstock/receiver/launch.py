@@ -1,12 +1,23 @@
-"""`run_receiver`: the body of the Spark task that is a receiver."""
+"""`run_receiver`: the body of the Spark task that is a receiver.
+
+PySpark's `TaskContext` tells neither the executor's id nor its host as Spark names it. The command
+line of the executor's JVM does, on every cluster manager
+(`CoarseGrainedExecutorBackend.parseArguments`), and that JVM is a parent of the Python worker.
+"""
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import pickle
+import re
+import socket
+import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from pyspark import StorageLevel
@@ -17,25 +28,138 @@ from penstock.blockstore.replicator import FindReplicaHost, Replicator
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.errors import text_of
 from penstock.processes import ProcessIdentity
-from penstock.receiver._exit_report import ExitKind, ExitReport, ReceiverFailedError
-from penstock.receiver._failures import Failures
-from penstock.receiver._parts import BlockPipe, Bounds, OnError, Parts, ReportBlocks
-from penstock.receiver._receiver import Receiver
-from penstock.receiver._tracker_client import TrackerClient
-from penstock.receiver._uncaught import UncaughtErrors
-from penstock.receiver._watchdog import Watchdog
+from penstock.receiver.attempt_state import Failures
 from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
-from penstock.receiver.placement import executor_id, host_name
+from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
+from penstock.receiver.parts import BlockPipe, Bounds, OnError, Parts, ReportBlocks
 from penstock.receiver.rate_limiter import RateLimiter
-from penstock.receiver.shared_rate import SharedRate, SharedRatePlace
-from penstock.receiver.shared_rate_limiter import SharedRateLimiter
+from penstock.receiver.receiver import Receiver
+from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter, SharedRatePlace
 from penstock.receiver.supervisor import ReceiverSupervisor
+from penstock.receiver.tracker_client import TrackerClient
+from penstock.receiver.user_calls import UncaughtErrors
 from penstock.settings import Settings
 from penstock.wal import SEAL_SIZE, EncryptionKey, LogOptions, SyncPolicy
 from penstock.wire import Client, TlsIdentity, WireError, WireOptions
 from penstock.wire.messages import Message, RegisterReceiver
 
-__all__ = ["ReceiverLaunch", "arena_name", "log_folder", "run_receiver"]
+__all__ = [
+    "ReceiverLaunch",
+    "Watchdog",
+    "arena_name",
+    "executor_command",
+    "executor_id",
+    "host_name",
+    "log_folder",
+    "run_receiver",
+]
+
+LOCAL_EXECUTOR = "driver"
+"""Spark's name for the only executor of a local master."""
+
+_PARENTS = 4
+"""Parent processes that are searched for the executor: worker, PySpark's daemon, wrapper, JVM."""
+
+
+def executor_command(pid: int | None = None) -> tuple[str, ...]:
+    """Return the command line of the executor above a process.
+
+    Args:
+        pid: The process; this one when None.
+
+    Returns:
+        The words; none where there is no such process (a local master) or no ``/proc``.
+    """
+    found = os.getpid() if pid is None else pid
+    for _ in range(_PARENTS):
+        try:
+            with open(f"/proc/{found}/stat", encoding="utf-8", errors="replace") as file:
+                found = int(file.read().rpartition(")")[2].split()[1])
+            with open(f"/proc/{found}/cmdline", encoding="utf-8", errors="replace") as file:
+                words = tuple(file.read().split("\0"))
+        except OSError:
+            return ()
+        if "--executor-id" in words:
+            return words
+    return ()
+
+
+def executor_id(
+    environment: Mapping[str, str] = os.environ, command: Sequence[str] | None = None
+) -> str:
+    """Return the id of the executor that this Python worker belongs to.
+
+    Kubernetes sets ``SPARK_EXECUTOR_ID``; a standalone worker has it in the address of the
+    executor's log (`ExecutorRunner.scala`); the executor's own command line is asked last. Where
+    none tells it there is one executor (a local master), or the id is not known to Python.
+
+    Args:
+        environment: This process's.
+        command: The executor's command line; looked for when None.
+    """
+    found = environment.get("SPARK_EXECUTOR_ID")
+    if found:
+        return found
+    match = re.search(r"[?&]executorId=([^&]+)", environment.get("SPARK_LOG_URL_STDOUT", ""))
+    if match:
+        return match.group(1)
+    return _option("--executor-id", command) or LOCAL_EXECUTOR
+
+
+def host_name(
+    executor: str, executor_hosts: Mapping[str, str], command: Sequence[str] | None = None
+) -> str:
+    """Return the host of `executor` under the name that Spark's scheduler knows.
+
+    An executor that came up after the driver looked is not among those it knows. Then its own
+    command line tells the name; that all others are on one host says nothing of this one.
+
+    Args:
+        executor: From `executor_id`.
+        executor_hosts: What the driver knows: executor id to host.
+        command: The executor's command line; looked for when None.
+    """
+    known = executor_hosts.get(executor) or _option("--hostname", command)
+    if known:
+        return known
+    if len(set(executor_hosts.values())) == 1:
+        return next(iter(executor_hosts.values()))
+    return os.environ.get("SPARK_LOCAL_HOSTNAME") or socket.gethostname()
+
+
+def _option(name: str, command: Sequence[str] | None) -> str | None:
+    words = executor_command() if command is None else command
+    for word, value in pairwise(words):
+        if word == name:
+            return value
+    return None
+
+
+class Watchdog:
+    """Ends this process, with a traceback of each thread on stderr, when a time is over.
+
+    It needs neither a free interpreter nor a living thread: the C code of an author may hold the
+    interpreter's lock for ever. Only where the receiver has the process for itself, as in Spark's
+    Python worker, whose main thread runs the task.
+    """
+
+    def __init__(self) -> None:
+        self._owns_process = threading.current_thread() is threading.main_thread()
+        self._armed = False
+
+    def arm(self, timeout_s: float) -> None:
+        """End the process in `timeout_s` seconds; once set, the time stands."""
+        if self._owns_process and not self._armed:
+            self._armed = True
+            stderr = sys.__stderr__ or sys.stderr
+            faulthandler.dump_traceback_later(timeout_s, exit=True, file=stderr)
+
+    def disarm(self) -> None:
+        """Let the process live."""
+        if self._armed:
+            self._armed = False
+            faulthandler.cancel_dump_traceback_later()
+
 
 logger = logging.getLogger("penstock.receiver")
 

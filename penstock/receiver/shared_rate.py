@@ -1,6 +1,7 @@
 """`SharedRate`: records per second that the receivers of several applications share.
 
-The bucket lies in a Redis or Valkey server (`RedisTokenBuckets`). Permits are taken from it in
+The bucket lies in a Redis or Valkey server (`RedisTokenBuckets`, which extends the `limits`
+library's own storage). Permits are taken from it in
 leases, so that a round trip serves many records, and a lease is good for a short time only: what is
 not used by then is lost. So nobody has to be told what a killed process had left, and over any
 window of a second or longer all together let pass no more than rate x window plus one burst: the
@@ -16,24 +17,117 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from math import floor
 from typing import Any
 from urllib.parse import urlsplit
 
 from limits.errors import ConfigurationError
+from limits.storage import RedisStorage
 
 from penstock._setting_values import rate_per_second
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
-from penstock.receiver.rate_limiter import RateLimiterStoppedError
-from penstock.receiver.redis_token_buckets import RedisTokenBuckets
+from penstock.receiver.rate_limiter import (
+    RateLimiter,
+    RateLimiterStatistics,
+    RateLimiterStoppedError,
+)
 from penstock.settings import Settings
 from penstock.wait_clock import WaitClock
 
-__all__ = ["SharedRate", "SharedRateError", "SharedRatePlace"]
+__all__ = [
+    "RedisTokenBuckets",
+    "SharedRate",
+    "SharedRateError",
+    "SharedRateLimiter",
+    "SharedRatePlace",
+]
+
+_LOWEST_S = 60
+"""How long a lower rate holds after an application last asked for it."""
+_IDLE_S = 3600
+"""Idle time after which a bucket is forgotten; the next one begins empty."""
+
+_SCRIPT = """
+local rate, capacity = tonumber(ARGV[1]), tonumber(ARGV[2])
+local amount, least, most = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local lowest_us, idle_s = tonumber(ARGV[6]) * 1000000, tonumber(ARGV[7])
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local found = redis.call('HMGET', KEYS[1], 'tokens', 'at', 'rate', 'rate_at')
+local tokens, at = tonumber(found[1]) or 0, tonumber(found[2]) or now
+local low, low_at = tonumber(found[3]), tonumber(found[4]) or 0
+if low and low < rate and now - low_at < lowest_us then
+    capacity = math.max(1, capacity * low / rate)
+    rate = low
+else
+    low_at = now
+end
+tokens = math.min(capacity, tokens + rate * math.max(0, now - at) / 1000000)
+tokens = math.min(capacity, tokens + amount)
+local taken = 0
+if tokens >= least then
+    taken = math.max(0, math.min(most, math.floor(tokens)))
+end
+tokens = tokens - taken
+redis.call('HSET', KEYS[1], 'tokens', string.format('%.6f', tokens),
+    'at', string.format('%.0f', now), 'rate', string.format('%.17g', rate),
+    'rate_at', string.format('%.0f', low_at))
+redis.call('EXPIRE', KEYS[1], idle_s)
+return {taken, string.format('%.6f', tokens)}
+"""
+
+
+class RedisTokenBuckets(RedisStorage):
+    """The library's storage, which also holds token buckets. Each call is atomic for all users.
+
+    A call first refills the bucket of `key`: by `rate` tokens for each second since it was last
+    refilled, up to `capacity`. A bucket that is not there begins empty, so one that is lost with
+    its server lets nothing through twice. When users name different rates for a bucket, the lowest
+    holds that somebody asked for in the last minute. The time that callers give is not used. Needs
+    Redis 5 or later, or Valkey. What the client raises (`failures`) goes to the caller.
+
+    Args: those of `limits.storage.RedisStorage`.
+    """
+
+    @property
+    def failures(self) -> tuple[type[Exception], ...]:
+        """What is raised when the server cannot be used."""
+        found = self.base_exceptions
+        return (*found, OSError) if isinstance(found, tuple) else (found, OSError)
+
+    def initialize_storage(self, _uri: str) -> None:
+        """Register the scripts; the library calls this once."""
+        super().initialize_storage(_uri)
+        self._token_script: Any = self.get_connection().register_script(_SCRIPT.encode())
+
+    def take_tokens(
+        self, key: str, rate: float, capacity: float, now_s: float, least: int, most: int
+    ) -> int:
+        """Take as many whole tokens as there are, up to `most`; none if fewer than `least`."""
+        return self._run(key, rate, capacity, 0.0, least, most)[0]
+
+    def add_tokens(
+        self, key: str, rate: float, capacity: float, now_s: float, amount: float
+    ) -> None:
+        """Add tokens, up to `capacity`. A negative amount may leave the bucket in debt."""
+        self._run(key, rate, capacity, amount, 0, 0)
+
+    def count_tokens(self, key: str, rate: float, capacity: float, now_s: float) -> float:
+        """Return how many tokens there are, negative for a debt."""
+        return self._run(key, rate, capacity, 0.0, 0, 0)[1]
+
+    def _run(
+        self, key: str, rate: float, capacity: float, amount: float, least: int, most: int
+    ) -> tuple[int, float]:
+        arguments = [rate, capacity, amount, least, most, _LOWEST_S, _IDLE_S]
+        taken, tokens = self._token_script([self.prefixed_key(key)], arguments)
+        return int(taken), float(tokens)
+
 
 CALL_S = 1.0
 """How long the server may take to accept a connection, and again to answer."""
@@ -317,3 +411,56 @@ class SharedRate:
         error = SharedRateError(self._place.storage, reason)
         error.__cause__ = cause
         self._on_error("Nothing passes until the shared rate can be used again", error)
+
+
+class SharedRateLimiter(RateLimiter):
+    """A `RateLimiter` whose permits are also taken from a `SharedRate`, the last.
+
+    Attributes:
+        shared: The shared rate; None until it is set, which is before the first lease.
+    """
+
+    shared: SharedRate | None = None
+
+    def lease(
+        self,
+        wanted: int,
+        timeout_s: float | None = None,
+        *,
+        in_hand: int = 1,
+        lessee: Hashable = None,
+    ) -> int:
+        """See `RateLimiter.lease`; leases in advance are small, as shared permits do not keep."""
+        shared = self.shared
+        if shared is None:
+            return super().lease(wanted, timeout_s, in_hand=in_hand, lessee=lessee)
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        most = min(wanted, max(in_hand, shared.most_in_hand))
+        granted = super().lease(most, timeout_s, in_hand=in_hand, lessee=lessee)
+        if not granted:
+            return 0
+        passed = 0
+        try:
+            left_s = None if end_s is None else max(0.0, end_s - time.monotonic())
+            passed = shared.take(granted, left_s)
+        finally:
+            if passed < granted:
+                self.give_back(granted - passed, lessee=lessee)
+        return passed
+
+    def stop(self) -> None:
+        """See `RateLimiter.stop`."""
+        super().stop()
+        if self.shared is not None:
+            self.shared.stop()
+
+    def statistics(self) -> RateLimiterStatistics:
+        """See `RateLimiter.statistics`; threads that wait for the shared rate are counted, too."""
+        own = super().statistics()
+        if self.shared is None:
+            return own
+        return replace(
+            own,
+            waiting=own.waiting + self.shared.waiting,
+            waited_for_shared_rate_s=self.shared.waits.read(),
+        )

@@ -1,8 +1,7 @@
 """Short forms of a receiver: a generator function, or a class with `run`.
 
 `as_receiver` turns each of them into a `Receiver`; the decorator `receiver` declares what a
-subclass would set as attributes. How each form is run stands in `_generator_forms` and
-`_run_form`.
+subclass would set as attributes. How each form is run stands in `forms`.
 """
 
 from __future__ import annotations
@@ -14,21 +13,95 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
+import pyarrow as pa
 from pyspark import StorageLevel
 
 from penstock._arguments import as_storage_level, refused
 from penstock.errors import PenstockError
-from penstock.receiver._generator_forms import FunctionReceiver
-from penstock.receiver._receiver import Receiver
-from penstock.receiver._run_form import RunReceiver
-from penstock.receiver._schemas import arrow_schema, check_schema
+from penstock.receiver.forms import FunctionReceiver, RunReceiver
+from penstock.receiver.receiver import Receiver
 
 if TYPE_CHECKING:
-    from penstock.receiver._schemas import Schema
+    from pyspark.sql.types import StructType
 
-__all__ = ["MissingMethodError", "NotAReceiverError", "as_receiver", "receiver"]
+__all__ = [
+    "MissingMethodError",
+    "NotAReceiverError",
+    "Schema",
+    "arrow_schema",
+    "as_receiver",
+    "check_schema",
+    "receiver",
+]
+
+Schema: TypeAlias = "pa.Schema | StructType | str"
+
+_ACCEPTED = (
+    'a pyarrow.Schema, a pyspark.sql.types.StructType, or DDL such as "sensor STRING, value DOUBLE"'
+)
+
+
+def check_schema(schema: Any) -> None:
+    """Check that a schema is of a type that is accepted; DDL is not read yet.
+
+    Raises:
+        TypeError: It is not.
+    """
+    if schema is None or isinstance(schema, (pa.Schema, str)):
+        return
+    from pyspark.sql.types import StructType
+
+    if not isinstance(schema, StructType):
+        raise TypeError(refused("schema", schema, _ACCEPTED))
+
+
+def arrow_schema(schema: Any) -> pa.Schema | None:
+    """Return a schema as Arrow has it. Reading DDL needs a SparkContext.
+
+    Raises:
+        TypeError: It is of another type.
+        ValueError: The DDL cannot be read, a column has a type that Arrow does not have, or the
+            columns have not one name each.
+    """
+    check_schema(schema)
+    if schema is None:
+        return None
+    found = schema if isinstance(schema, pa.Schema) else _from_spark(schema)
+    names: list[str] = found.names
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice or not names:
+        reason = f"two columns have the name {twice[0]!r}" if twice else "it has no columns"
+        raise ValueError(f"{refused('schema', schema, _ACCEPTED)} ({reason})")
+    return found
+
+
+def _from_spark(schema: StructType | str) -> pa.Schema:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    from penstock.blockstore.arrow_frames import to_arrow_schema
+
+    try:
+        return to_arrow_schema(_from_ddl(schema) if isinstance(schema, str) else schema)
+    except (PySparkException, Py4JJavaError) as error:
+        # Without a SparkSession it is the JVM's own error, with fifty frames of it.
+        java = getattr(error, "java_exception", None)
+        text = str(error) if java is None else str(java.getMessage())
+        reason = text.strip().splitlines()[0]
+        raise ValueError(f"{refused('schema', schema, _ACCEPTED)} ({reason})") from None
+
+
+def _from_ddl(text: str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    found = StructType.fromDDL(text)
+    if not isinstance(found, StructType):
+        # DDL such as "int" is one type without a name.
+        raise ValueError(refused("schema", text, _ACCEPTED))
+    return found
+
 
 _DECLARED = "__penstock_receiver__"
 _Declared = TypeVar("_Declared", bound=Callable[..., Any])

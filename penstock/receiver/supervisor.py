@@ -15,20 +15,16 @@ import msgspec
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, PenstockError, SettingError
-from penstock.receiver._attempt_state import AttemptState, RestartRequest, SupervisorState
-from penstock.receiver._author import Author
-from penstock.receiver._door import ReceiverStoppedError, StoreDoor
-from penstock.receiver._exit_report import ExitKind, ExitReport, ReceiverFailedError, described
-from penstock.receiver._failures import Failures
-from penstock.receiver._parts import BlockPipe, BlockStorage, Bounds, Parts
-from penstock.receiver._pipeline import CALLBACK_S
-from penstock.receiver._rate_status import RateStatus
-from penstock.receiver._receiver import Receiver, ReceiverNotAttachedError
-from penstock.receiver._start import Start
-from penstock.receiver._tracker_client import TrackerClient
-from penstock.receiver._uncaught import is_ours
+from penstock.receiver.attempt_state import AttemptState, Failures, RestartRequest, SupervisorState
 from penstock.receiver.block_generator import BlockNotStoredError, RefusedError
-from penstock.receiver.calls import UserCall, blocked_at
+from penstock.receiver.door import ReceiverStoppedError, Start, StoreDoor
+from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError, described
+from penstock.receiver.parts import BlockPipe, BlockStorage, Bounds, Parts
+from penstock.receiver.pipeline import CALLBACK_S
+from penstock.receiver.rate_status import RateStatus
+from penstock.receiver.receiver import Receiver, ReceiverNotAttachedError
+from penstock.receiver.tracker_client import TrackerClient
+from penstock.receiver.user_calls import Author, UserCall, blocked_at, is_ours
 from penstock.wire.messages import (
     CleanupOldBlocks,
     EnsureBlockServer,

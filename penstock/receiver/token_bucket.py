@@ -5,7 +5,7 @@ moving window remembers every entry. A token bucket holds up to one *burst* of t
 at the rate, so over any time at most rate x time plus one burst pass (Turner, "New directions in
 communications", IEEE Communications Magazine 24(10), 1986).
 
-A bucket that applications share lies in a server: see `penstock.receiver.redis_token_buckets`.
+A bucket that applications share lies in a server: see `penstock.receiver.shared_rate`.
 """
 
 from __future__ import annotations

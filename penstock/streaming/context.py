@@ -33,7 +33,7 @@ from penstock.host.receiver_arguments import check_picklable
 from penstock.host.receiver_status import ReceiverStatus
 from penstock.host.spark_contexts import spark_context_of
 from penstock.host.spark_end import stop_spark
-from penstock.receiver.calls import blocked_at
+from penstock.receiver.user_calls import blocked_at
 from penstock.streaming._engine import StreamingEngine
 from penstock.streaming._interrupts import (
     exit_on_termination,

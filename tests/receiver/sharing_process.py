@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from penstock.receiver.shared_rate import SharedRate, SharedRatePlace
-from penstock.receiver.shared_rate_limiter import SharedRateLimiter
+from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter, SharedRatePlace
 
 
 def fail(message: str, error: BaseException) -> None:

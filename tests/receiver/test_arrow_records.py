@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock.blockstore import BlockAccess, BlockKind, BlockStore, read_block
 from penstock.blockstore.arrow_sizes import compacted
 from penstock.blockstore.store import BlockStoreOptions
-from penstock.receiver._assembler import BlockAssembler, RecordTooLargeError
+from penstock.receiver.assembler import BlockAssembler, RecordTooLargeError
 from penstock.wal import SyncPolicy
 
 BLOCK = 16 << 10

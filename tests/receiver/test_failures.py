@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.receiver import Receiver, ReceiverContext, ReceiverNotAttachedError, receiver
-from penstock.receiver._exit_report import described
-from penstock.receiver._failures import Failures
+from penstock.receiver.attempt_state import Failures
+from penstock.receiver.exit_report import described
 from penstock.wire.messages import RegisterReceiver, ReportError, StopReceiver
 from tests.doubles import UntoldError
 from tests.receiver.conftest import SETTINGS

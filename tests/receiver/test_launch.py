@@ -16,8 +16,7 @@ from pyspark import StorageLevel
 
 from penstock.blockstore.launch import BlockServerError
 from penstock.receiver import ExitKind, ReceiverFailedError, ReceiverLaunch
-from penstock.receiver.launch import start_block_server
-from penstock.receiver.placement import executor_id, host_name
+from penstock.receiver.launch import executor_id, host_name, start_block_server
 from penstock.wire.messages import (
     DeregisterReceiver,
     FindReplicaHost,
@@ -343,7 +342,7 @@ def test_a_process_ends_though_its_receiver_keeps_the_interpreter_for_itself(
     (tmp_path / "stuck.py").write_text(
         "import ctypes, sys\n"
         "from penstock.receiver import Receiver, launch\n"
-        "from penstock.receiver._parts import Bounds\n"
+        "from penstock.receiver.parts import Bounds\n"
         "launch.LOOK_S, launch._LAST_RESORT_S = 0.05, 0.5\n"
         "launch.Bounds = lambda **changed: Bounds(0.5, 0.5, 0.5, 0.1, 0.1)\n"
         "sys.setswitchinterval(0.0001)\n"
@@ -431,7 +430,7 @@ def test_an_executor_that_the_driver_did_not_know_yet_is_on_its_own_host() -> No
 
 def test_the_command_of_an_executor_is_found_above_its_workers() -> None:
     # A shell in place of the JVM; its child is the daemon, whose child is the worker.
-    code = "from penstock.receiver.placement import *; print(executor_id(), host_name('9', {}))"
+    code = "from penstock.receiver.launch import *; print(executor_id(), host_name('9', {}))"
     daemon = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]], check=True)"
     done = subprocess.run(
         [

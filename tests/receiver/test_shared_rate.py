@@ -17,8 +17,7 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.receiver import SharedRateError, SharedRatePlace
 from penstock.receiver.rate_limiter import RateLimiterStoppedError
-from penstock.receiver.shared_rate import SharedRate
-from penstock.receiver.shared_rate_limiter import SharedRateLimiter
+from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter
 from penstock.settings import Settings
 from tests.services.redis import RedisServer, make_server
 from tests.services.tls import certificate_of_host, tls_front

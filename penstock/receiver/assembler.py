@@ -37,10 +37,14 @@ from penstock.blockstore.lines import line_ends
 from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.record_pickles import pickle_record
 from penstock.errors import PenstockError
-from penstock.receiver._discards import start_of
+from penstock.receiver.discards import start_of
 from penstock.wait_clock import WaitClock
 
-__all__ = ["MAX_LEASE", "BlockAssembler", "RecordTooLargeError"]
+__all__ = [
+    "MAX_LEASE",
+    "BlockAssembler",
+    "RecordTooLargeError",
+]
 
 _log = logging.getLogger("penstock.receiver")
 

@@ -1,4 +1,4 @@
-"""How an attempt ended, and the errors that say so."""
+"""How an attempt ended, and its error as text."""
 
 from __future__ import annotations
 

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Discards", "start_of"]
+__all__ = [
+    "Discards",
+    "start_of",
+]
 
 TOLD_SINGLY = 10
 """Records that are reported one by one within `_SPAN_S`; the others are only counted."""

@@ -28,13 +28,18 @@ import msgspec
 from penstock.blockstore import BlockStore, SealedBlock
 from penstock.blockstore.store import BlockStoreClosedError
 from penstock.errors import IllegalStateError, PenstockError, SettingError
-from penstock.receiver._exit_report import described
+from penstock.receiver.exit_report import described
 from penstock.wait_clock import WaitClock
 from penstock.wal import AppendTooLargeError, LogClosedError
 from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import ReceivedBlockInfo
 
-__all__ = ["CALLBACK_S", "BlockNotStoredError", "BlockPipeline", "RefusedError"]
+__all__ = [
+    "CALLBACK_S",
+    "BlockNotStoredError",
+    "BlockPipeline",
+    "RefusedError",
+]
 
 _log = logging.getLogger("penstock.receiver")
 

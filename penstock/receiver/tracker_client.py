@@ -10,9 +10,9 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from penstock.errors import IllegalStateError, PenstockError, encodable
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.receiver._exit_report import ExitKind, ExitReport, error_text
-from penstock.receiver._parts import Connect, TrackerConnection
 from penstock.receiver.block_generator import RateUsage, RefusedError
+from penstock.receiver.exit_report import ExitKind, ExitReport, error_text
+from penstock.receiver.parts import Connect, TrackerConnection
 from penstock.wire import WireError
 from penstock.wire.messages import (
     AddBlock,
@@ -27,7 +27,10 @@ from penstock.wire.messages import (
     ReportGate,
 )
 
-__all__ = ["BlocksNotAddedError", "TrackerClient"]
+__all__ = [
+    "BlocksNotAddedError",
+    "TrackerClient",
+]
 
 logger = logging.getLogger("penstock.receiver")
 
@@ -178,7 +181,7 @@ class TrackerClient:
             logger.debug("the use of the rate was not reported: %s", failure)
 
     def report_blocks(self, blocks: tuple[ReceivedBlockInfo, ...]) -> Future[None]:
-        """Ask that `blocks` be added; see `penstock.receiver._parts.ReportBlocks`."""
+        """Ask that `blocks` be added; see `penstock.receiver.parts.ReportBlocks`."""
         added: Future[None] = Future()
         try:
             asked = self.connection.ask_async(

@@ -6,10 +6,13 @@ import threading
 import time
 from collections.abc import Callable
 
-from penstock.receiver._parts import BlockPipe
 from penstock.receiver.block_generator import RateUsage
+from penstock.receiver.parts import BlockPipe
 
-__all__ = ["REPORT_INTERVAL_S", "RateStatus"]
+__all__ = [
+    "REPORT_INTERVAL_S",
+    "RateStatus",
+]
 
 REPORT_INTERVAL_S = 0.25
 """How often the driver is told how the rate is used. A budget that several receivers share is

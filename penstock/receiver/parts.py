@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.blockstore.replicator import FindReplicaHost
-from penstock.receiver._door import StoreDoor
 from penstock.receiver.block_generator import BlockGeneratorStatistics, RateUsage
+from penstock.receiver.door import StoreDoor
 from penstock.wire import WireError
 from penstock.wire.messages import Message, ReceivedBlockInfo
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark import StorageLevel
@@ -14,7 +16,12 @@ from penstock.errors import IllegalStateError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Receiver", "ReceiverNotAttachedError", "SupervisorDoor"]
+__all__ = [
+    "Receiver",
+    "ReceiverContext",
+    "ReceiverNotAttachedError",
+    "SupervisorDoor",
+]
 
 NOT_ATTACHED = (
     "A ReceiverSupervisor has not been attached to the receiver yet. Maybe you are starting some "
@@ -147,6 +154,9 @@ class Receiver:
     (and for a source that gives no positions)."""
 
     _supervisor: SupervisorDoor | None = None
+
+    _tells_of_slow_stop = False
+    """Whether `onStop` itself reports what it waits for."""
 
     def __init__(self, storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2) -> None:
         self.storageLevel = as_storage_level(storageLevel)
@@ -326,3 +336,27 @@ class Receiver:
         """Leave behind what belongs to one process."""
         dropped = ("_supervisor", *_BOUND)
         return {name: value for name, value in self.__dict__.items() if name not in dropped}
+
+
+@dataclass(frozen=True)
+class ReceiverContext:
+    """Given to a generator function, or to `run`, at each start.
+
+    Attributes:
+        stream_id: The number of the stream.
+        last_position: The position after the stream's last stored record, or None; the source
+            goes on from there.
+        stopped: Set when a stop or restart begins. A source that waits for something can wait for
+            this instead of sleeping: ``ctx.stopped.wait(1)``.
+        store: `Receiver.store`. In a coroutine or an async generator it returns at once, and what
+            it returns can be awaited: ``await ctx.store(record)`` goes on when that is durable.
+        storeFrom: `Receiver.storeFrom`.
+        reportError: `Receiver.reportError`.
+    """
+
+    stream_id: int
+    last_position: Any
+    stopped: threading.Event
+    store: Callable[..., Any]
+    storeFrom: Callable[..., None]
+    reportError: Callable[..., None]

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.blockstore import BlockKind
 from penstock.blockstore.lines import line_ends
-from penstock.receiver._assembler import MAX_LEASE, BlockAssembler
+from penstock.receiver.assembler import MAX_LEASE, BlockAssembler
 
 __all__ = [
     "BULK",
@@ -80,6 +80,8 @@ class BatchesPiece:
 
 
 class FramesPiece:
+    """Records of bytes, joined, with the length of each; ranges are added in order."""
+
     def __init__(self, kind: BlockKind, joined: bytes, lengths: npt.NDArray[np.int32]) -> None:
         self.kind = kind
         self.joined = memoryview(joined)
@@ -100,6 +102,8 @@ class FramesPiece:
 
 
 class LinesPiece:
+    """Whole lines, each with its end."""
+
     def __init__(self, kind: BlockKind, data: memoryview, count: int) -> None:
         self.kind = kind
         self.data = data
@@ -141,6 +145,7 @@ def one_piece(pieces: list[Piece]) -> Piece:
 
 
 def reader_of(data: memoryview) -> Callable[[memoryview], int]:
+    """Return a `readinto` that gives `data`, and then nothing."""
     position = 0
 
     def readinto(target: memoryview) -> int:

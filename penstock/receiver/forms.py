@@ -1,0 +1,599 @@
+"""What the short forms of a receiver become: one thread each, its context, a bounded stop.
+
+Functions whose results are stored, and classes with ``run``; coroutines and async generators among
+them run on an event loop of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import inspect
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from operator import itemgetter
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import PenstockError
+from penstock.receiver.door import acknowledge_nothing
+from penstock.receiver.exit_report import described
+from penstock.receiver.receiver import Receiver, ReceiverContext
+from penstock.receiver.user_calls import UserCall
+
+__all__ = [
+    "BULK",
+    "IN_HAND",
+    "AsyncStoring",
+    "AwaitedStores",
+    "FunctionReceiver",
+    "RunReceiver",
+    "ThreadedReceiver",
+    "as_it_is",
+    "can_be_stored",
+    "run_coroutine",
+    "store_all",
+    "store_from_generator",
+    "store_yielded",
+]
+
+STOP_BOUND_S = 3.0
+"""How long a source may take to end: less than the supervisor allows `onStop` at least."""
+
+TELL_S = 5.0
+"""Wait after which a source that has not ended is named in the log."""
+
+_LOOK_S = 1.0
+
+
+class ThreadedReceiver(Receiver):
+    """Runs `_receive` in a thread of its own.
+
+    `_receive` returns True when the source has ended: for good. What it raises is reported, and
+    the receiver is restarted. A thread that does not end in time is left behind and named.
+    """
+
+    _tells_of_slow_stop = True
+    location: str | None = None
+    is_finite: bool = False
+    is_reopened: bool = False
+
+    def __init__(self, source: Any, takes_context: bool) -> None:
+        super().__init__()
+        self._source = source
+        self._takes_context = takes_context
+        self._call: UserCall | None = None
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._interrupting: Callable[[], object] | None = None
+
+    def __repr__(self) -> str:
+        stream = f" of stream {self.streamId}" if self.streamId >= 0 else ""
+        return f"<receiver {self._receiver_type()!r}{stream}>"
+
+    def onStart(self) -> None:
+        """Start the thread."""
+        self._stopped = threading.Event()
+        context = ReceiverContext(
+            stream_id=self.streamId,
+            last_position=self.lastPosition,
+            stopped=self._stopped,
+            store=self.store,
+            storeFrom=self.storeFrom,
+            reportError=self.reportError,
+        )
+        self._call = UserCall(
+            f"receiver-{self.streamId}-{self._receiver_type()}",
+            lambda: self._run(context),
+            lambda error: self._failed(context, error),
+        )
+        self._call.start()
+
+    def onStop(self) -> None:
+        """Let the source end, with a bound."""
+        self._stopped.set()
+        self._interrupt()
+        call = self._call
+        if call is None:
+            return
+        began_s = time.monotonic()
+        said = False
+        while not call.join(min(_LOOK_S, STOP_BOUND_S)):
+            took_s = time.monotonic() - began_s
+            bound_s = self._stop_bound_s(took_s)
+            if took_s >= bound_s:
+                self._report_held_up(f"did not end within {took_s:.1f} s", "was left behind", call)
+                return
+            if not said and took_s >= TELL_S:
+                said = True
+                waits = f"is waited for {bound_s - took_s:.0f} s more at most"
+                self._report_held_up(f"has not ended {took_s:.0f} s", waits, call)
+
+    def _stop_bound_s(self, took_s: float) -> float:
+        """Return how long the source may take to end, which has taken `took_s` seconds by now."""
+        return STOP_BOUND_S
+
+    def _report_held_up(self, what: str, follows: str, call: UserCall) -> None:
+        self.reportError(
+            f"{self._describe()} {what} after it was stopped and {follows}; it stands at "
+            f"{call.blocked_at()}. A source that waits should wait with a time-out, or for "
+            "ctx.stopped"
+        )
+
+    def preferredLocation(self) -> str | None:
+        """Return what was declared."""
+        return self.location
+
+    def _receive(self, context: ReceiverContext) -> bool:
+        """Store records until the source ends (True) or the context is stopped (False)."""
+        raise TypeError(f"{type(self).__name__} must define _receive()")
+
+    def _interrupt_with(self, interrupt: Callable[[], object] | None) -> None:
+        """Take what wakes the source at a stop; it is called once, from another thread."""
+        with self._lock:
+            self._interrupting = interrupt
+
+    def _interrupt(self) -> None:
+        with self._lock:
+            interrupt = self._interrupting
+        if interrupt is not None:
+            interrupt()
+
+    def _describe(self) -> str:
+        """Name the source, for messages."""
+        return f"{self._receiver_type()} of receiver {self.streamId}"
+
+    def _run(self, context: ReceiverContext) -> None:
+        if not self._receive(context) or context.stopped.is_set():
+            return
+        ended = f"Source ended: {self._describe()} returned"
+        if self.is_reopened:
+            self.restart(ended)
+            return
+        if not self.is_finite:
+            self.reportError(
+                f"{ended}, and its stream gets no more records. If it may end, declare "
+                '@receiver(finite=True); @receiver(restart="always") opens it again'
+            )
+        self._attached().finish(ended)
+
+    def _failed(self, context: ReceiverContext, error: BaseException) -> None:
+        if context.stopped.is_set():
+            # The source was told to end; that nothing can be stored any more is no news then.
+            if not isinstance(error, PenstockError):
+                self.reportError(
+                    f"Error in {self._describe()} while it ended: {described(error)}", error
+                )
+            return
+        self.restart(f"Error in {self._describe()}: {described(error)}", error)
+
+    def _receiver_type(self) -> str:
+        source = self._source
+        while hasattr(source, "func"):
+            source = source.func
+        return str(getattr(source, "__name__", type(source).__name__))
+
+    def __getstate__(self) -> dict[str, Any]:
+        dropped = ("_call", "_stopped", "_lock", "_interrupting")
+        return {
+            name: value for name, value in super().__getstate__().items() if name not in dropped
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._call = None
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._interrupting = None
+
+
+BULK = (list, pa.RecordBatch, pa.Table)
+"""What holds many records."""
+
+
+def store_yielded(store: Callable[..., None], item: Any, *, with_position: bool) -> None:
+    """Store one record, or many, or with `with_position` a pair of these and a position.
+
+    Nobody waits for many records to be durable: the queue of blocks bounds what is on its way,
+    and a generator has no use for knowing more.
+
+    Raises:
+        TypeError: A pair was promised, and this is none.
+    """
+    position = None
+    if with_position:
+        # Exactly a tuple: a Row of two fields is a record without its position.
+        if type(item) is not tuple or len(item) != 2:
+            raise TypeError(
+                "with positions=True everything that is yielded must be a pair (records, "
+                f"position), but this is {type(item).__name__}: {str(item)[:200]!r}"
+            )
+        item, position = item
+    if isinstance(item, BULK):
+        store(item, position, acknowledge_nothing)
+    else:
+        store(item, position)
+
+
+IN_HAND = 256
+"""Records that may have been taken from the generator and not stored yet (I7)."""
+CLOSE_BOUND_S = 2.0
+
+
+_UNCHANGING = (bytes, str, int, float, type(None), pa.RecordBatch, pa.Table)
+
+
+def as_it_is(item: Any) -> Any:
+    """Return what a generator yielded so that it stays: it goes on before this is stored."""
+    if isinstance(item, _UNCHANGING):
+        return item
+    return tuple(map(as_it_is, item)) if type(item) is tuple else copy.deepcopy(item)
+
+
+def tell_of_errors(context: ReceiverContext) -> None:
+    """Let the running loop report what its tasks and its unawaited stores die of."""
+
+    def tell(loop: asyncio.AbstractEventLoop, facts: dict[str, Any]) -> None:
+        error = facts.get("exception")
+        if not context.stopped.is_set():
+            detail = "" if error is None else f": {described(error)}"
+            context.reportError(f"{facts['message']}{detail}", error)
+
+    asyncio.get_running_loop().set_exception_handler(tell)
+
+
+def run_coroutine(
+    coroutine: Coroutine[Any, Any, Any],
+    context: ReceiverContext,
+    interrupt_with: Callable[[Callable[[], object]], object],
+) -> None:
+    """Run a coroutine to its end, or until it is cancelled by what `interrupt_with` is given.
+
+    Raises:
+        Exception: What it raises.
+    """
+
+    async def run() -> None:
+        tell_of_errors(context)
+        task = asyncio.ensure_future(coroutine)
+        loop = asyncio.get_running_loop()
+
+        def interrupt() -> None:
+            with contextlib.suppress(RuntimeError):  # The loop has ended, and so has the source.
+                loop.call_soon_threadsafe(task.cancel)
+
+        interrupt_with(interrupt)
+        if context.stopped.is_set():
+            task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.result()
+
+    asyncio.run(run())
+
+
+class AsyncStoring:
+    """Runs one async generator to its end on an event loop of its own.
+
+    A second thread, ``penstock-async-store-<streamId>``, stores what has been yielded; while it
+    waits for the rate limiter or the queue of blocks, the generator's loop goes on, and at most
+    `IN_HAND` further records are taken. `_lock` guards what `interrupt` needs.
+    """
+
+    def __init__(
+        self, records: AsyncGenerator[Any, None], context: ReceiverContext, with_positions: bool
+    ) -> None:
+        self._records = records
+        self._context = context
+        self._store = partial(store_yielded, context.store, with_position=with_positions)
+        self._in_hand: deque[Any] = deque()
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._taking: asyncio.Task[None] | None = None
+
+    def run(self) -> None:
+        """Store until the generator ends or the context is stopped.
+
+        Raises:
+            Exception: What the generator or storing raises.
+        """
+        name = f"penstock-async-store-{self._context.stream_id}"
+        with ThreadPoolExecutor(1, thread_name_prefix=name) as storer:
+            asyncio.run(self._main(storer))
+
+    def interrupt(self) -> None:
+        """Cancel the generator where it waits; from any thread."""
+        with self._lock:
+            if self._loop is not None and self._taking is not None:
+                self._loop.call_soon_threadsafe(self._taking.cancel)
+
+    async def _main(self, storer: ThreadPoolExecutor) -> None:
+        loop = asyncio.get_running_loop()
+        tell_of_errors(self._context)
+        arrived = asyncio.Event()
+        room = asyncio.Event()
+        taking = asyncio.ensure_future(self._take(arrived, room))
+        taking.add_done_callback(lambda _: arrived.set())
+        with self._lock:
+            self._loop = loop
+            self._taking = taking
+        if self._context.stopped.is_set():
+            taking.cancel()
+        try:
+            while self._in_hand or not taking.done():
+                await arrived.wait()
+                arrived.clear()
+                await loop.run_in_executor(storer, self._store_in_hand)
+                room.set()
+        finally:
+            with self._lock:
+                self._loop = None
+            taking.cancel()
+            await asyncio.wait([taking], timeout=CLOSE_BOUND_S)
+        if not taking.cancelled():
+            taking.result()
+
+    async def _take(self, arrived: asyncio.Event, room: asyncio.Event) -> None:
+        try:
+            async for record in self._records:
+                self._in_hand.append(as_it_is(record))
+                arrived.set()
+                while len(self._in_hand) >= IN_HAND:
+                    room.clear()
+                    await room.wait()
+        finally:
+            await self._records.aclose()
+
+    def _store_in_hand(self) -> None:
+        """On the storing thread: a record leaves the hand once it is stored."""
+        while self._in_hand:
+            self._store(self._in_hand[0])
+            self._in_hand.popleft()
+
+
+class AwaitedStores:
+    """The `store` of a source on an event loop: what it returns is awaited until it is durable.
+
+    A thread of its own, ``penstock-await-store-<streamId>``, does the storing, in the order of the
+    calls, so that the loop goes on while the rate limiter or the queue of blocks makes it wait. At
+    most `IN_HAND` calls wait for that; then a further call waits on the loop's own thread (I7).
+    Called outside an event loop it stores at once, as ever.
+
+    A context manager: at its end all that it was given is stored, or refused.
+
+    Args:
+        context: The source's context.
+    """
+
+    def __init__(self, context: ReceiverContext) -> None:
+        self._raw = context
+        self._room = threading.BoundedSemaphore(IN_HAND)
+        name = f"penstock-await-store-{context.stream_id}"
+        self._storer = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self.context = replace(context, store=self._store)
+
+    def __enter__(self) -> AwaitedStores:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._storer.shutdown()
+
+    def _store(
+        self,
+        data: Any,
+        position: Any = None,
+        ack: Callable[[], None] | None = None,
+        framing: Any = None,
+    ) -> asyncio.Future[None] | None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._raw.store(data, position, ack, framing)
+            return None
+        kept = _kept(data, framing)
+        durable: asyncio.Future[None] = loop.create_future()
+        self._room.acquire()
+        try:
+            self._storer.submit(self._pass_on, durable, kept, position, ack, framing)
+        except BaseException:
+            self._room.release()
+            raise
+        return durable
+
+    def _pass_on(
+        self,
+        durable: asyncio.Future[None],
+        data: Any,
+        position: Any,
+        ack: Callable[[], None] | None,
+        framing: Any,
+    ) -> None:
+        """On the storing thread: store, and let the coroutine go on when it is durable."""
+
+        def acknowledge() -> None:
+            try:
+                if ack is not None:
+                    ack()
+            finally:
+                _settle(durable, None)
+
+        try:
+            self._raw.store(data, position, acknowledge, framing)
+        except Exception as error:  # noqa: BLE001  # it is raised where the coroutine awaits
+            _settle(durable, error)
+        finally:
+            self._room.release()
+
+
+def _settle(durable: asyncio.Future[None], error: Exception | None) -> None:
+    def settle() -> None:
+        if durable.done():
+            return
+        if error is None:
+            durable.set_result(None)
+        else:
+            durable.set_exception(error)
+
+    # The loop has ended with the source: nobody waits any more.
+    with contextlib.suppress(RuntimeError):
+        durable.get_loop().call_soon_threadsafe(settle)
+
+
+def _kept(data: Any, framing: Any) -> Any:
+    """Return what stays as it is, whatever the coroutine does with `data` before it is stored."""
+    if framing is not None:
+        return bytes(data)
+    return data if isinstance(data, Iterator) else as_it_is(data)
+
+
+def store_from_generator(
+    records: Generator[Any, None, None], context: ReceiverContext, with_positions: bool
+) -> None:
+    """Store what `records` yields until it ends or the context is stopped.
+
+    It is closed in either case. Each record is stored before the next is asked for.
+    """
+    # `running` yields until the context is stopped, without a Python call per record. It stands
+    # before `records`, so that no record is taken from the generator and then dropped.
+    running: Iterator[bool] = iter(context.stopped.is_set, True)
+    going_on = map(itemgetter(1), zip(running, records, strict=False))
+    by_item = with_positions
+    try:
+        # The first item tells which loop is the quick one; either takes everything.
+        for first in itertools.islice(going_on, 1):
+            store_yielded(context.store, first, with_position=with_positions)
+            by_item = with_positions or isinstance(first, BULK)
+        if by_item:
+            for item in going_on:
+                store_yielded(context.store, item, with_position=with_positions)
+        else:
+            deque(map(context.store, going_on), maxlen=0)
+    finally:
+        records.close()
+
+
+def can_be_stored(returned: object) -> bool:
+    """Tell whether `store_all` takes what a function of the author's returned."""
+    return isinstance(returned, (Iterator, AsyncGenerator, Coroutine))
+
+
+def store_all(
+    returned: Any,
+    context: ReceiverContext,
+    with_positions: bool,
+    interrupt_with: Callable[[Callable[[], object]], object],
+) -> None:
+    """Store what a generator or an async generator yields, or run a coroutine that stores.
+
+    Args:
+        returned: It, or another iterator.
+        context: The source's context.
+        with_positions: What is yielded are pairs with positions.
+        interrupt_with: Is given what ends it at a stop, from another thread.
+
+    Returns when it has ended, or the context is stopped.
+    """
+    if isinstance(returned, AsyncGenerator):
+        storing = AsyncStoring(returned, context, with_positions)
+        interrupt_with(storing.interrupt)
+        storing.run()
+    elif isinstance(returned, Coroutine):
+        run_coroutine(returned, context, interrupt_with)
+    else:
+        records = returned if isinstance(returned, Generator) else (each for each in returned)
+        store_from_generator(records, context, with_positions)
+
+
+class FunctionReceiver(ThreadedReceiver):
+    """Stores what the generator or async generator yields that a function returns.
+
+    Or runs the coroutine that it returns.
+    """
+
+    def __init__(self, source: Any, takes_context: bool, with_positions: bool, kind: str) -> None:
+        super().__init__(source, takes_context)
+        self._with_positions = with_positions
+        self._kind = kind
+
+    def _receive(self, context: ReceiverContext) -> bool:
+        with AwaitedStores(context) as stores:
+            given = context if self._kind == "generator" else stores.context
+            returned = self._source(given) if self._takes_context else self._source()
+            if not can_be_stored(returned):
+                raise TypeError(
+                    f"{self._describe()} returned {type(returned).__name__!r}, which is no "
+                    "generator and no async generator: nothing can be received from it"
+                )
+            store_all(returned, context, self._with_positions, self._interrupt_with)
+        return not context.stopped.is_set()
+
+    def _describe(self) -> str:
+        return f"{self._kind} {self._receiver_type()!r} of receiver {self.streamId}"
+
+
+_RUN_BOUND_S = 30.0
+"""How long `run` may take to end, if the stop allows it. A `run` that never ends delays a stop by
+this much."""
+
+_MARGIN_S = 1.5
+"""What is kept of the stop's time, to report a source that does not end before it is given up."""
+
+
+class RunReceiver(ThreadedReceiver):
+    """Calls `run` of an object; `stop` or `close` of it, if there is one, at a stop."""
+
+    def __init__(self, source: Any, takes_context: bool, with_positions: bool) -> None:
+        super().__init__(source, takes_context)
+        self._with_positions = with_positions
+
+    def _for_another_start(self) -> Receiver:
+        another = super()._for_another_start()
+        if isinstance(another, RunReceiver):
+            # What the last start gave it stays with the threads of that start.
+            another._source = copy.copy(self._source)
+        return another
+
+    def _construct(self) -> None:
+        if isinstance(self._source, type):
+            self._source = self._source()
+
+    def _receive(self, context: ReceiverContext) -> bool:
+        run = self._source.run
+        with AwaitedStores(context) as stores:
+            is_async = inspect.iscoroutinefunction(run) or inspect.isasyncgenfunction(run)
+            given = stores.context if is_async else context
+            if not self._takes_context:
+                self._give_attributes(given)
+            stop = getattr(self._source, "stop", getattr(self._source, "close", None))
+            self._interrupt_with(stop)
+            returned = run(given) if self._takes_context else run()
+            if can_be_stored(returned):
+                store_all(returned, context, self._with_positions, self._interrupt_with)
+        return not context.stopped.is_set()
+
+    def _stop_bound_s(self, took_s: float) -> float:
+        # It stores by itself, so it may be about to.
+        left_s = took_s + self._attached().on_stop_left_s() - _MARGIN_S
+        return max(super()._stop_bound_s(took_s), min(_RUN_BOUND_S, left_s))
+
+    def _give_attributes(self, context: ReceiverContext) -> None:
+        """Without an argument `run` has no other way to store."""
+        for name in ("store", "storeFrom"):
+            if not hasattr(type(self._source), name):
+                setattr(self._source, name, getattr(context, name))
+        if not hasattr(type(self._source), "context"):
+            self._source.context = context

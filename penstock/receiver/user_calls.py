@@ -1,0 +1,217 @@
+"""Calls into the author's code: in threads that are joined with a bound; what threads die of."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+
+from penstock.receiver.receiver import Receiver
+
+__all__ = [
+    "Author",
+    "UncaughtErrors",
+    "UserCall",
+    "blocked_at",
+    "is_ours",
+]
+
+_NOT_THEIRS = (
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
+    os.path.dirname(threading.__file__) + os.sep,
+)
+"""Where the files of this package and of Python's library lie."""
+
+
+def blocked_at(thread: threading.Thread, frames: int = 1) -> str:
+    """Return where `thread` stands now, as ``file:line in function``; for messages to people.
+
+    Args:
+        thread: The thread.
+        frames: How many of its calls to name, the innermost first.
+    """
+    frame = sys._current_frames().get(thread.ident) if thread.ident is not None else None
+    if frame is None:
+        return "(ended)"
+    places = traceback.extract_stack(frame)[-frames:]
+    return ", called from ".join(map(_shown, reversed(places)))
+
+
+def _shown(place: traceback.FrameSummary) -> str:
+    return f"{place.filename}:{place.lineno} in {place.name}"
+
+
+class UserCall:
+    """Runs one function of a receiver's author in a daemon thread.
+
+    The supervisor owns it and joins it with a bound. What the function raises goes to
+    `on_error`, in that thread, and is kept in `error`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[[], object],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self.name = name
+        self.error: BaseException | None = None
+        self._function = function
+        self._on_error = on_error
+        self._thread = threading.Thread(target=self._run, name=f"penstock-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin the call."""
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait at most `timeout_s` seconds for the call to end; return whether it has ended.
+
+        A call does not wait for itself: from its own thread the answer is False at once.
+        """
+        if self._thread is threading.current_thread():
+            return False
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def blocked_at(self) -> str:
+        """Return where the call stands now, and in which line of the author's, for messages."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        if frame is None:
+            return "(ended)"
+        places = traceback.extract_stack(frame)
+        theirs = [place for place in places if not place.filename.startswith(_NOT_THEIRS)]
+        shown = [_shown(place) for place in (places[-1], *theirs[-1:])]
+        return ", called from ".join(dict.fromkeys(shown))
+
+    def _run(self) -> None:
+        try:
+            self._function()
+        except BaseException as error:  # noqa: BLE001 - the author's code may raise anything
+            self.error = error
+            self._on_error(error)
+
+
+_STEP_S = 1.0
+_SLOW_S = 5.0
+"""After this long the log says what the stop waits for: a graceful stop may have much time."""
+
+
+class Author:
+    """The author's two methods, each in a thread of its own and joined with a bound.
+
+    Used by the supervisor's thread only.
+
+    Args:
+        receiver: The author's object.
+        on_start_failed: Gets what `onStart` raises, on its thread.
+        on_stop_failed: The same for `onStop`.
+        report: Tells the driver of a call that was left behind.
+    """
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        *,
+        on_start_failed: Callable[[BaseException], None],
+        on_stop_failed: Callable[[BaseException], None],
+        report: Callable[[str], None],
+    ) -> None:
+        self._receiver = receiver
+        self._on_start_failed = on_start_failed
+        self._on_stop_failed = on_stop_failed
+        self._report = report
+        self._starting: UserCall | None = None
+
+    def start(self) -> None:
+        """Call `onStart`; does not wait for it."""
+        self._starting = self._call("onStart", self._receiver.onStart, self._on_start_failed)
+
+    def stop(self, left_s: Callable[[], float]) -> bool:
+        """Call `onStop`, then wait for an `onStart` that still runs.
+
+        Args:
+            left_s: Says how many seconds the two may still take; it is asked again and again.
+
+        Returns:
+            Whether `onStart` has returned; if not, it cannot be called again.
+        """
+        stopping = self._call("onStop", self._receiver.onStop, self._on_stop_failed)
+        self._wait_for(stopping, "onStop", left_s)
+        return self._starting is None or self._wait_for(self._starting, "onStart", left_s)
+
+    def _call(
+        self, name: str, method: Callable[[], None], on_error: Callable[[BaseException], None]
+    ) -> UserCall:
+        call = UserCall(f"receiver-{self._receiver.streamId}-{name}", method, on_error)
+        call.start()
+        return call
+
+    def _wait_for(self, call: UserCall, name: str, left_s: Callable[[], float]) -> bool:
+        began_s = time.monotonic()
+        said = False
+        tells = name == "onStop" and self._receiver._tells_of_slow_stop
+        while not call.join(max(0.0, min(left_s(), _STEP_S))):
+            if left_s() <= 0:
+                break
+            if not said and not tells and time.monotonic() - began_s >= _SLOW_S:
+                said = True
+                self._report(
+                    f"{name} of receiver {self._receiver.streamId} has not returned {_SLOW_S:g} s "
+                    f"after it was to stop; it is waited for {left_s():.0f} s more at most, and "
+                    f"stands at {call.blocked_at()}"
+                )
+        else:
+            return True
+        took_s = time.monotonic() - began_s
+        self._report(
+            f"{name} of receiver {self._receiver.streamId} did not return within {took_s:.1f} s "
+            f"after it was to stop and was left behind; it stands at {call.blocked_at()}"
+        )
+        return False
+
+
+def is_ours(thread_name: str) -> bool:
+    """Tell whether a thread is one of Penstock's own."""
+    return thread_name.startswith("penstock-")
+
+
+class UncaughtErrors:
+    """While entered, hands what threads of this process die of to `on_uncaught`.
+
+    A thread of the receiver's author has no owner of ours who would join it, so without this its
+    death would be a line on stderr of an executor while the receiver looks alive. `SystemExit`
+    ends a thread of the author's on purpose and is not an error, as in `threading`; no thread of
+    ours ends that way on purpose.
+    """
+
+    def __init__(
+        self, on_uncaught: Callable[[threading.Thread | None, BaseException], None]
+    ) -> None:
+        self._on_uncaught = on_uncaught
+        self._previous = threading.excepthook
+
+    def __enter__(self) -> UncaughtErrors:
+        self._previous = threading.excepthook
+        threading.excepthook = self._hook
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        threading.excepthook = self._previous
+
+    def _hook(self, arguments: threading.ExceptHookArgs) -> None:
+        name = arguments.thread.name if arguments.thread is not None else "(unknown)"
+        is_exit = issubclass(arguments.exc_type, SystemExit) and not is_ours(name)
+        if arguments.exc_value is None or is_exit:
+            self._previous(arguments)
+            return
+        self._on_uncaught(arguments.thread, arguments.exc_value)
