@@ -134,7 +134,7 @@ soak-restarts: setup ## run 10,000 random programs with crashes, stops and failu
 chaos: setup services ## hurt programs a hundred times in every known way and check their results (ARGS=--help)
 	@$(BIN)/python -m tests.system.chaos $(ARGS)
 
-fuzz: setup ## attack both ports for ten minutes (ARGS=--help)
+fuzz: setup ## attack all ports for ten minutes (ARGS=--help)
 	@$(BIN)/python -m tests.system.fuzz $(ARGS)
 
 .PHONY: mutants

@@ -1,4 +1,4 @@
-"""The tracker's and the block server's port under attacks; `make fuzz` does it for ten minutes."""
+"""The ports of tracker, block server and page under attacks; `make fuzz`: for ten minutes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pytest
 
 from tests.system.fuzz.attacks import Proof
 from tests.system.fuzz.campaign import Campaign
+from tests.system.fuzz.http_attacks import WAYS
+from tests.system.fuzz.http_campaign import HttpCampaign
 
 
 @pytest.mark.slow
@@ -18,3 +20,12 @@ def test_attacks_on_both_ports_break_nothing_and_leave_nothing_behind(tmp_path: 
         campaign.run(rounds=3)
         made = campaign.attacker.counts["proof"]
     assert set(made) == {proof.value for proof in Proof}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_attacks_on_the_page_break_nothing_and_keep_nobody_from_his_answer(tmp_path: Path) -> None:
+    """Also with a thousand clients of its events at once that read nothing."""
+    with HttpCampaign(tmp_path, 1) as campaign:
+        campaign.run(rounds=3)
+    assert set(WAYS) <= set(campaign.counts)

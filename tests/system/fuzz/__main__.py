@@ -1,7 +1,9 @@
-"""``python -m tests.system.fuzz``: attacks both ports for minutes and tells what came of it.
+"""``python -m tests.system.fuzz``: attacks all ports for minutes and tells what came of it.
 
 A tracker and a block server run without TLS, and others with it. They are sent random bytes and
-changed recordings of what real clients say, with the secret and without. It fails when
+changed recordings of what real clients say, with the secret and without. At the same time the
+page's server is sent requests that are malformed, oversized, slow or one upon another, has a
+thousand clients of its events at once, and clients that read nothing. It fails when
 
 - one of the processes ends, or logs a traceback or a resource that was not closed;
 - a good peer's ask has no answer within 30 s or a wrong one, its connection is cut, a block that
@@ -9,7 +11,9 @@ changed recordings of what real clients say, with the secret and without. It fai
 - 90 s after the end there are more descriptors than before, or more threads but for those of the
   event loops' own pools;
 - memory grows: after a warm-up of a fifth of the run (at most two minutes), the median of the
-  anonymous memory in the last fifth of the time is more than 8 MiB above that in the first.
+  anonymous memory in the last fifth of the time is more than 8 MiB above that in the first;
+- the page's server does not answer a probe and a command within 30 s, or does what nobody has
+  proved the right to.
 """
 
 from __future__ import annotations
@@ -18,9 +22,11 @@ import argparse
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.system.fuzz.campaign import Campaign
+from tests.system.fuzz.http_campaign import HttpCampaign
 
 
 def main() -> None:
@@ -37,8 +43,13 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory(prefix="penstock-fuzz-") as folder,
         Campaign(Path(folder), options.seed, _say) as campaign,
+        HttpCampaign(Path(folder), options.seed, _say) as page,
+        ThreadPoolExecutor(1, "fuzz-http") as beside,
     ):
-        campaign.run(seconds=seconds, warm_up_s=min(120.0, seconds / 5))
+        warm_up_s = min(120.0, seconds / 5)
+        of_page = beside.submit(page.run, seconds=seconds, warm_up_s=warm_up_s)
+        campaign.run(seconds=seconds, warm_up_s=warm_up_s)
+        of_page.result()
     _say("nothing broke, leaked or grew")
 
 

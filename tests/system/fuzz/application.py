@@ -54,7 +54,7 @@ _ALLOCATOR = {"MALLOC_ARENA_MAX": "1"} | {
 
 
 @contextlib.contextmanager
-def _exact_memory() -> Iterator[None]:
+def exact_memory() -> Iterator[None]:
     """Start processes so meanwhile."""
     before = dict(os.environ)
     os.environ.update(_ALLOCATOR)
@@ -133,7 +133,7 @@ class Application:
         self._memory = folder / "memory"
         for made in (self._root, self._memory):
             made.mkdir(parents=True)
-        with open(folder / "tracker.log", "w") as log, _exact_memory():
+        with open(folder / "tracker.log", "w") as log, exact_memory():
             self._tracker = subprocess.Popen(
                 [sys.executable, "-m", "tests.system.fuzz.target"],
                 stdin=subprocess.PIPE,
@@ -159,7 +159,7 @@ class Application:
                 memory_folder=str(self._memory),
                 tls=self.tls,
             )
-            with _exact_memory():
+            with exact_memory():
                 ready = ensure_block_server(self._launch, START_S)
             assert ready is not None
             self.server = ready.address
