@@ -162,7 +162,13 @@ class Console(StreamingListener):
         return f"{_time_of_day(self._clock)}  {' | '.join(parts)}"
 
 
-class _Lines(logging.LoggerAdapter[logging.Logger]):
+if TYPE_CHECKING:
+    _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
+else:  # It takes no parameter before Python 3.11.
+    _LoggerAdapter = logging.LoggerAdapter
+
+
+class _Lines(_LoggerAdapter):
     """Logs, and writes to a terminal what the program's own logging does not show."""
 
     def __init__(self, terminal: TextIO | None) -> None:
