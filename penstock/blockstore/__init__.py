@@ -90,6 +90,7 @@ functions for Arrow data).
 """
 
 from penstock.blockstore._encryption import check_in_memory
+from penstock.blockstore._skipping import read_block_if_any
 from penstock.blockstore.builder import BlockBuilder, BlockKind, SealedBlock
 from penstock.blockstore.dataframe import block_schema, blocks_to_dataframe
 from penstock.blockstore.launch import end_on_this_host, scratch_claim_path
@@ -116,5 +117,6 @@ __all__ = [
     "check_in_memory",
     "end_on_this_host",
     "read_block",
+    "read_block_if_any",
     "scratch_claim_path",
 ]

@@ -9,7 +9,9 @@ how many records the stream has before that. The consumer's id is made with the 
 that Spark's own offset log holds it: it is the checkpoint's identity.
 
 With ``failOnDataLoss=false`` there is also ``"skipped"``: how many records were released before
-they were read.
+they were read, and for a batch that is planned without some, ``"resumed"``: the place at which it
+begins in fact, and the records before that. What a batch that is made again finds released beyond
+that is counted with the next one, for its own offset is logged.
 
 *Batch 0.* Spark asks for the first offset again when it starts a query whose first batch is logged
 and not committed, and its log has ends only. So each offset says where its consumer began: when
@@ -98,6 +100,8 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: Offset | None = None
         self._until: int | None = None
         self._newest: Offset | None = None
+        # By the end of a batch: how many of its records were released after it was planned.
+        self._passed_over: dict[int, int] = {}
 
     # -- offsets -------------------------------------------------------------------------------
 
@@ -173,17 +177,17 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise PlacesReleasedError(
                 options.stream, begin["block"], end.place, end.first, end.next
             )
-        if end.first > begin["block"]:
-            skipped = end.first_records - begin["records"]
-            _log.warning(
-                "Stream %s: the places %d to %d were released; the query goes on without their %d "
-                "records",
-                options.stream,
-                begin["block"],
-                end.first,
-                skipped,
-            )
-            begin = {**begin, "skipped": begin.get("skipped", 0) + skipped}
+        skipped = self._passed_over.pop(begin["block"], 0)
+        begin = dict(begin)
+        if end.place > begin["block"] or skipped:
+            begin.pop("resumed", None)
+        if end.first > begin["block"] and end.place > begin["block"]:
+            gone = end.first_records - begin["records"]
+            self._warn_of_release(begin["block"], end.first, gone)
+            skipped += gone
+            begin["resumed"] = {"block": end.first, "records": end.first_records}
+        if skipped:
+            begin["skipped"] = begin.get("skipped", 0) + skipped
         self._newest = {**begin, "block": end.next, "records": end.next_records}
         return {**begin, "block": end.place, "records": end.records}
 
@@ -220,8 +224,12 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 # Spark has logged a query that has nothing to read yet: it is real from here on.
                 self.commit(end)
             return []
+        records = start["records"] if begin == start["block"] else None
+        resumed = end.get("resumed")
+        if resumed is not None and resumed["block"] > begin:
+            begin, records = resumed["block"], resumed["records"]
         blocks, places, added_ms, servers = self._list(
-            begin, end, "" if is_same else start["consumer"]
+            begin, records, end, "" if is_same else start["consumer"]
         )
         return packed(
             blocks,
@@ -233,9 +241,18 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _list(
-        self, begin: int, end: Offset, phantom: str
+        self, begin: int, records: int | None, end: Offset, phantom: str
     ) -> tuple[list[ReceivedBlockInfo], list[int], list[int], dict[str, tuple[str, int]]]:
+        """Return the blocks of a batch, their places, when they were added, and the block servers.
+
+        Args:
+            begin: The place at which it begins.
+            records: How many the stream has before that; None where the offsets do not tell.
+            end: Where it ends.
+            phantom: A consumer to be dropped, or nothing.
+        """
         stream = self._found()
+        self._passed_over.pop(end["block"], None)
         blocks: list[ReceivedBlockInfo] = []
         places: list[int] = []
         added_ms: list[int] = []
@@ -263,6 +280,8 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise PlacesReleasedError(
                         self._options.stream, begin, end["block"], there.first, there.next
                     )
+                if found.first > at:
+                    records = self._pass_over(at, found.first, records, end)
                 at = found.first
                 if not found.blocks:
                     break
@@ -271,7 +290,36 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             added_ms.extend(found.added_ms)
             servers.update(found.servers)
             at += len(found.blocks)
+            if records is not None:
+                records += sum(block.num_records for block in found.blocks)
         return blocks, places, added_ms, servers
+
+    def _pass_over(self, at: int, first: int, records: int | None, end: Offset) -> int:
+        """Count what a batch goes on without; return how many records the stream has before that.
+
+        Args:
+            at: The first place that was released.
+            first: The first one that is there.
+            records: How many there are before `at`, if that is known.
+            end: Where the batch ends.
+        """
+        stream, place = self._found(), min(first, end["block"])
+        there = self._ask(FindEnd(stream.stream_id, stream.epoch, "", place, place), EndAt)
+        gone = None if records is None else there.records - records
+        self._warn_of_release(at, place, gone)
+        if gone is not None:
+            self._passed_over[end["block"]] = self._passed_over.get(end["block"], 0) + gone
+        return int(there.records)
+
+    def _warn_of_release(self, start: int, end: int, records: int | None) -> None:
+        _log.warning(
+            "Stream %s: the places %d to %d were released; the query goes on without their%s "
+            "records",
+            self._options.stream,
+            start,
+            end,
+            "" if records is None else f" {records}",
+        )
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Return the records of a partition as Arrow batches (in a task)."""
@@ -306,6 +354,11 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             version, stream = offset["v"], offset["stream"]
             is_whole = all(isinstance(offset[key], int) for key in ("began", "block", "records"))
             is_whole = is_whole and isinstance(offset["consumer"], str)
+            if offset.get("resumed") is not None:
+                resumed = offset["resumed"]
+                is_whole = is_whole and all(
+                    isinstance(resumed[key], int) for key in ("block", "records")
+                )
         except (KeyError, TypeError):
             version, stream, is_whole = None, "", False
         if version != _VERSION or not is_whole:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,17 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from penstock.blockstore import BlockAccess, block_schema, read_block
+from penstock.blockstore import (
+    Block,
+    BlockAccess,
+    BlockNotFoundError,
+    block_schema,
+    read_block,
+    read_block_if_any,
+)
 from penstock.blockstore.arrow_frames import plain_column, to_arrow_schema
 from penstock.sql._options import SourceOptions
-from penstock.sql.errors import SourceError
+from penstock.sql.errors import BlockLostError, SourceError
 from penstock.wire.messages import ReceivedBlockInfo
 from penstock.worker import begin_task
 
@@ -118,7 +126,7 @@ def read_partition(
     """Yield the records of a partition, in the order of its blocks.
 
     Raises:
-        BlockNotFoundError: No place has one of them.
+        BlockLostError: No host has one of them, and that is an error.
         SourceError: Its columns are not those of the query.
     """
     begin_task()
@@ -133,8 +141,8 @@ def read_partition(
                 f"block {info.block_id} of stream {options.stream!r} holds pickled objects, which "
                 "have no columns: declare a schema on the receiver"
             )
-        with read_block(info, access) as block:
-            for batch in block.batches():
+        with _opened(info, place, access, options) as block:
+            for batch in block.batches() if block is not None else ():
                 try:
                     plain = _with_columns(batch, data)
                 except (KeyError, pa.ArrowException) as error:
@@ -150,6 +158,19 @@ def read_partition(
                     "_position": _position(info),
                 }
                 yield from _slices(plain, wanted, [values[name] for name in options.metadata])
+
+
+@contextlib.contextmanager
+def _opened(
+    info: ReceivedBlockInfo, place: int, access: BlockAccess, options: SourceOptions
+) -> Iterator[Block | None]:
+    read = read_block if options.fails_on_loss else read_block_if_any
+    with contextlib.ExitStack() as stack:
+        try:
+            block = stack.enter_context(read(info, access))
+        except BlockNotFoundError as error:
+            raise BlockLostError(options.stream, place, str(error)) from error
+        yield block
 
 
 def _slices(

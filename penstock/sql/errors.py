@@ -7,6 +7,7 @@ from penstock.errors import PenstockError
 __all__ = [
     "AnotherHostError",
     "AnotherLedgerError",
+    "BlockLostError",
     "HostNotReachableError",
     "LedgerPutBackError",
     "NoColumnsError",
@@ -131,6 +132,25 @@ class LedgerPutBackError(SourceError):
         self.records = records
         self.next = next_
         self.next_records = next_records
+
+
+class BlockLostError(SourceError):
+    """A query needs a block that no host has.
+
+    Attributes:
+        stream: The stream's name.
+        place: Its place.
+        reason: Where it was looked for, and what happened.
+    """
+
+    def __init__(self, stream: str, place: int, reason: str) -> None:
+        super().__init__(
+            f"place {place} of stream {stream!r} is lost: {reason}. Its host may come back; with "
+            'option("failOnDataLoss", "false") the query goes on without it'
+        )
+        self.stream = stream
+        self.place = place
+        self.reason = reason
 
 
 class PlacesReleasedError(SourceError):

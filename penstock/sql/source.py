@@ -13,7 +13,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from penstock.sql._host_client import HostClient
 from penstock.sql._options import SourceOptions
 from penstock.sql._reader import PlaceReader
 from penstock.sql.errors import NoColumnsError, SourceError
+from penstock.tracker.cluster import most_tries
 from penstock.wire import TlsIdentity
 from penstock.wire.messages import FindStream, StreamAt
 
@@ -121,6 +122,10 @@ def _with_columns(client: HostClient, name: str) -> StreamAt:
 
 def register(spark: SparkSession, access: BlockAccess) -> None:
     """Let a session know the source, and through it the host."""
+    tries = most_tries(
+        spark.conf.get("spark.master", "") or "", spark.conf.get("spark.task.maxFailures", None)
+    )
+    access = replace(access, skip_after=tries)
     # Not at the top of a module, so that it is pickled with what it carries.
     made = type("PenstockSourceOfHost", (PenstockSource,), {"access": access})
     spark.dataSource.register(made)

@@ -124,6 +124,8 @@ class PlaceService:
                 return self._find_end(message)
             if isinstance(message, ListBlocks):
                 return self._list_blocks(message)
+            if not message.consumer:
+                return Refused("a place is committed for a consumer, and none is named")
             self._places.commit(message.stream_id, message.consumer, message.place)
             return Ok()
         except LedgerWriteError as error:
@@ -262,8 +264,10 @@ class PlaceService:
             self._places.drop(message.stream_id, [message.phantom])
         stream = self._places.stream(message.stream_id)
         batch = message.start if message.batch is None else message.batch
-        # Spark has logged the batch: what lies before it was processed, and the consumer is real.
-        self._places.commit(message.stream_id, message.consumer, min(batch, stream.next))
+        if message.consumer:
+            # Spark has logged the batch: what lies before it was processed, and the consumer is
+            # real.
+            self._places.commit(message.stream_id, message.consumer, min(batch, stream.next))
         start = max(message.start, stream.first)
         end = min(message.end, start + _BLOCKS_PER_ANSWER)
         first, blocks, times = self._places.between(message.stream_id, start, end)

@@ -19,7 +19,7 @@ from penstock.wire.addresses import bare_host
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["Cluster", "SparkCluster", "TaskEnd"]
+__all__ = ["Cluster", "SparkCluster", "TaskEnd", "most_tries"]
 
 DRIVER_ID = "driver"
 """Spark's name for the driver's own block manager, and for the one executor of a local master."""
@@ -156,11 +156,9 @@ class SparkCluster:
         return sum(int(summary.maxTasks()) for summary in self._summaries())
 
     def most_tries(self) -> int:
-        if not self.is_local:
-            return int(self._sc.getConf().get("spark.task.maxFailures", "4"))
-        # A local master has its own number: local[2,4] tries four times, local[2] once.
-        told = re.fullmatch(r"local\[[^,]*,\s*([0-9]+)\s*\]", str(self._sc.master))
-        return int(told[1]) if told else 1
+        return most_tries(
+            str(self._sc.master), self._sc.getConf().get("spark.task.maxFailures", None)
+        )
 
     def _summaries(self) -> list[Any]:
         # The store behind Spark's own UI and REST pages; it is there also when those are off.
@@ -273,3 +271,17 @@ class SparkCluster:
 
     def _jsc(self) -> Any:
         return self._sc._jsc.sc()
+
+
+def most_tries(master: str, failures: str | None) -> int:
+    """Return how often Spark tries a task before its job fails.
+
+    Args:
+        master: The application's master.
+        failures: ``spark.task.maxFailures``, if it is set.
+    """
+    told = re.fullmatch(r"local(?:\[[^,]*(?:,\s*([0-9]+))?\s*\])?", master)
+    if told is None:
+        return int(failures or 4)
+    # A local master has its own number: local[2,4] tries four times, local[2] once.
+    return int(told[1] or 1)

@@ -444,6 +444,7 @@ class ListBlocks(msgspec.Struct, frozen=True, tag=True):
     stream_id: int
     epoch: str
     consumer: str
+    """Empty: nobody's, nothing is committed."""
     start: int
     end: int
     phantom: str = ""

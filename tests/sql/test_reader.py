@@ -134,6 +134,47 @@ def test_places_that_are_gone_are_an_error_that_names_them(tmp_path: Path) -> No
             reader.latestOffset(start)
 
 
+@pytest.mark.parametrize("released", [3, 5])
+def test_what_a_batch_that_is_made_again_goes_on_without_is_told_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, released: int
+) -> None:
+    case = Case(tmp_path)
+    with reading(case, failOnDataLoss="false") as reader:
+        start = logged(reader.initialOffset())
+        end = logged(reader.latestOffset(start))
+        case.commit(released, consumer=end["consumer"])
+        case.release()
+        for _ in range(2):  # Spark may ask more than once.
+            assert places(reader.partitions(start, end)) == list(range(released, 5))
+        case.add(1)
+        following = logged(reader.latestOffset(end))
+        assert following["skipped"] == 10 * released
+        assert places(reader.partitions(end, following)) == [5]
+        assert logged(reader.latestOffset(following)) == following
+    told = f"places 0 to {released} were released; the query goes on without their {10 * released} "
+    assert told in caplog.text
+
+
+def test_what_was_released_before_a_batch_is_planned_is_counted_once(tmp_path: Path) -> None:
+    case = Case(tmp_path)
+    with reading(case) as reader:
+        start = logged(reader.initialOffset())
+        consumer = reader.latestOffset(start)["consumer"]
+    case.commit(2, consumer=consumer)
+    case.release()
+    with reading(case, failOnDataLoss="false") as reader:
+        end = logged(reader.latestOffset(start))
+        assert end["skipped"] == 20
+        assert places(reader.partitions(start, end)) == [2, 3, 4]
+        case.commit(3, consumer=consumer)
+        case.release()
+        assert places(reader.partitions(start, end)) == [3, 4]
+        following = logged(reader.latestOffset(end))
+        assert following["skipped"] == 30
+        assert places(reader.partitions(end, following)) == []
+        assert logged(reader.latestOffset(following)) == following
+
+
 @pytest.mark.parametrize("count", [1, 2, 20])
 def test_a_ledger_that_was_put_back_is_an_error_also_after_it_has_grown(
     tmp_path: Path, count: int

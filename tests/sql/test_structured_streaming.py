@@ -25,6 +25,7 @@ from penstock.sql import ReceiverHost, SourceError, connect
 from penstock.sql.source import write_share_file
 from tests.sql.sources import WAIT_S, await_records, numbers
 from tests.system.running import settings
+from tests.system.spoiling import spoil
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -301,6 +302,29 @@ def test_released_places_are_an_error_unless_that_is_wanted(
         query.processAllAvailable()
         query.stop()
         assert last_offset(query)["skipped"] == released > 0
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_lost_block_is_an_error_unless_that_is_wanted(
+    spark: SparkSession, tmp_path: Path, fails: bool
+) -> None:
+    with hosting(spark, numbers(COUNT, block_s=0.01)) as host:
+        await_records(host, "numbers", COUNT)
+        assert host._hosted is not None
+        tracker = host._hosted.tracker
+        _, (lost, *_), _ = tracker.ledger.places.between(0, 1, 2)
+        spoil(lost)
+        query = to_parquet(load(spark, failOnDataLoss=fails), tmp_path)
+        if fails:
+            with pytest.raises(PySparkException, match="place 1 of stream 'numbers' is lost"):
+                query.processAllAvailable()
+            assert tracker.skipped_blocks == 0
+            return
+        query.processAllAvailable()
+        query.stop()
+        found = written(spark, tmp_path)
+        assert len(found) == len(set(found)) == COUNT - lost.num_records
+        assert tracker.skipped_blocks == 1
 
 
 def await_release(host: ReceiverHost) -> None:

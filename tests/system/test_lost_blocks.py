@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.receiver import receiver
-from penstock.wal import segment_path
 from penstock.wire.messages import ReceivedBlockInfo
 from tests.system.running import WAIT_S, run_on
+from tests.system.spoiling import spoil
 
 pytestmark = pytest.mark.slow
 
@@ -23,17 +23,6 @@ def numbers(ctx: Any) -> Iterator[str]:
         yield str(number)
         ctx.stopped.wait(0.05)
     ctx.stopped.wait(WAIT_S)
-
-
-def spoil(block: ReceivedBlockInfo) -> None:
-    """Write over a block's copies in memory and in the log."""
-    assert block.memory is not None
-    assert block.segment is not None
-    log = segment_path(block.segment.folder, block.segment.segment)
-    for path, offset in ((block.memory.path, block.memory.offset), (log, block.segment.offset)):
-        with open(path, "r+b") as file:
-            file.seek(offset)
-            file.write(bytes(64))
 
 
 class Batches:

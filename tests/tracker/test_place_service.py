@@ -59,6 +59,12 @@ def test_who_only_looks_holds_nothing(case: Case) -> None:
     assert case.consumers() == {}
 
 
+def test_nobody_commits_nothing(case: Case) -> None:
+    assert ids(case.list(2, 5, consumer="").blocks) == ids(case.blocks[2:])
+    assert isinstance(case.commit(3, consumer=""), Refused)
+    assert case.consumers() == {}
+
+
 def test_what_a_consumer_asked_for_is_kept_for_it_also_what_is_yet_to_come(case: Case) -> None:
     case.end(2)
     case.end(5, consumer="at the end")
