@@ -10,8 +10,8 @@ thousand clients of its events at once, and clients that read nothing. It fails 
   it reads is wrong, or a block that it added is not in exactly one batch, in order;
 - 90 s after the end there are more descriptors than before, or more threads but for those of the
   event loops' own pools;
-- memory grows: after a warm-up of a fifth of the run (at most two minutes), the median of the
-  anonymous memory in the last fifth of the time is more than 8 MiB above that in the first;
+- memory grows: after a warm-up of a fifth of the run (at most two minutes), the least
+  anonymous memory in the last third of the time is more than 8 MiB above that in the first;
 - the page's server does not answer a probe and a command within 30 s, or does what nobody has
   proved the right to.
 """

@@ -8,7 +8,6 @@ import os
 import re
 import select
 import signal
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -96,10 +95,13 @@ class Watched:
         self.memory_mib.append(int(found[1]) / 1024)
 
     def growth_mib(self) -> float:
-        """Return how much the last fifth of the samples is above the first fifth."""
-        fifth = max(1, len(self.memory_mib) // 5)
-        begin, end = self.memory_mib[:fifth], self.memory_mib[-fifth:]
-        return statistics.median(end) - statistics.median(begin)
+        """Return how much the least of the last third is above the least of the first third.
+
+        What is used goes up and down by tens of MiB, with what the collector has not freed yet; a
+        leak raises the least of it, too.
+        """
+        third = max(1, len(self.memory_mib) // 3)
+        return min(self.memory_mib[-third:]) - min(self.memory_mib[:third])
 
     def wait_for_end(self) -> bool:
         return bool(select.select([self._handle], [], [], END_S)[0])
