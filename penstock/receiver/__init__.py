@@ -51,9 +51,9 @@ file                holds
 `forms`             what they become: a thread each, coroutines on an event loop of their own
 `socket_receivers`  the receivers of lines and of serialized objects from a socket
 `launch`            the Spark task: on which executor it is, and what runs there until the end
-`parts`             how the supervisor gets its parts, and how long it waits for what
+`parts`             makes an attempt's block store and generator, as the settings say
 `supervisor`        runs one attempt, from registration to the last block
-`attempt_state`     the state of an attempt; when its failures are enough
+`attempt_state`     the state of an attempt, its bounds; when its failures are enough
 `user_calls`        calls into the author's code, with a bound; what their threads die of
 `door`              one start of a receiver: what it stores through, and asks for
 `tracker_client`    what is asked of the tracker, and told
@@ -81,7 +81,8 @@ from penstock.receiver.block_generator import (
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.receiver.exit_report import ExitKind, ReceiverFailedError
 from penstock.receiver.framing import Framing
-from penstock.receiver.launch import ReceiverLaunch, arena_name, log_folder, run_receiver
+from penstock.receiver.launch import ReceiverLaunch, run_receiver
+from penstock.receiver.parts import arena_name, log_folder
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.receiver import Receiver, ReceiverContext, ReceiverNotAttachedError
 from penstock.receiver.shared_rate import SharedRateError, SharedRatePlace

@@ -15,6 +15,7 @@ from penstock.wire.messages import Message
 
 __all__ = [
     "AttemptState",
+    "Bounds",
     "Failures",
     "RestartRequest",
     "SupervisorState",
@@ -27,6 +28,33 @@ class SupervisorState(enum.Enum):
     INITIALIZED = "initialized"
     STARTED = "started"
     STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How long the supervisor waits for what it does not control, in seconds.
+
+    Attributes:
+        user_call_s: For `onStop`, with an `onStart` that still runs, at a restart; and what they
+            have at a stop at least.
+        drain_s: For a stop, if the driver does not say: `onStop`, and the last blocks to be stored
+            and reported.
+        ask_s: For the driver to answer a registration or a deregistration.
+        abandon_s: For each thing that ends by itself, and for the last blocks when nobody takes
+            them or the time for the stop is over.
+        close_s: For the block store to close.
+    """
+
+    user_call_s: float = 5.0
+    drain_s: float = 30.0
+    ask_s: float = 30.0
+    abandon_s: float = 2.0
+    close_s: float = 15.0
+
+    @property
+    def overrun_s(self) -> float:
+        """How long after the time for a stop an attempt has ended, unless something hangs."""
+        return 2 * self.user_call_s + self.ask_s + self.close_s + 5 * self.abandon_s
 
 
 @dataclass(frozen=True)

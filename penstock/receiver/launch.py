@@ -18,39 +18,31 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from pyspark import StorageLevel
 
-from penstock.blockstore import BlockStore
 from penstock.blockstore import launch as block_server
-from penstock.blockstore.replicator import FindReplicaHost, Replicator
-from penstock.blockstore.store import BlockStoreOptions
 from penstock.errors import text_of
 from penstock.processes import ProcessIdentity
-from penstock.receiver.attempt_state import Failures
-from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
+from penstock.receiver.attempt_state import Bounds, Failures
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
-from penstock.receiver.parts import BlockPipe, Bounds, OnError, Parts, ReportBlocks
-from penstock.receiver.rate_limiter import RateLimiter
+from penstock.receiver.parts import Parts
 from penstock.receiver.receiver import Receiver
-from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter, SharedRatePlace
+from penstock.receiver.shared_rate import SharedRatePlace
 from penstock.receiver.supervisor import ReceiverSupervisor
 from penstock.receiver.tracker_client import TrackerClient
 from penstock.receiver.user_calls import UncaughtErrors
 from penstock.settings import Settings
 from penstock.wal import SEAL_SIZE, EncryptionKey, LogOptions, SyncPolicy
-from penstock.wire import Client, TlsIdentity, WireError, WireOptions
-from penstock.wire.messages import Message, RegisterReceiver
+from penstock.wire import TlsIdentity
+from penstock.wire.messages import RegisterReceiver
 
 __all__ = [
     "ReceiverLaunch",
     "Watchdog",
-    "arena_name",
     "executor_command",
     "executor_id",
     "host_name",
-    "log_folder",
     "run_receiver",
 ]
 
@@ -163,8 +155,6 @@ class Watchdog:
 
 logger = logging.getLogger("penstock.receiver")
 
-_POSITION_BYTES = 64 << 10
-
 LOOK_S = 1.0
 """How often the receiver checks that its executor still exists."""
 
@@ -265,16 +255,6 @@ class ReceiverLaunch:
         )
 
 
-def log_folder(block_log_root: str, stream_id: int, attempt: str) -> str:
-    """Return the log folder of an attempt; no other attempt ever uses it."""
-    return os.path.join(block_log_root, f"{stream_id}-{attempt}")
-
-
-def arena_name(application_id: str, attempt: str) -> str:
-    """Return the file name of an attempt's arena; the block server serves no other names."""
-    return f"penstock-{application_id}-{attempt}"
-
-
 def start_block_server(launch: ReceiverLaunch) -> None:
     """Make sure that this host has a block server of the application.
 
@@ -313,7 +293,7 @@ def run_receiver(
     supervisor = ReceiverSupervisor(
         receiver,
         _registration(launch, receiver._receiver_type(), host, executor),
-        _parts(launch, receiver, host, ensure_block_server),
+        Parts(launch, receiver.schema, host, ensure_block_server),
         restart_delay_ms=launch.settings.receiver_restart_delay_ms,
         failures=Failures(
             launch.settings.receiver_max_failures, int(launch.settings.restart_max_delay_s * 1000)
@@ -381,124 +361,10 @@ def _report_permanent(launch: ReceiverLaunch, host: str, executor: str, error: E
     logger.info("%s", text, exc_info=error)
     tracker = TrackerClient(_registration(launch, "", host, executor))
     tracker.connect(
-        _Connect(launch),
+        launch,
         on_message=lambda message: None,
         on_hello_answer=lambda message, answer: None,
         on_closed=lambda reason: None,
     )
     tracker.report_error(text, error, permanent=True)
     tracker.close()
-
-
-def _parts(
-    launch: ReceiverLaunch,
-    receiver: Receiver,
-    host: str,
-    ensure_block_server: Callable[[ReceiverLaunch], None],
-) -> Parts:
-    settings = launch.settings
-
-    def open_storage(find: FindReplicaHost, on_error: OnError) -> BlockStore:
-        use_disk, use_memory = launch.storage_level[:2]
-        replicator = None
-        if launch.has_copies:
-            replicator = Replicator(
-                launch.stream_id,
-                launch.attempt,
-                secret=launch.secret,
-                tls=launch.tls,
-                find=find,
-                on_error=on_error,
-            )
-        return BlockStore(
-            stream_id=launch.stream_id,
-            attempt=launch.attempt,
-            host=host,
-            log_folder=log_folder(launch.block_log_root, launch.stream_id, launch.attempt),
-            host_folder=log_folder(launch.folder_of_host, launch.stream_id, launch.attempt),
-            memory_name=arena_name(launch.application_id, launch.attempt),
-            options=BlockStoreOptions(
-                memory_dir=settings.memory_dir,
-                memory_bytes=settings.memory_bytes,
-                block_max_bytes=settings.block_max_bytes,
-                segment_bytes=settings.wal_segment_bytes,
-                sync=SyncPolicy(launch.sync),
-                sync_interval_s=settings.wal_sync_interval_ms / 1000,
-                roll_age_s=settings.receiver_wal_rolling_s,
-                use_memory=use_memory,
-                use_disk=use_disk,
-                compression=_compression(settings),
-            ),
-            encryption=launch.encryption,
-            replicator=replicator,
-        )
-
-    def make_generator(
-        first_block_number: int, storage: Any, report: ReportBlocks, on_error: OnError
-    ) -> BlockPipe:
-        return BlockGenerator(
-            stream_id=launch.stream_id,
-            first_block_number=first_block_number,
-            block_store=storage,
-            report=report,
-            limiter=_limiter(launch, on_error),
-            options=BlockGeneratorOptions(
-                block_interval_s=settings.block_interval_ms / 1000,
-                queue_size=settings.block_queue_size,
-                schema=receiver.schema,
-                position_bytes=min(_POSITION_BYTES, settings.max_frame_bytes // 2),
-                report_bytes=settings.max_frame_bytes // 2,
-            ),
-            on_error=on_error,
-        )
-
-    return Parts(
-        connect=_Connect(launch),
-        open_storage=open_storage,
-        make_generator=make_generator,
-        ensure_block_server=lambda: ensure_block_server(launch),
-    )
-
-
-def _compression(settings: Settings) -> str | None:
-    return None if settings.wal_compression_codec == "none" else settings.wal_compression_codec
-
-
-def _limiter(launch: ReceiverLaunch, on_error: OnError) -> RateLimiter:
-    if launch.shared_rate is None:
-        return RateLimiter.from_settings(launch.settings)
-    limiter = SharedRateLimiter.from_settings(launch.settings)
-    limiter.shared = SharedRate(launch.shared_rate, on_error=on_error)
-    return limiter
-
-
-class _Connect:
-    """Connects to the tracker as the settings say."""
-
-    def __init__(self, launch: ReceiverLaunch) -> None:
-        self._launch = launch
-
-    def __call__(
-        self,
-        *,
-        on_message: Callable[[Message], None],
-        on_reconnect: Callable[[], Sequence[Message]],
-        on_hello_answer: Callable[[Message, Message], None],
-        on_closed: Callable[[WireError], None],
-    ) -> Client:
-        settings = self._launch.settings
-        client = Client(
-            self._launch.tracker_address,
-            self._launch.secret,
-            on_message=on_message,
-            on_reconnect=on_reconnect,
-            on_hello_answer=on_hello_answer,
-            on_closed=on_closed,
-            ask_timeout_s=settings.ask_timeout_s,
-            give_up_after_s=settings.block_server_lease_s,
-            name=f"receiver-{self._launch.stream_id}",
-            options=WireOptions(max_frame_bytes=settings.max_frame_bytes),
-            ssl_context=self._launch.tls.client_context() if self._launch.tls else None,
-        )
-        client.connect()
-        return client

@@ -1,134 +1,149 @@
-"""What the supervisor is built from: the other rooms' parts, as far as it uses them."""
+"""`Parts`: how one attempt's block store and block generator are made, and its block server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-from penstock.blockstore.replicator import FindReplicaHost
-from penstock.receiver.block_generator import BlockGeneratorStatistics, RateUsage
-from penstock.receiver.door import StoreDoor
-from penstock.wire import WireError
-from penstock.wire.messages import Message, ReceivedBlockInfo
+from penstock.blockstore import BlockStore
+from penstock.blockstore.replicator import FindReplicaHost, Replicator
+from penstock.blockstore.store import BlockStoreOptions
+from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
+from penstock.receiver.rate_limiter import RateLimiter
+from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter
+from penstock.settings import Settings
+from penstock.wal import SyncPolicy
+from penstock.wire.messages import ReceivedBlockInfo
 
-__all__ = [
-    "BlockPipe",
-    "BlockStorage",
-    "Bounds",
-    "Connect",
-    "OnError",
-    "Parts",
-    "ReportBlocks",
-    "TrackerConnection",
-]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-ReportBlocks = Callable[[tuple[ReceivedBlockInfo, ...]], "Future[None]"]
-"""Reports blocks to the tracker. The future is done once they are in the driver log. It fails with
-`RefusedError` when asking again does not help, and with anything else when it may."""
-OnError = Callable[[str, BaseException], None]
+    from penstock.receiver.launch import ReceiverLaunch
+
+__all__ = ["Parts", "arena_name", "log_folder"]
+
+_POSITION_BYTES = 64 << 10
 
 
-class TrackerConnection(Protocol):
-    """What is used of `penstock.wire.Client`."""
-
-    def ask_async(self, message: Message) -> Future[Message]: ...
-
-    def send(self, message: Message) -> None: ...
-
-    def close(self) -> None: ...
+def log_folder(block_log_root: str, stream_id: int, attempt: str) -> str:
+    """Return the log folder of an attempt; no other attempt ever uses it."""
+    return os.path.join(block_log_root, f"{stream_id}-{attempt}")
 
 
-class Connect(Protocol):
-    """Makes a connected client of the tracker, with these callbacks of `penstock.wire.Client`."""
-
-    def __call__(
-        self,
-        *,
-        on_message: Callable[[Message], None],
-        on_reconnect: Callable[[], Sequence[Message]],
-        on_hello_answer: Callable[[Message, Message], None],
-        on_closed: Callable[[WireError], None],
-    ) -> TrackerConnection: ...
-
-
-class BlockPipe(Protocol):
-    """What is used of `BlockGenerator`."""
-
-    def start(self) -> None: ...
-
-    def open_door(self) -> StoreDoor: ...
-
-    def flush(self, stored: Callable[[], None]) -> None: ...
-
-    def is_over(self) -> bool: ...
-
-    def acknowledging_s(self) -> float: ...
-
-    def statistics(self) -> BlockGeneratorStatistics: ...
-
-    def stop(self, timeout_s: float) -> bool: ...
-
-    def give_up_within(self, timeout_s: float) -> None: ...
-
-    def update_rate(self, records_per_second: float | None, *, is_paused: bool = False) -> None: ...
-
-    def update_byte_rate(self, bytes_per_second: float | None) -> None: ...
-
-    def read_rate_usage(self, *, with_pipe: bool = False) -> RateUsage: ...
-
-
-class BlockStorage(Protocol):
-    """What is used of `BlockStore`."""
-
-    def release(self, block_ids: Iterable[str], segments: Iterable[tuple[str, int]]) -> None: ...
-
-    def close(self) -> None: ...
+def arena_name(application_id: str, attempt: str) -> str:
+    """Return the file name of an attempt's arena; the block server serves no other names."""
+    return f"penstock-{application_id}-{attempt}"
 
 
 @dataclass(frozen=True)
 class Parts:
-    """How the supervisor gets its parts; `launch` fills this in with the real ones.
+    """Makes what the supervisor of one attempt runs.
 
     Attributes:
-        connect: Makes a connected client of the tracker; it gives up when the driver cannot be
-            reached for long.
-        open_storage: Opens the attempt's block store, from the way to ask for a host of second
-            copies, and the way to report that there is none.
-        make_generator: Makes the block generator, not started, from the first block number, the
-            storage, the way to report blocks, and the way to report errors.
-        ensure_block_server: Makes sure that this host's block server runs. May be called again.
+        launch: What is run, and where its things lie.
+        schema: Of the records, or None.
+        host: This host, as Spark names it.
+        start_block_server: Makes sure that this host's block server runs; may be called again.
     """
 
-    connect: Connect
-    open_storage: Callable[[FindReplicaHost, OnError], BlockStorage]
-    make_generator: Callable[[int, Any, ReportBlocks, OnError], BlockPipe]
-    ensure_block_server: Callable[[], None]
+    launch: ReceiverLaunch
+    schema: pa.Schema | None
+    host: str
+    start_block_server: Callable[[ReceiverLaunch], None]
+
+    def ensure_block_server(self) -> None:
+        """Make sure that this host's block server runs."""
+        self.start_block_server(self.launch)
+
+    def open_storage(
+        self, find: FindReplicaHost, on_error: Callable[[str, BaseException], None]
+    ) -> BlockStore:
+        """Open the attempt's block store.
+
+        Args:
+            find: Asks for a host of second copies.
+            on_error: Told that there is none.
+        """
+        launch, settings = self.launch, self.launch.settings
+        use_disk, use_memory = launch.storage_level[:2]
+        replicator = None
+        if launch.has_copies:
+            replicator = Replicator(
+                launch.stream_id,
+                launch.attempt,
+                secret=launch.secret,
+                tls=launch.tls,
+                find=find,
+                on_error=on_error,
+            )
+        return BlockStore(
+            stream_id=launch.stream_id,
+            attempt=launch.attempt,
+            host=self.host,
+            log_folder=log_folder(launch.block_log_root, launch.stream_id, launch.attempt),
+            host_folder=log_folder(launch.folder_of_host, launch.stream_id, launch.attempt),
+            memory_name=arena_name(launch.application_id, launch.attempt),
+            options=BlockStoreOptions(
+                memory_dir=settings.memory_dir,
+                memory_bytes=settings.memory_bytes,
+                block_max_bytes=settings.block_max_bytes,
+                segment_bytes=settings.wal_segment_bytes,
+                sync=SyncPolicy(launch.sync),
+                sync_interval_s=settings.wal_sync_interval_ms / 1000,
+                roll_age_s=settings.receiver_wal_rolling_s,
+                use_memory=use_memory,
+                use_disk=use_disk,
+                compression=_compression(settings),
+            ),
+            encryption=launch.encryption,
+            replicator=replicator,
+        )
+
+    def make_generator(
+        self,
+        first_block_number: int,
+        storage: BlockStore,
+        report: Callable[[tuple[ReceivedBlockInfo, ...]], Future[None]],
+        on_error: Callable[[str, BaseException], None],
+    ) -> BlockGenerator:
+        """Make the block generator; it is not started.
+
+        Args:
+            first_block_number: Of the attempt.
+            storage: From `open_storage`.
+            report: Reports blocks to the tracker. The future is done once they are in the driver
+                log. It fails with `RefusedError` when asking again does not help, and with
+                anything else when it may.
+            on_error: Told of trouble.
+        """
+        launch, settings = self.launch, self.launch.settings
+        return BlockGenerator(
+            stream_id=launch.stream_id,
+            first_block_number=first_block_number,
+            block_store=storage,
+            report=report,
+            limiter=_limiter(launch, on_error),
+            options=BlockGeneratorOptions(
+                block_interval_s=settings.block_interval_ms / 1000,
+                queue_size=settings.block_queue_size,
+                schema=self.schema,
+                position_bytes=min(_POSITION_BYTES, settings.max_frame_bytes // 2),
+                report_bytes=settings.max_frame_bytes // 2,
+            ),
+            on_error=on_error,
+        )
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """How long the supervisor waits for what it does not control, in seconds.
+def _compression(settings: Settings) -> str | None:
+    return None if settings.wal_compression_codec == "none" else settings.wal_compression_codec
 
-    Attributes:
-        user_call_s: For `onStop`, with an `onStart` that still runs, at a restart; and what they
-            have at a stop at least.
-        drain_s: For a stop, if the driver does not say: `onStop`, and the last blocks to be stored
-            and reported.
-        ask_s: For the driver to answer a registration or a deregistration.
-        abandon_s: For each thing that ends by itself, and for the last blocks when nobody takes
-            them or the time for the stop is over.
-        close_s: For the block store to close.
-    """
 
-    user_call_s: float = 5.0
-    drain_s: float = 30.0
-    ask_s: float = 30.0
-    abandon_s: float = 2.0
-    close_s: float = 15.0
-
-    @property
-    def overrun_s(self) -> float:
-        """How long after the time for a stop an attempt has ended, unless something hangs."""
-        return 2 * self.user_call_s + self.ask_s + self.close_s + 5 * self.abandon_s
+def _limiter(launch: ReceiverLaunch, on_error: Callable[[str, BaseException], None]) -> RateLimiter:
+    if launch.shared_rate is None:
+        return RateLimiter.from_settings(launch.settings)
+    limiter = SharedRateLimiter.from_settings(launch.settings)
+    limiter.shared = SharedRate(launch.shared_rate, on_error=on_error)
+    return limiter

@@ -6,8 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from penstock.receiver.block_generator import RateUsage
-from penstock.receiver.parts import BlockPipe
+from penstock.receiver.block_generator import BlockGenerator, RateUsage
 
 __all__ = [
     "REPORT_INTERVAL_S",
@@ -40,7 +39,7 @@ class RateStatus:
     def __init__(self, stream_id: int, report: Callable[[RateUsage, int], None]) -> None:
         self._report = report
         self._lock = threading.Lock()
-        self._generator: BlockPipe | None = None
+        self._generator: BlockGenerator | None = None
         self._version = 0
         self._records_per_second: float | None = None
         self._bytes_per_second: float | None = None
@@ -51,7 +50,7 @@ class RateStatus:
             target=self._run, name=f"penstock-rate-status-{stream_id}", daemon=True
         )
 
-    def start(self, generator: BlockPipe) -> None:
+    def start(self, generator: BlockGenerator) -> None:
         """Set the rates that are known by now, and begin to report."""
         with self._lock:
             self._generator = generator
@@ -93,7 +92,7 @@ class RateStatus:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
-    def _apply(self, generator: BlockPipe) -> None:
+    def _apply(self, generator: BlockGenerator) -> None:
         generator.update_rate(self._records_per_second, is_paused=self._is_paused)
         generator.update_byte_rate(self._bytes_per_second)
 

@@ -13,13 +13,20 @@ from itertools import chain, repeat
 
 import msgspec
 
+from penstock.blockstore import BlockStore
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, PenstockError, SettingError
-from penstock.receiver.attempt_state import AttemptState, Failures, RestartRequest, SupervisorState
-from penstock.receiver.block_generator import BlockNotStoredError, RefusedError
+from penstock.receiver.attempt_state import (
+    AttemptState,
+    Bounds,
+    Failures,
+    RestartRequest,
+    SupervisorState,
+)
+from penstock.receiver.block_generator import BlockGenerator, BlockNotStoredError, RefusedError
 from penstock.receiver.door import ReceiverStoppedError, Start, StoreDoor
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError, described
-from penstock.receiver.parts import BlockPipe, BlockStorage, Bounds, Parts
+from penstock.receiver.parts import Parts
 from penstock.receiver.pipeline import CALLBACK_S
 from penstock.receiver.rate_status import RateStatus
 from penstock.receiver.receiver import Receiver, ReceiverNotAttachedError
@@ -90,7 +97,7 @@ class ReceiverSupervisor:
         Args:
             receiver: The author's object. It is attached to this supervisor.
             registration: What is told to the tracker at each start.
-            parts: How to get a connection, a block store and a generator.
+            parts: Makes the block store and the generator.
             restart_delay_ms: ``spark.streaming.receiverRestartDelay``.
             failures: Says when the same failure came often enough.
             bounds: How long to wait for what.
@@ -117,8 +124,8 @@ class ReceiverSupervisor:
         self._older_threads: frozenset[threading.Thread] = frozenset()
         self._refused_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._told_of_older_thread = False
-        self._storage: BlockStorage | None = None
-        self._generator: BlockPipe | None = None
+        self._storage: BlockStore | None = None
+        self._generator: BlockGenerator | None = None
         self._helpers: list[UserCall] = []
         self._released: queue.SimpleQueue[CleanupOldBlocks | None] = queue.SimpleQueue()
         self._releasing = threading.Thread(
@@ -273,7 +280,7 @@ class ReceiverSupervisor:
 
     def _open(self) -> None:
         self._tracker.connect(
-            self._parts.connect,
+            self._parts.launch,
             on_message=self._on_message,
             on_hello_answer=self._on_hello_answer,
             on_closed=self._on_driver_lost,
@@ -344,6 +351,8 @@ class ReceiverSupervisor:
         return True
 
     def _make_generator(self, first_block_number: int) -> None:
+        if self._storage is None:
+            raise IllegalStateError(f"the block store of receiver {self.stream_id} is not open")
         generator = self._parts.make_generator(
             first_block_number, self._storage, self._tracker.report_blocks, self._push_error
         )
@@ -727,7 +736,7 @@ class ReceiverSupervisor:
             is_paused=answer.is_paused,
         )
 
-    def _running_generator(self) -> BlockPipe:
+    def _running_generator(self) -> BlockGenerator:
         if self._generator is None:
             raise ReceiverNotAttachedError
         return self._generator

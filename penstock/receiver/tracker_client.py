@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING
 
 from penstock.errors import IllegalStateError, PenstockError, encodable
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver.block_generator import RateUsage, RefusedError
 from penstock.receiver.exit_report import ExitKind, ExitReport, error_text
-from penstock.receiver.parts import Connect, TrackerConnection
-from penstock.wire import WireError
+from penstock.wire import Client, WireError, WireOptions
 from penstock.wire.messages import (
     AddBlock,
     DeregisterReceiver,
@@ -26,6 +26,9 @@ from penstock.wire.messages import (
     ReportError,
     ReportGate,
 )
+
+if TYPE_CHECKING:
+    from penstock.receiver.launch import ReceiverLaunch
 
 __all__ = [
     "BlocksNotAddedError",
@@ -61,33 +64,42 @@ class TrackerClient:
         self._registration = registration
         self._limited_log = RateLimitedLog(logger)
         self._lock = threading.Lock()
-        self._connection: TrackerConnection | None = None
+        self._connection: Client | None = None
         self._registered = False
 
     def connect(
         self,
-        connect: Connect,
+        launch: ReceiverLaunch,
         *,
         on_message: Callable[[Message], None],
         on_hello_answer: Callable[[Message, Message], None],
         on_closed: Callable[[WireError], None],
     ) -> None:
-        """Connect; raises what the client raises."""
+        """Connect as the settings say; raises what the client raises."""
 
         def hello() -> Sequence[Message]:
             return [self._registration] if self._registered else []
 
-        connection = connect(
+        settings = launch.settings
+        connection = Client(
+            launch.tracker_address,
+            launch.secret,
             on_message=on_message,
             on_reconnect=hello,
             on_hello_answer=on_hello_answer,
             on_closed=on_closed,
+            ask_timeout_s=settings.ask_timeout_s,
+            give_up_after_s=settings.block_server_lease_s,
+            name=f"receiver-{launch.stream_id}",
+            options=WireOptions(max_frame_bytes=settings.max_frame_bytes),
+            ssl_context=launch.tls.client_context() if launch.tls else None,
         )
+        connection.connect()
         with self._lock:
             self._connection = connection
 
     @property
-    def connection(self) -> TrackerConnection:
+    def connection(self) -> Client:
         """The client.
 
         Raises:
@@ -181,7 +193,7 @@ class TrackerClient:
             logger.debug("the use of the rate was not reported: %s", failure)
 
     def report_blocks(self, blocks: tuple[ReceivedBlockInfo, ...]) -> Future[None]:
-        """Ask that `blocks` be added; see `penstock.receiver.parts.ReportBlocks`."""
+        """Ask that `blocks` be added; see `penstock.receiver.parts.Parts.make_generator`."""
         added: Future[None] = Future()
         try:
             asked = self.connection.ask_async(

@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 
-from penstock.receiver.launch import log_folder
+from penstock.receiver import log_folder
 from penstock.tracker._ledger_state import AttemptRelease
 from penstock.wal import HdfsFileSystem, WalError, is_on_hdfs, locate, segment_path
 

@@ -342,7 +342,7 @@ def test_a_process_ends_though_its_receiver_keeps_the_interpreter_for_itself(
     (tmp_path / "stuck.py").write_text(
         "import ctypes, sys\n"
         "from penstock.receiver import Receiver, launch\n"
-        "from penstock.receiver.parts import Bounds\n"
+        "from penstock.receiver.attempt_state import Bounds\n"
         "launch.LOOK_S, launch._LAST_RESORT_S = 0.05, 0.5\n"
         "launch.Bounds = lambda **changed: Bounds(0.5, 0.5, 0.5, 0.1, 0.1)\n"
         "sys.setswitchinterval(0.0001)\n"

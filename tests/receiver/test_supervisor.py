@@ -20,11 +20,11 @@ from penstock.receiver import (
     ReceiverLaunch,
     SupervisorState,
     forms,
+    parts,
 )
 from penstock.receiver import launch as launch_module
-from penstock.receiver.attempt_state import AttemptState, RestartRequest
+from penstock.receiver.attempt_state import AttemptState, Bounds, RestartRequest
 from penstock.receiver.exit_report import TEXT_LIMIT, ExitReport, error_text
-from penstock.receiver.parts import Bounds
 from penstock.wire.messages import (
     AddBlock,
     CleanupOldBlocks,
@@ -167,7 +167,7 @@ def test_an_attempt_ends_in_time_whatever_of_the_log_hangs(
     hanging: threading.Event,
     what: str,
 ) -> None:
-    class Storage(launch_module.BlockStore):
+    class Storage(parts.BlockStore):
         pass
 
     def hang(self: object, *arguments: object) -> None:
@@ -176,7 +176,7 @@ def test_an_attempt_ends_in_time_whatever_of_the_log_hangs(
         raise OSError("it hung")
 
     setattr(Storage, what, hang)
-    monkeypatch.setattr(launch_module, "BlockStore", Storage)
+    monkeypatch.setattr(parts, "BlockStore", Storage)
     running = run(Quiet(shared))
     shared.wait_for("onStart")
     shared.receiver.store("x")
@@ -278,7 +278,7 @@ def test_a_bad_setting_of_the_parts_is_permanent(
     def refuse(**options: Any) -> None:
         raise SettingError("spark.penstock.x", "y", "z")
 
-    monkeypatch.setattr(launch_module, "BlockStore", refuse)
+    monkeypatch.setattr(parts, "BlockStore", refuse)
     assert run(Quiet(shared)).join() is None
     tracker.wait_for_count(ReportError, 1)  # it is only sent, so it may still be on its way
     (report,) = tracker.of(ReportError)
@@ -328,7 +328,7 @@ def test_released_blocks_are_freed_and_a_failure_there_is_only_reported(
 ) -> None:
     released: list[Any] = []
 
-    class Storage(launch_module.BlockStore):
+    class Storage(parts.BlockStore):
         def release(self, block_ids: Any, segments: Any) -> None:
             released.append((tuple(block_ids), tuple(segments)))
             if len(released) == 2:
@@ -336,7 +336,7 @@ def test_released_blocks_are_freed_and_a_failure_there_is_only_reported(
             super().release(block_ids, segments)
             shared.say("released")
 
-    monkeypatch.setattr(launch_module, "BlockStore", Storage)
+    monkeypatch.setattr(parts, "BlockStore", Storage)
     running = run(Quiet(shared))
     shared.wait_for("onStart")
     shared.receiver.store(["x"])
@@ -386,14 +386,14 @@ def test_a_full_disk_ends_nothing_and_loses_nothing(
     full = threading.Event()
     full.set()
 
-    class Storage(launch_module.BlockStore):
+    class Storage(parts.BlockStore):
         def put(self, block: Any) -> Any:
             if full.is_set():
                 shared.say("full")
                 raise OSError(28, "No space left on device")
             return super().put(block)
 
-    monkeypatch.setattr(launch_module, "BlockStore", Storage)
+    monkeypatch.setattr(parts, "BlockStore", Storage)
     running = run(Quiet(shared))
     shared.wait_for("onStart")
     for number in range(100):
@@ -410,11 +410,11 @@ def test_a_full_disk_ends_nothing_and_loses_nothing(
 def test_last_blocks_that_cannot_be_stored_are_said_and_fail_the_attempt(
     run: Run, tracker: Tracker, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Storage(launch_module.BlockStore):
+    class Storage(parts.BlockStore):
         def put(self, block: Any) -> Any:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(launch_module, "BlockStore", Storage)
+    monkeypatch.setattr(parts, "BlockStore", Storage)
     running = run(Quiet(shared), settings=replace(SETTINGS, graceful_stop_timeout_ms=300))
     shared.wait_for("onStart")
     acknowledged: list[int] = []
