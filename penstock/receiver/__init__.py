@@ -58,7 +58,8 @@ file                holds
 `door`              one start of a receiver: what it stores through, and asks for
 `tracker_client`    what is asked of the tracker, and told
 `exit_report`       how an attempt ended
-`block_generator`   records to blocks: its life, and `store`
+`block_generator`   records to blocks: its life and its clock
+`storing`           `store`, its bulk path, and `storeFrom`
 `bulk`              bulk calls, cut into pieces
 `framing`           bytes of a source, cut into records
 `assembler`         the open block

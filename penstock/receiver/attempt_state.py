@@ -9,8 +9,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from penstock.errors import IllegalStateError
-from penstock.receiver.block_generator import PositionTooLargeError, PositionTypeError
 from penstock.receiver.exit_report import ExitReport
+from penstock.receiver.storing import PositionTooLargeError, PositionTypeError
 from penstock.wire.messages import Message
 
 __all__ = [

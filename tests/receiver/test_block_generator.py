@@ -35,11 +35,11 @@ from penstock.receiver.block_generator import (
     BlockGeneratorOptions,
     BlockGeneratorState,
     BlockNotStoredError,
-    PositionTooLargeError,
     RecordTooLargeError,
     RefusedError,
 )
 from penstock.receiver.rate_limiter import RateLimiter
+from penstock.receiver.storing import PositionTooLargeError
 from penstock.wal import AppendTooLargeError, SyncPolicy
 from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import ReceivedBlockInfo
