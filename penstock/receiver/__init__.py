@@ -65,7 +65,7 @@ file                holds
 `assembler`         the open block
 `discards`          records that fit nowhere
 `pipeline`          sealed blocks: to the log, to the tracker, and then acknowledged
-`rate_limiter`      permits for records and bytes, from `token_bucket`
+`rate_limiter`      permits for records and bytes, from a token bucket each
 `shared_rate`       a rate that applications share
 `rate_status`       the rates that the driver sets, and reports of their use
 ==================  ==============================================================================

@@ -21,18 +21,9 @@ from dataclasses import dataclass
 from math import floor, inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from limits import (
-    RateLimitItem,
-    RateLimitItemPerDay,
-    RateLimitItemPerHour,
-    RateLimitItemPerMinute,
-    RateLimitItemPerSecond,
-)
-
 from penstock._setting_values import rate_per_second
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, PenstockError
-from penstock.receiver.token_bucket import TokenBucket
 from penstock.settings import Settings
 from penstock.wait_clock import WaitClock
 
@@ -44,10 +35,8 @@ __all__ = [
     "RateLimiterStatistics",
     "RateLimiterStoppedError",
     "RateLimiterTimeoutError",
+    "TokenBucket",
 ]
-
-_RECORDS = "records"
-_BYTES = "bytes"
 
 _PAUSE_S = 0.005
 """How much of the rate a thread waits for, in seconds (at least one permit): a high rate wakes it
@@ -59,13 +48,6 @@ _LONGEST_WAIT_S = 0.25
 _SHARE = 4
 """One lease takes at most this part of the burst. Permits that are out keep the bucket from
 filling, so one lessee must not hold the whole burst while its source is idle."""
-
-_UNITS: tuple[type[RateLimitItem], ...] = (
-    RateLimitItemPerSecond,
-    RateLimitItemPerMinute,
-    RateLimitItemPerHour,
-    RateLimitItemPerDay,
-)
 
 
 class RateLimiterStoppedError(IllegalStateError):
@@ -128,6 +110,57 @@ class RateLimiterStatistics:
     waited_for_shared_rate_s: float = 0.0
 
 
+class TokenBucket:
+    """Lets pass at most rate x time plus one burst, for any time.
+
+    It holds up to one burst of tokens and refills at the rate (Turner, "New directions in
+    communications", IEEE Communications Magazine 24(10), 1986); a new one is empty. For one thread
+    at a time: its user has a lock.
+
+    `held` is how many tokens were taken before and are not used yet. The bucket fills only up to
+    its capacity less these, so that they and a full bucket are still one burst.
+
+    Args:
+        rate: Tokens per second.
+        burst_s: The capacity, in seconds of the rate; at least one token, or nothing would pass.
+        clock: Monotonic time.
+        tokens: What is in it at first, up to the capacity less `held`; negative for a debt.
+        held: See above.
+    """
+
+    def __init__(
+        self, rate: float, burst_s: float, clock: Clock, *, tokens: float = 0.0, held: int = 0
+    ) -> None:
+        self.rate = rate
+        self.capacity = max(1.0, rate * burst_s)
+        self._clock = clock
+        self._tokens = min(self._room(held), tokens)
+        self._refilled_s = clock.monotonic_s()
+
+    def take(self, least: int, most: int, *, held: int = 0) -> int:
+        """Take as many whole tokens as there are, up to `most`; none if fewer than `least`."""
+        if self.count(held=held) < least:
+            return 0
+        taken = max(0, min(most, floor(self._tokens)))
+        self._tokens -= taken
+        return taken
+
+    def add(self, amount: float, *, held: int = 0) -> None:
+        """Put tokens back, up to the capacity; a negative amount makes a debt."""
+        self._tokens = min(self._room(held), self.count(held=held) + amount)
+
+    def count(self, *, held: int = 0) -> float:
+        """Return the tokens that are there, negative for a debt."""
+        now_s = self._clock.monotonic_s()
+        refilled = self._tokens + self.rate * (now_s - self._refilled_s)
+        self._tokens = min(self._room(held), refilled)
+        self._refilled_s = now_s
+        return self._tokens
+
+    def _room(self, held: int) -> float:
+        return max(0.0, self.capacity - held)
+
+
 class _Answer(NamedTuple):
     granted: int
     wait_s: float
@@ -160,12 +193,12 @@ class RateLimiter:
         if burst_s <= 0:
             raise ValueError(f"burst_s must be above 0, not {burst_s}")
         self._clock: Clock = SystemClock() if clock is None else clock
-        self._bucket = TokenBucket(burst_s=burst_s, clock=self._clock)
+        self._burst_s = burst_s
         self._ceiling = ceiling
         self._lock = threading.Lock()
         self._waiting: set[threading.Event] = set()
-        self._records: RateLimitItem | None = None
-        self._bytes: RateLimitItem | None = None
+        self._records: TokenBucket | None = None
+        self._bytes: TokenBucket | None = None
         self._out: dict[Hashable, int] = {}
         self._out_sum = 0
         self._was_limited = False
@@ -203,25 +236,25 @@ class RateLimiter:
     @property
     def rate(self) -> float | None:
         """Records per second in force; None without a limit."""
-        item = self._records
-        return None if item is None else self._bucket.rate(item)
+        bucket = self._records
+        return None if bucket is None else bucket.rate
 
     @property
     def byte_rate(self) -> float | None:
         """Bytes per second in force; None without a limit."""
-        item = self._bytes
-        return None if item is None else self._bucket.rate(item)
+        bucket = self._bytes
+        return None if bucket is None else bucket.rate
 
     @property
     def burst(self) -> float | None:
         """The records of one burst at the rate in force; None without a limit."""
-        item = self._records
-        return None if item is None else self._bucket.capacity(item)
+        bucket = self._records
+        return None if bucket is None else bucket.capacity
 
     @property
     def burst_s(self) -> float:
         """How much may be saved up, in seconds of the rate."""
-        return self._bucket.burst_s
+        return self._burst_s
 
     def lease(
         self,
@@ -257,23 +290,18 @@ class RateLimiter:
             self._set_out(lessee, 0)
             if self._is_paused:
                 return _Answer(0, _LONGEST_WAIT_S)
-            item = self._records
-            if item is None:
+            bucket = self._records
+            if bucket is None:
                 granted = wanted
             else:
-                rate, capacity = self._bucket.rate(item), self._bucket.capacity(item)
+                rate, capacity = bucket.rate, bucket.capacity
                 fillable = capacity - self._out_sum
                 most = max(1, min(wanted, floor(capacity), max(in_hand, int(capacity) // _SHARE)))
                 enough = max(1, min(most, floor(rate * _PAUSE_S), floor(fillable)))
-                granted = self._bucket.take(
-                    item,
-                    _RECORDS,
-                    least=1 if is_last_chance else enough,
-                    most=most,
-                    held=self._out_sum,
-                )
+                least = 1 if is_last_chance else enough
+                granted = bucket.take(least, most, held=self._out_sum)
                 if not granted:
-                    missing = enough - self._bucket.count(item, _RECORDS, held=self._out_sum)
+                    missing = enough - bucket.count(held=self._out_sum)
                     # Other lessees' permits that are out may keep the bucket from ever filling.
                     return _Answer(0, _LONGEST_WAIT_S if fillable < enough else missing / rate)
             self._set_out(lessee, max(0, granted - in_hand))
@@ -296,7 +324,7 @@ class RateLimiter:
             self._set_out(lessee, max(0, self._out.get(lessee, 0) - permits))
             self._permits -= permits
             if self._records is not None:
-                self._bucket.add(self._records, _RECORDS, amount=permits, held=self._out_sum)
+                self._records.add(permits, held=self._out_sum)
             self._wake()
 
     def charge_bytes(self, size: int, timeout_s: float | None = None) -> None:
@@ -315,15 +343,14 @@ class RateLimiter:
             return
 
         def take(_is_last_chance: bool) -> _Answer:
-            item = self._bytes
-            if item is not None:
-                enough = min(size, floor(self._bucket.capacity(item)))
-                taken = self._bucket.take(item, _BYTES, least=enough, most=enough)
+            bucket = self._bytes
+            if bucket is not None:
+                enough = min(size, floor(bucket.capacity))
+                taken = bucket.take(enough, enough)
                 if not taken:
-                    missing = enough - self._bucket.count(item, _BYTES)
-                    return _Answer(0, missing / self._bucket.rate(item))
+                    return _Answer(0, (enough - bucket.count()) / bucket.rate)
                 if taken < size:
-                    self._bucket.add(item, _BYTES, amount=taken - size)
+                    bucket.add(taken - size)
             self._bytes_charged += size
             return _Answer(size, 0.0)
 
@@ -339,15 +366,14 @@ class RateLimiter:
         Raises:
             ValueError: The rate is not above 0.
         """
-        item = _item_of(_smallest(records_per_second, self._ceiling))
+        rate = _checked(_smallest(records_per_second, self._ceiling))
         with self._lock:
-            self._replace_item(self._records, item, _RECORDS, held=self._out_sum)
-            self._records = item
-            if item is not None and not self._was_limited:
+            self._records = self._at_rate(rate, self._records, self._out_sum)
+            if self._records is not None and not self._was_limited:
                 self._was_limited = True
                 if not self._leases:
                     # The first record passes at once, as by Guava's limiter.
-                    self._bucket.add(item, _RECORDS, amount=1.0, held=self._out_sum)
+                    self._records.add(1.0, held=self._out_sum)
             self._wake()
 
     def set_paused(self, is_paused: bool) -> None:
@@ -365,10 +391,9 @@ class RateLimiter:
         Raises:
             ValueError: The rate is not above 0.
         """
-        item = _item_of(bytes_per_second)
+        rate = _checked(bytes_per_second)
         with self._lock:
-            self._replace_item(self._bytes, item, _BYTES, held=0)
-            self._bytes = item
+            self._bytes = self._at_rate(rate, self._bytes, 0)
             self._wake()
 
     def stop(self) -> None:
@@ -440,7 +465,7 @@ class RateLimiter:
             return
         if n < before and self._records is not None:
             # Until now they were out, so until now the bucket filled only up to the rest.
-            self._bucket.count(self._records, _RECORDS, held=self._out_sum)
+            self._records.count(held=self._out_sum)
             self._wake()
         self._out_sum += n - before
         if n:
@@ -448,15 +473,14 @@ class RateLimiter:
         else:
             self._out.pop(lessee, None)
 
-    def _replace_item(
-        self, old: RateLimitItem | None, new: RateLimitItem | None, unit: str, held: int
-    ) -> None:
-        tokens = 0.0
-        if old is not None:
-            tokens = self._bucket.count(old, unit, held=held)
-            self._bucket.clear(old, unit)
-        if new is not None:
-            self._bucket.add(new, unit, amount=tokens, held=held)
+    def _at_rate(
+        self, rate: float | None, before: TokenBucket | None, held: int
+    ) -> TokenBucket | None:
+        """Return the bucket of a rate, with what the one before has; None without a limit."""
+        if rate is None:
+            return None
+        tokens = 0.0 if before is None else before.count(held=held)
+        return TokenBucket(rate, self._burst_s, self._clock, tokens=tokens, held=held)
 
     def _wake(self) -> None:
         for event in self._waiting:
@@ -467,15 +491,7 @@ def _smallest(*limits: float | None) -> float | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _item_of(rate: float | None) -> RateLimitItem | None:
-    """Return the rate as the library has it: whole amounts per second, minute, hour or day."""
-    if rate is None:
-        return None
-    if not 0 < rate < inf:
+def _checked(rate: float | None) -> float | None:
+    if rate is not None and not 0 < rate < inf:
         raise ValueError(f"a rate must be above 0 (None is no limit), not {rate}")
-    for unit in _UNITS:
-        amount = rate * unit.GRANULARITY.seconds
-        if abs(amount - round(amount)) <= 1e-9 * amount:
-            return unit(round(amount))
-    # Rounded down, so that never more passes than was asked for.
-    return RateLimitItemPerDay(max(1, floor(rate * RateLimitItemPerDay.GRANULARITY.seconds)))
+    return rate
