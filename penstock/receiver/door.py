@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DoorState",
+    "EarlierStarts",
     "ReceiverStoppedError",
     "Start",
     "StoreDoor",
@@ -237,3 +239,67 @@ class Start:
             return False
         self.door.late()
         return True
+
+
+class EarlierStarts:
+    """The threads of a receiver's earlier starts, and those that still use its object.
+
+    Args:
+        stream_id: The stream.
+        report: Tells the driver.
+        fail: Ends the attempt.
+    """
+
+    def __init__(
+        self, stream_id: int, report: Callable[[str], None], fail: Callable[[str], None]
+    ) -> None:
+        self._stream_id = stream_id
+        self._report = report
+        self._fail = fail
+        self._before_start: frozenset[threading.Thread] = frozenset()
+        self._threads: frozenset[threading.Thread] = frozenset()
+        self._refused: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        self._was_told = False
+
+    def __contains__(self, thread: threading.Thread | None) -> bool:
+        return thread in self._threads
+
+    def note_start(self) -> None:
+        """Remember which threads there are before `onStart`."""
+        self._before_start = frozenset(threading.enumerate())
+
+    def note_restart(self) -> None:
+        """Remember which threads there are when a start is over."""
+        self._threads = frozenset(threading.enumerate())
+        self._was_told = False
+
+    def has_left_threads(self) -> bool:
+        """Tell whether the last start left threads behind, which keep its object."""
+        return bool(self._threads - self._before_start)
+
+    def used_late(self, thread: threading.Thread) -> None:
+        """Take note that a thread uses the object of a start that is over.
+
+        A thread of that start may, once; it is of the past, and the error that it gets ends it. One
+        that comes again is a client's, which keeps its thread and swallows the error: all that it
+        gives is refused. One that was begun since shows that the object of this start refers to
+        the old one, by a callback that was made in `__init__` for example: then nothing that it
+        gives is stored. In another attempt there is one object only.
+        """
+        if thread not in self._threads:
+            self._fail(
+                f"Receiver {self._stream_id} calls its object of before the last restart in the "
+                f"thread {thread.name}: a restart whose onStop leaves threads behind "
+                "starts a copy, and something in it still refers to the old one. Let onStop end "
+                "all threads, or make callbacks and what holds `self` in onStart"
+            )
+        elif thread not in self._refused:
+            self._refused.add(thread)
+        elif not self._was_told:
+            self._was_told = True
+            self._report(
+                f"The thread {thread.name} of receiver {self._stream_id} is of before its last "
+                "restart and goes on storing: each such call raises ReceiverStoppedError, and its "
+                "records are not stored. Let onStop close the client that owns the thread and wait "
+                "for the thread's end, and onStart make a new client"
+            )

@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 from penstock.blockstore import BlockStore
 from penstock.blockstore.replicator import FindReplicaHost, Replicator
 from penstock.blockstore.store import BlockStoreOptions
+from penstock.errors import PenstockError
 from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["Parts", "arena_name", "log_folder"]
 
 _POSITION_BYTES = 64 << 10
+
+_BLOCK_SERVER_PAUSES_S = (0.5, 2.0, 10.0, 60.0)
+"""Pauses between the tries to start the host's block server."""
 
 
 def log_folder(block_log_root: str, stream_id: int, attempt: str) -> str:
@@ -54,9 +59,24 @@ class Parts:
     host: str
     start_block_server: Callable[[ReceiverLaunch], None]
 
-    def ensure_block_server(self) -> None:
-        """Make sure that this host's block server runs."""
-        self.start_block_server(self.launch)
+    def ensure_block_server(
+        self, failed: Callable[[PenstockError], None], pause: Callable[[float], bool]
+    ) -> None:
+        """Try until there is one: it may be killed, or the host may be short of memory for now.
+
+        Args:
+            failed: Told of each failure.
+            pause: Waits so many seconds; returns True when there is to be no further try.
+        """
+        for pause_s in chain(_BLOCK_SERVER_PAUSES_S, repeat(_BLOCK_SERVER_PAUSES_S[-1])):
+            try:
+                self.start_block_server(self.launch)
+            except PenstockError as error:
+                failed(error)
+            else:
+                return
+            if pause(pause_s):
+                return
 
     def open_storage(
         self, find: FindReplicaHost, on_error: Callable[[str, BaseException], None]

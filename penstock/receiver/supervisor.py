@@ -6,10 +6,8 @@ import logging
 import queue
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import chain, repeat
 
 import msgspec
 
@@ -24,7 +22,7 @@ from penstock.receiver.attempt_state import (
     SupervisorState,
 )
 from penstock.receiver.block_generator import BlockGenerator, BlockNotStoredError, RefusedError
-from penstock.receiver.door import ReceiverStoppedError, Start, StoreDoor
+from penstock.receiver.door import EarlierStarts, ReceiverStoppedError, Start, StoreDoor
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError, described
 from penstock.receiver.parts import Parts
 from penstock.receiver.pipeline import CALLBACK_S
@@ -50,9 +48,6 @@ logger = logging.getLogger("penstock.receiver")
 
 IDLE_S = 60.0
 """The longest single wait; a bound in case a wake-up is missed."""
-
-_BLOCK_SERVER_DELAYS_S = (0.5, 2.0, 10.0, 60.0)
-"""Pauses between the tries to start the host's block server; each failure is reported."""
 
 _STEP_S = 1.0
 _MAX_FAILURES = 10
@@ -120,10 +115,7 @@ class ReceiverSupervisor:
         )
         self._author: Author | None = None
         self._door: StoreDoor | None = None
-        self._threads_before_start: frozenset[threading.Thread] = frozenset()
-        self._older_threads: frozenset[threading.Thread] = frozenset()
-        self._refused_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-        self._told_of_older_thread = False
+        self._earlier = EarlierStarts(self.stream_id, self.report_error, self._fail_with)
         self._storage: BlockStore | None = None
         self._generator: BlockGenerator | None = None
         self._helpers: list[UserCall] = []
@@ -247,7 +239,7 @@ class ReceiverSupervisor:
         """
         name = thread.name if thread is not None else "(unknown)"
         message = f"Thread {name} of receiver {self.stream_id} died: {described(error)}"
-        is_older = thread in self._older_threads or isinstance(error, ReceiverStoppedError)
+        is_older = thread in self._earlier or isinstance(error, ReceiverStoppedError)
         if is_ours(name):
             self.report_error(message, error)
             self.end(ExitReport(ExitKind.FAILED, message, error))
@@ -291,19 +283,14 @@ class ReceiverSupervisor:
 
     def _ensure_block_server(self) -> None:
         """Start it without waiting: blocks can be stored, and read on this host, without it."""
-        self._help("block-server", self._start_block_server, self._on_block_server_failed)
+        failed = self._on_block_server_failed
 
-    def _start_block_server(self) -> None:
-        """Try until there is one: it may be killed, or the host may be short of memory for now."""
-        for delay_s in chain(_BLOCK_SERVER_DELAYS_S, repeat(_BLOCK_SERVER_DELAYS_S[-1])):
-            try:
-                self._parts.ensure_block_server()
-            except PenstockError as error:
-                self._on_block_server_failed(error)
-            else:
-                return
-            if self._clock.wait(self._attempt.stopping, delay_s):
-                return
+        def start() -> None:
+            self._parts.ensure_block_server(
+                failed, lambda pause_s: self._clock.wait(self._attempt.stopping, pause_s)
+            )
+
+        self._help("block-server", start, failed)
 
     def _on_block_server_failed(self, error: BaseException) -> None:
         self.report_error(f"No block server for other hosts: {error}", error)
@@ -375,7 +362,7 @@ class ReceiverSupervisor:
             on_stop_failed=self._on_stop_failed,
             report=self.report_error,
         )
-        self._threads_before_start = frozenset(threading.enumerate())
+        self._earlier.note_start()
         self._attempt.become_started()
         self._author.start()
 
@@ -464,11 +451,10 @@ class ReceiverSupervisor:
         # What the old start still has to store is too late from here on.
         if self._door is not None:
             self._door.close()
-        self._older_threads = frozenset(threading.enumerate())
-        self._told_of_older_thread = False
+        self._earlier.note_restart()
         if not self._flush():
             return False
-        if self._older_threads - self._threads_before_start:
+        if self._earlier.has_left_threads():
             # The object stays with the threads that the last start has left behind.
             self._receiver = self._receiver._for_another_start()
         if not self._register():
@@ -648,44 +634,14 @@ class ReceiverSupervisor:
             self._fail(text, error)
 
     def _used_late(self, door: StoreDoor) -> None:
-        """Somebody still uses the object of a start that is over.
-
-        A thread of that start may, once; it is of the past, and the error that it gets ends it. One
-        that comes again is a client's, which keeps its thread and swallows the error: all that it
-        gives is refused. One that was begun since shows that the object of this start refers to
-        the old one, by a callback that was made in `__init__` for example: then nothing that it
-        gives is stored. In another attempt there is one object only.
-        """
-        if door is self._door or not self.is_started():
-            return
-        if self._attempt.stop is not None:
+        """Somebody still uses the object of a start that is over."""
+        if door is self._door or not self.is_started() or self._attempt.stop is not None:
             return  # told already, or of no concern any more
-        thread = threading.current_thread()
-        if thread in self._older_threads:
-            self._tell_of_older_thread(thread)
-            return
-        text = (
-            f"Receiver {self.stream_id} calls its object of before the last restart in the thread "
-            f"{thread.name}: a restart whose onStop leaves threads behind "
-            "starts a copy, and something in it still refers to the old one. Let onStop end all "
-            "threads, or make callbacks and what holds `self` in onStart"
-        )
+        self._earlier.used_late(threading.current_thread())
+
+    def _fail_with(self, text: str) -> None:
         self.report_error(text)
         self.end(ExitReport(ExitKind.FAILED, text))
-
-    def _tell_of_older_thread(self, thread: threading.Thread) -> None:
-        if thread not in self._refused_threads:
-            self._refused_threads.add(thread)
-            return
-        if self._told_of_older_thread:
-            return
-        self._told_of_older_thread = True
-        self.report_error(
-            f"The thread {thread.name} of receiver {self.stream_id} is of before its last restart "
-            "and goes on storing: each such call raises ReceiverStoppedError, and its records are "
-            "not stored. Let onStop close the client that owns the thread and wait for the "
-            "thread's end, and onStart make a new client"
-        )
 
     def _on_stop_failed(self, error: BaseException) -> None:
         self.report_error(f"Error stopping receiver {self.stream_id}: {described(error)}", error)
