@@ -46,7 +46,7 @@ Map
 ==================  ==============================================================================
 file                holds
 ==================  ==============================================================================
-`receiver`          `Receiver`: what an author writes; `ReceiverContext`: what a short form is given
+`base`              `Receiver`: what an author writes; `ReceiverContext`: what a short form is given
 `short_forms`       what else is taken as a receiver: generator functions, classes with ``run``
 `forms`             what they become: a thread each, coroutines on an event loop of their own
 `socket_receivers`  the receivers of lines and of serialized objects from a socket
@@ -71,6 +71,7 @@ file                holds
 ==================  ==============================================================================
 """
 
+from penstock.receiver.base import Receiver, ReceiverContext, ReceiverNotAttachedError
 from penstock.receiver.block_generator import (
     BlockGenerator,
     BlockGeneratorOptions,
@@ -85,7 +86,6 @@ from penstock.receiver.framing import Framing
 from penstock.receiver.launch import ReceiverLaunch, run_receiver
 from penstock.receiver.parts import arena_name, log_folder
 from penstock.receiver.rate_limiter import RateLimiter
-from penstock.receiver.receiver import Receiver, ReceiverContext, ReceiverNotAttachedError
 from penstock.receiver.shared_rate import SharedRateError, SharedRatePlace
 from penstock.receiver.short_forms import (
     MissingMethodError,

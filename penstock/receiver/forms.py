@@ -25,9 +25,9 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import PenstockError
+from penstock.receiver.base import Receiver, ReceiverContext
 from penstock.receiver.door import acknowledge_nothing
 from penstock.receiver.exit_report import described
-from penstock.receiver.receiver import Receiver, ReceiverContext
 from penstock.receiver.user_calls import UserCall
 
 __all__ = [

@@ -25,9 +25,9 @@ from penstock.blockstore import launch as block_server
 from penstock.errors import text_of
 from penstock.processes import ProcessIdentity
 from penstock.receiver.attempt_state import Bounds, Failures
+from penstock.receiver.base import Receiver
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
 from penstock.receiver.parts import Parts
-from penstock.receiver.receiver import Receiver
 from penstock.receiver.shared_rate import SharedRatePlace
 from penstock.receiver.supervisor import ReceiverSupervisor
 from penstock.receiver.tracker_client import TrackerClient

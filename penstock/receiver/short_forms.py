@@ -20,8 +20,8 @@ from pyspark import StorageLevel
 
 from penstock._arguments import as_storage_level, refused
 from penstock.errors import PenstockError
+from penstock.receiver.base import Receiver
 from penstock.receiver.forms import FunctionReceiver, RunReceiver
-from penstock.receiver.receiver import Receiver
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

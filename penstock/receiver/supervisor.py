@@ -21,13 +21,13 @@ from penstock.receiver.attempt_state import (
     RestartRequest,
     SupervisorState,
 )
+from penstock.receiver.base import Receiver, ReceiverNotAttachedError
 from penstock.receiver.block_generator import BlockGenerator, BlockNotStoredError, RefusedError
 from penstock.receiver.door import EarlierStarts, ReceiverStoppedError, Start, StoreDoor
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError, described
 from penstock.receiver.parts import Parts
 from penstock.receiver.pipeline import CALLBACK_S
 from penstock.receiver.rate_status import RateStatus
-from penstock.receiver.receiver import Receiver, ReceiverNotAttachedError
 from penstock.receiver.tracker_client import TrackerClient
 from penstock.receiver.user_calls import Author, UserCall, blocked_at, is_ours
 from penstock.wire.messages import (

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from types import TracebackType
 
-from penstock.receiver.receiver import Receiver
+from penstock.receiver.base import Receiver
 
 __all__ = [
     "Author",
