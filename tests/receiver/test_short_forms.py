@@ -887,6 +887,7 @@ def test_what_comes_too_late_is_refused_and_not_left_waiting(
 ) -> None:
     async def late(ctx: ReceiverContext) -> None:
         await ctx.store("up")
+        shared.say("stored")
         try:
             await asyncio.sleep(3600)
         finally:
@@ -896,8 +897,8 @@ def test_what_comes_too_late_is_refused_and_not_left_waiting(
                 shared.say("refused")
 
     running = run(late)
-    assert tracker.wait_for_records(1) == ["up"]
+    shared.wait_for("stored")
     tracker.send(StopReceiver())
     assert running.join() is None
-    assert shared.events == ["refused"]
+    assert shared.events == ["stored", "refused"]
     assert tracker.records() == ["up"]
