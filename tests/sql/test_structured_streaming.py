@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession, functions
 from penstock.errors import IllegalStateError
 from penstock.receiver import receiver
 from penstock.sql import ReceiverHost, SourceError, connect
+from penstock.sql._reader import HAS_LIMITS
 from penstock.sql.source import write_share_file
 from tests.sql.sources import WAIT_S, await_records, numbers
 from tests.system.running import settings
@@ -110,6 +111,13 @@ def test_available_now_reads_what_was_there_at_its_start_within_the_limits(
         await_records(host, "numbers", COUNT)
         frame = load(spark, maxRecordsPerTrigger=1000)
         query = finished(to_parquet(frame, tmp_path, availableNow=True))
+        if not HAS_LIMITS:
+            # Spark runs one batch of such a source, and the next run goes on.
+            assert 0 < len(written(spark, tmp_path)) < COUNT
+            frame = load(spark)
+            query = finished(to_parquet(frame, tmp_path, availableNow=True))
+            assert written(spark, tmp_path) == list(range(COUNT))
+            return
         assert written(spark, tmp_path) == list(range(COUNT))
         batches = [found["numInputRows"] for found in query.recentProgress]
         assert sum(batches) == COUNT

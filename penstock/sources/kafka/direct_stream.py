@@ -179,8 +179,8 @@ class DirectKafkaInputDStream(DirectInputDStream):
         self.rate_limit = records_per_second
 
     def must_be_saved_before(self, time_ms: int) -> bool:
-        """A batch that is made again must have the same ranges."""
-        return any(each.count() for each in self.ranges.get(time_ms, ()))
+        """A batch that is made again must have the same ranges, also if they are empty."""
+        return time_ms in self.ranges
 
     def clear_metadata(self, time_ms: int, unpersist: bool) -> None:
         """Forget old RDDs, and their ranges."""

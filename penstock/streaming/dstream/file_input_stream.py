@@ -147,8 +147,8 @@ class FileInputDStream(InputDStream):
         return self._empty
 
     def must_be_saved_before(self, time_ms: int) -> bool:
-        """A batch that is made again must have these files: a folder may show others by then."""
-        return bool(self._selected.get(time_ms))
+        """A batch that is made again must have these files, or none: a folder may show others."""
+        return time_ms in self._selected
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

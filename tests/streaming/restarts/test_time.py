@@ -59,6 +59,9 @@ class Feed:
     def file(self) -> None:
         if not self.files:
             self.program.advance(100)  # One that is as old as the stream was there before.
+        self.file_as_of_now()
+
+    def file_as_of_now(self) -> None:
         name = f"file-{len(self.files)}"
         self.files.append(name)
         self.program.put_file(name, [name])
@@ -98,6 +101,27 @@ def test_graceful_stops_send_no_batch_into_the_future_and_pass_no_file_over() ->
         program.advance(120_000)
         feed.check()
         assert max(ahead_ms(program).values()) <= 0
+
+
+def test_a_batch_without_files_has_none_when_it_is_made_again_after_a_crash() -> None:
+    crashes = 0
+    for point in range(1, 60):
+        with Driven(build) as program:
+            feed = Feed(program)
+            program.start()
+            program.advance(500)
+            program.crash_at(point)
+            program.advance(1000)
+            if program.is_running:
+                continue
+            crashes += 1
+            # It is as old as the batch that broke off, and nobody has seen it there.
+            feed.file_as_of_now()
+            program.start()
+            for _ in range(3):
+                program.advance(1000)
+            feed.check()
+    assert crashes > 5
 
 
 def test_a_stop_calls_no_output_operation_with_batches_of_times_to_come() -> None:
