@@ -5,6 +5,7 @@ Whole programs with received records and files; each record, and each file, must
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import Counter
 from pathlib import Path
@@ -258,3 +259,33 @@ def test_a_file_that_came_too_old_while_the_program_did_not_run_is_told(
     told = [line for line in caplog.text.splitlines() if "while the program did not run" in line]
     assert len(told) == 1
     assert f"Files {late} came or were changed" in told[0]
+
+
+@pytest.mark.parametrize("outage", ["missing", "unreadable"])
+def test_files_that_came_while_the_folder_could_not_be_listed_are_read_when_it_can(
+    outage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Driven(build) as program:
+        folder = program.world.files
+        feed = Feed(program)
+        program.start()
+        feed.file()
+        program.advance(2000)
+        with monkeypatch.context() as patch:
+            if outage == "missing":
+                os.rename(folder, f"{folder}-away")
+                program.world.files = f"{folder}-away"
+            else:
+                patch.setattr(file_input_stream.os, "scandir", _no_folder)
+            feed.file()
+            # Far longer than files are looked for.
+            program.advance(600_000)
+        if outage == "missing":
+            os.rename(f"{folder}-away", folder)
+            program.world.files = folder
+        program.advance(2000)
+        feed.check()
+
+
+def _no_folder(path: str) -> Any:
+    raise OSError(errno.EIO, os.strerror(errno.EIO), path)
