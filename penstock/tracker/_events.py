@@ -263,6 +263,8 @@ class KeptState(msgspec.Struct, frozen=True, array_like=True):
     consumers: tuple[ConsumerState, ...]
     kind: str = ""
     schema: bytes | None = None
+    released_ms: int = -1
+    """When the last block that is gone was added; -1: none is, or that was not noted."""
 
 
 class StreamState(msgspec.Struct, frozen=True, array_like=True):

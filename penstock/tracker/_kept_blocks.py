@@ -66,6 +66,7 @@ class KeptBlocks:
         consumers: Who reads it, by id.
         kind: How the newest block holds its records, also when it is gone; empty before the first.
         schema: Its serialised Arrow schema, or None.
+        released_ms: When the last block that is gone was added, ms since the epoch; -1: none is.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class KeptBlocks:
         self.consumers: dict[str, Consumer] = {}
         self.kind = ""
         self.schema: bytes | None = None
+        self.released_ms = -1
         self._blocks: list[ReceivedBlockInfo] = []
         self._added_ms: list[int] = []
         # Of the stream, up to the first block, and up to and with each one.
@@ -99,7 +101,8 @@ class KeptBlocks:
         """Give a block the next place. A clock that was set back does not make it older."""
         self.kind, self.schema = block.kind, block.schema
         self._blocks.append(block)
-        self._added_ms.append(max(added_ms, self._added_ms[-1]) if self._added_ms else added_ms)
+        latest = self._added_ms[-1] if self._added_ms else self.released_ms
+        self._added_ms.append(max(added_ms, latest))
         self._records.append(self._records[-1] + block.num_records)
         self._bytes.append(self._bytes[-1] + block.num_bytes)
 
@@ -158,6 +161,8 @@ class KeptBlocks:
         """Let the blocks before a place go, and return them."""
         count = self._at(before)
         released = self._blocks[:count]
+        if released:
+            self.released_ms = self._added_ms[count - 1]
         del self._blocks[:count], self._added_ms[:count]
         del self._records[:count], self._bytes[:count]
         self.first += count

@@ -230,6 +230,7 @@ class PlaceService:
             schema,
             self._parallelism(),
             place,
+            found.released_ms,
         )
 
     def _find_end(self, message: FindEnd) -> Message:

@@ -112,12 +112,14 @@ def _kept_state(kept: KeptBlocks) -> KeptState:
         ),
         kept.kind,
         kept.schema,
+        kept.released_ms,
     )
 
 
 def _kept_blocks(state: KeptState) -> KeptBlocks:
     kept = KeptBlocks(state.epoch, state.first, state.records_before, state.bytes_before)
     kept.kind, kept.schema = state.kind, state.schema
+    kept.released_ms = state.released_ms
     for consumer in state.consumers:
         kept.consumers[consumer.consumer] = Consumer(
             consumer.place, consumer.is_committed, consumer.at_ms

@@ -55,6 +55,7 @@ class KeptStream:
         records: Records of the stream before that, since it began.
         size_bytes: Bytes of the blocks that are there.
         consumers: Who reads it.
+        released_ms: When the last block that is gone was added, ms since the epoch; -1: none is.
     """
 
     stream_id: int
@@ -64,6 +65,7 @@ class KeptStream:
     records: int
     size_bytes: int
     consumers: tuple[ConsumerStatus, ...]
+    released_ms: int = -1
 
 
 class Places:
@@ -110,6 +112,7 @@ class Places:
                     _status(name, consumer, kept, records)
                     for name, consumer in kept.consumers.items()
                 ),
+                kept.released_ms,
             )
 
     def between(

@@ -402,6 +402,8 @@ class StreamAt(msgspec.Struct, frozen=True, tag=True):
     """How many tasks run at a time beside the receivers."""
     place: int | None = None
     """What `from_ms` asks for."""
+    released_ms: int = -1
+    """When the last block that is gone was added, ms since the epoch; -1: none is."""
 
 
 class FindEnd(msgspec.Struct, frozen=True, tag=True):

@@ -132,6 +132,24 @@ def test_retention_by_size_keeps_the_newest(tmp_path: Path) -> None:
     assert (first, ids(found)) == (2, names[2:])
 
 
+def test_it_is_known_when_what_is_gone_was_added_also_after_restarts(tmp_path: Path) -> None:
+    ledger, clock, _ = kept_ledger(tmp_path)
+    assert ledger.places.stream(0).released_ms == -1
+    clock.advance(500)
+    stored(ledger, 0, attempt_name(2), 1)
+    ledger.places.release({0: Retention(None, 1000)})
+    assert ledger.places.stream(0).released_ms == HOUR_MS
+    ledger.places.release({0: Retention(None, 0)})
+    for _ in range(2):  # The second time from a snapshot.
+        assert ledger.places.stream(0).released_ms == HOUR_MS + 500
+        ledger.close()
+        ledger = opened(tmp_path, ManualClock(HOUR_MS))
+        ledger.register_streams({"clicks": 0}, are_kept=True)
+    stored(ledger, 0, attempt_name(3), 1)
+    # With a clock that was set back: what comes is not older than what has gone.
+    assert ledger.places.between(0, 5, 6)[2] == (HOUR_MS + 500,)
+
+
 def test_a_queue_keeps_everything_until_it_has_a_consumer(tmp_path: Path) -> None:
     ledger, clock, _ = kept_ledger(tmp_path)
     clock.advance(HOUR_MS)
