@@ -1,5 +1,7 @@
 """Structured Streaming on received blocks: any receiver is a source of `spark.readStream`.
 
+And of `spark.read`, for what is there.
+
 ::
 
     host = ReceiverHost(spark, directory="/var/lib/app")
@@ -29,8 +31,9 @@ Layout
 `host`              `ReceiverHost`: who runs the receivers, and for whom
 `source`            the data source, as Spark makes it by its name
 `_reader`           offsets, partitions and commits of one query
+`_batch_reader`     partitions of a batch read
 `_tasks`            what a task does with its partition
-`_options`          what a query may say
+`_options`          what a query or a batch read may say
 `_host_client`      questions to the host
 `cli`               ``penstock consumers``
 `errors`            what goes wrong, with the way out
@@ -45,6 +48,9 @@ from the query's place on. Spark logs the offset, asks for the partitions (the b
 packed in order), and runs a task for each, which reads the blocks as every batch task of Penstock
 does. With the next batch it commits this one; the tracker logs the query's new place, and what all
 queries have passed and the retention does not keep is released.
+
+A batch read asks for the same blocks when its first job is planned, keeps none, and commits
+nothing.
 
 Threads of the host, beside those of the tracker: ``penstock-retention``.
 """

@@ -1,4 +1,4 @@
-"""What a query may say of its source: the options of ``format("penstock")``."""
+"""What a query, or a batch read, may say of its source: the options of ``format("penstock")``."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ _NAMES = (
     "stream",
     "startingOffsets",
     "startingTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
     "maxRecordsPerTrigger",
     "maxBytesPerTrigger",
     "minPartitions",
@@ -32,12 +34,14 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The options of one query.
+    """The options of one query, or of one batch read.
 
     Attributes:
         stream: The stream's name.
         start: Where a new query begins: ``earliest``, ``latest``, or a place.
         start_ms: It begins with what was received at this time or later, ms since the epoch.
+        end: Before which place a batch read ends: ``latest``, or a place.
+        end_ms: It ends before what was received at this time, ms since the epoch.
         max_records: At most so many records in a batch, or one block.
         max_bytes: At most so many bytes in a batch, or one block.
         min_partitions: At least so many partitions, if there are as many blocks.
@@ -49,6 +53,8 @@ class SourceOptions:
     stream: str
     start: str | int = "earliest"
     start_ms: int | None = None
+    end: str | int = "latest"
+    end_ms: int | None = None
     max_records: int | None = None
     max_bytes: int | None = None
     min_partitions: int = 1
@@ -58,7 +64,7 @@ class SourceOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Read the options of a query; Spark passes over the case of their names.
+        """Read the options; Spark passes over the case of their names.
 
         Raises:
             SourceOptionError: One is missing, unknown, or has a value that is not accepted.
@@ -74,8 +80,12 @@ class SourceOptions:
             raise SourceOptionError(
                 "stream", "it is missing: name a stream that ReceiverHost.stream was given"
             )
-        if "startingOffsets" in given and "startingTimestamp" in given:
-            raise SourceOptionError("startingTimestamp", "startingOffsets is set, too; set one")
+        for offsets, timestamp in (
+            ("startingOffsets", "startingTimestamp"),
+            ("endingOffsets", "endingTimestamp"),
+        ):
+            if offsets in given and timestamp in given:
+                raise SourceOptionError(timestamp, f"{offsets} is set, too; set one")
 
         def read(name: str, parse: Callable[[str], T], default: T, accepted: str) -> T:
             text = given.get(name)
@@ -87,16 +97,17 @@ class SourceOptions:
                 raise SourceOptionError(name, f"{text!r} is not accepted: {accepted}") from None
 
         earliest: str | int = "earliest"
+        latest: str | int = "latest"
+        a_time = (
+            "milliseconds since the epoch, or a time with its zone such as "
+            "2026-01-31T12:00:00+00:00"
+        )
         return cls(
             stream=given["stream"],
             start=read("startingOffsets", _start, earliest, "earliest, latest, or a place"),
-            start_ms=read(
-                "startingTimestamp",
-                _time_ms,
-                None,
-                "milliseconds since the epoch, or a time with its zone such as "
-                "2026-01-31T12:00:00+00:00",
-            ),
+            start_ms=read("startingTimestamp", _time_ms, None, a_time),
+            end=read("endingOffsets", _end, latest, "latest, or a place"),
+            end_ms=read("endingTimestamp", _time_ms, None, a_time),
             max_records=read("maxRecordsPerTrigger", _above_0, None, "a whole number above 0"),
             max_bytes=read("maxBytesPerTrigger", _size, None, "a size above 0, such as 64m"),
             min_partitions=read("minPartitions", _above_0, 1, "a whole number above 0"),
@@ -110,10 +121,53 @@ class SourceOptions:
             consumer=read("consumer", _label, "", "letters, digits, '.', '_' and '-'"),
         )
 
+    def check_query(self) -> None:
+        """Check that there is nothing among them that only a batch read has.
+
+        Raises:
+            SourceOptionError: There is.
+        """
+        for name, is_set in (
+            ("endingOffsets", self.end != "latest"),
+            ("endingTimestamp", self.end_ms is not None),
+        ):
+            if is_set:
+                raise SourceOptionError(
+                    name,
+                    "it is for spark.read; a query goes on, or with trigger(availableNow=True) "
+                    "reads what is there at its start",
+                )
+
+    def check_batch(self) -> None:
+        """Check that there is nothing among them that a batch read does not have.
+
+        Raises:
+            SourceOptionError: There is, or it would end before it begins.
+        """
+        for name, is_set in (
+            ("maxRecordsPerTrigger", self.max_records is not None),
+            ("maxBytesPerTrigger", self.max_bytes is not None),
+            ("consumer", bool(self.consumer)),
+        ):
+            if is_set:
+                raise SourceOptionError(name, "it is for spark.readStream")
+        if self.start == "latest":
+            raise SourceOptionError("startingOffsets", "a batch read begins at earliest or a place")
+        if isinstance(self.start, int) and isinstance(self.end, int) and self.start > self.end:
+            raise SourceOptionError(
+                "endingOffsets", f"place {self.end} lies before startingOffsets, {self.start}"
+            )
+        if self.start_ms is not None and self.end_ms is not None and self.start_ms > self.end_ms:
+            raise SourceOptionError("endingTimestamp", "it lies before startingTimestamp")
+
 
 def _start(text: str) -> str | int:
     word = text.lower()
     return word if word in ("earliest", "latest") else _from_0(text)
+
+
+def _end(text: str) -> str | int:
+    return "latest" if text.lower() == "latest" else _from_0(text)
 
 
 def _from_0(text: str) -> int:

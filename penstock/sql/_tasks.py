@@ -1,9 +1,9 @@
-"""What a task of a query does: read its blocks as Arrow batches of the query's columns."""
+"""What a task does: read its blocks as Arrow batches of the query's columns."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -121,9 +121,21 @@ def _partition(
 
 
 def read_partition(
-    partition: BlocksPartition, access: BlockAccess, options: SourceOptions, schema: StructType
+    partition: BlocksPartition,
+    access: BlockAccess,
+    options: SourceOptions,
+    schema: StructType,
+    check_place: Callable[[int], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a partition, in the order of its blocks.
+
+    Args:
+        partition: The partition.
+        access: What reaches its blocks.
+        options: Those of the query.
+        schema: Its columns.
+        check_place: Is called with the place of a block that no host has, and raises if it knows
+            why.
 
     Raises:
         BlockLostError: No host has one of them, and that is an error.
@@ -141,7 +153,7 @@ def read_partition(
                 f"block {info.block_id} of stream {options.stream!r} holds pickled objects, which "
                 "have no columns: declare a schema on the receiver"
             )
-        with _opened(info, place, access, options) as block:
+        with _opened(info, place, access, options, check_place) as block:
             for batch in block.batches() if block is not None else ():
                 try:
                     plain = _with_columns(batch, data)
@@ -162,13 +174,19 @@ def read_partition(
 
 @contextlib.contextmanager
 def _opened(
-    info: ReceivedBlockInfo, place: int, access: BlockAccess, options: SourceOptions
+    info: ReceivedBlockInfo,
+    place: int,
+    access: BlockAccess,
+    options: SourceOptions,
+    check_place: Callable[[int], None] | None,
 ) -> Iterator[Block | None]:
     read = read_block if options.fails_on_loss else read_block_if_any
     with contextlib.ExitStack() as stack:
         try:
             block = stack.enter_context(read(info, access))
         except BlockNotFoundError as error:
+            if check_place is not None:
+                check_place(place)
             raise BlockLostError(options.stream, place, str(error)) from error
         yield block
 

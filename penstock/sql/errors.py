@@ -135,7 +135,7 @@ class LedgerPutBackError(SourceError):
 
 
 class BlockLostError(SourceError):
-    """A query needs a block that no host has.
+    """A query, or a batch read, needs a block that no host has.
 
     Attributes:
         stream: The stream's name.
@@ -154,7 +154,7 @@ class BlockLostError(SourceError):
 
 
 class PlacesReleasedError(SourceError):
-    """A query needs places of a stream that are not there any more.
+    """A query, or a batch read, needs places of a stream that are not there any more.
 
     Attributes:
         stream: The stream's name.
@@ -164,13 +164,33 @@ class PlacesReleasedError(SourceError):
         next: The place after the last one that is there.
     """
 
-    def __init__(self, stream: str, start: int, end: int, first: int, next_: int) -> None:
+    def __init__(
+        self,
+        stream: str,
+        start: int,
+        end: int,
+        first: int,
+        next_: int,
+        *,
+        is_batch_read: bool = False,
+    ) -> None:
+        if is_batch_read:
+            reader = "batch read"
+            why = (
+                "all queries have passed it, and its retention is over: a batch read keeps nothing"
+            )
+            way_out = "it reads what is there; a longer retention of the stream keeps more"
+        else:
+            reader = "query"
+            why = (
+                "the query's consumer was forgotten or dropped, or its checkpoint was put back or "
+                "edited"
+            )
+            way_out = "it goes on with what is there; another checkpointLocation begins anew"
         super().__init__(
-            f"the query needs the places {start} to {end} of stream {stream!r}, and those from "
-            f"{first} to {next_} are there: what is missing was released, because the query's "
-            "consumer was forgotten or dropped, or its checkpoint was put back or edited. With "
-            'option("failOnDataLoss", "false") it goes on with what is there; another '
-            "checkpointLocation begins anew"
+            f"the {reader} needs the places {start} to {end} of stream {stream!r}, and those from "
+            f"{first} to {next_} are there: what is missing was released, because {why}. With "
+            f'option("failOnDataLoss", "false") {way_out}'
         )
         self.stream = stream
         self.start = start

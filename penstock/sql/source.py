@@ -1,4 +1,4 @@
-"""The data source ``penstock`` of `spark.readStream`, and how Spark gets to know it.
+"""The data source ``penstock`` of Spark, and how Spark gets to know it.
 
 Spark finds it by its class, which `register` makes anew for each host: pickled by value it carries
 what opens a connection to the host, and no option, plan or offset shows it.
@@ -14,7 +14,8 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
@@ -22,6 +23,7 @@ from pyspark.sql.datasource import DataSource
 from penstock.blockstore import BlockAccess, block_schema
 from penstock.blockstore.arrow_frames import plain_schema, to_spark_schema
 from penstock.errors import PenstockError
+from penstock.sql._batch_reader import BatchReader
 from penstock.sql._host_client import HostClient
 from penstock.sql._options import SourceOptions
 from penstock.sql._reader import PlaceReader
@@ -90,14 +92,15 @@ class PenstockSource(DataSource):
 
     def streamReader(self, schema: StructType) -> PlaceReader:
         """Return what reads the stream for one query."""
-        return PlaceReader(self._access(), SourceOptions.of(self.options), schema)
+        options = SourceOptions.of(self.options)
+        options.check_query()
+        return PlaceReader(self._access(), options, schema)
 
-    def reader(self, schema: StructType) -> Any:
-        """Refuse to be read by `spark.read`."""
-        raise SourceError(
-            "the source penstock is for spark.readStream: with trigger(availableNow=True) a query "
-            "ends when it has read what was there at its start"
-        )
+    def reader(self, schema: StructType) -> BatchReader:
+        """Return what reads the stream for `spark.read`."""
+        access = self._access()
+        options = SourceOptions.of(self.options)
+        return BatchReader(partial(HostClient, access), access, options, schema)
 
     def _access(self) -> BlockAccess:
         if self.access is None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from penstock.receiver import receiver
+from pyspark.sql import SparkSession
 
-__all__ = ["WAIT_S", "await_records", "numbers"]
+from penstock.receiver import receiver
+from penstock.sql import ReceiverHost
+
+__all__ = ["WAIT_S", "await_records", "hosting", "numbers"]
 
 WAIT_S = 60.0
 
@@ -27,6 +32,19 @@ def numbers(count: int, *, block_s: float = 0.0) -> Any:
         context.stopped.wait()
 
     return count_up
+
+
+@contextlib.contextmanager
+def hosting(
+    spark: SparkSession, source: Any, directory: Path | None = None, **arguments: Any
+) -> Iterator[ReceiverHost]:
+    """Run a host with the stream ``numbers``."""
+    share = arguments.pop("share", None)
+    host = ReceiverHost(spark, directory, share=share)
+    host.stream("numbers", source, **arguments)
+    host.start()
+    with host:
+        yield host
 
 
 def await_records(host: Any, stream: str, count: int) -> None:

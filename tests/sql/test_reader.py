@@ -12,31 +12,25 @@ from typing import Any
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from penstock.blockstore import BlockAccess
 from penstock.sql import LedgerPutBackError, PlacesReleasedError
 from penstock.sql._options import SourceOptions
 from penstock.sql._reader import PlaceReader
-from penstock.tracker._endpoint import TrackerEndpoint
 from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
-from penstock.wire import WireOptions
+from tests.sql.serving import serving
 from tests.tracker.place_cases import Case
 
-SECRET = b"a secret of this test alone"
 COLUMNS = StructType([StructField("value", BinaryType())])
 
 
 @contextlib.contextmanager
 def reading(case: Case, **options: str) -> Iterator[PlaceReader]:
     """Connect a query to the ledger of a case, as its process in the driver does."""
-    endpoint = TrackerEndpoint(SECRET, case.ledger, host="127.0.0.1", port=0, options=WireOptions())
-    endpoint.places = case.service
-    access = BlockAccess(servers={}, secret=SECRET, fetch_timeout_s=10.0, tracker=endpoint.start())
-    reader = PlaceReader(access, SourceOptions.of({"stream": "clicks", **options}), COLUMNS)
-    try:
-        yield reader
-    finally:
-        reader.stop()
-        endpoint.stop()
+    with serving(case) as access:
+        reader = PlaceReader(access, SourceOptions.of({"stream": "clicks", **options}), COLUMNS)
+        try:
+            yield reader
+        finally:
+            reader.stop()
 
 
 def places(partitions: Any) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import os
 import time
@@ -24,7 +23,7 @@ from penstock.receiver import receiver
 from penstock.sql import ReceiverHost, SourceError, connect
 from penstock.sql._reader import HAS_LIMITS
 from penstock.sql.source import write_share_file
-from tests.sql.sources import WAIT_S, await_records, numbers
+from tests.sql.sources import WAIT_S, await_records, hosting, numbers
 from tests.system.running import settings
 from tests.system.spoiling import spoil
 
@@ -38,18 +37,6 @@ def spark(sc: Any) -> SparkSession:
     session = SparkSession(sc)
     session.conf.set("spark.sql.shuffle.partitions", "2")
     return session
-
-
-@contextlib.contextmanager
-def hosting(
-    spark: SparkSession, source: Any, directory: Path | None = None, **arguments: Any
-) -> Iterator[ReceiverHost]:
-    share = arguments.pop("share", None)
-    host = ReceiverHost(spark, directory, share=share)
-    host.stream("numbers", source, **arguments)
-    host.start()
-    with host:
-        yield host
 
 
 def load(spark: SparkSession, **options: Any) -> Any:
