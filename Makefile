@@ -110,11 +110,15 @@ services: $(STAMP) java redis browser prometheus
 	@$(BIN)/python tests/services/jars.py
 	@$(BIN)/python -m tests.services.jvm
 
-test: setup services ## run the whole test suite
+test: setup services ## run the test suite, as CI does
+	@$(PYTEST) -m "not exhaustive" $(ARGS)
+
+.PHONY: test-all
+test-all: setup services ## run the test suite with all cases of what has many
 	@$(PYTEST) $(ARGS)
 
 test-fast: setup ## run the part of the suite that takes less than two minutes
-	@$(PYTEST) -m "not slow" $(ARGS)
+	@$(PYTEST) -m "not slow and not exhaustive" $(ARGS)
 
 test-versions: java ## run a part of the suite with each PySpark and Python (ARGS=--help)
 	@python3 .ci/test_versions.py $(ARGS)

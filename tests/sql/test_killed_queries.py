@@ -26,9 +26,15 @@ from tests.system.leftovers import block_servers, command_of, parent_of
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_queries_are_exact_when_the_driver_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("count", "kills", "between"),
+    [(4000, 2, 1), pytest.param(8000, 4, 2, marks=pytest.mark.exhaustive)],
+)
+def test_queries_are_exact_when_the_driver_is_killed(
+    tmp_path: Path, count: int, kills: int, between: int
+) -> None:
     # The first kill is in batch 0, between its offset and its commit.
-    KilledQueries(tmp_path, seed=1, count=8000, block_s=0.3).run(kills=4, between=2)
+    KilledQueries(tmp_path, seed=1, count=count, block_s=0.3).run(kills, between)
 
 
 # -- parts of a running program ------------------------------------------------------------------

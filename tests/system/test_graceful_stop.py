@@ -74,9 +74,12 @@ def test_every_record_that_was_acknowledged_is_processed_when_it_stops_under_loa
 
 
 @pytest.mark.timeout(300)
-def test_twenty_short_lives_in_one_spark_context_lose_nothing(sc: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lives", [8, pytest.param(20, marks=pytest.mark.exhaustive)])
+def test_many_short_lives_in_one_spark_context_lose_nothing(
+    sc: Any, tmp_path: Path, lives: int
+) -> None:
     with settings(sc, {}):
-        for number in range(20):
+        for number in range(lives):
             stored = tmp_path / f"stored-{number}"
             run = Run(sc, batch_s=0.2)
             try:

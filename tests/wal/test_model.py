@@ -429,6 +429,7 @@ TestLogAgainstModel = LogMachine.TestCase
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_log_against_model_for_long() -> None:
     from hypothesis.stateful import run_state_machine_as_test
