@@ -25,13 +25,30 @@ __all__ = ["hasten", "make_archive"]
 _ROOT = str(Path(__file__).resolve().parents[2])
 _START_S = 180
 _FEW_COMPILERS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# It does a little of all that tests do: jobs, SQL, files, a streaming query, Spark's page.
 _PROGRAM = """
 import sys
 from pyspark import SparkConf, SparkContext
-conf = SparkConf().setMaster("local[2]").set("spark.ui.enabled", "false")
+from pyspark.sql import SparkSession, functions
+conf = SparkConf().setMaster("local[2]").set("spark.ui.port", "0")
 conf.set("spark.driver.extraJavaOptions", "-XX:ArchiveClassesAtExit=" + sys.argv[1])
+conf.set("spark.sql.shuffle.partitions", "2")
 sc = SparkContext(conf=conf)
 sc.parallelize(range(8), 2).map(lambda n: (n % 2, n)).reduceByKey(lambda a, b: a + b).collect()
+spark = SparkSession(sc)
+frame = spark.createDataFrame([(1, "a"), (2, "b")], ["id", "word"])
+frame.write.parquet(sys.argv[2] + "/in")
+files = spark.readStream.schema(frame.schema).parquet(sys.argv[2] + "/in")
+files = files.withColumn("at", functions.current_timestamp()).withWatermark("at", "1 second")
+counts = files.groupBy(functions.window("at", "1 second"), "word").count()
+query = counts.writeStream.outputMode("complete").format("console").trigger(availableNow=True)
+query.start().awaitTermination()
+query = files.writeStream.format("parquet").trigger(availableNow=True)
+query = query.option("checkpointLocation", sys.argv[2] + "/checkpoint")
+query.start(sys.argv[2] + "/out").awaitTermination()
+query = files.writeStream.foreachBatch(lambda batch, number: batch.count())
+query.trigger(availableNow=True).start().awaitTermination()
+spark.read.parquet(sys.argv[2] + "/out").join(frame, "id").show()
 jvm = sc._gateway.proc
 sc.stop()
 sc._gateway.shutdown()
@@ -52,7 +69,9 @@ def hasten(environ: MutableMapping[str, str]) -> None:
     environ.setdefault(
         "SPARK_SUBMIT_OPTS",
         f'{options} "-Dspark.executor.defaultJavaOptions={options}" '
-        "-Dspark.python.daemon.module=tests.services.python_daemon",
+        "-Dspark.python.daemon.module=tests.services.python_daemon "
+        # Of the 200 by default nearly all would be empty; what a program sets stays.
+        "-Dspark.sql.shuffle.partitions=2",
     )
     paths = environ.get("PYTHONPATH", "").split(os.pathsep)
     if _ROOT not in paths:
@@ -71,7 +90,7 @@ def make_archive() -> None:
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         part = Path(folder, archive.name)
         subprocess.run(
-            [sys.executable, "-c", _PROGRAM, str(part)],
+            [sys.executable, "-c", _PROGRAM, str(part), folder],
             env={
                 **os.environ,
                 "SPARK_LOCAL_IP": "127.0.0.1",
@@ -91,8 +110,8 @@ def _archive() -> Path | None:
     java = f"{home}/bin/java" if home else shutil.which("java")
     if java is None or not os.path.exists(java):
         return None
-    # It holds for the Java that wrote it.
-    what = f"{os.path.realpath(java)} {os.stat(java).st_mtime_ns} {pyspark.__version__}"
+    # It holds for the Java that wrote it, and has the classes of this program.
+    what = f"{os.path.realpath(java)} {os.stat(java).st_mtime_ns} {pyspark.__version__} {_PROGRAM}"
     return Path(sys.prefix, f"spark-{hashlib.sha256(what.encode()).hexdigest()[:12]}.jsa")
 
 
