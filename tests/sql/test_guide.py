@@ -70,7 +70,12 @@ def test_the_program_of_the_guide_runs(run: Callable[..., Run], tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "arguments", "expected"),
     [
-        ("structured_network_wordcount.py", ("localhost", "1"), r"\| *to\| *2\|"),
+        pytest.param(
+            "structured_network_wordcount.py",
+            ("localhost", "1"),
+            r"\| *to\| *2\|",
+            marks=pytest.mark.exhaustive,
+        ),
         (
             "structured_network_wordcount_windowed.py",
             ("localhost", "1", "10", "5"),

@@ -43,7 +43,9 @@ def numbers_on_disk(checkpoint: Path, batches: list[int]) -> list[int]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("victim", ["python", "jvm", "python and jvm"])
+@pytest.mark.parametrize(
+    "victim", ["python", "jvm", pytest.param("python and jvm", marks=pytest.mark.exhaustive)]
+)
 def test_a_killed_driver_leaves_no_process_and_every_acknowledged_record(
     tmp_path: Path, victim: str
 ) -> None:
@@ -81,7 +83,12 @@ def test_a_killed_driver_leaves_no_process_and_every_acknowledged_record(
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
-    ("positions", "encrypted"), [(False, False), (True, True)], ids=["plain", "encrypted"]
+    ("positions", "encrypted"),
+    [
+        pytest.param(False, False, id="plain"),
+        # `test_encryption` kills an encrypted one, too, at another moment.
+        pytest.param(True, True, id="encrypted", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_driver_that_is_started_again_processes_all_that_was_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, positions: bool, encrypted: bool

@@ -15,13 +15,23 @@ from tests.system.soak import Soak
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
 
-def test_results_are_exact_whenever_the_driver_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "moments",
+    [
+        ("in a checkpoint", "in a state update"),
+        pytest.param(
+            ("between log and jobs", "in a checkpoint", "in a state update", "before blocks go"),
+            marks=pytest.mark.exhaustive,
+        ),
+    ],
+    ids=len,
+)
+def test_results_are_exact_whenever_the_driver_is_killed(
+    tmp_path: Path, moments: tuple[str, ...]
+) -> None:
     """Spark: recovery of conf, correct spark.driver.[host|port], SPARK-30199."""
     soak = Soak(tmp_path, seed=1, latest_occasion=4)
-    soak.run(
-        4,
-        ("between log and jobs", "in a checkpoint", "in a state update", "before blocks go"),
-    )
+    soak.run(len(moments), moments)
     # The last run has the settings of the first, and what belongs to a run of its own.
     [header, *_] = CheckpointFolder(str(tmp_path / "checkpoint")).headers().values()
     saved, conf = dict(header.conf), soak.conf
