@@ -25,6 +25,7 @@ Layout:
 
 - ``received_block_tracker``: the ledger. ``_events`` (the log's records), ``_ledger_state`` (the
   memory), ``_block_numbers`` (what makes adding idempotent), ``_snapshot`` and ``_recovery``.
+  ``_ledger_opening``: where it lies.
 - ``_driver_log``: how events and snapshots get into the segment log.
 - ``places``: the streams that are read by places. ``_kept_blocks`` (their blocks and consumers),
   ``_place_service`` (what is answered to those who read them).
@@ -38,7 +39,8 @@ Layout:
 - ``_endpoint``: the messages. ``_control``: what is done with them, and what is said of hosts that
   are out of reach. ``_block_servers``: who serves which host's blocks.
   ``_replica_hosts``: which host has the second copies of a receiver's blocks, and a block server.
-  ``_shared_logs``: deletes what ended receivers left on HDFS.
+- ``_block_deletion``: has deleted what the ledger lets go. ``_shared_logs``: does so itself for
+  what ended receivers left on HDFS.
 - ``receiver_tracker``: `ReceiverTracker`, which owns all of these.
 
 The life of a block here: added (logged, waiting), allocated to a batch (logged, before any job),
@@ -55,6 +57,7 @@ that grow; the ledger does not know what they mean or who consumes them.
 
 from __future__ import annotations
 
+from penstock.tracker._ledger_opening import open_ledger
 from penstock.tracker._place_service import KeptStreamSettings
 from penstock.tracker.cluster import Cluster, SparkCluster, TaskEnd
 from penstock.tracker.errors import (
@@ -82,7 +85,6 @@ from penstock.tracker.receiver_tracker import (
     ReceiverTracker,
     ReceiverTrackerEvents,
     TrackerState,
-    open_ledger,
 )
 from penstock.tracker.receiver_tracking_info import (
     ReceiverState,

@@ -19,10 +19,11 @@ from penstock.errors import IllegalStateError, text_of
 from penstock.processes import ProcessIdentity
 from penstock.receiver import Receiver, ReceiverLaunch, SharedRatePlace
 from penstock.settings import Settings
+from penstock.tracker._block_deletion import BlockDeletion
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._control import Control
-from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._endpoint import TrackerEndpoint
+from penstock.tracker._ledger_opening import open_ledger
 from penstock.tracker._listeners import Listeners, ReceiverTrackerEvents
 from penstock.tracker._place_service import KeptStreamSettings, PlaceService
 from penstock.tracker._receiver_jobs import ReceiverJob
@@ -37,36 +38,25 @@ from penstock.tracker.errors import (
     NoExecutorsError,
     ReceiverPickleError,
 )
-from penstock.tracker.received_block_tracker import (
-    AttemptRelease,
-    LedgerStatistics,
-    ReceivedBlockTracker,
-)
+from penstock.tracker.received_block_tracker import LedgerStatistics, ReceivedBlockTracker
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
 from penstock.tracker.receiver_tracking_info import (
     ReceiverState,
     ReceiverTrackingInfo,
     TrackedReceiver,
 )
-from penstock.wal import EncryptionKey, LogOptions, SyncPolicy, is_on_hdfs, locate
+from penstock.wal import EncryptionKey, is_on_hdfs
 from penstock.wire import TlsIdentity, WireOptions
 from penstock.wire.addresses import address_text
-from penstock.wire.messages import (
-    CleanupOldBlocks,
-    ReceivedBlockInfo,
-    ReportGate,
-    StopReceiver,
-)
+from penstock.wire.messages import ReceivedBlockInfo, ReportGate, StopReceiver
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["ReceiverTracker", "ReceiverTrackerEvents", "TrackerState", "open_ledger"]
+__all__ = ["ReceiverTracker", "ReceiverTrackerEvents", "TrackerState"]
 
 _log = logging.getLogger("penstock.tracker")
 
-_DRIVER_SEGMENT_BYTES = 16 << 20
-_IDS_PER_MESSAGE = 10_000
 _CANCEL_S = 10.0
 _LOOK_S = 0.25
 
@@ -180,6 +170,13 @@ class ReceiverTracker:
             stream_id
             for stream_id, receiver in self._receiver_objects.items()
             if can_copy and receiver.storageLevel.replication > 1
+        )
+        self._deletion = BlockDeletion(
+            self._receivers,
+            self._block_servers,
+            self._shared_logs,
+            with_copies=self._with_copies,
+            is_on_hdfs=is_on_hdfs(block_log_root),
         )
         self._replica_hosts = ReplicaHosts(
             cluster,
@@ -605,15 +602,7 @@ class ReceiverTracker:
 
     def release_memory(self, time_ms: int, /) -> None:
         """Let the memory copies of a batch's blocks go, where the log has the blocks, too."""
-        for stream_id, blocks in self.ledger.get_blocks_of_batch(time_ms).items():
-            of_attempts: dict[str, list[str]] = {}
-            for block in blocks:
-                if block.memory is not None and block.segment is not None:
-                    of_attempts.setdefault(block.attempt, []).append(block.block_id)
-            for attempt, block_ids in of_attempts.items():
-                # Not kept: the clean-up of the batch says it again.
-                messages = _cleanups(tuple(block_ids), ())
-                self._receivers.clean_up(stream_id, attempt, messages, is_kept=False)
+        self._deletion.release_memory(self.ledger.get_blocks_of_batch(time_ms))
 
     def cleanup_old_blocks_and_batches(self, threshold_ms: int, /) -> None:
         """Log that the batches before `threshold_ms` are done, then have their bytes deleted (I4).
@@ -621,7 +610,7 @@ class ReceiverTracker:
         A living attempt deletes its own; what an ended one left, its host's block server does, or
         this process where it is on HDFS. Copies are deleted by the block servers that made them.
         """
-        self._delete(self.ledger.cleanup_old_batches(threshold_ms))
+        self._deletion.delete(self.ledger, self.ledger.cleanup_old_batches(threshold_ms))
 
     def release_places(self) -> None:
         """Forget consumers that never came back, and have deleted what nobody needs any more."""
@@ -632,91 +621,12 @@ class ReceiverTracker:
             service.sweep()
         except LedgerWriteError as error:
             _log.error("%s; it is tried again", error)
-        self._delete(self.ledger.places.release(service.retentions()))
+        self._deletion.delete(self.ledger, self.ledger.places.release(service.retentions()))
 
     def fail_places(self, stream_id: int, reason: str) -> None:
         """Let who reads a stream by places know that nothing more will come, and why."""
         if self._place_service is not None:
             self._place_service.fail(stream_id, reason)
-
-    def _delete(self, releases: Iterable[AttemptRelease]) -> None:
-        attempts: dict[str, list[str]] = {}
-        segments: dict[str, list[tuple[str, int]]] = {}
-        for release in releases:
-            self._release_copies(release)
-            if release.ended:
-                self._shared_logs.remove(release)
-                segments.setdefault(release.host, []).extend(
-                    place for place in release.segments if not is_on_hdfs(place[0])
-                )
-                if release.whole:
-                    attempts.setdefault(release.host, []).append(release.attempt)
-                continue
-            self._receivers.clean_up(
-                release.stream_id,
-                release.attempt,
-                _cleanups(release.block_ids, release.segments),
-            )
-        for host in {*attempts, *segments}:
-            gone = attempts.get(host, [])
-            sent = self._block_servers.release(host, gone, segments.get(host, []))
-            # The memory of a host that is gone went with it; the logs are deleted from here.
-            if gone and (sent or is_on_hdfs(self._block_log_root)):
-                self.ledger.forget_attempts(gone)
-
-    def _release_copies(self, release: AttemptRelease) -> None:
-        segments: dict[str, list[tuple[str, int]]] = {}
-        for host, folder, number in release.replicas:
-            segments.setdefault(host, []).append((folder, number))
-        for host, places in segments.items():
-            self._block_servers.release_copies(host, (), places)
-        if release.is_first and release.stream_id in self._with_copies:
-            # Also where there is a copy of which nobody was told.
-            self._block_servers.release_everywhere((release.attempt,))
-        if release.is_first:
-            for host in release.replica_hosts:
-                self._block_servers.release_copies(host, (release.attempt,), ())
-
-
-def open_ledger(
-    stream_ids: Iterable[int],
-    folder: str | None,
-    settings: Settings,
-    *,
-    sync: str,
-    owner: str,
-    clock: Clock,
-    encryption: EncryptionKey | None = None,
-) -> ReceivedBlockTracker:
-    """Open an application's ledger; see `ReceivedBlockTracker.recover`.
-
-    Args:
-        stream_ids: The streams whose blocks are taken, until streams are registered.
-        folder: The driver log's folder, also on HDFS; None: the ledger is in memory only.
-        settings: The application's settings.
-        sync: The sync policy.
-        owner: The application's id.
-        clock: Time.
-        encryption: The key; None: the log is in clear.
-    """
-    if folder is None:
-        return ReceivedBlockTracker(stream_ids, clock=clock)
-    fs, path = locate(folder)
-    return ReceivedBlockTracker.recover(
-        stream_ids,
-        path,
-        fs=fs,
-        options=LogOptions(
-            segment_size=_DRIVER_SEGMENT_BYTES,
-            alignment=64,
-            sync=SyncPolicy(sync),
-            sync_interval_s=settings.wal_sync_interval_ms / 1000,
-        ),
-        clock=clock,
-        snapshots=SnapshotRule(age_s=settings.driver_wal_rolling_s),
-        owner=owner.encode(),
-        encryption=encryption,
-    )
 
 
 def _pickle(stream_id: int, receiver: Receiver) -> bytes:
@@ -726,16 +636,3 @@ def _pickle(stream_id: int, receiver: Receiver) -> bytes:
     except Exception as error:  # whatever pickling runs into in the author's objects
         raise ReceiverPickleError(stream_id, type(receiver).__name__, text_of(error)) from error
     return pickled
-
-
-def _cleanups(
-    block_ids: tuple[str, ...], segments: tuple[tuple[str, int], ...]
-) -> Sequence[CleanupOldBlocks]:
-    """Return messages that fit into frames."""
-    found = [
-        CleanupOldBlocks(block_ids[start : start + _IDS_PER_MESSAGE], ())
-        for start in range(0, len(block_ids), _IDS_PER_MESSAGE)
-    ]
-    if segments:
-        found.append(CleanupOldBlocks((), segments))
-    return found
