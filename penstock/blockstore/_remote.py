@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.backoff import Backoff
 from penstock.blockstore._encryption import opened_copy
 from penstock.blockstore._fetch import BlockNotServedError, FetchStatus, fetch
 from penstock.errors import PenstockError
@@ -70,7 +71,7 @@ def fetch_from_host(
         _Source(copy, access.servers.get(copy.host), cipher, is_copy=number > 0)
         for number, copy in enumerate(copies_of(info))
     ]
-    pause_s = _FIRST_PAUSE_S
+    backoff = Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S)
     while True:
         for source in sorted(sources, key=_expected_last):
             left_s = max(0.001, deadline_s - time.monotonic())
@@ -85,12 +86,11 @@ def fetch_from_host(
             found = ask_tracker(FindBlockServer(source.info.host), access, left_s)
             is_news |= source.look(found if isinstance(found, BlockServerAt) else None)
         if is_news:
-            pause_s = _FIRST_PAUSE_S
+            backoff.reset()
             continue
         if all(source.is_hopeless for source in open_ones):
             raise _failed(sources)
-        time.sleep(max(0.0, min(pause_s, deadline_s - time.monotonic())))
-        pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
+        time.sleep(max(0.0, min(backoff.next_s(), deadline_s - time.monotonic())))
 
 
 def copies_of(info: ReceivedBlockInfo) -> list[ReceivedBlockInfo]:

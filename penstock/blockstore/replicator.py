@@ -25,6 +25,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 
+from penstock.backoff import Backoff
 from penstock.blockstore._peer_link import PeerLink
 from penstock.errors import PenstockError
 from penstock.wire import TlsIdentity, WireError
@@ -309,7 +310,7 @@ class Replicator:
                 to try others than the first.
         """
         end_s = time.monotonic() + patience_s
-        pause_s = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S)
         while True:
             asked_s = time.monotonic()
             found = self._ask()
@@ -329,10 +330,8 @@ class Replicator:
                 elif not self._silent:
                     self._reason = "the driver knows of no other host with a block server"
                 return False
-            elif self._closing.wait(pause_s):
+            elif self._closing.wait(backoff.next_s()):
                 raise self._closed()
-            else:
-                pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
 
     def _try_host(self, host: str, address: tuple[str, int]) -> bool:
         context = self._tls.client_context() if self._tls else None
@@ -353,7 +352,7 @@ class Replicator:
         Raises:
             ReplicatorClosedError: The attempt ends.
         """
-        pause_s = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S)
         while not self._closing.is_set():
             now_s = time.monotonic()
             self._silent = {host: end_s for host, end_s in self._silent.items() if end_s > now_s}
@@ -372,9 +371,8 @@ class Replicator:
                         return answer
                     _log.info("the driver names no other host: %s", answer)
                     break
-            if self._closing.wait(pause_s):
+            if self._closing.wait(backoff.next_s()):
                 break
-            pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
         raise self._closed()
 
     def _set_link(self, link: PeerLink | None) -> None:

@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from penstock.backoff import Backoff
 from penstock.wal._errors import MissingClientError
 from penstock.wal._hadoop_configuration import AUTHENTICATION, HadoopConfiguration
 from penstock.wal._hdfs_errors import (
@@ -336,7 +337,7 @@ class HdfsFileSystem:
             OSError: With an error number and the path.
         """
         end_s = time.monotonic() + self.patience_s
-        pause_s = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         said = False
         while True:
             try:
@@ -350,8 +351,7 @@ class HdfsFileSystem:
                         "%s; asked again for up to %g s", error.strerror, self.patience_s
                     )
                     said = True
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            time.sleep(backoff.next_s())
 
     def _check_that_it_is_not_kerberos(self, path: str, error: HdfsUnavailableError) -> None:
         """Raise if HDFS is not away, but breaks connections off that do not begin by Kerberos.
