@@ -2,12 +2,14 @@
 
 The task that misses the block fails as always, so that Spark tries it again, here or on another
 host. Only its last try leaves the block out, and only after the tracker has taken note of it: what
-is left out is logged and counted, once for each block.
+is left out is logged and counted, once for each block. Where there is no tracker any more, the task
+logs it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 
 from pyspark import TaskContext
@@ -16,6 +18,8 @@ from penstock.blockstore.reader import Block, BlockAccess, BlockNotFoundError, r
 from penstock.wire.messages import Ok, ReceivedBlockInfo, SkippedBlock
 
 __all__ = ["read_block_if_any"]
+
+_log = logging.getLogger("penstock.blockstore")
 
 
 @contextlib.contextmanager
@@ -46,6 +50,9 @@ def _is_last_try(access: BlockAccess) -> bool:
 
 
 def _is_noted(info: ReceivedBlockInfo, access: BlockAccess, error: BlockNotFoundError) -> bool:
+    if access.tracker is None:
+        _log.warning("Block %s, which is lost, is left out: %s", info.block_id, error)
+        return True
     # It is rare; the import would cost every task.
     from penstock.blockstore._remote import ask_tracker
 

@@ -39,6 +39,7 @@ from penstock.wal import (
 )
 
 __all__ = [
+    "BLOCKS",
     "LEDGER",
     "Durability",
     "check_writable",
@@ -49,7 +50,7 @@ __all__ = [
 ]
 
 _WAL_ENABLE = "spark.streaming.receiver.writeAheadLog.enable"
-_BLOCKS = "receivedData"
+BLOCKS = "receivedData"
 LEDGER = "receivedBlockMetadata"
 
 
@@ -163,8 +164,8 @@ def choose_durability(
         sync, reason = settings.wal_sync, f"{reason}, and spark.penstock.wal.sync"
     host_root = scratch if is_on_hdfs(block_root) else block_root
     return Durability(
-        block_log_root=os.path.join(block_root, _BLOCKS),
-        host_root=os.path.join(host_root, _BLOCKS),
+        block_log_root=os.path.join(block_root, BLOCKS),
+        host_root=os.path.join(host_root, BLOCKS),
         driver_log_folder=os.path.join(checkpoint or durable or scratch, LEDGER),
         sync=sync,
         scratch=scratch if host_root == scratch else None,

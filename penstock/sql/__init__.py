@@ -35,6 +35,8 @@ Layout
 `_tasks`            what a task does with its partition
 `_options`          what a query or a batch read may say
 `_host_client`      questions to the host
+`_ended_host`       the same to the directory of one that has ended
+`session`           `connect`: hosts of other applications
 `cli`               ``penstock consumers``
 `errors`            what goes wrong, with the way out
 ==================  ================================================================================
@@ -58,6 +60,7 @@ Threads of the host, beside those of the tracker: ``penstock-retention``.
 from penstock.sql.errors import (
     AnotherHostError,
     AnotherLedgerError,
+    FolderError,
     HostNotReachableError,
     LedgerPutBackError,
     NoColumnsError,
@@ -66,11 +69,12 @@ from penstock.sql.errors import (
     SourceOptionError,
 )
 from penstock.sql.host import ReceiverHost, readStream
-from penstock.sql.source import connect
+from penstock.sql.session import connect
 
 __all__ = [
     "AnotherHostError",
     "AnotherLedgerError",
+    "FolderError",
     "HostNotReachableError",
     "LedgerPutBackError",
     "NoColumnsError",

@@ -41,7 +41,7 @@ M = TypeVar("M")
 
 
 class PlaceClient(Protocol):
-    """Answers questions about places: `HostClient`."""
+    """Answers questions about places: `HostClient`, or `EndedHost`."""
 
     def ask(self, message: Message, kind: type[M]) -> M:
         """Ask, and return the answer; see `HostClient.ask`."""

@@ -18,6 +18,7 @@ METADATA_COLUMNS = ("_stream", "_place", "_received_at", "_position")
 
 _NAMES = (
     "stream",
+    "path",
     "startingOffsets",
     "startingTimestamp",
     "endingOffsets",
@@ -38,6 +39,7 @@ class SourceOptions:
 
     Attributes:
         stream: The stream's name.
+        path: The directory of a host that has ended, for a batch read; empty: a running host.
         start: Where a new query begins: ``earliest``, ``latest``, or a place.
         start_ms: It begins with what was received at this time or later, ms since the epoch.
         end: Before which place a batch read ends: ``latest``, or a place.
@@ -51,6 +53,7 @@ class SourceOptions:
     """
 
     stream: str
+    path: str = ""
     start: str | int = "earliest"
     start_ms: int | None = None
     end: str | int = "latest"
@@ -104,6 +107,7 @@ class SourceOptions:
         )
         return cls(
             stream=given["stream"],
+            path=given.get("path", ""),
             start=read("startingOffsets", _start, earliest, "earliest, latest, or a place"),
             start_ms=read("startingTimestamp", _time_ms, None, a_time),
             end=read("endingOffsets", _end, latest, "latest, or a place"),
@@ -128,6 +132,7 @@ class SourceOptions:
             SourceOptionError: There is.
         """
         for name, is_set in (
+            ("path", bool(self.path)),
             ("endingOffsets", self.end != "latest"),
             ("endingTimestamp", self.end_ms is not None),
         ):

@@ -8,6 +8,7 @@ __all__ = [
     "AnotherHostError",
     "AnotherLedgerError",
     "BlockLostError",
+    "FolderError",
     "HostNotReachableError",
     "LedgerPutBackError",
     "NoColumnsError",
@@ -33,6 +34,22 @@ class SourceOptionError(SourceError, ValueError):
         super().__init__(f"option {option!r} of the source penstock: {accepted}")
         self.option = option
         self.accepted = accepted
+
+
+class FolderError(SourceError):
+    """What a batch read was given is not the directory of a `ReceiverHost`, or cannot be read.
+
+    Attributes:
+        folder: The folder.
+        reason: What is wrong with it.
+    """
+
+    def __init__(self, folder: str, reason: str) -> None:
+        super().__init__(
+            f"{folder} cannot be read as the directory of a ReceiverHost that has ended: {reason}"
+        )
+        self.folder = folder
+        self.reason = reason
 
 
 class NoColumnsError(SourceError):

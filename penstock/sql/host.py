@@ -292,6 +292,17 @@ class ReceiverHost:
         self._releasing.start()
         _log.info("The receiver host has started: %s", durability.promise)
 
+    def connect(self, spark: SparkSession) -> None:
+        """Let another session of this application read the streams, too.
+
+        Raises:
+            IllegalStateError: The host does not run.
+        """
+        with self._lock:
+            if self._hosted is None or self._is_stopped:
+                raise IllegalStateError("the host does not run")
+            register(spark, self._hosted.tracker.block_access)
+
     def _kept(self, name: str) -> KeptStreamSettings:
         found = self._streams[name]
         schema = found.receiver.schema

@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -22,21 +22,21 @@ from pyspark.sql.datasource import DataSource
 
 from penstock.blockstore import BlockAccess, block_schema
 from penstock.blockstore.arrow_frames import plain_schema, to_spark_schema
-from penstock.errors import PenstockError
-from penstock.sql._batch_reader import BatchReader
+from penstock.host.encryption import recovery_encryption
+from penstock.sql._batch_reader import BatchReader, PlaceClient
+from penstock.sql._ended_host import EndedHost
 from penstock.sql._host_client import HostClient
 from penstock.sql._options import SourceOptions
 from penstock.sql._reader import PlaceReader
 from penstock.sql.errors import NoColumnsError, SourceError
 from penstock.tracker.cluster import most_tries
-from penstock.wire import TlsIdentity
 from penstock.wire.messages import FindStream, StreamAt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["PenstockSource", "ShareFile", "connect", "register", "write_share_file"]
+__all__ = ["PenstockSource", "ShareFile", "register", "write_share_file"]
 
 _COLUMNS_S = 30.0
 """So long the first record of a stream without a schema is waited for."""
@@ -55,7 +55,9 @@ class PenstockSource(DataSource):
     """The source that a host registers; Spark makes one for each query and each task's plan."""
 
     access: ClassVar[BlockAccess | None] = None
-    """What opens a connection to the host."""
+    """What opens a connection to the host; None: only directories can be read."""
+    tries: ClassVar[int] = 1
+    """So often Spark tries a task."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
@@ -73,11 +75,12 @@ class PenstockSource(DataSource):
             NoColumnsError: The columns are not known, or the records are pickled objects.
             AnotherHostError: What answers there has another secret.
             HostNotReachableError: The host does not answer.
+            FolderError: A directory cannot be read.
         """
         options = SourceOptions.of(self.options)
-        client = HostClient(self._access())
+        client = self._connection(options)()
         try:
-            found = _with_columns(client, options.stream)
+            found = _with_columns(client, options.stream, 0.0 if options.path else _COLUMNS_S)
         finally:
             client.close()
         schema = block_schema(found.kind, found.schema)
@@ -94,22 +97,33 @@ class PenstockSource(DataSource):
         """Return what reads the stream for one query."""
         options = SourceOptions.of(self.options)
         options.check_query()
-        return PlaceReader(self._access(), options, schema)
+        return PlaceReader(self._access(options), options, schema)
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return what reads the stream for `spark.read`."""
-        access = self._access()
         options = SourceOptions.of(self.options)
-        return BatchReader(partial(HostClient, access), access, options, schema)
+        return BatchReader(self._connection(options), self._access(options), options, schema)
 
-    def _access(self) -> BlockAccess:
+    def _connection(self, options: SourceOptions) -> Callable[[], PlaceClient]:
+        access = self._access(options)
+        if options.path:
+            return partial(EndedHost, options.path, access.encryption)
+        return partial(HostClient, access)
+
+    def _access(self, options: SourceOptions) -> BlockAccess:
+        if options.path:
+            key = recovery_encryption(None, os.environ)
+            return BlockAccess(encryption=key, skip_after=self.tries)
         if self.access is None:
-            raise SourceError("no ReceiverHost was started in this session, and none connected to")
-        return self.access
+            raise SourceError(
+                "no ReceiverHost was started in this session, and none connected to; a batch read "
+                "of one that has ended is given its directory: load(directory)"
+            )
+        return replace(self.access, skip_after=self.tries)
 
 
-def _with_columns(client: HostClient, name: str) -> StreamAt:
-    end_s = time.monotonic() + _COLUMNS_S
+def _with_columns(client: PlaceClient, name: str, patience_s: float) -> StreamAt:
+    end_s = time.monotonic() + patience_s
     while True:
         found = client.ask(FindStream(name), StreamAt)
         if found.kind:
@@ -117,20 +131,21 @@ def _with_columns(client: HostClient, name: str) -> StreamAt:
         if time.monotonic() >= end_s:
             raise NoColumnsError(
                 name,
-                f"nothing was received within {_COLUMNS_S:.0f} s. Declare a schema, so that they "
-                'are known before: @receiver(schema="value string")',
+                f"nothing was received within {patience_s:.0f} s. Declare a schema, so that they "
+                'are known before: @receiver(schema="value string")'
+                if patience_s
+                else "nothing was received",
             )
         time.sleep(_PAUSE_S)
 
 
-def register(spark: SparkSession, access: BlockAccess) -> None:
-    """Let a session know the source, and through it the host."""
+def register(spark: SparkSession, access: BlockAccess | None) -> None:
+    """Let a session know the source, and through it the host, if there is one."""
     tries = most_tries(
         spark.conf.get("spark.master", "") or "", spark.conf.get("spark.task.maxFailures", None)
     )
-    access = replace(access, skip_after=tries)
     # Not at the top of a module, so that it is pickled with what it carries.
-    made = type("PenstockSourceOfHost", (PenstockSource,), {"access": access})
+    made = type("PenstockSourceOfHost", (PenstockSource,), {"access": access, "tries": tries})
     spark.dataSource.register(made)
 
 
@@ -189,39 +204,3 @@ def write_share_file(path: str, access: BlockAccess) -> ShareFile:
             os.unlink(unnamed)
         raise
     return ShareFile(path, (made.st_dev, made.st_ino))
-
-
-def connect(spark: SparkSession, share: str) -> None:
-    """Let a session read the streams of a `ReceiverHost` in another application.
-
-    Args:
-        spark: The session, also one of Spark Connect.
-        share: The file that the host wrote, see `ReceiverHost`; of the same user.
-
-    Raises:
-        SourceError: It is no such file, or others may read it.
-        OSError: It cannot be read.
-    """
-    fd = os.open(share, os.O_RDONLY | os.O_CLOEXEC)
-    with open(fd, encoding="utf-8") as file:
-        if os.fstat(fd).st_mode & 0o077:
-            raise SourceError(f"{share} can be read by others than its owner: it holds a secret")
-        text = file.read()
-    try:
-        found = json.loads(text)
-        host, port = found["tracker"]
-        access = BlockAccess(
-            secret=base64.b64decode(found["secret"]),
-            fetch_timeout_s=float(found["fetch_timeout_s"]),
-            tls=(
-                None
-                if found["certificate"] is None
-                else TlsIdentity(found["certificate"], found["key"])
-            ),
-            tracker=(str(host), int(port)),
-        )
-        HostClient(access).close()
-    except (ValueError, KeyError, TypeError, PenstockError):
-        # The cause would show what the file holds.
-        raise SourceError(f"{share} is not a file that a ReceiverHost wrote") from None
-    register(spark, access)

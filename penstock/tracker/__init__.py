@@ -58,7 +58,7 @@ that grow; the ledger does not know what they mean or who consumes them.
 from __future__ import annotations
 
 from penstock.tracker._ledger_opening import open_ledger
-from penstock.tracker._place_service import KeptStreamSettings
+from penstock.tracker._place_service import KeptStreamSettings, PlaceService
 from penstock.tracker.cluster import Cluster, SparkCluster, TaskEnd
 from penstock.tracker.errors import (
     BatchCleanedError,
@@ -110,6 +110,7 @@ __all__ = [
     "LedgerStatistics",
     "LedgerWriteError",
     "NoExecutorsError",
+    "PlaceService",
     "Places",
     "ReceivedBlockTracker",
     "ReceiverPickleError",

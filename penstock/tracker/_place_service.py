@@ -106,8 +106,13 @@ class PlaceService:
         self._started_s = clock.monotonic_s()
         self._failures: dict[int, str] = {}
 
-    def answer(self, peer: Peer, message: Message) -> Message:
-        """Return the answer to one of `PLACE_MESSAGES`."""
+    def answer(self, peer: Peer | None, message: Message) -> Message:
+        """Return the answer to one of `PLACE_MESSAGES`.
+
+        Args:
+            peer: Who asks; None: somebody in this process.
+            message: The question.
+        """
         try:
             if isinstance(message, FindStream):
                 return self._find_stream(message)
@@ -200,12 +205,12 @@ class PlaceService:
                 return True, now_s
             return False, self._last_seen_s.get(key)
 
-    def _note(self, peer: Peer, stream_id: int, consumer: str) -> None:
+    def _note(self, peer: Peer | None, stream_id: int, consumer: str) -> None:
         if not consumer:
             return
         with self._lock:
             self._last_seen_s[stream_id, consumer] = self._clock.monotonic_s()
-            if peer.is_connected:
+            if peer is not None and peer.is_connected:
                 self._connected.setdefault(peer, set()).add((stream_id, consumer))
 
     def _find_stream(self, message: FindStream) -> Message:

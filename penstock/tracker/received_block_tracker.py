@@ -216,6 +216,32 @@ class ReceivedBlockTracker:
             raise
         return tracker
 
+    @classmethod
+    def read(
+        cls, folder: str, *, fs: FileSystem | None = None, encryption: EncryptionKey | None = None
+    ) -> ReceivedBlockTracker:
+        """Read what the driver log in `folder` says, and leave it as it is.
+
+        What is told to this ledger changes its memory alone. A log that is being written gives an
+        earlier state, or an error.
+
+        Args:
+            folder: The driver log's folder.
+            fs: The file system.
+            encryption: The key that the log is encrypted with; None: it is in clear.
+
+        Raises:
+            OSError: It cannot be read, on HDFS also because its writer has not ended.
+            DamagedLedgerError, LedgerRecoveryError, WrongKeyError, EncryptionMismatchError: As
+                `recover`.
+        """
+        cipher = None if encryption is None else encryption.cipher(_LOG_NAME)
+        clock = SystemClock()
+        tracker = cls((), clock=clock)
+        reader = LogReader.open(folder, fs=fs or LocalFileSystem(), cipher=cipher)
+        tracker._recover(folder, reader, clock)
+        return tracker
+
     def _recover(self, folder: str, reader: LogReader, clock: Clock) -> None:
         started_s = clock.monotonic_s()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -134,3 +135,38 @@ def test_what_a_batch_read_cannot_do_is_an_error(spark: SparkSession) -> None:
             load(spark, endingOffsets=100).count()
     with pytest.raises(PySparkException, match=r"the receiver host at .* does not answer"):
         load(spark)
+
+
+def test_the_directory_of_a_host_that_has_ended_is_read_also_as_a_copy(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    connect(spark)
+    directory = tmp_path / "host"
+    for count in (COUNT // 2, COUNT):
+        with hosting(spark, numbers(count, block_s=0.02), directory) as host:
+            await_records(host, "numbers", count)
+            middle = host.streams()["numbers"].next // 2
+            before = host._hosted.tracker.ledger.places.records_before(0, middle)  # type: ignore[union-attr]
+    connect(spark)
+    assert values(load(spark, path=directory)) == list(range(COUNT))
+    shutil.copytree(directory, tmp_path / "copy")
+    shutil.rmtree(directory)
+    copy = str(tmp_path / "copy")
+    frame = spark.read.format("penstock").option("stream", "numbers").load(copy)
+    assert values(frame) == list(range(COUNT))
+    some = load(spark, path=copy, startingOffsets=middle, metadataColumns="_place,_position")
+    assert values(some) == list(range(before, COUNT))
+    assert some.agg(functions.max(functions.col("_position").cast("int"))).first()[0] == COUNT
+    with pytest.raises(PySparkException, match=f"{directory} cannot be read"):
+        load(spark, path=directory)
+    with pytest.raises(PySparkException, match="no ReceiverHost was started"):
+        load(spark)
+    query = spark.readStream.format("penstock").option("stream", "numbers").load(copy)
+    with pytest.raises(PySparkException, match=r"'path' .* for spark"):
+        query.writeStream.format("noop").start().processAllAvailable()
+    # A block that is not there any more.
+    for segment in sorted(Path(copy).glob("receivedData/*/segment-*.log"))[:1]:
+        segment.unlink()
+    with pytest.raises(PySparkException, match="of stream 'numbers' is lost"):
+        load(spark, path=copy).count()
+    assert 0 < load(spark, path=copy, failOnDataLoss=False).count() < COUNT

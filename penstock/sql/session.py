@@ -1,0 +1,66 @@
+"""`connect`: lets a session read the streams of hosts that it has not started itself."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from typing import TYPE_CHECKING
+
+from penstock.blockstore import BlockAccess
+from penstock.errors import PenstockError
+from penstock.sql._host_client import HostClient
+from penstock.sql.errors import SourceError
+from penstock.sql.host import ReceiverHost
+from penstock.sql.source import register
+from penstock.wire import TlsIdentity
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["connect"]
+
+
+def connect(spark: SparkSession, share: str | None = None) -> None:
+    """Let a session read the streams of a `ReceiverHost` in another application.
+
+    Args:
+        spark: The session, also one of Spark Connect.
+        share: The file that the host wrote, see `ReceiverHost`; of the same user. None: the session
+            reads the streams of the host in this process, if there is one, and the directories of
+            hosts that have ended.
+
+    Raises:
+        SourceError: It is no such file, or others may read it.
+        OSError: It cannot be read.
+    """
+    if share is None:
+        host = ReceiverHost.getActive()
+        if host is None:
+            register(spark, None)
+        else:
+            host.connect(spark)
+        return
+    fd = os.open(share, os.O_RDONLY | os.O_CLOEXEC)
+    with open(fd, encoding="utf-8") as file:
+        if os.fstat(fd).st_mode & 0o077:
+            raise SourceError(f"{share} can be read by others than its owner: it holds a secret")
+        text = file.read()
+    try:
+        found = json.loads(text)
+        host_name, port = found["tracker"]
+        access = BlockAccess(
+            secret=base64.b64decode(found["secret"]),
+            fetch_timeout_s=float(found["fetch_timeout_s"]),
+            tls=(
+                None
+                if found["certificate"] is None
+                else TlsIdentity(found["certificate"], found["key"])
+            ),
+            tracker=(str(host_name), int(port)),
+        )
+        HostClient(access).close()
+    except (ValueError, KeyError, TypeError, PenstockError):
+        # The cause would show what the file holds.
+        raise SourceError(f"{share} is not a file that a ReceiverHost wrote") from None
+    register(spark, access)
