@@ -330,6 +330,9 @@ def _judged(life: _Life) -> Iterator[str]:
     told = world.errors
     if told and not life.is_damaged:
         yield f"told: {len(told)} times, first {told[0]!r}"
+    was_set_back = any(event[0] == "clock" and event[1] < 0 for event in life.plan.events)
+    if world.early and not was_set_back:
+        yield f"batches {sorted(map(number, world.early))} came before their time"
     inputs: dict[str, dict[int, list[Any]]] = {"left": {}, "right": {}, "files": {}}
     for name, batches in inputs.items():
         for time_ms, given in world.results.get(name, {}).items():

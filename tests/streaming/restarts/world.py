@@ -88,6 +88,7 @@ class World:
         acknowledged: Ids of blocks that a receiver was told of that they are kept.
         results: What sinks were given: by sink and batch time, once for each time.
         failed: Batch times at which a sink was down, by sink.
+        early: Batch times that a sink was given before the clock was there.
         errors: What the runs told of errors that were not the sinks'.
         down: Sinks that are down: whether a job runs first.
     """
@@ -105,6 +106,7 @@ class World:
         self.acknowledged: list[str] = []
         self.results: dict[str, dict[int, list[list[Any]]]] = {}
         self.failed: dict[str, list[int]] = {}
+        self.early: set[int] = set()
         self.errors: list[BaseException] = []
         self.down: dict[str, bool] = {}
         self.points = 0
@@ -145,6 +147,8 @@ class World:
     def write(self, name: str, time_ms: int, rdd: Any) -> None:
         """Take a batch; what a batch gave counts also when the sink is down."""
         self.point()
+        if time_ms > self.clock.time_ms():
+            self.early.add(time_ms)
         if self.down.get(name) is False:
             self.failed.setdefault(name, []).append(time_ms)
             raise SinkError(name)
