@@ -13,7 +13,7 @@ __all__ = ["METADATA_COLUMNS", "SourceOptions"]
 
 T = TypeVar("T")
 
-METADATA_COLUMNS = ("_stream", "_place", "_received_at", "_position")
+METADATA_COLUMNS = ("_stream", "_place", "_received_at", "_position", "_watermark")
 """The columns that `metadataColumns` adds, in this order."""
 
 _NAMES = (

@@ -38,6 +38,9 @@ _LARGE_BYTES = 64 << 20
 
 _ROWS_PER_BATCH = 32_768
 
+_TIMES_MS = range(-62_135_596_800_000, 253_402_300_800_000)
+"""Years 1 to 9999: what a timestamp of Spark can be."""
+
 _decoder = msgspec.msgpack.Decoder(ReceivedBlockInfo)
 
 
@@ -153,6 +156,7 @@ def read_partition(
                 f"block {info.block_id} of stream {options.stream!r} holds pickled objects, which "
                 "have no columns: declare a schema on the receiver"
             )
+        watermark_us = _watermark_us(info, options) if "_watermark" in options.metadata else None
         with _opened(info, place, access, options, check_place) as block:
             for batch in block.batches() if block is not None else ():
                 try:
@@ -168,6 +172,7 @@ def read_partition(
                     "_place": place,
                     "_received_at": added_ms * 1000,
                     "_position": _position(info),
+                    "_watermark": watermark_us,
                 }
                 yield from _slices(plain, wanted, [values[name] for name in options.metadata])
 
@@ -220,6 +225,25 @@ def _with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch
     columns = [plain_column(batch.column(field.name), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _watermark_us(info: ReceivedBlockInfo, options: SourceOptions) -> int | None:
+    """Return the watermark that a block's position states, us since the epoch, or None.
+
+    Raises:
+        SourceError: It is no time.
+    """
+    position = None if info.position is None else msgspec.msgpack.decode(info.position)
+    stated = position.get("watermark") if isinstance(position, dict) else None
+    if stated is None:
+        return None
+    if type(stated) is int and stated in _TIMES_MS:
+        return stated * 1000
+    raise SourceError(
+        f"the position of block {info.block_id} of stream {options.stream!r} states the watermark "
+        f"{stated!r:.100}, which is none: it is a whole number, in milliseconds since the epoch. "
+        "Without the metadata column _watermark nobody asks for it"
+    )
 
 
 def _position(info: ReceivedBlockInfo) -> str | None:

@@ -48,6 +48,7 @@ _METADATA = {
     "_place": pa.field("_place", pa.int64(), nullable=False),
     "_received_at": pa.field("_received_at", pa.timestamp("us", tz="UTC"), nullable=False),
     "_position": pa.field("_position", pa.string()),
+    "_watermark": pa.field("_watermark", pa.timestamp("us", tz="UTC")),
 }
 
 

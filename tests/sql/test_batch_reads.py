@@ -11,7 +11,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, functions
 
+from penstock.receiver import Receiver
 from penstock.sql import ReceiverHost, connect
+from penstock.sql._options import METADATA_COLUMNS
 from tests.sql.sources import await_records, hosting, numbers
 from tests.system.spoiling import spoil
 
@@ -22,7 +24,9 @@ COUNT = 1000
 
 @pytest.fixture
 def spark(sc: Any) -> SparkSession:
-    return SparkSession(sc)
+    session = SparkSession(sc)
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    return session
 
 
 def load(spark: SparkSession, **options: Any) -> Any:
@@ -40,7 +44,7 @@ def test_a_batch_reads_what_is_there_between_places_and_times(
     with hosting(spark, numbers(COUNT, block_s=0.1), share=share) as host:
         await_records(host, "numbers", COUNT)
         frame = load(spark, metadataColumns="true", minPartitions=3)
-        assert frame.columns == ["value", "_stream", "_place", "_received_at", "_position"]
+        assert frame.columns == ["value", *METADATA_COLUMNS]
         assert frame.rdd.getNumPartitions() == 3
         assert values(frame) == list(range(COUNT))
         found = host.streams()["numbers"]
@@ -68,6 +72,33 @@ def test_a_batch_reads_what_is_there_between_places_and_times(
         # And so it does in another application of the same user.
         connect(spark, str(share))
         assert values(load(spark)) == list(range(COUNT))
+
+
+def test_a_watermark_that_was_stated_with_a_position_is_a_column(spark: SparkSession) -> None:
+    class Stating(Receiver):
+        def onStart(self) -> None:
+            first = self.lastPosition["n"] if self.lastPosition else 0
+            for number in range(first, 4):
+                position = {"n": number + 1}
+                if number % 2:
+                    position["watermark"] = 1_700_000_000_000 + number
+                # Many records are stored when this returns, in a block of their own.
+                self.store([str(number)] * 3, position)
+
+        def onStop(self) -> None:
+            pass
+
+    with hosting(spark, Stating()) as host:
+        await_records(host, "numbers", 12)
+        frame = load(spark, metadataColumns="_watermark")
+        assert frame.columns == ["value", "_watermark"]
+        found = frame.select("value", functions.unix_millis("_watermark")).distinct().collect()
+    assert sorted(map(tuple, found)) == [
+        ("0", None),
+        ("1", 1_700_000_000_001),
+        ("2", None),
+        ("3", 1_700_000_000_003),
+    ]
 
 
 def test_a_loaded_frame_stays_the_same_and_another_one_has_what_came(spark: SparkSession) -> None:

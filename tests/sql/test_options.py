@@ -34,6 +34,7 @@ def test_spark_passes_over_the_case_of_names() -> None:
         ("metadataColumns", "true", "metadata", METADATA_COLUMNS),
         ("metadataColumns", "false", "metadata", ()),
         ("metadataColumns", "_place, _stream", "metadata", ("_stream", "_place")),
+        ("metadataColumns", "_watermark", "metadata", ("_watermark",)),
         ("consumer", "hourly-report", "consumer", "hourly-report"),
     ],
 )

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession, functions
 from penstock.errors import IllegalStateError
 from penstock.receiver import receiver
 from penstock.sql import ReceiverHost, SourceError, connect
+from penstock.sql._options import METADATA_COLUMNS
 from penstock.sql._reader import HAS_LIMITS
 from penstock.sql.source import write_share_file
 from tests.sql.sources import WAIT_S, await_records, hosting, numbers
@@ -151,7 +152,7 @@ def test_metadata_tells_where_and_when_each_record_was_received(
     with hosting(spark, numbers(COUNT)) as host:
         await_records(host, "numbers", COUNT)
         frame = load(spark, metadataColumns="true")
-        assert frame.columns == ["value", "_stream", "_place", "_received_at", "_position"]
+        assert frame.columns == ["value", *METADATA_COLUMNS]
         finished(to_parquet(frame, tmp_path, availableNow=True))
     found = spark.read.parquet(str(tmp_path / "out"))
     assert [row[0] for row in found.select("_stream").distinct().collect()] == ["numbers"]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.sql._tasks import packed
+from penstock.sql import SourceError
+from penstock.sql._options import SourceOptions
+from penstock.sql._tasks import _watermark_us, packed
 from penstock.wire.messages import ReceivedBlockInfo
 from tests.tracker.ledger_cases import attempt_name, block
 
@@ -48,6 +53,33 @@ def test_every_block_is_in_one_partition_in_order(
     assert [size for part in found for size in part] == sizes
     assert all(found)
     assert len(found) >= min(least, len(sizes))
+
+
+@pytest.mark.parametrize(
+    ("position", "expected_us"),
+    [
+        (None, None),
+        (17, None),
+        ({"offset": 17}, None),
+        ({"watermark": None}, None),
+        ({"watermark": 0}, 0),
+        ({"offset": 17, "watermark": 1_700_000_000_000}, 1_700_000_000_000_000),
+    ],
+)
+def test_a_position_may_state_a_watermark(position: Any, expected_us: int | None) -> None:
+    assert _watermark_us(positioned(position), SourceOptions("clicks")) == expected_us
+
+
+@pytest.mark.parametrize("stated", [True, 1.5, "2026-01-31", [1], 1 << 62])
+def test_a_watermark_that_is_no_time_is_an_error_that_names_the_block(stated: Any) -> None:
+    info = positioned({"watermark": stated})
+    with pytest.raises(SourceError, match=f"block {info.block_id} .* milliseconds"):
+        _watermark_us(info, SourceOptions("clicks"))
+
+
+def positioned(position: Any) -> ReceivedBlockInfo:
+    encoded = None if position is None else msgspec.msgpack.encode(position)
+    return block(0, attempt_name(1), 1, position=encoded)
 
 
 def test_many_small_blocks_are_one_task() -> None:
