@@ -208,7 +208,7 @@ def test_a_program_with_states_waits_for_the_disk_of_its_checkpoints(tmp_path: P
         (disk / "filler").unlink()
         with program() as driver:
             driver.wait_until_started()
-            feeder.await_acknowledged(feeder.acknowledged + 2000)
+            feeder.await_acknowledged(2000)
             sent = feeder.finish()
 
             def processed() -> int:
