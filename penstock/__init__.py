@@ -16,6 +16,7 @@ What must hold for every record:
 The rooms, in the order in which they may import each other (never back):
 
 * `penstock.wal`: the segment log, an append-only log of records in numbered files.
+* `penstock.dead_letters`: records that fit nowhere, kept where somebody finds them.
 * `penstock.wire`: the control protocol between driver, receivers and block servers.
 * `penstock.blockstore`: storing, serving, finding and reading sealed blocks.
 * `penstock.receiver`: `Receiver`, its supervisor, the block generator, the rate limiter.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -27,6 +28,7 @@ before a program runs:
 
 folders and settings:
   checkpoint   look into the checkpoints in a folder
+  dead-letters look at records that were discarded, and take them elsewhere
   consumers    look at who reads the streams of a ReceiverHost, and forget some
   settings     print what settings mean and accept
   wal          look into a segment log, and repair it
@@ -60,6 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from penstock.sql.cli import main as consumers
 
         return consumers(arguments[1:])
+    if arguments[0] == "dead-letters":
+        from penstock.dead_letters.cli import main as dead_letters
+        from penstock.host.encryption import recovery_encryption
+
+        return dead_letters(arguments[1:], lambda: recovery_encryption(None, os.environ))
     if arguments[0] == "doctor":
         from penstock.monitor.doctor.cli import main as doctor
 

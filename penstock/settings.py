@@ -515,6 +515,40 @@ class Settings:
         "100",
         "The lowest rate that `aimd` sets, in records per second.",
     )
+    dead_letters_enabled: bool = _setting(
+        "spark.penstock.deadLetters.enabled",
+        Flag(),
+        "true",
+        "Whether records that receivers discard are kept as dead letters "
+        "([dead-letters.md](dead-letters.md)). If not, they are counted and told only.",
+    )
+    dead_letters_dir: str | None = _setting(
+        "spark.penstock.deadLetters.dir",
+        LogFolder(),
+        None,
+        "Where the logs of dead letters lie: on each host, or on HDFS.",
+        unset="a folder `deadLetters` beside the blocks, which goes with them where they do",
+    )
+    dead_letters_max_bytes: int = _setting(
+        "spark.penstock.deadLetters.maxSize",
+        Size(minimum=1 << 20, maximum=1 << 40),
+        "256m",
+        "How large the dead letters of one stream in one folder may get. Then the oldest go, which "
+        "is told.",
+    )
+    dead_letters_max_age_s: float = _setting(
+        "spark.penstock.deadLetters.maxAge",
+        Seconds(minimum_ms=60_000),
+        "7d",
+        "How long dead letters are kept at least, unless they get too many. Older ones go when "
+        "there are new ones.",
+    )
+    dead_letters_max_record_bytes: int = _setting(
+        "spark.penstock.deadLetters.maxRecordSize",
+        Size(minimum=1 << 10, maximum=512 << 20),
+        "64m",
+        "How much is kept of one discarded record; of a larger one its beginning and its size.",
+    )
     restart_max_delay_s: float = _setting(
         "spark.penstock.receiver.maxRestartDelay",
         Seconds(),

@@ -36,8 +36,8 @@ from penstock.blockstore.builder import (
 from penstock.blockstore.lines import line_ends
 from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.record_pickles import pickle_record
+from penstock.dead_letters import DeadLetterWriter
 from penstock.errors import PenstockError
-from penstock.receiver.discards import start_of
 from penstock.wait_clock import WaitClock
 
 __all__ = [
@@ -54,7 +54,13 @@ LARGE_RECORD = 8192
 """Larger records skip the pending list, which is counted in records. (Of objects, their pickle.)"""
 _CHUNK_BYTES = 128 << 10
 """The pending list is joined at about this size: it stays in the processor's cache."""
+_LETTER_BYTES = 1 << 20
+"""After about so many bytes of dead letters a block is sealed, with which they are written."""
 _pickle_of = itemgetter(0)
+
+
+def _nothing() -> None:
+    """Acknowledge a block that has no records, and nobody who waits for it."""
 
 
 class RecordTooLargeError(PenstockError, ValueError):
@@ -103,9 +109,11 @@ class BlockAssembler:
         block_id: Makes the next block's id.
         now_s: Monotonic time.
         sealed: Takes a sealed block; may wait, and then the lock is held for as long.
-        discard: Told of a record that fits nowhere: why, and what shows how it begins.
+        discard: Takes a record that fits nowhere: why, and what returns it.
         tell: Told of trouble that passes.
         give_up: True ends a wait for memory.
+        letters: Keeps what is discarded until a block that is sealed later has been logged; None:
+            nothing is kept.
 
     Attributes:
         lock: Held by whoever calls a method that is said to need it.
@@ -124,9 +132,10 @@ class BlockAssembler:
         block_id: Callable[[], str],
         now_s: Callable[[], float],
         sealed: Callable[[SealedBlock], None],
-        discard: Callable[[BaseException, Callable[[], str]], None],
+        discard: Callable[[BaseException, Callable[[], Any]], None],
         tell: Callable[[str, BaseException], None],
         give_up: Callable[[], bool],
+        letters: DeadLetterWriter | None = None,
     ) -> None:
         self.lock = threading.RLock()
         self.pending: list[Any] = []
@@ -143,6 +152,9 @@ class BlockAssembler:
         self._discard = discard
         self._tell = tell
         self._give_up = give_up
+        self._letters = letters
+        self._sealed_letters = 0
+        self._sealed_letter_bytes = 0
         self._open: BlockBuilder | None = None
         self._next_id: str | None = None
         self._undivided = False
@@ -253,9 +265,16 @@ class BlockAssembler:
         if self._is_flushing:
             del self.pending[:records]
 
-    def _discard_one(self, reason: BaseException, start: Callable[[], str]) -> None:
-        self._discard(reason, start)
+    def _discard_one(self, reason: BaseException, record: Callable[[], Any]) -> None:
+        self._discard(reason, record)
         self._leave(1)
+        letters = self._letters
+        if letters is None or self._undivided:
+            return
+        if letters.added_bytes - self._sealed_letter_bytes >= _LETTER_BYTES:
+            # What waits to be written is written with the blocks, and bounded as they are.
+            self.seal()
+            letters.wait_for_room(self._give_up)
 
     def _joined(self, chunk: list[Any]) -> tuple[BlockKind, bytes, npt.NDArray[np.int32]]:
         first = type(chunk[0])
@@ -309,7 +328,7 @@ class BlockAssembler:
             raise
         except Exception as error:  # noqa: BLE001 - a row may raise what it likes, at any time
             if len(rows) == 1:
-                self._discard_misfit(error, lambda: start_of(self._unpickled(rows)[0]))
+                self._discard_misfit(error, lambda: self._unpickled(rows)[0])
                 return
         else:
             yield batch
@@ -324,7 +343,7 @@ class BlockAssembler:
             fitting = batch_to_schema(batch, self._schema)
         except Exception as error:  # noqa: BLE001 - as for rows
             if batch.num_rows == 1:
-                self._discard_misfit(error, lambda: start_of(batch.to_pylist()[0]))
+                self._discard_misfit(error, lambda: batch.to_pylist()[0])
             if batch.num_rows <= 1:
                 return
         else:
@@ -334,10 +353,10 @@ class BlockAssembler:
         yield from self._fitting(batch.slice(0, half))
         yield from self._fitting(batch.slice(half))
 
-    def _discard_misfit(self, reason: Exception, start: Callable[[], str]) -> None:
+    def _discard_misfit(self, reason: Exception, record: Callable[[], Any]) -> None:
         # Its message says all: where in these modules it was raised helps nobody.
         reason.__cause__ = reason.__context__ = None
-        self._discard_one(reason.with_traceback(None), start)
+        self._discard_one(reason.with_traceback(None), record)
 
     def _unpickled(self, rows: list[Any]) -> list[Any]:
         """Return rows as their author stored them; those that were pending are pickled."""
@@ -402,14 +421,18 @@ class BlockAssembler:
         ), left
 
     def _discard_large(self, kind: BlockKind, record: bytes | memoryview) -> None:
-        def start() -> str:
+        def made() -> Any:
             if kind is BlockKind.PICKLED:
-                return start_of(pickle.loads(record))
+                return pickle.loads(record)
+            found = bytes(record)
             if kind in (BlockKind.STRING, BlockKind.LINES):
-                return start_of(bytes(record[:1024]).decode(errors="replace"))
-            return start_of(record)
+                try:
+                    return found.decode()
+                except UnicodeDecodeError:
+                    pass
+            return found
 
-        self._discard_one(RecordTooLargeError(len(record), self.max_record_bytes), start)
+        self._discard_one(RecordTooLargeError(len(record), self.max_record_bytes), made)
 
     def _put(
         self, kind: BlockKind, size: int, records: int, put: Callable[[BlockBuilder], None]
@@ -485,7 +508,7 @@ class BlockAssembler:
 
     def _discard_row(self, batch: pa.RecordBatch) -> None:
         error = RecordTooLargeError(stream_size([batch]), self.max_record_bytes)
-        self._discard_one(error, lambda: start_of(batch.to_pylist()[0]))
+        self._discard_one(error, lambda: batch.to_pylist()[0])
 
     def _put_batch(self, batch: pa.RecordBatch) -> bool:
         """Put a batch into the open block, or a new one; False if it does not fit into any."""
@@ -578,7 +601,14 @@ class BlockAssembler:
             builder.acknowledge.append(ack)
 
     def seal(self) -> None:
-        """Seal the open block, if there is anything in it, and pass it on. Needs the lock."""
+        """Seal the open block, if there is anything in it, and pass it on. Needs the lock.
+
+        Dead letters are written with a block: if there are new ones, it may have no records.
+        """
+        letters = self._letters
+        if letters is not None and letters.added != self._sealed_letters:
+            self._sealed_letters, self._sealed_letter_bytes = letters.added, letters.added_bytes
+            self.mark(None, _nothing)
         builder = self._open
         if builder is None:
             return

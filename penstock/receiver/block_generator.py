@@ -56,6 +56,7 @@ import pyarrow as pa
 
 from penstock.blockstore import BlockStore
 from penstock.clock import Clock, SystemClock
+from penstock.dead_letters import DeadLetterWriter
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.receiver.assembler import BlockAssembler, RecordTooLargeError
 from penstock.receiver.discards import Discards
@@ -175,6 +176,8 @@ class BlockGenerator:
         options: How blocks are made.
         on_error: Told of each failure once per episode, from this object's threads.
         clock: For the block interval.
+        letters: Keeps the records that are discarded, and is closed at the end; None: they are
+            lost.
     """
 
     def __init__(
@@ -188,13 +191,15 @@ class BlockGenerator:
         options: BlockGeneratorOptions,
         on_error: Callable[[str, BaseException], None],
         clock: Clock | None = None,
+        letters: DeadLetterWriter | None = None,
     ) -> None:
         self.stream_id = stream_id
         self._limiter = limiter
         self._options = options
         self._on_error = on_error
         self._clock = clock or SystemClock()
-        self._discards = Discards(on_error, self._clock.monotonic_s)
+        self._letters = letters
+        self._discards = Discards(on_error, self._clock.monotonic_s, letters)
         numbers = itertools.count(first_block_number)
         self._pipeline = BlockPipeline(
             stream_id,
@@ -204,6 +209,7 @@ class BlockGenerator:
             on_error,
             options.report_bytes,
             self._clock.monotonic_s,
+            letters,
         )
         self._assembler = BlockAssembler(
             block_store,
@@ -214,6 +220,7 @@ class BlockGenerator:
             discard=self._discards.add,
             tell=on_error,
             give_up=self._pipeline.is_given_up,
+            letters=letters,
         )
         self._state_lock = threading.Lock()
         self._state = BlockGeneratorState.INITIALIZED
@@ -299,8 +306,16 @@ class BlockGenerator:
         left_s = max(0.5, deadline - time.monotonic())
         self._pipeline.abandon(left_s)
         self._ticker.join(left_s)
+        self._close_letters()
         self._state = BlockGeneratorState.STOPPED_ALL
         return drained
+
+    def _close_letters(self) -> None:
+        if self._letters is not None:
+            try:
+                self._letters.close()
+            except (PenstockError, OSError) as error:
+                self._on_error("Error in closing the log of dead letters", error)
 
     def give_up_within(self, timeout_s: float) -> None:
         """Wait no longer than this for room, for memory or for the tracker; from any thread."""

@@ -1,4 +1,4 @@
-"""`Discards`: records that fit nowhere are counted, and told with their reason and their start."""
+"""`Discards`: records that fit nowhere are counted, told, and kept as dead letters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+import msgspec
+
+from penstock.dead_letters import DeadLetterWriter
 
 __all__ = [
     "Discards",
@@ -32,11 +36,31 @@ def start_of(record: Any) -> str:
     return _shortened.repr(record)
 
 
-def _shown(start: Callable[[], str]) -> str:
+class _Unreadable:
+    """Stands for a record that cannot be made again."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = type(error).__name__
+
+    def __repr__(self) -> str:
+        return f"nothing that can be shown ({self._error})"
+
+    def __reduce__(self) -> str:
+        raise TypeError("there is nothing to pickle")
+
+
+def _made(record: Callable[[], Any]) -> Any:
     try:
-        return start()
+        return record()
     except Exception as error:  # noqa: BLE001 - unpickling a record may raise what it likes
-        return f"nothing that can be shown ({type(error).__name__})"
+        return _Unreadable(error)
+
+
+def _start_shown(record: Any) -> str:
+    try:
+        return start_of(record)
+    except Exception as error:  # noqa: BLE001 - so may showing it
+        return repr(_Unreadable(error))
 
 
 class Discards:
@@ -45,11 +69,18 @@ class Discards:
     Args:
         tell: Takes a message and the reason; called by whoever discards, and by `tell_rest`.
         now_s: Monotonic time.
+        letters: Keeps the records themselves; None: they are lost.
     """
 
-    def __init__(self, tell: Callable[[str, BaseException], None], now_s: Callable[[], float]):
+    def __init__(
+        self,
+        tell: Callable[[str, BaseException], None],
+        now_s: Callable[[], float],
+        letters: DeadLetterWriter | None = None,
+    ) -> None:
         self._tell = tell
         self._now_s = now_s
+        self._letters = letters
         self._lock = threading.Lock()
         self._count = 0
         self._began_s = 0.0
@@ -75,13 +106,23 @@ class Discards:
         finally:
             self._position = None
 
-    def add(self, reason: BaseException, start: Callable[[], str]) -> None:
-        """Take account of one record, and tell of it unless many were told just now.
+    def add(
+        self, reason: BaseException, record: Callable[[], Any], size: int | None = None
+    ) -> None:
+        """Take account of one record, keep it, and tell of it unless many were told just now.
 
         Args:
             reason: Why it fits nowhere.
-            start: Shows how it begins; called when it is told.
+            record: Returns it, or how it begins; called when it is kept or told.
+            size: Its bytes, where only the first of them are at hand.
         """
+        position = self._position
+        made = None
+        if self._letters is not None:
+            made = _made(record)
+            encoded = None if position is None else msgspec.msgpack.encode(position)
+            shown = _start_shown(made)
+            self._letters.add(made, reason, shown, size=size, position=encoded)
         with self._lock:
             self._count += 1
             now_s = self._now_s()
@@ -94,8 +135,8 @@ class Discards:
                 self._untold += 1
                 self._last = reason
         if is_told:
-            place = "" if self._position is None else f" (stored with {start_of(self._position)})"
-            begin = _shown(start)
+            place = "" if position is None else f" (stored with {start_of(position)})"
+            begin = _start_shown(_made(record) if self._letters is None else made)
             self._tell(f"1 record was discarded{place}: {reason}; it begins with {begin}", reason)
 
     def tell_rest(self, *, at_once: bool = False) -> None:

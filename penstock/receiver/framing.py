@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _STAGING_BYTES = 256 << 10
-_START = 65
+_START = 64 << 10
 """Bytes of a dropped record that are kept to show how it begins."""
 _LF = 10
 _CR = 13

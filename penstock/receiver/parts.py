@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.blockstore import BlockStore
 from penstock.blockstore.replicator import FindReplicaHost, Replicator
 from penstock.blockstore.store import BlockStoreOptions
+from penstock.dead_letters import DeadLetterPlace, DeadLetterWriter, folder_beside
 from penstock.errors import PenstockError
 from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
 from penstock.receiver.rate_limiter import RateLimiter
@@ -52,12 +53,14 @@ class Parts:
         schema: Of the records, or None.
         host: This host, as Spark names it.
         start_block_server: Makes sure that this host's block server runs; may be called again.
+        receiver_type: The receiver's class.
     """
 
     launch: ReceiverLaunch
     schema: pa.Schema | None
     host: str
     start_block_server: Callable[[ReceiverLaunch], None]
+    receiver_type: str = ""
 
     def ensure_block_server(
         self, failed: Callable[[PenstockError], None], pause: Callable[[float], bool]
@@ -154,6 +157,30 @@ class Parts:
                 report_bytes=settings.max_frame_bytes // 2,
             ),
             on_error=on_error,
+            letters=self._make_letters(on_error),
+        )
+
+    def _make_letters(
+        self, on_error: Callable[[str, BaseException], None]
+    ) -> DeadLetterWriter | None:
+        launch, settings = self.launch, self.launch.settings
+        if not settings.dead_letters_enabled:
+            return None
+        return DeadLetterWriter(
+            DeadLetterPlace(
+                folder=settings.dead_letters_dir or folder_beside(launch.block_log_root),
+                stream=launch.stream_id,
+                attempt=launch.attempt,
+                receiver=self.receiver_type,
+                host=self.host,
+                sync=SyncPolicy(launch.sync),
+                sync_interval_s=settings.wal_sync_interval_ms / 1000,
+                max_bytes=settings.dead_letters_max_bytes,
+                max_age_s=settings.dead_letters_max_age_s,
+                max_record_bytes=settings.dead_letters_max_record_bytes,
+                encryption=launch.encryption,
+            ),
+            on_error,
         )
 
 

@@ -27,6 +27,7 @@ import msgspec
 
 from penstock.blockstore import BlockStore, SealedBlock
 from penstock.blockstore.store import BlockStoreClosedError
+from penstock.dead_letters import DeadLetterWriter
 from penstock.errors import IllegalStateError, PenstockError, SettingError
 from penstock.receiver.exit_report import described
 from penstock.wait_clock import WaitClock
@@ -96,6 +97,7 @@ class BlockPipeline:
         on_error: Told of each failure once per episode.
         report_bytes: How large the blocks' metadata of one report may be.
         now_s: Monotonic time, the one of `SealedBlock.sealed_at_s`.
+        letters: Dead letters, which are logged before a block behind them is reported; or None.
 
     Attributes:
         blocks_sealed: Blocks that came in.
@@ -119,6 +121,7 @@ class BlockPipeline:
         on_error: Callable[[str, BaseException], None],
         report_bytes: int = 1 << 20,
         now_s: Callable[[], float] = time.monotonic,
+        letters: DeadLetterWriter | None = None,
     ) -> None:
         self.stream_id = stream_id
         self.blocks_sealed = 0
@@ -137,6 +140,7 @@ class BlockPipeline:
         self._on_error = on_error
         self._report_bytes = report_bytes
         self._now_s = now_s
+        self._letters = letters
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
         self._moving = threading.Condition(threading.RLock())
         self._sealed: deque[SealedBlock] = deque()
@@ -256,6 +260,11 @@ class BlockPipeline:
             put = partial(self._block_store.put, block)
             with self.log_waits:
                 info = self._retry("Error in block pushing thread", put)
+                letters = self._letters
+                if letters is not None and letters.has_waiting and info is not None:
+                    # What was discarded before this block's end is durable before its position is.
+                    told = "Dead letters cannot be written; nothing is acknowledged until they are"
+                    info = info if self._retry(told, letters.write) else None
             with self._moving:
                 self._in_hand -= 1
                 if info is not None:

@@ -31,7 +31,7 @@ from penstock.receiver.bulk import (
     pieces_of,
     reader_of,
 )
-from penstock.receiver.discards import Discards, start_of
+from penstock.receiver.discards import Discards
 from penstock.receiver.door import DoorState, StoreDoor, acknowledge_nothing, withdraw
 from penstock.receiver.framing import CutRecordError, FrameReader, Framing, Lines, frame_reader
 from penstock.receiver.pipeline import BlockNotStoredError, BlockPipeline
@@ -511,7 +511,7 @@ class Storing:
             )
             if found.is_cut:
                 reason = CutRecordError(found.size)
-            self._discards.add(reason, partial(start_of, found.start))
+            self._discards.add(reason, partial(bytes, found.start), found.size)
 
     def _give_lease_back(self, door: StoreDoor) -> None:
         left = door.drop_lease()

@@ -1,0 +1,69 @@
+"""Dead letters: the records that fit nowhere, kept where somebody finds them.
+
+What must hold
+--------------
+
+- A record that a receiver discards is in the log of dead letters, as durable as its blocks are,
+  before anything that was stored behind it is acknowledged, and before the position that it came
+  with is. While it cannot be written nothing is acknowledged: the source keeps it.
+- It is there at least once. A receiver that is killed between the log and the acknowledgement is
+  given the record again by its source, and discards it again.
+- What waits to be written is bounded: who discards waits, as who stores does.
+- A program that discards nothing opens no log, and pays for one comparison a block.
+- Size and age are bounded for each stream. What goes because of that is told.
+- Nothing here unpickles a record: who reads dead letters gets their bytes.
+
+Layout
+------
+
+One log of `penstock.wal` for each attempt of a receiver that discarded anything, beside the folder
+of the blocks, or where `spark.penstock.deadLetters.dir` says::
+
+    receivedData/<stream>-<attempt>/segment-….log    the blocks
+    deadLetters/<stream>-<attempt>/segment-….log     what was discarded
+
+Each record of the log, of kind 1, is one `DeadLetter` in MessagePack. A log is encrypted where
+those of the blocks are, with a cipher of its own.
+
+The life of a dead letter
+-------------------------
+
+The record is discarded: the letter is made, and waits in the attempt's `DeadLetterWriter`. The next
+block is sealed, one without records if there is none. The thread that logs blocks logs that block,
+then what waits here, then hands the block on to be reported and acknowledged. From then on it is
+read, by `read` or ``penstock dead-letters``, while the program runs and afterwards, until the
+stream's letters are more than `spark.penstock.deadLetters.maxSize` or older than
+`spark.penstock.deadLetters.maxAge`. Where the blocks lie in the application's scratch folder, their
+dead letters go with it when the program stops.
+
+Modules
+-------
+
+=============  =====================================================================
+`_letter`      `DeadLetter`: what is kept of a record, and its bytes
+`_writer`      `DeadLetterWriter`: the log of one attempt
+`_retention`   what is removed when there are too many, or too old ones
+`_reader`      the letters of all logs in a folder; as a DataFrame
+`cli`          ``penstock dead-letters``
+=============  =====================================================================
+"""
+
+from __future__ import annotations
+
+from penstock.dead_letters._letter import DeadLetter, Form, letter_of
+from penstock.dead_letters._reader import StoredLetter, letters, read
+from penstock.dead_letters._retention import DeadLettersRemovedError
+from penstock.dead_letters._writer import DeadLetterPlace, DeadLetterWriter, folder_beside
+
+__all__ = [
+    "DeadLetter",
+    "DeadLetterPlace",
+    "DeadLetterWriter",
+    "DeadLettersRemovedError",
+    "Form",
+    "StoredLetter",
+    "folder_beside",
+    "letter_of",
+    "letters",
+    "read",
+]

@@ -1,0 +1,180 @@
+"""`DeadLetter`: what is kept of a record that fits nowhere."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from penstock.errors import encodable
+
+__all__ = ["KIND", "DeadLetter", "Form", "letter_of", "read_letter"]
+
+KIND = 1
+"""The kind of a letter's record in the log."""
+
+_SHOWN = 200
+_REASON = 4000
+
+
+class Form(Enum):
+    """How the bytes of a dead letter stand for its record."""
+
+    BYTES = "bytes"
+    """They are the record."""
+    TEXT = "text"
+    """The record is text; they are its UTF-8."""
+    JSON = "json"
+    """The record is an object that JSON gives back as it was."""
+    PICKLE = "pickle"
+    """The record is another object, pickled."""
+    REPR = "repr"
+    """The record cannot be pickled; they are its `repr`."""
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A record that fits nowhere.
+
+    Attributes:
+        time_ms: When it was discarded: wall time in milliseconds.
+        stream: The stream that it was for.
+        attempt: The attempt of the receiver that discarded it.
+        receiver: The receiver's class.
+        host: Its host.
+        error: The type of the error.
+        reason: What the error says.
+        form: The `Form` of `data`.
+        data: The record's bytes, or the first of them.
+        size: How many there were.
+        shown: How the record begins, for people.
+        position: The position that it was stored with, in MessagePack; None: none.
+    """
+
+    time_ms: int
+    stream: int
+    attempt: str
+    receiver: str
+    host: str
+    error: str
+    reason: str
+    form: str
+    data: bytes
+    size: int
+    shown: str
+    position: bytes | None = None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether `data` is only how the record begins."""
+        return len(self.data) < self.size
+
+    @property
+    def position_text(self) -> str | None:
+        """The position as JSON (bytes in it as base64), None when there is none."""
+        if self.position is None:
+            return None
+        return msgspec.json.encode(msgspec.msgpack.decode(self.position)).decode()
+
+    def encoded(self) -> bytes:
+        """Return it as it lies in the log."""
+        return msgspec.msgpack.encode(self)
+
+
+def read_letter(payload: bytes | memoryview) -> DeadLetter:
+    """Return the letter of a log's record.
+
+    Raises:
+        msgspec.DecodeError: It is none.
+    """
+    return msgspec.msgpack.decode(payload, type=DeadLetter)
+
+
+def letter_of(
+    record: Any,
+    reason: BaseException,
+    *,
+    time_ms: int,
+    stream: int,
+    attempt: str,
+    receiver: str,
+    host: str,
+    shown: str,
+    size: int | None = None,
+    position: bytes | None = None,
+    max_bytes: int,
+) -> DeadLetter:
+    """Make the letter of a record.
+
+    Args:
+        record: Bytes, text or any object; of one that is not at hand as a whole, its beginning.
+        reason: Why it fits nowhere.
+        time_ms: Now.
+        stream: The stream.
+        attempt: The attempt.
+        receiver: The receiver's class.
+        host: This host.
+        shown: How the record begins, for people.
+        size: Bytes of the whole record where `record` is only its beginning.
+        position: What it was stored with, encoded.
+        max_bytes: More of it is not kept.
+    """
+    form, data = _bytes_of(record)
+    return DeadLetter(
+        time_ms=time_ms,
+        stream=stream,
+        attempt=attempt,
+        receiver=receiver,
+        host=host,
+        error=type(reason).__name__,
+        reason=encodable(str(reason))[:_REASON],
+        form=form.value,
+        data=data[:max_bytes],
+        size=max(len(data), size or 0),
+        shown=encodable(shown)[:_SHOWN],
+        position=position,
+    )
+
+
+def _bytes_of(record: Any) -> tuple[Form, bytes]:
+    if isinstance(record, (bytes, bytearray, memoryview)):
+        return Form.BYTES, bytes(record)
+    if type(record) is str:
+        try:
+            return Form.TEXT, record.encode()
+        except UnicodeEncodeError:
+            return Form.PICKLE, pickle.dumps(record)
+    try:
+        text = json.dumps(record, ensure_ascii=False, allow_nan=False)
+        if _is_same(json.loads(text), record):
+            return Form.JSON, text.encode()
+    except Exception:  # noqa: BLE001 - an object may raise what it likes; it is pickled then
+        pass
+    try:
+        return Form.PICKLE, pickle.dumps(record)
+    except Exception:  # noqa: BLE001 - the same
+        return Form.REPR, _shown_as(record).encode(errors="backslashreplace")
+
+
+def _is_same(found: Any, record: Any) -> bool:
+    """Tell whether JSON gave back the same values of the same types."""
+    if type(found) is not type(record):
+        return False
+    if type(found) is dict:
+        return found.keys() == record.keys() and all(
+            _is_same(value, record[key]) for key, value in found.items()
+        )
+    if type(found) is list:
+        return len(found) == len(record) and all(map(_is_same, found, record))
+    return bool(found == record)
+
+
+def _shown_as(record: Any) -> str:
+    try:
+        return repr(record)
+    except Exception as error:  # noqa: BLE001 - the same
+        return f"<{type(record).__name__} whose repr raises {type(error).__name__}>"

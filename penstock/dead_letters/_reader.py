@@ -1,0 +1,152 @@
+"""Reading dead letters: those of all logs in a folder, one by one or as a DataFrame."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.dead_letters._letter import KIND, DeadLetter, read_letter
+from penstock.dead_letters._retention import log_names
+from penstock.dead_letters._writer import FOLDER, dead_letter_cipher
+from penstock.wal import (
+    CorruptRecordError,
+    EncryptionKey,
+    FileSystem,
+    LogCipher,
+    LogReader,
+    locate,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["StoredLetter", "letters", "read"]
+
+_log = logging.getLogger("penstock.dead_letters")
+
+_SEGMENT = re.compile(r"segment-([0-9]+)\.log$")
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("time", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("stream", pa.int32(), nullable=False),
+        pa.field("receiver", pa.string(), nullable=False),
+        pa.field("attempt", pa.string(), nullable=False),
+        pa.field("host", pa.string(), nullable=False),
+        pa.field("error", pa.string(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("position", pa.string()),
+        pa.field("form", pa.string(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("data", pa.binary(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class StoredLetter:
+    """A letter, and where it lies.
+
+    Attributes:
+        id: Names it among those of its folder: stream, attempt (its first eight digits), number.
+        letter: What was kept.
+    """
+
+    id: str
+    letter: DeadLetter
+
+
+def letters(
+    folder: str,
+    *,
+    stream: int | None = None,
+    encryption: EncryptionKey | None = None,
+    on_damage: Callable[[CorruptRecordError], None] | None = None,
+) -> Iterator[StoredLetter]:
+    """Yield the dead letters in a folder: by stream, attempt by attempt, as they were discarded.
+
+    They may be read while the program runs; on HDFS without the segment that is being written,
+    which is told in the log.
+
+    Args:
+        folder: A checkpoint directory or log folder, or the folder ``deadLetters`` in it: on this
+            host, or ``hdfs://…``.
+        stream: Only those of this stream.
+        encryption: The key, where logs are encrypted.
+        on_damage: Told of each place that cannot be read; without it, the first one is raised
+            once all others of its log have been yielded.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        CorruptRecordError: What was written cannot be read.
+        EncryptionMismatchError, WrongKeyError: It is encrypted, or not, or with another key.
+    """
+    fs, path = locate(folder)
+    if not fs.is_folder(path):
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", folder)
+    below = os.path.join(path, FOLDER)
+    root = below if fs.is_folder(below) else path
+    logs = []
+    for number, name in log_names(fs, root):
+        if stream is None or stream == number:
+            reader = _opened(fs, os.path.join(root, name), dead_letter_cipher(encryption, name))
+            if reader is not None and reader.segments:
+                logs.append((number, reader.segments[0].created_ms, name, reader))
+    for _, _, name, reader in sorted(logs, key=lambda log: log[:3]):
+        number_text, _, attempt = name.partition("-")
+        for record in reader.records(on_damage=on_damage):
+            if record.kind == KIND:
+                found = read_letter(record.payload)
+                yield StoredLetter(f"{number_text}-{attempt[:8]}-{record.sequence}", found)
+
+
+def _opened(fs: FileSystem, path: str, cipher: LogCipher | None) -> LogReader | None:
+    try:
+        return LogReader.open(path, fs=fs, cipher=cipher)
+    except FileNotFoundError:
+        return None  # removed since the folder was listed
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+    numbers = [int(match[1]) for name in fs.list_folder(path) if (match := _SEGMENT.match(name))]
+    _log.warning("the last dead letters in %s are left out: they are being written", path)
+    return LogReader.open(path, fs=fs, before=max(numbers, default=0), cipher=cipher)
+
+
+def read(spark: SparkSession, folder: str, *, encryption: EncryptionKey | None = None) -> DataFrame:
+    """Return the dead letters in a folder as a DataFrame: as they are now, read by the driver.
+
+    Columns: ``id``, ``time``, ``stream``, ``receiver``, ``attempt``, ``host``, ``error`` (its
+    type), ``reason``, ``position`` (JSON), ``form`` (see `Form`), ``size`` (of the whole record, in
+    bytes) and ``data`` (its bytes, or the first of them).
+
+    Args:
+        spark: The session.
+        folder: See `letters`.
+        encryption: The key, where logs are encrypted.
+
+    Raises:
+        FileNotFoundError, CorruptRecordError: See `letters`.
+    """
+    rows = [
+        {
+            "id": found.id,
+            "time": found.letter.time_ms * 1000,
+            "position": found.letter.position_text,
+            **{
+                name: getattr(found.letter, name)
+                for name in _SCHEMA.names
+                if name not in ("id", "time", "position")
+            },
+        }
+        for found in letters(folder, encryption=encryption)
+    ]
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=_SCHEMA))

@@ -1,0 +1,227 @@
+"""`DeadLetterWriter`: the log of what one attempt of a receiver discards."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.clock import Clock, SystemClock
+from penstock.dead_letters._letter import KIND, letter_of
+from penstock.dead_letters._retention import Retention
+from penstock.wal import EncryptionKey, LogCipher, LogOptions, LogWriter, SyncPolicy, locate
+
+__all__ = ["FOLDER", "DeadLetterPlace", "DeadLetterWriter", "dead_letter_cipher", "folder_beside"]
+
+FOLDER = "deadLetters"
+
+_ALIGNMENT = 64
+_APPEND_BYTES = 1 << 20
+_WAITING_BYTES = 64 << 20
+_STEP_S = 1.0
+_SEGMENTS = 8
+"""A segment is at most this part of what is kept, so that what goes is not all of it."""
+_MAX_SEGMENT = 1 << 20
+
+
+def folder_beside(block_log_root: str) -> str:
+    """Return the folder of dead letters beside the folder of the blocks' logs."""
+    return os.path.join(os.path.dirname(block_log_root), FOLDER)
+
+
+def dead_letter_cipher(key: EncryptionKey | None, name: str) -> LogCipher | None:
+    """Return the cipher of a log of dead letters; None without a key.
+
+    Args:
+        key: The application's.
+        name: Of the log's folder.
+
+    Raises:
+        EncryptionNotInstalledError: The package ``cryptography`` is missing.
+    """
+    return None if key is None else key.cipher(f"dead letters of {name}")
+
+
+@dataclass(frozen=True)
+class DeadLetterPlace:
+    """Where one attempt's dead letters go, and how many are kept.
+
+    Attributes:
+        folder: Of the dead letters of all streams: on this host, or on HDFS.
+        stream: The stream.
+        attempt: The attempt.
+        receiver: The receiver's class.
+        host: This host.
+        sync: Sync policy of the log: that of the blocks.
+        sync_interval_s: Of the policy ``interval``.
+        max_bytes: Of the logs of the stream in `folder`.
+        max_age_s: How old a letter gets.
+        max_record_bytes: How much is kept of one record.
+        encryption: The key of the logs; None: in clear.
+    """
+
+    folder: str
+    stream: int
+    attempt: str
+    receiver: str
+    host: str
+    sync: SyncPolicy = SyncPolicy.ALWAYS
+    sync_interval_s: float = 0.05
+    max_bytes: int = 256 << 20
+    max_age_s: float = 7 * 86400.0
+    max_record_bytes: int = 64 << 20
+    encryption: EncryptionKey | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the log's folder."""
+        return f"{self.stream}-{self.attempt}"
+
+
+class DeadLetterWriter:
+    """Keeps what one attempt discards. Usable from many threads.
+
+    `_changed` guards what waits; no I/O happens under it. `_writing` is held by who writes, and
+    guards the log.
+
+    Args:
+        place: Where to.
+        tell: Told of letters that were removed since there are too many, or too old ones.
+        clock: For the time of the letters.
+
+    Attributes:
+        added: Letters so far.
+        added_bytes: Their bytes.
+    """
+
+    def __init__(
+        self,
+        place: DeadLetterPlace,
+        tell: Callable[[str, BaseException], None],
+        clock: Clock | None = None,
+    ) -> None:
+        self.added = 0
+        self.added_bytes = 0
+        self._place = place
+        self._tell = tell
+        self._clock = clock or SystemClock()
+        self._changed = threading.Condition()
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._writing = threading.Lock()
+        self._log: LogWriter | None = None
+        self._retention: Retention | None = None
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(self._waiting)
+
+    def add(
+        self,
+        record: Any,
+        reason: BaseException,
+        shown: str,
+        *,
+        size: int | None = None,
+        position: bytes | None = None,
+    ) -> None:
+        """Keep a record until it is written; see `letter_of`."""
+        place = self._place
+        letter = letter_of(
+            record,
+            reason,
+            time_ms=self._clock.time_ms(),
+            stream=place.stream,
+            attempt=place.attempt,
+            receiver=place.receiver,
+            host=place.host,
+            shown=shown,
+            size=size,
+            position=position,
+            max_bytes=place.max_record_bytes,
+        ).encoded()
+        with self._changed:
+            self._waiting.append(letter)
+            self._waiting_bytes += len(letter)
+            self.added += 1
+            self.added_bytes += len(letter)
+
+    def wait_for_room(self, give_up: Callable[[], bool]) -> None:
+        """Wait while too much waits to be written; somebody else is to write.
+
+        Args:
+            give_up: True ends the wait.
+        """
+        with self._changed:
+            while self._waiting_bytes > _WAITING_BYTES and not give_up():
+                self._changed.wait(_STEP_S)
+
+    def write(self) -> bool:
+        """Write what waits, and return True once it is as durable as the sync policy says.
+
+        Raises:
+            WalError: It cannot be written; it waits on.
+        """
+        with self._writing:
+            with self._changed:
+                found = list(self._waiting)
+            while found:
+                count = size = 0
+                for letter in found:
+                    if count and size + len(letter) > _APPEND_BYTES:
+                        break
+                    count += 1
+                    size += len(letter)
+                log = self._opened()
+                log.append_many([(KIND, letter) for letter in found[:count]])
+                del found[:count]
+                with self._changed:
+                    for _ in range(count):
+                        self._waiting_bytes -= len(self._waiting.popleft())
+                    self._changed.notify_all()
+                if self._retention is not None:
+                    self._retention.apply(log)
+        return True
+
+    def close(self) -> None:
+        """Close the log, if there is one. What waits is not written: nothing was acknowledged."""
+        with self._writing:
+            log, self._log = self._log, None
+            if log is not None:
+                log.close()
+
+    def _opened(self) -> LogWriter:
+        if self._log is not None:
+            return self._log
+        place = self._place
+        fs, root = locate(place.folder)
+        segment_size = max(64 << 10, min(_MAX_SEGMENT, place.max_bytes // _SEGMENTS))
+        roll_age_s = max(1.0, place.max_age_s / _SEGMENTS)
+        self._log = LogWriter.create(
+            os.path.join(root, place.name),
+            fs=fs,
+            options=LogOptions(
+                segment_size=segment_size,
+                alignment=_ALIGNMENT,
+                sync=place.sync,
+                sync_interval_s=place.sync_interval_s,
+                roll_age_s=roll_age_s,
+                direct=False,
+            ),
+            clock=self._clock,
+            cipher=dead_letter_cipher(place.encryption, place.name),
+        )
+        self._retention = Retention(
+            fs,
+            root,
+            place.stream,
+            max_bytes=place.max_bytes,
+            max_age_s=place.max_age_s + roll_age_s,
+            now_ms=self._clock.time_ms,
+            tell=self._tell,
+        )
+        return self._log

@@ -1,0 +1,214 @@
+"""``penstock dead-letters``: look at the records that were discarded, and take them elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from penstock.dead_letters._letter import Form
+from penstock.dead_letters._reader import StoredLetter, letters
+from penstock.errors import PenstockError
+from penstock.wal import CorruptRecordError, EncryptionKey
+
+__all__ = ["main"]
+
+_DESCRIPTION = """\
+Look at the records that receivers discarded, and take them elsewhere. FOLDER is the checkpoint
+directory or the log folder of the program, the folder deadLetters in it, or an address hdfs://...
+
+  list    one line per record: its id, when, from which stream, why, how it begins
+  show    all that is known of some, with their bytes
+  export  write them as JSON lines, or the bytes of each into a file of its own
+
+Nothing is removed. Encrypted logs are read with the key of PENSTOCK_ENCRYPTION_KEY.
+"""
+_EPILOG = """\
+exit codes: 0 done, 1 there is no such letter, or some cannot be read (they are told), 2 wrong
+            usage, no such folder, or it cannot be read or written
+"""
+_COLUMN = 60
+_SHOWN_BYTES = 4096
+
+
+def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: None) -> int:
+    """Run ``penstock dead-letters`` with these arguments and return its exit code.
+
+    Args:
+        argv: The arguments.
+        key: Returns the key that encrypted logs are read with.
+    """
+    try:
+        options = _parser().parse_args(argv)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 2
+    damages: list[CorruptRecordError] = []
+    try:
+        found = letters(
+            options.folder, stream=options.stream, encryption=key(), on_damage=damages.append
+        )
+        code: int = options.run(found, options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has seen enough: keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except FileNotFoundError as error:
+        print(f"penstock dead-letters: {error.strerror}: {error.filename}", file=sys.stderr)
+        return 2
+    except (OSError, PenstockError) as error:
+        print(f"penstock dead-letters: {error}", file=sys.stderr)
+        return 2
+    for damage in damages:
+        print(f"penstock dead-letters: {damage}", file=sys.stderr)
+    return 1 if damages else code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock dead-letters",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="of the program, or hdfs://…")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, run, text in (
+        ("list", _list, "one line per record"),
+        ("show", _show, "all that is known of some"),
+        ("export", _export, "write them as JSON lines, or into files"),
+    ):
+        command = commands.add_parser(name, help=text, description=text + ".", epilog=_EPILOG)
+        command.set_defaults(run=run)
+        command.add_argument("--stream", type=int, metavar="N", help="only those of this stream")
+        if name == "list":
+            command.add_argument("--json", action="store_true", help="as JSON lines, without bytes")
+        else:
+            command.add_argument(
+                "ids", nargs="+" if name == "show" else "*", metavar="ID", help="as list shows it"
+            )
+        if name == "export":
+            command.add_argument(
+                "--to",
+                metavar="PATH",
+                help="a file for JSON lines that is not there yet; the terminal without it",
+            )
+            command.add_argument(
+                "--raw", metavar="NEW_FOLDER", help="write the bytes of each into a file here"
+            )
+    return parser
+
+
+def _list(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
+    count = 0
+    for stored in found:
+        count += 1
+        letter = stored.letter
+        if options.json:
+            print(json.dumps(_facts(stored)))
+            continue
+        reason = letter.reason if len(letter.reason) <= _COLUMN else letter.reason[:_COLUMN] + "…"
+        print(
+            f"{stored.id}  {_time(letter.time_ms)}  stream {letter.stream}  "
+            f"{_one_line(f'{letter.error}: {reason}')}  {_one_line(letter.shown)}"
+        )
+    if not count and not options.json:
+        print("no dead letters")
+    return 0
+
+
+def _show(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
+    left = set(options.ids)
+    for stored in found:
+        if stored.id not in left:
+            continue
+        left.discard(stored.id)
+        letter = stored.letter
+        cut = f", of which {len(letter.data)} are kept" if letter.is_cut else ""
+        print(f"{stored.id}")
+        for name, value in (
+            ("discarded", _time(letter.time_ms)),
+            ("stream", letter.stream),
+            ("receiver", f"{letter.receiver}, attempt {letter.attempt}"),
+            ("host", letter.host),
+            ("reason", f"{letter.error}: {letter.reason}"),
+            ("position", letter.position_text or "none"),
+            ("record", f"{letter.form}, {letter.size} bytes{cut}"),
+        ):
+            print(f"  {name + ':':<11}{_one_line(str(value))}")
+        print(f"  {_content(letter.form, letter.data)}")
+    for name in sorted(left):
+        print(f"penstock dead-letters: there is no letter {name}", file=sys.stderr)
+    return 1 if left else 0
+
+
+def _export(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
+    wanted = set(options.ids)
+    left = set(wanted)
+    if options.raw is not None:
+        os.makedirs(options.raw, mode=0o700)
+    # Private, as the logs are; and nothing is overwritten.
+    with contextlib.ExitStack() as opened:
+        file = None
+        if options.to is not None:
+            file = opened.enter_context(open(options.to, "x", opener=_private, encoding="utf-8"))
+        for stored in found:
+            if wanted and stored.id not in wanted:
+                continue
+            left.discard(stored.id)
+            if options.raw is not None:
+                path = os.path.join(options.raw, f"{stored.id}.{stored.letter.form}")
+                with open(path, "xb", opener=_private) as raw:
+                    raw.write(stored.letter.data)
+            if options.raw is None or file is not None:
+                data = base64.b64encode(stored.letter.data).decode()
+                print(json.dumps({**_facts(stored), "data": data}), file=file or sys.stdout)
+    for name in sorted(left):
+        print(f"penstock dead-letters: there is no letter {name}", file=sys.stderr)
+    return 1 if left else 0
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _facts(stored: StoredLetter) -> dict[str, Any]:
+    letter = stored.letter
+    position = letter.position_text
+    return {
+        "id": stored.id,
+        "time": datetime.fromtimestamp(letter.time_ms / 1000, timezone.utc).isoformat(),
+        "stream": letter.stream,
+        "receiver": letter.receiver,
+        "attempt": letter.attempt,
+        "host": letter.host,
+        "error": letter.error,
+        "reason": letter.reason,
+        "position": None if position is None else json.loads(position),
+        "form": letter.form,
+        "size": letter.size,
+        "shown": letter.shown,
+    }
+
+
+def _time(time_ms: int) -> str:
+    return f"{datetime.fromtimestamp(time_ms / 1000, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _one_line(text: str) -> str:
+    """Return text that moves no cursor and colours nothing: it came from outside."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def _content(form: str, data: bytes) -> str:
+    more = "" if len(data) <= _SHOWN_BYTES else f" … (export has all {len(data)} bytes)"
+    start = data[:_SHOWN_BYTES]
+    if form in (Form.TEXT.value, Form.JSON.value, Form.REPR.value):
+        return _one_line(start.decode(errors="replace")) + more
+    return repr(start) + more

@@ -1,0 +1,172 @@
+"""``penstock dead-letters``: what a person sees of discarded records, and takes elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.__main__ import main
+from penstock.clock import ManualClock
+from penstock.dead_letters import (
+    DeadLetterPlace,
+    DeadLettersRemovedError,
+    DeadLetterWriter,
+    letters,
+)
+from penstock.wal import KEY_VARIABLE, EncryptionKey, EncryptionMismatchError
+
+ATTEMPT = "0123456789abcdef0123456789abcdef"
+DAY_MS = 86_400_000
+
+
+def place(folder: Path, **changes: Any) -> DeadLetterPlace:
+    known = {"stream": 2, "attempt": ATTEMPT, "receiver": "Gauge", "host": "here"}
+    return DeadLetterPlace(folder=str(folder / "deadLetters"), **{**known, **changes})
+
+
+def write(folder: Path, *records: Any, **changes: Any) -> None:
+    writer = DeadLetterWriter(place(folder, **changes), tell=lambda message, error: None)
+    for number, record in enumerate(records):
+        position = msgspec.msgpack.encode({"offset": number})
+        writer.add(record, ValueError(f"no number: {number}"), repr(record), position=position)
+    assert writer.write()
+    writer.close()
+
+
+def test_list_shows_one_line_for_each_and_nothing_that_moves_a_cursor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, b"\x1b[2Jone", "two\nlines", {"three": 3})
+    assert main(["dead-letters", str(tmp_path), "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [f"2-01234567-{n}" for n in (1, 2, 3)]
+    assert "stream 2  ValueError: no number: 0  b'\\x1b[2Jone'" in lines[0]
+    assert main(["dead-letters", str(tmp_path), "list", "--json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [letter["position"] for letter in found] == [{"offset": n} for n in range(3)]
+    assert [letter["form"] for letter in found] == ["bytes", "text", "json"]
+    assert main(["dead-letters", str(tmp_path), "list", "--stream", "1"]) == 0
+    assert capsys.readouterr().out == "no dead letters\n"
+
+
+def test_show_tells_all_of_one_and_which_are_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, "text \x1b[31m", {1, 2}, lambda: None)
+    names = ["2-01234567-1", "2-01234567-3", "2-01234567-9"]
+    assert main(["dead-letters", str(tmp_path), "show", *names]) == 1
+    shown = capsys.readouterr()
+    assert "\x1b" not in shown.out
+    assert "text \\x1b[31m" in shown.out
+    assert 'position:  {"offset":0}' in shown.out
+    assert f"receiver:  Gauge, attempt {ATTEMPT}" in shown.out
+    assert "record:    repr" in shown.out
+    assert shown.err == "penstock dead-letters: there is no letter 2-01234567-9\n"
+
+
+def test_export_writes_the_bytes_as_they_were_for_this_user_only_and_overwrites_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, b"\x00\xff", "two")
+    lines, raw = tmp_path / "letters.jsonl", tmp_path / "raw"
+    command = ["dead-letters", str(tmp_path), "export", "--to", str(lines), "--raw", str(raw)]
+    assert main(command) == 0
+    found = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert [base64.b64decode(letter["data"]) for letter in found] == [b"\x00\xff", b"two"]
+    assert {path.name: path.read_bytes() for path in raw.iterdir()} == {
+        "2-01234567-1.bytes": b"\x00\xff",
+        "2-01234567-2.text": b"two",
+    }
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (lines, *raw.iterdir())} == {0o600}
+    assert main(command) == 2
+    assert main(["dead-letters", str(tmp_path), "export", "--to", str(lines)]) == 2
+    assert "File exists" in capsys.readouterr().err
+    assert main(["dead-letters", str(tmp_path), "export", "2-01234567-2"]) == 0
+    assert json.loads(capsys.readouterr().out)["id"] == "2-01234567-2"
+
+
+def test_no_folder_and_no_letters_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dead-letters", str(tmp_path / "none"), "list"]) == 2
+    told = capsys.readouterr().err
+    assert told == f"penstock dead-letters: there is no such folder: {tmp_path / 'none'}\n"
+    assert main(["dead-letters", str(tmp_path), "list"]) == 0
+    assert capsys.readouterr().out == "no dead letters\n"
+
+
+def test_damage_is_told_and_everything_else_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, b"first", b"second" * 20, b"third")
+    (segment,) = tmp_path.rglob("segment-*.log")
+    data = segment.read_bytes()
+    segment.write_bytes(data.replace(b"secondsecond", b"secondSECOND", 1))
+    assert main(["dead-letters", str(tmp_path), "list"]) == 1
+    shown = capsys.readouterr()
+    assert [line.split()[0][-1] for line in shown.out.splitlines()] == ["1", "3"]
+    assert "corrupt record in segment 1" in shown.err
+
+
+def test_encrypted_letters_are_read_with_their_key_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = EncryptionKey.generate()
+    write(tmp_path, b"a secret of the customer", encryption=key)
+    assert all(
+        b"customer" not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
+    )
+    with pytest.raises(EncryptionMismatchError):
+        list(letters(str(tmp_path)))
+    assert main(["dead-letters", str(tmp_path), "list"]) == 2
+    monkeypatch.setenv(KEY_VARIABLE, base64.b64encode(key.secret).decode())
+    assert main(["dead-letters", str(tmp_path), "list"]) == 0
+    assert "a secret of the customer" in capsys.readouterr().out
+
+
+def test_letters_above_the_size_or_age_go_with_the_oldest_first_and_are_told(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    told: list[BaseException] = []
+
+    def writer(attempt: str, **changes: Any) -> DeadLetterWriter:
+        where = place(tmp_path, attempt=attempt * 32, **changes)
+        return DeadLetterWriter(where, lambda message, error: told.append(error), clock)
+
+    def left() -> list[str]:
+        return [stored.letter.shown for stored in letters(str(tmp_path))]
+
+    old = writer("a")
+    old.add(b"old", ValueError(), "old")
+    old.write()
+    old.close()
+    clock.advance(4 * DAY_MS)
+    other = writer("b", stream=3)
+    other.add(b"other", ValueError(), "of another stream")
+    other.write()
+    clock.advance(5 * DAY_MS)
+    young = writer("c")
+    young.add(b"young", ValueError(), "young")
+    young.write()
+    assert left() == ["young", "of another stream"]
+    assert [type(error) for error in told] == [DeadLettersRemovedError]
+    assert "older than spark.penstock.deadLetters.maxAge" in str(told[0])
+    young.close()
+    clock.advance(DAY_MS)
+    many = writer("d", max_bytes=1 << 20)
+    for number in range(30):
+        many.add(bytes(100_000), ValueError(), str(number))
+        many.write()
+    found = left()
+    assert found[-1] == "of another stream"
+    assert 4 <= len(found) - 1 <= 11
+    assert found[:-1] == [str(number) for number in range(31 - len(found), 30)]
+    for open_one in (other, many):
+        open_one.close()

@@ -1,0 +1,270 @@
+"""What a receiver discards is kept, before anything behind it is acknowledged."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+
+from penstock.dead_letters import StoredLetter, letters
+from penstock.receiver import ReceiverLaunch
+from penstock.settings import Settings
+from penstock.wire.messages import AddBlock, Message, ReportError, StopReceiver
+from tests.receiver.conftest import SETTINGS
+from tests.receiver.dead_letter_process import EverySecondFits
+from tests.receiver.running import WAIT_S, Receiver, Running, Shared, Tracker, make_launch
+from tests.system.mounts import in_own_mounts
+
+Run = Callable[..., Running]
+
+BLOCKS = "blocks"
+LETTERS = "deadLetters"
+
+
+class Stores(Receiver):
+    """Stores what it was given, then waits."""
+
+    def __init__(self, shared: Shared, store: Callable[[Any], None], schema: Any = None) -> None:
+        super().__init__()
+        self.shared = shared
+        self.to_store = store
+        self.schema = schema
+
+    def onStart(self) -> None:
+        self.to_store(self)
+        self.shared.say("stored")
+
+    def onStop(self) -> None:
+        pass
+
+
+def end(running: Running, tracker: Tracker) -> None:
+    tracker.send(StopReceiver())
+    assert running.join() is None
+
+
+def kept(folder: Path) -> list[StoredLetter]:
+    return list(letters(str(folder)))
+
+
+def test_what_is_discarded_is_kept_as_it_was_with_all_that_is_known_of_it(
+    run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    big = b"\x00\xff" * (1 << 20)
+
+    def store(receiver: Receiver) -> None:
+        receiver.store(b"before")
+        receiver.store(big, position={"offset": 7})
+        receiver.store(big[:1].decode("latin-1") * (2 << 20))
+        receiver.store({"big": "x" * (2 << 20)})
+        receiver.store({1: "y" * (2 << 20)})
+        receiver.store(b"after")
+
+    run(Stores(shared, store))
+    tracker.wait_for_records(2)
+    shared.wait_for("stored")
+    found = [stored.letter for stored in kept(tmp_path)]
+    assert [letter.form for letter in found] == ["bytes", "text", "json", "pickle"]
+    first = found[0]
+    assert first.data == big
+    assert first.size == len(big)
+    assert not first.is_cut
+    assert first.position_text == '{"offset":7}'
+    assert first.stream == 3
+    assert first.receiver == "Stores"
+    assert first.error == "RecordTooLargeError"
+    assert "spark.penstock.block.maxSize" in first.reason
+    assert found[1].data.decode() == "\x00" * (2 << 20)
+    assert json.loads(found[2].data) == {"big": "x" * (2 << 20)}
+    assert pickle.loads(found[3].data) == {1: "y" * (2 << 20)}
+    assert tracker.records() == [b"before", b"after"]
+
+
+def test_what_is_discarded_alone_is_kept_without_waiting_for_another_record(
+    run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    schema = pa.schema([("number", pa.int64())])
+    run(Stores(shared, lambda receiver: receiver.store({"number": "one"}), schema))
+    tracker.wait_for_count(AddBlock, 1)
+    (stored,) = kept(tmp_path)
+    assert stored.letter.form == "json"
+    assert json.loads(stored.letter.data) == {"number": "one"}
+    assert tracker.records() == []
+
+
+def test_nothing_is_kept_and_no_log_made_by_a_receiver_that_discards_nothing_or_is_told_so(
+    run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    first = run(Stores(shared, lambda receiver: receiver.store(b"fits")))
+    tracker.wait_for_records(1)
+    end(first, tracker)
+    off = replace(SETTINGS, dead_letters_enabled=False)
+    run(Stores(shared, lambda receiver: receiver.store([bytes(2 << 20), b"too"])), off)
+    tracker.wait_for_records(2)
+    assert not (tmp_path / LETTERS).exists()
+
+
+def test_of_a_record_above_the_limit_the_beginning_and_the_size_are_kept(
+    run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    few = replace(SETTINGS, dead_letters_max_record_bytes=1000)
+
+    def store(receiver: Receiver) -> None:
+        receiver.store(b"x" * (2 << 20))
+        receiver.store(b"1\n" + b"y" * (2 << 20) + b"\n2\n", framing="newline")
+
+    run(Stores(shared, store), few)
+    tracker.wait_for_records(2)
+    found = [stored.letter for stored in kept(tmp_path)]
+    assert [letter.data for letter in found] == [b"x" * 1000, b"y" * 1000]
+    assert found[0].size == 2 << 20
+    assert all(letter.is_cut for letter in found)
+
+
+def test_many_bad_records_are_all_kept_in_order_and_bounded(
+    run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    schema = pa.schema([("number", pa.int64())])
+    rows = [{"number": f"bad {n}" * 100} for n in range(5000)]
+
+    def store(receiver: Receiver) -> None:
+        for row in rows:
+            receiver.store(row)
+        receiver.store({"number": 1}, position=1)
+
+    first = run(Stores(shared, store, schema))
+    tracker.wait_for_records(1)
+    end(first, tracker)
+    assert [json.loads(stored.letter.data) for stored in kept(tmp_path)] == rows
+    assert len({stored.id for stored in kept(tmp_path)}) == len(rows)
+    few = replace(SETTINGS, dead_letters_max_bytes=1 << 20)
+    run(Stores(shared, store, schema), few)
+    tracker.wait_for_records(2)
+    tracker.wait_for(lambda: any("were removed" in e.message for e in tracker.of(ReportError)))
+    assert sum(path.stat().st_size for path in (tmp_path / LETTERS).rglob("*.log")) < 2 << 20
+    assert json.loads(kept(tmp_path)[-1].letter.data) == rows[-1]
+
+
+class HeldTracker(Tracker):
+    """Takes blocks, and does not say so while it is held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_held = True
+
+    def _answer(self, message: Message) -> Message | None:
+        if self.is_held and isinstance(message, AddBlock):
+            return None
+        return super()._answer(message)
+
+
+@contextmanager
+def process(
+    launch: ReceiverLaunch, python: Sequence[str] = (sys.executable,)
+) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [*python, "-m", "tests.receiver.dead_letter_process"],
+        stdin=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdin is not None
+        running.stdin.write(cloudpickle.dumps(launch).hex())
+        running.stdin.close()
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def a_launch(tracker: Tracker, folder: Path, settings: Settings, count: int) -> ReceiverLaunch:
+    memory = folder / "memory"
+    memory.mkdir(exist_ok=True)
+    placed = replace(settings, memory_dir=str(memory), block_interval_ms=20)
+    return replace(make_launch(EverySecondFits(count), tracker, folder, placed), sync="always")
+
+
+def test_a_receiver_killed_between_a_discard_and_its_acknowledgement_loses_no_dead_letter_I1(
+    tmp_path: Path,
+) -> None:
+    tracker = HeldTracker()
+    try:
+        with process(a_launch(tracker, tmp_path, SETTINGS, 20)) as running:
+            # What was reported is not acknowledged; what was discarded before it is in the log.
+            tracker.wait_for_count(AddBlock, 1)
+            running.send_signal(signal.SIGKILL)
+            running.wait(WAIT_S)
+        before = [stored.letter.position_text for stored in kept(tmp_path)]
+        assert before
+        assert before == [str(place) for place in range(1, 2 * len(before), 2)]
+        assert tracker.position is None
+        tracker.is_held = False
+        with process(a_launch(tracker, tmp_path, SETTINGS, 20)):
+            tracker.wait_for(lambda: tracker.last_position() == 20)
+        after = [stored.letter.position_text for stored in kept(tmp_path)]
+        assert {int(str(place)) for place in after} == set(range(1, 20, 2))
+        assert len(after) == len(before) + 10
+        assert tracker.records() == [{"number": place} for place in range(1, 20, 2)]
+    finally:
+        tracker.server.stop()
+
+
+def test_while_the_disk_of_dead_letters_is_full_nothing_is_acknowledged_and_then_all_is(
+    tracker: Tracker, tmp_path: Path
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = shlex.join(["mount", "-t", "tmpfs", "-o", "size=256k", "penstock", str(small)])
+    fill = f"head -c 300k /dev/zero > {shlex.quote(str(small / 'full'))} 2>/dev/null || true"
+    settings = replace(
+        SETTINGS, dead_letters_dir=str(small / "letters"), dead_letters_max_bytes=1 << 20
+    )
+    launch = a_launch(tracker, tmp_path, settings, 20)
+    with process(launch, in_own_mounts(f"{mount}; {fill}; true")) as running:
+        tracker.wait_for_count(ReportError, 2)
+        told = [error.message for error in tracker.of(ReportError)]
+        waits = "Dead letters cannot be written; nothing is acknowledged until they are"
+        tracker.wait_for(lambda: any(waits in e.message for e in tracker.of(ReportError)))
+        assert "was discarded" in told[0]
+        assert tracker.last_position() is None
+        inside = Path(f"/proc/{running.pid}/root{small}")
+        os.unlink(inside / "full")
+        tracker.wait_for(lambda: tracker.last_position() == 20)
+        found = [stored.letter.position_text for stored in kept(inside / "letters")]
+        assert found == [str(place) for place in range(1, 20, 2)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_program_reads_the_dead_letters_of_its_streams_as_a_data_frame(
+    sc: Any, tmp_path: Path
+) -> None:
+    from pyspark.sql import SparkSession
+
+    from penstock.dead_letters import read
+    from tests.system.running import run_on
+
+    with run_on(sc, checkpoint=str(tmp_path)) as running:
+        running.process(EverySecondFits(20), dict)
+        running.start()
+        running.await_processed(10)
+        spark = SparkSession(sc)
+        frame = read(spark, str(tmp_path))
+        rows = frame.orderBy("id").collect()
+        assert sorted(int(row.position) for row in rows) == list(range(1, 20, 2))
+        assert {row.receiver for row in rows} == {"EverySecondFits"}
+        assert {bytes(row.data) for row in rows} >= {b'{"number": "bad 2"}'}
+        assert frame.where("stream = 0 and reason like 'column number (int64)%'").count() == 10
+        running.stop()
