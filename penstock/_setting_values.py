@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 __all__ = [
+    "Budget",
     "Choice",
     "Factor",
     "Flag",
@@ -21,6 +22,7 @@ __all__ = [
     "LogFolder",
     "Names",
     "Rate",
+    "RecordBudget",
     "Seconds",
     "Size",
     "StorageAddress",
@@ -29,6 +31,7 @@ __all__ = [
     "ValueKind",
     "Whole",
     "rate_per_second",
+    "record_budget",
 ]
 
 _MICROSECONDS = {
@@ -279,6 +282,56 @@ class Names:
 
     def read(self, text: str) -> tuple[str, ...]:
         return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+@dataclass(frozen=True)
+class RecordBudget:
+    """How many records, or what part of them, within a time.
+
+    Attributes:
+        text: As it was written.
+        limit: The most records, or per cent of them.
+        is_percent: Which of the two.
+        window_s: Within how many seconds.
+    """
+
+    text: str
+    limit: float
+    is_percent: bool
+    window_s: float
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A number or a percentage of records within a time; it stays text."""
+
+    @property
+    def accepted(self) -> str:
+        return (
+            "a number of records within a time, such as 100/m or 0/d, or a percentage below 100 "
+            "such as 1%/5m; the time is at least a second"
+        )
+
+    def read(self, text: str) -> str:
+        return record_budget(text).text
+
+
+def record_budget(text: str) -> RecordBudget:
+    """Return what a budget such as ``"1%/5m"`` allows.
+
+    Raises:
+        ValueError: It is none.
+    """
+    match = re.fullmatch(
+        r"([0-9]+(?:\.[0-9]+)?)\s*(%?)\s*/\s*([0-9]*)([a-z]+)", text.strip().lower()
+    )
+    if match is None or (not match[2] and "." in match[1]):
+        raise ValueError(text)
+    limit = float(match[1])
+    window_s = _microseconds(f"{match[3] or '1'}{match[4]}", "s") / 1_000_000
+    if window_s < 1 or (match[2] and limit >= 100):
+        raise ValueError(text)
+    return RecordBudget(text.strip(), limit, bool(match[2]), window_s)
 
 
 @dataclass(frozen=True)

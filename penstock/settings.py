@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from penstock._setting_values import (
+    Budget,
     Choice,
     Factor,
     Flag,
@@ -548,6 +549,14 @@ class Settings:
         Size(minimum=1 << 10, maximum=512 << 20),
         "64m",
         "How much is kept of one discarded record; of a larger one its beginning and its size.",
+    )
+    dead_letters_budget: str | None = _setting(
+        "spark.penstock.deadLetters.budget",
+        Budget(),
+        None,
+        "How many records, or what part of them, one run of a receiver may discard within a time. "
+        "With more of them the receiver ends, and the program with an error that says so.",
+        unset="no limit",
     )
     restart_max_delay_s: float = _setting(
         "spark.penstock.receiver.maxRestartDelay",

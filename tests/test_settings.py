@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.__main__ import main
+from penstock._setting_values import record_budget
 from penstock._settings_page import reference_page
 from penstock._settings_without_effect import SETTINGS_WITHOUT_EFFECT
 from penstock.errors import PenstockError, SettingError
@@ -171,6 +172,31 @@ def test_a_bad_value_names_the_key_and_what_is_accepted(key: str, text: str, acc
     assert accepted in str(error)
     assert isinstance(error, PenstockError)
     assert isinstance(error, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "is_percent", "window_s"),
+    [
+        ("100/m", 100, False, 60),
+        ("0/d", 0, False, 86400),
+        ("1%/5m", 1, True, 300),
+        (" 0.5 % / 30s ", 0.5, True, 30),
+    ],
+)
+def test_a_budget_is_a_number_or_a_percentage_within_a_time(
+    text: str, limit: float, is_percent: bool, window_s: float
+) -> None:
+    budget = record_budget(read("spark.penstock.deadLetters.budget", text))
+    assert (budget.limit, budget.is_percent, budget.window_s) == (limit, is_percent, window_s)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "lots", "1%", "100", "-1/m", "1.5/m", "100%/m", "1%/5", "1/0m", "5/100ms", "1/fortnight"],
+)
+def test_a_budget_of_nonsense_names_the_key_and_what_is_accepted(text: str) -> None:
+    with pytest.raises(SettingError, match=r"spark\.penstock\.deadLetters\.budget.*such as 100/m"):
+        read("spark.penstock.deadLetters.budget", text)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ What must hold
   given the record again by its source, and discards it again.
 - What waits to be written is bounded: who discards waits, as who stores does.
 - A program that discards nothing opens no log, and pays for one comparison a block.
+- A receiver that discards more than `spark.penstock.deadLetters.budget` ends for good, with what it
+  took until then stored.
 - Size and age are bounded for each stream. What goes because of that is told.
 - Nothing here unpickles a record: who reads dead letters gets their bytes.
 
@@ -43,6 +45,7 @@ Modules
 `_letter`      `DeadLetter`: what is kept of a record, and its bytes
 `_writer`      `DeadLetterWriter`: the log of one attempt
 `_retention`   what is removed when there are too many, or too old ones
+`_budget`      whether a receiver discards more than it may
 `_reader`      the letters of all logs in a folder; as a DataFrame
 `cli`          ``penstock dead-letters``
 =============  =====================================================================
@@ -50,13 +53,16 @@ Modules
 
 from __future__ import annotations
 
+from penstock.dead_letters._budget import BudgetMeter, DeadLetterBudgetError
 from penstock.dead_letters._letter import DeadLetter, Form, letter_of
 from penstock.dead_letters._reader import StoredLetter, letters, read
 from penstock.dead_letters._retention import DeadLettersRemovedError
 from penstock.dead_letters._writer import DeadLetterPlace, DeadLetterWriter, folder_beside
 
 __all__ = [
+    "BudgetMeter",
     "DeadLetter",
+    "DeadLetterBudgetError",
     "DeadLetterPlace",
     "DeadLetterWriter",
     "DeadLettersRemovedError",

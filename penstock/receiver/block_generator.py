@@ -54,9 +54,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock._setting_values import RecordBudget
 from penstock.blockstore import BlockStore
 from penstock.clock import Clock, SystemClock
-from penstock.dead_letters import DeadLetterWriter
+from penstock.dead_letters import BudgetMeter, DeadLetterWriter
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.receiver.assembler import BlockAssembler, RecordTooLargeError
 from penstock.receiver.discards import Discards
@@ -154,6 +155,8 @@ class BlockGeneratorOptions:
         schema: Arrow schema of the records, or None.
         position_bytes: How large a position may be.
         report_bytes: How large the blocks' metadata of one report to the tracker may be.
+        dead_letter_budget: How much may be discarded until `on_error` is told by a
+            `DeadLetterBudgetError` that it is too much, or None.
     """
 
     block_interval_s: float = 0.2
@@ -161,6 +164,7 @@ class BlockGeneratorOptions:
     schema: pa.Schema | None = None
     position_bytes: int = 64 << 10
     report_bytes: int = 1 << 20
+    dead_letter_budget: RecordBudget | None = None
 
 
 class BlockGenerator:
@@ -199,7 +203,15 @@ class BlockGenerator:
         self._on_error = on_error
         self._clock = clock or SystemClock()
         self._letters = letters
-        self._discards = Discards(on_error, self._clock.monotonic_s, letters)
+        meter = None
+        if options.dead_letter_budget is not None:
+            meter = BudgetMeter(
+                stream_id,
+                options.dead_letter_budget,
+                self._clock.monotonic_s,
+                lambda: self._assembler.records,
+            )
+        self._discards = Discards(on_error, self._clock.monotonic_s, letters, meter)
         numbers = itertools.count(first_block_number)
         self._pipeline = BlockPipeline(
             stream_id,

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.dead_letters import DeadLetterWriter
+from penstock.dead_letters import BudgetMeter, DeadLetterWriter
 
 __all__ = [
     "Discards",
@@ -70,6 +70,7 @@ class Discards:
         tell: Takes a message and the reason; called by whoever discards, and by `tell_rest`.
         now_s: Monotonic time.
         letters: Keeps the records themselves; None: they are lost.
+        budget: Says when there are too many, which is told once; None: there never are.
     """
 
     def __init__(
@@ -77,10 +78,12 @@ class Discards:
         tell: Callable[[str, BaseException], None],
         now_s: Callable[[], float],
         letters: DeadLetterWriter | None = None,
+        budget: BudgetMeter | None = None,
     ) -> None:
         self._tell = tell
         self._now_s = now_s
         self._letters = letters
+        self._budget = budget
         self._lock = threading.Lock()
         self._count = 0
         self._began_s = 0.0
@@ -123,8 +126,13 @@ class Discards:
             encoded = None if position is None else msgspec.msgpack.encode(position)
             shown = _start_shown(made)
             self._letters.add(made, reason, shown, size=size, position=encoded)
+        exceeded = None
         with self._lock:
             self._count += 1
+            if self._budget is not None:
+                exceeded = self._budget.add()
+                if exceeded is not None:
+                    self._budget = None
             now_s = self._now_s()
             if not self._told or now_s >= self._began_s + _SPAN_S:
                 self._began_s, self._told = now_s, 0
@@ -139,6 +147,9 @@ class Discards:
             begin = _start_shown(_made(record) if self._letters is None else made)
             self._tell(f"1 record was discarded{place}: {reason}; it begins with {begin}", reason)
 
+        if exceeded is not None:
+            self._tell(str(exceeded), exceeded)
+
     def tell_rest(self, *, at_once: bool = False) -> None:
         """Tell how many records were discarded without being told, once in a while.
 
@@ -146,6 +157,8 @@ class Discards:
             at_once: For the last time: now.
         """
         with self._lock:
+            if self._budget is not None:
+                self._budget.look()
             is_due = at_once or self._now_s() >= self._began_s + _SPAN_S
             if not self._untold or not is_due:
                 return

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
+from penstock._setting_values import record_budget
 from penstock.blockstore import BlockStore
 from penstock.blockstore.replicator import FindReplicaHost, Replicator
 from penstock.blockstore.store import BlockStoreOptions
@@ -155,6 +156,11 @@ class Parts:
                 schema=self.schema,
                 position_bytes=min(_POSITION_BYTES, settings.max_frame_bytes // 2),
                 report_bytes=settings.max_frame_bytes // 2,
+                dead_letter_budget=(
+                    None
+                    if settings.dead_letters_budget is None
+                    else record_budget(settings.dead_letters_budget)
+                ),
             ),
             on_error=on_error,
             letters=self._make_letters(on_error),

@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.blockstore import BlockStore
 from penstock.clock import Clock, SystemClock
+from penstock.dead_letters import DeadLetterBudgetError
 from penstock.errors import IllegalStateError, PenstockError, SettingError
 from penstock.receiver.attempt_state import (
     AttemptState,
@@ -647,7 +648,11 @@ class ReceiverSupervisor:
         self.report_error(f"Error stopping receiver {self.stream_id}: {described(error)}", error)
 
     def _push_error(self, message: str, error: BaseException) -> None:
-        """The generator has trouble; it goes on by itself unless its blocks are refused."""
+        """The generator has trouble; it goes on by itself, but for two troubles."""
+        if isinstance(error, DeadLetterBudgetError):
+            # The end tells it. Another attempt would discard the same again.
+            self.end(ExitReport(ExitKind.PERMANENT, message, error))
+            return
         self.report_error(message, error)
         if isinstance(error, RefusedError):
             self.end(ExitReport(ExitKind.REFUSED, str(error), error))

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from penstock.dead_letters import StoredLetter, letters
+from penstock._setting_values import record_budget
+from penstock.dead_letters import BudgetMeter, DeadLetterBudgetError, StoredLetter, letters
 from penstock.receiver import ReceiverLaunch
 from penstock.settings import Settings
 from penstock.wire.messages import AddBlock, Message, ReportError, StopReceiver
@@ -156,6 +157,40 @@ def test_many_bad_records_are_all_kept_in_order_and_bounded(
     tracker.wait_for(lambda: any("were removed" in e.message for e in tracker.of(ReportError)))
     assert sum(path.stat().st_size for path in (tmp_path / LETTERS).rglob("*.log")) < 2 << 20
     assert json.loads(kept(tmp_path)[-1].letter.data) == rows[-1]
+
+
+def test_a_receiver_that_discards_more_than_its_budget_ends_for_good_and_says_why(
+    run: Run, tracker: Tracker, tmp_path: Path
+) -> None:
+    few = replace(SETTINGS, dead_letters_budget="3/h")
+    running = run(EverySecondFits(1000), few)
+    assert running.join() is None
+    (error,) = [error for error in tracker.of(ReportError) if error.permanent]
+    assert "discarded 4 of 7 records" in error.message
+    assert "spark.penstock.deadLetters.budget=3/h" in error.message
+    # Nothing that was taken is lost, and what was discarded is there.
+    last = tracker.last_position()
+    assert tracker.records() == [{"number": place} for place in range(1, last, 2)]
+    assert len(kept(tmp_path)) == (last + 1) // 2
+
+
+def test_a_percentage_is_taken_of_all_records_of_its_time_and_of_a_thousand_at_least() -> None:
+    now_s = taken = 0
+    meter = BudgetMeter(0, record_budget("1%/5m"), lambda: now_s, lambda: taken)
+    assert [meter.add() for _ in range(10)] == [None] * 10
+    assert isinstance(meter.add(), DeadLetterBudgetError)
+    meter = BudgetMeter(0, record_budget("1%/5m"), lambda: now_s, lambda: taken)
+    for _ in range(100):
+        now_s += 1
+        taken += 50
+        meter.look()
+    assert [meter.add() for _ in range(50)] == [None] * 50
+    error = meter.add()
+    assert isinstance(error, DeadLetterBudgetError)
+    assert (error.discarded, error.records) == (51, taken - 50 + 51)
+    # What is older than the time counts no more.
+    now_s += 301
+    assert meter.add() is None
 
 
 class HeldTracker(Tracker):

@@ -1,0 +1,84 @@
+"""`BudgetMeter`: whether a receiver has discarded more than it may."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from penstock._setting_values import RecordBudget
+from penstock.errors import PenstockError
+
+__all__ = ["BudgetMeter", "DeadLetterBudgetError"]
+
+_PARTS = 60
+"""The window moves on in steps of this part of it."""
+_FEW_RECORDS = 1000
+"""Of fewer records a percentage is taken as if there were so many: one of two is no trend."""
+
+
+class DeadLetterBudgetError(PenstockError):
+    """A receiver discarded more records than `spark.penstock.deadLetters.budget` allows.
+
+    Attributes:
+        stream_id: The stream.
+        discarded: How many, within the window.
+        records: Of how many, these among them.
+        budget: The setting.
+    """
+
+    def __init__(self, stream_id: int, discarded: int, records: int, budget: str) -> None:
+        super().__init__(
+            f"receiver {stream_id} discarded {discarded} of {records} records, which is more than "
+            f"spark.penstock.deadLetters.budget={budget} allows: `penstock dead-letters` shows "
+            "which and why; mend their source or the schema, or raise the budget"
+        )
+        self.stream_id = stream_id
+        self.discarded = discarded
+        self.records = records
+        self.budget = budget
+
+
+class BudgetMeter:
+    """Counts what is discarded within the window of a budget. For one thread at a time.
+
+    Args:
+        stream_id: The stream.
+        budget: What is allowed.
+        now_s: Monotonic time.
+        records: Returns how many records were taken so far, without those that were discarded.
+    """
+
+    def __init__(
+        self,
+        stream_id: int,
+        budget: RecordBudget,
+        now_s: Callable[[], float],
+        records: Callable[[], int],
+    ) -> None:
+        self._stream_id = stream_id
+        self._budget = budget
+        self._now_s = now_s
+        self._records = records
+        # Of each part of the window: its number, the records before it, discarded in it.
+        self._parts: deque[list[int]] = deque()
+
+    def look(self) -> None:
+        """Let the window move on; to be called now and then, also while nothing is discarded."""
+        number = int(self._now_s() * _PARTS / self._budget.window_s)
+        if not self._parts or self._parts[-1][0] != number:
+            self._parts.append([number, self._records(), 0])
+            while self._parts[0][0] <= number - _PARTS:
+                self._parts.popleft()
+
+    def add(self) -> DeadLetterBudgetError | None:
+        """Count one that is discarded; return an error when that is more than allowed."""
+        self.look()
+        self._parts[-1][2] += 1
+        discarded = sum(part[2] for part in self._parts)
+        records = self._records() - self._parts[0][1] + discarded
+        allowed = self._budget.limit
+        if self._budget.is_percent:
+            allowed *= max(records, _FEW_RECORDS) / 100
+        if discarded <= allowed:
+            return None
+        return DeadLetterBudgetError(self._stream_id, discarded, records, self._budget.text)
