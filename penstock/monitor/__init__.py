@@ -24,6 +24,7 @@ Layout
 `delays`            how often batches took how long
 `sentence`          how it goes, in one sentence that a person would say
 `web`               all of it over HTTP: REST, metrics, health, status, actions
+`spark_views`       the way to it from Spark's page, and Spark's gauges
 `registry`          the file by which commands find a running program
 `client`            asks a running program, for the commands
 `tables`            what the commands print
@@ -36,8 +37,9 @@ Life
 ----
 
 `start_monitor` makes the model, adds it to the listener bus before the first event, and starts the
-thread ``penstock-monitor``, which takes a point of the history every second, and the server. Where
-it listens is said in one line. `Monitor.stop` ends both.
+thread ``penstock-monitor``, which takes a point of the history every second, the server, and the
+thread ``penstock-spark-views``. Where the server listens is said in one line. `Monitor.stop` ends
+them all.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from pyspark import SparkContext
+
 from penstock.host.receiver_readings import ReceiverReading
 from penstock.streaming import ReceiverStatus, SchedulerStatistics, StreamRate
 
@@ -29,6 +31,7 @@ class Application:
         dropped_events: Returns how many events the listener bus has dropped.
         job_ids: Returns the ids of Spark's jobs of a batch's output operation.
         spark_ui: The address of Spark's own page; None where there is none.
+        spark_context: Spark's side of it; None where there is none.
         set_rate: Sets the rate of a stream, as `ReceiverDStream.set_rate`.
         set_paused: Lets nothing of a stream pass, or goes on with it.
         restart: Has the receiver of a stream stop and start again; the text says why.
@@ -48,6 +51,7 @@ class Application:
     dropped_events: Callable[[], int] = lambda: 0
     job_ids: Callable[[int, int], list[int]] = lambda batch_ms, operation: []
     spark_ui: str | None = None
+    spark_context: SparkContext | None = None
     set_rate: Callable[[int, str | float | None], None] = lambda stream_id, rate: None
     set_paused: Callable[[int, bool], None] = lambda stream_id, is_paused: None
     restart: Callable[[int, str], None] = lambda stream_id, reason: None

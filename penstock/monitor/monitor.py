@@ -14,6 +14,7 @@ from penstock.errors import typed_text
 from penstock.monitor.application import Application
 from penstock.monitor.model import Model
 from penstock.monitor.registry import register, runtime_folder, unregister
+from penstock.monitor.spark_views import SparkViews
 from penstock.monitor.web.access import Access
 from penstock.monitor.web.ports import listen_host, ports_near
 from penstock.monitor.web.routes import Routes
@@ -41,6 +42,7 @@ class Monitor:
         server: Shows it; None: nobody does.
         routes: What the server shows.
         file: By which commands find it; removed at the end.
+        spark_views: Show it in Spark's own page and metrics.
     """
 
     def __init__(
@@ -50,8 +52,10 @@ class Monitor:
         server: WebServer | None = None,
         routes: Routes | None = None,
         file: Path | None = None,
+        spark_views: SparkViews | None = None,
     ) -> None:
         self.model = model
+        self._spark_views = spark_views
         self._file = file
         self._routes = routes
         self._server = server
@@ -65,6 +69,8 @@ class Monitor:
         self._thread.start()
         if self._server is not None:
             self._server.start()
+        if self._spark_views is not None:
+            self._spark_views.start()
 
     def stop(self, timeout_s: float) -> None:
         """Take no more points and show nothing more. May be called again."""
@@ -74,6 +80,8 @@ class Monitor:
                 unregister(self._file)
             except OSError as error:
                 _log.warning("The file by which commands find this program stays: %s", error)
+        if self._spark_views is not None:
+            self._spark_views.stop(timeout_s)
         if self._routes is not None:
             self._routes.stop()
         if self._server is not None:
@@ -121,15 +129,18 @@ def start_monitor(
         _log.warning(
             "The program cannot be looked at from outside: %s", typed_text(error), exc_info=error
         )
-        shown = None, None, None
-    monitor = Monitor(model, clock, *shown)
+        shown = None, None, None, None
+    server, routes, file, address = shown
+    spark = application.spark_context
+    views = None if spark is None else SparkViews(spark, model, address)
+    monitor = Monitor(model, clock, server, routes, file, views)
     monitor.start()
     return monitor
 
 
 def _make_server(
     model: Model, settings: Settings, say: Callable[[str], None]
-) -> tuple[WebServer | None, Routes | None, Path | None]:
+) -> tuple[WebServer | None, Routes | None, Path | None, str | None]:
     conf = model.application.spark_conf
     host = bare_host(listen_host(settings.ui_host, conf, os.environ))
     names = [
@@ -149,14 +160,14 @@ def _make_server(
             host,
             error,
         )
-        return None, None, None
+        return None, None, None, None
     shown = conf.get("spark.driver.host", host) if host in ("0.0.0.0", "::") else host
     address = f"http://{address_text(bare_host(shown), server.port)}/"
     if access.is_open:
         say(f"It can be looked at on {address}")
     else:
         say(f"It can be looked at on {address}login?code={access.new_code()} (once)")
-    return server, routes, _register(model, address, access.token)
+    return server, routes, _register(model, address, access.token), address
 
 
 def _register(model: Model, address: str, token: str) -> Path | None:

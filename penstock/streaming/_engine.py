@@ -227,6 +227,7 @@ class StreamingEngine:
             spark_conf=dict(self._spark_context.getConf().getAll()),
             job_ids=self._scope.job_ids,
             spark_ui=self._spark_context.uiWebUrl,
+            spark_context=self._spark_context,
             set_rate=self._rates.set_rate,
             set_paused=self._rates.set_paused,
             restart=self._receivers.restart,

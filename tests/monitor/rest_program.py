@@ -2,7 +2,8 @@
 
 ``python -m tests.monitor.rest_program spark|penstock PORT``: counts lines of a socket in batches of
 half a second, with an output operation that fails where a line is ``fail``. Says one line of JSON
-(``url``: where its REST is; ``id``), goes on until its input ends, and stops.
+(``url``: where its REST is; ``spark``: Spark's own page; ``id``), goes on until its input ends, and
+stops.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def main() -> None:
     lines.foreachRDD(_count)
     lines.foreachRDD(_fail_when_told)
     ssc.start()
-    print(json.dumps({"url": _url(kind, sc), "id": sc.applicationId}), flush=True)
+    told = {"url": _url(kind, sc), "spark": sc.uiWebUrl, "id": sc.applicationId}
+    print(json.dumps(told), flush=True)
     sys.stdin.read()
     ssc.stop(stopSparkContext=True, stopGraceFully=False)
 

@@ -27,7 +27,7 @@ WAIT_S = 90.0
 
 until = partial(asking.until, bound_s=WAIT_S)
 
-ENDED = ("penstock-ui", "penstock-ui-connection", "penstock-monitor")
+ENDED = ("penstock-ui", "penstock-ui-connection", "penstock-monitor", "penstock-spark-views")
 
 
 @receiver(positions=True)

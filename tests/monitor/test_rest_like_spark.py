@@ -1,4 +1,4 @@
-"""Spark is the oracle: its REST of a `pyspark.streaming` program, and ours of the same program."""
+"""Spark is the oracle: what it shows of a `pyspark.streaming` program, and we of the same one."""
 
 from __future__ import annotations
 
@@ -83,6 +83,8 @@ class Asked:
             )
         self._log = folder / f"{kind}.log"
         self._root = ""
+        self.page = ""
+        self.spark_page = ""
 
     def begin(self) -> None:
         assert self._process.stdout is not None
@@ -90,6 +92,7 @@ class Asked:
         line = self._process.stdout.readline()
         assert line, self._log.read_text()[-3000:]
         said = json.loads(line)
+        self.page, self.spark_page = said["url"], said["spark"]
         self._root = f"{said['url']}/api/v1/applications/{said['id']}/streaming"
 
     def ask(self, path: str) -> tuple[int, Any]:
@@ -104,6 +107,13 @@ class Asked:
         status, found = self.ask(path)
         assert status == 200, (self.kind, path, status)
         return found
+
+    def gauges(self) -> dict[str, Any]:
+        """Return what Spark's metrics have of the streams, by the names that all programs share."""
+        with urllib.request.urlopen(f"{self.spark_page}/metrics/json", timeout=WAIT_S) as answer:
+            found = json.load(answer)["gauges"]
+        parts = {name: name.partition(".driver.rest.StreamingMetrics.") for name in found}
+        return {rest: found[name]["value"] for name, (_, sign, rest) in parts.items() if sign}
 
     def completed(self, *, failed: bool) -> list[dict[str, Any]]:
         """Return the complete batches with records, the failed ones or the others."""
@@ -210,3 +220,34 @@ def test_values_that_follow_from_the_program_are_equal(both: tuple[Asked, Asked]
             assert mine[name] == theirs[name]
         assert mine["numFailedOutputOps"] == theirs["numFailedOutputOps"]
     assert ours.get("receivers/0")["isActive"] is spark.get("receivers/0")["isActive"] is True
+
+
+@pytest.mark.timeout(600)
+def test_gauges_of_streams_are_in_the_metrics_of_spark(both: tuple[Asked, Asked]) -> None:
+    spark, ours = both
+    assert set(ours.gauges()) == set(spark.gauges())
+    done = ours.gauges()["streaming.totalCompletedBatches"]
+    until(lambda: ours.gauges()["streaming.totalCompletedBatches"] > done, WAIT_S)
+    for program in both:
+        found = program.gauges()
+        assert found["streaming.receivers"] == 1
+        assert found["streaming.totalProcessedRecords"] > 0
+        # One is set after the other, so that a look may fall between two.
+        until(lambda program=program: are_of_one_batch(program.gauges()), WAIT_S)
+
+
+def are_of_one_batch(found: dict[str, Any]) -> bool:
+    """Say whether the figures of the last completed batch fit together."""
+    last = "streaming.lastCompletedBatch_"
+    submitted, begun, ended = (
+        found[f"{last}{name}Time"] for name in ("submission", "processingStart", "processingEnd")
+    )
+    in_order = 0 < submitted <= begun <= ended
+    return in_order and found[f"{last}totalDelay"] == ended - submitted
+
+
+@pytest.mark.timeout(600)
+def test_the_page_of_spark_leads_to_that_of_the_program(both: tuple[Asked, Asked]) -> None:
+    _, ours = both
+    with urllib.request.urlopen(f"{ours.spark_page}/streaming", timeout=WAIT_S) as answer:
+        assert answer.url == f"{ours.page}/"
