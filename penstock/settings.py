@@ -389,6 +389,20 @@ class Settings:
         "More names under which browsers may ask for it, such as that of a proxy.",
         unset="addresses, `localhost`, and the driver's own names",
     )
+    ui_certificate: str | None = _setting(
+        "spark.penstock.ui.certificate",
+        Text("the path of a PEM file"),
+        None,
+        "The certificate, with those between it and an authority, with which it speaks HTTPS.",
+        unset="one that the driver makes, if `spark.penstock.tls.enabled` is set, or else HTTP",
+    )
+    ui_private_key: str | None = _setting(
+        "spark.penstock.ui.privateKey",
+        Text("the path of a PEM file"),
+        None,
+        "The private key of that certificate, not encrypted.",
+        unset="in the file of the certificate",
+    )
     retained_batches: int = _setting(
         "spark.streaming.ui.retainedBatches",
         Whole(minimum=1, maximum=100_000, unit="batches"),

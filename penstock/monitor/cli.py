@@ -124,7 +124,7 @@ def _apps(options: argparse.Namespace) -> None:
     for app in found:
         link = app.url
         try:
-            link += AppClient(app.url, app.token).act("login")
+            link += AppClient(app.url, app.token, app.certificate).act("login")
         except PenstockError as error:
             link += f" ({error})"
         rows.append((app.application_id, app.name, time_text(app.started_ms), app.pid, link))
@@ -205,7 +205,7 @@ def _client(options: argparse.Namespace) -> AppClient:
     if options.app is not None and "://" in options.app:
         return AppClient(options.app, os.environ.get("PENSTOCK_TOKEN"))
     app = _chosen(options.app, registered(runtime_folder(os.environ)))
-    return AppClient(app.url, app.token)
+    return AppClient(app.url, app.token, app.certificate)
 
 
 def _chosen(wanted: str | None, found: list[RegisteredApp]) -> RegisteredApp:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -55,17 +56,19 @@ class AppClient:
     Args:
         url: Where it can be looked at, such as ``http://127.0.0.1:4140/``.
         token: What proves the right to act; None without.
+        certificate: The only one that it may show, PEM; empty: one that this host trusts.
 
     Raises:
         ValueError: It is no URL of HTTP.
     """
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    def __init__(self, url: str, token: str | None = None, certificate: str = "") -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url!r} is not a URL such as http://host:4140/")
         self.url = url
         self._is_tls = parts.scheme == "https"
+        self._certificate = certificate
         self._host, self._port = parts.hostname, parts.port
         self._root = parts.path.rstrip("/")
         self._token = token
@@ -97,8 +100,7 @@ class AppClient:
         if what is not None:
             body = json.dumps(what).encode()
             headers["Content-Type"] = "application/json"
-        kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=_TIMEOUT_S)
+        connection = self._connection()
         try:
             connection.request(method, self._root + path, body, headers)
             answer = connection.getresponse()
@@ -113,3 +115,16 @@ class AppClient:
             return json.loads(text)
         except ValueError as error:
             raise AppUnreachableError(self.url, "what it answers is no JSON of ours") from error
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if not self._is_tls:
+            return http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
+        context = ssl.create_default_context(cadata=self._certificate or None)
+        if self._certificate:
+            # It is known by itself, whatever names it has and whoever signed it.
+            context.check_hostname = False
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", ssl.VerifyFlags(0))
+        return http.client.HTTPSConnection(
+            self._host, self._port, timeout=_TIMEOUT_S, context=context
+        )

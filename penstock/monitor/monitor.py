@@ -19,6 +19,7 @@ from penstock.monitor.web.access import Access
 from penstock.monitor.web.ports import listen_host, ports_near
 from penstock.monitor.web.routes import Routes
 from penstock.monitor.web.server import WebServer
+from penstock.monitor.web.tls import PageTls
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.settings import Settings
 from penstock.wire.addresses import address_text, bare_host
@@ -118,13 +119,17 @@ def start_monitor(
 
     Returns:
         The monitor, running; None when `spark.penstock.ui.enabled` is off.
+
+    Raises:
+        SettingError: The page's certificate or key cannot be used.
     """
     if not settings.ui_enabled:
         return None
+    tls = PageTls.of(settings)
     model = Model(application, retained_batches=settings.retained_batches, clock=clock)
     add_listener(model)
     try:
-        shown = _make_server(model, settings, say)
+        shown = _make_server(model, settings, tls, say)
     except Exception as error:  # noqa: BLE001  # the program does not depend on it
         _log.warning(
             "The program cannot be looked at from outside: %s", typed_text(error), exc_info=error
@@ -139,7 +144,7 @@ def start_monitor(
 
 
 def _make_server(
-    model: Model, settings: Settings, say: Callable[[str], None]
+    model: Model, settings: Settings, tls: PageTls | None, say: Callable[[str], None]
 ) -> tuple[WebServer | None, Routes | None, Path | None, str | None]:
     conf = model.application.spark_conf
     host = bare_host(listen_host(settings.ui_host, conf, os.environ))
@@ -149,10 +154,11 @@ def _make_server(
         *(conf.get("spark.driver.host", ""), os.environ.get("SPARK_PUBLIC_DNS", "")),
     ]
     is_open = all(conf.get(key, "false").strip().lower() in ("", "false") for key in _PROVING)
-    access = Access(is_open=is_open, names=names)
+    access = Access(is_open=is_open, is_tls=tls is not None, names=names)
     routes = Routes(model, access, model.application.job_ids)
     try:
-        server = WebServer(host, ports_near(settings.ui_port), routes.answer)
+        context = None if tls is None else tls.context
+        server = WebServer(host, ports_near(settings.ui_port), routes.answer, tls=context)
     except OSError as error:
         _log.warning(
             "The program cannot be looked at from outside: nothing can listen on %s (%s); set "
@@ -162,15 +168,17 @@ def _make_server(
         )
         return None, None, None, None
     shown = conf.get("spark.driver.host", host) if host in ("0.0.0.0", "::") else host
-    address = f"http://{address_text(bare_host(shown), server.port)}/"
+    address = (
+        f"{'http' if tls is None else 'https'}://{address_text(bare_host(shown), server.port)}/"
+    )
     if access.is_open:
         say(f"It can be looked at on {address}")
     else:
         say(f"It can be looked at on {address}login?code={access.new_code()} (once)")
-    return server, routes, _register(model, address, access.token), address
+    return server, routes, _register(model, address, access.token, tls), address
 
 
-def _register(model: Model, address: str, token: str) -> Path | None:
+def _register(model: Model, address: str, token: str, tls: PageTls | None) -> Path | None:
     try:
         return register(
             runtime_folder(os.environ),
@@ -178,6 +186,7 @@ def _register(model: Model, address: str, token: str) -> Path | None:
             name=model.application.name,
             url=address,
             token=token,
+            certificate="" if tls is None else tls.certificate,
             started_ms=model.now_ms(),
         )
     except Exception as error:  # noqa: BLE001  # the page is there all the same

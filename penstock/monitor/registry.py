@@ -59,6 +59,7 @@ class RegisteredApp:
         name: What it is called.
         url: Where it can be looked at.
         token: What proves the right to act.
+        certificate: The one that it shows there, PEM; empty where it speaks plain HTTP.
         started_ms: When it was started, ms since the epoch.
         pid: The driver's process.
         host: See `ProcessIdentity.host`.
@@ -69,6 +70,7 @@ class RegisteredApp:
     name: str
     url: str
     token: str
+    certificate: str
     started_ms: int
     pid: int
     host: str
@@ -89,7 +91,14 @@ def runtime_folder(environ: Mapping[str, str]) -> Path:
 
 
 def register(
-    folder: Path, *, application_id: str, name: str, url: str, token: str, started_ms: int
+    folder: Path,
+    *,
+    application_id: str,
+    name: str,
+    url: str,
+    token: str,
+    certificate: str = "",
+    started_ms: int,
 ) -> Path:
     """Write the file of this program; return its path, for `unregister`.
 
@@ -99,7 +108,15 @@ def register(
     """
     process = ProcessIdentity.this_process()
     app = RegisteredApp(
-        application_id, name, url, token, started_ms, process.pid, process.host, process.started
+        application_id=application_id,
+        name=name,
+        url=url,
+        token=token,
+        certificate=certificate,
+        started_ms=started_ms,
+        pid=process.pid,
+        host=process.host,
+        process_started=process.started,
     )
     path = folder / f"{_file_name(application_id)}-{process.pid}{_SUFFIX}"
     try:

@@ -94,10 +94,17 @@ class TlsIdentity:
         """Return what clients of the application connect with: the same one in this process."""
         return _client_context(self)
 
+    def page_context(self) -> ssl.SSLContext:
+        """Return what a page for people listens with: they have no certificate, or newer TLS."""
+        return self._loaded(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
+
     def _filled(self, context: ssl.SSLContext) -> ssl.SSLContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=self.certificate)
+        return self._loaded(context)
+
+    def _loaded(self, context: ssl.SSLContext) -> ssl.SSLContext:
         with _in_a_file(self.private_key + self.certificate) as path:
             context.load_cert_chain(path)
         return context

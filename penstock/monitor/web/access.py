@@ -31,11 +31,13 @@ class Access:
 
     Args:
         is_open: Whether reading needs no token.
+        is_tls: Whether browsers ask by HTTPS, and keep the token for that.
         names: Under which names a browser may ask for this server, beside addresses.
     """
 
-    def __init__(self, *, is_open: bool, names: Iterable[str] = ()) -> None:
+    def __init__(self, *, is_open: bool, is_tls: bool = False, names: Iterable[str] = ()) -> None:
         self.is_open = is_open
+        self._is_tls = is_tls
         self.token = secrets.token_urlsafe(32)
         # Servers on several ports of a host share their cookies.
         self._cookie = f"penstock-{secrets.token_hex(4)}"
@@ -45,7 +47,8 @@ class Access:
 
     def cookie(self) -> str:
         """Return the cookie that brings the token, as a header has it."""
-        return f"{self._cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+        secure = "; Secure" if self._is_tls else ""
+        return f"{self._cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict{secure}"
 
     def new_code(self) -> str:
         """Return a code that is worth the token, once."""

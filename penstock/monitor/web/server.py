@@ -9,6 +9,8 @@ size                   first line and headers `head_bytes`, a body `body_bytes`
 streams of events      at most `streams`
 =====================  =========================================================================
 
+With TLS the handshake has to be done within `request_s`, too; who speaks plain HTTP is told so.
+
 So who holds connections and says nothing keeps no probe from its answer. Where that makes no room,
 who comes gets 503 and is asked to come again. A connection carries one request. One thread accepts
 (``penstock-ui``) and cuts off whoever is late; `stop` cuts off all.
@@ -22,6 +24,7 @@ import io
 import logging
 import socket
 import socketserver
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -41,6 +44,12 @@ _ROOM_S = 0.5
 _PAUSE_S = 0.5
 _LINGER_S = 1.0
 _LINGER_BYTES = 1 << 20
+_HANDSHAKE = b"\x16"
+"""How a client of TLS begins."""
+_PLAIN = (
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"
+    b"This speaks HTTPS: ask with https:// in the address.\n"
+)
 _METHODS = ("GET", "HEAD", "POST")
 _AGAIN_S = 5
 
@@ -65,6 +74,7 @@ class WebServer:
         ports: The ports to try, in this order; 0 is any that is free.
         answer: Answers a request; called by any thread.
         bounds: What it takes upon itself.
+        tls: With which it speaks HTTPS; None: plain HTTP.
 
     Raises:
         OSError: None of the ports can be had.
@@ -77,8 +87,9 @@ class WebServer:
         answer: Callable[[Request], Answer],
         *,
         bounds: Bounds | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._server = _listen(host, ports, answer, bounds or Bounds())
+        self._server = _listen(host, ports, answer, bounds or Bounds(), tls)
         self._thread = threading.Thread(
             target=self._server.serve_forever,
             kwargs={"poll_interval": _POLL_S},
@@ -111,11 +122,12 @@ def _listen(
     ports: Iterator[int],
     answer: Callable[[Request], Answer],
     bounds: Bounds,
+    tls: ssl.SSLContext | None,
 ) -> _Server:
     last: OSError | None = None
     for port in ports:
         try:
-            return _Server(host, port, answer, bounds)
+            return _Server(host, port, answer, bounds, tls)
         except OSError as error:
             last = error
     raise last or OSError("no port to listen on was given")
@@ -135,11 +147,13 @@ class _Server(socketserver.TCPServer):
         port: int,
         answer: Callable[[Request], Answer],
         bounds: Bounds,
+        tls: ssl.SSLContext | None,
     ) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.answer = answer
         self.bounds = bounds
         self.is_stopping = False
+        self._tls = tls
         self.limited_log = RateLimitedLog(_log)
         self._left = threading.Condition()
         self._late_at_s: dict[socket.socket, float] = {}
@@ -198,6 +212,13 @@ class _Server(socketserver.TCPServer):
     def _serve(self, connection: socket.socket, client_address: Any) -> None:
         try:
             connection.settimeout(self.bounds.request_s)
+            if self._tls is not None:
+                if connection.recv(1, socket.MSG_PEEK) not in (_HANDSHAKE, b""):
+                    connection.send(_PLAIN)
+                    _let_arrive(connection)
+                    return
+                connection = self._wrapped(connection, self._tls)
+                connection.do_handshake()
             self.finish_request(connection, client_address)
             self.give_until(connection, _LINGER_S)
             _let_arrive(connection)
@@ -212,6 +233,14 @@ class _Server(socketserver.TCPServer):
                 self._late_at_s.pop(connection, None)
                 self._left.notify()
             self.shutdown_request(connection)
+
+    def _wrapped(self, connection: socket.socket, tls: ssl.SSLContext) -> ssl.SSLSocket:
+        """Return the connection with TLS: the object takes the place of the one that there was."""
+        with self._left:
+            late_at_s = self._late_at_s.pop(connection)
+            wrapped = tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+            self._late_at_s[wrapped] = late_at_s
+        return wrapped
 
     def give_until(self, connection: socket.socket, seconds: float) -> None:
         """Let a connection live for so long from now."""
@@ -241,7 +270,8 @@ class _Server(socketserver.TCPServer):
 def _cut_off(connection: socket.socket) -> None:
     """End a connection: its thread then fails to read or write, and closes it."""
     with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
+        # Not TLS's own, after which another thread would go on in clear.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def _let_arrive(connection: socket.socket) -> None:
