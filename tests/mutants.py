@@ -175,14 +175,18 @@ class _Finder:
         if between.strip().replace("  ", " ") == _text_of(operator):
             padding = between.partition(between.strip())
             line = self._line(begin)
-            before = self._text[self._starts[line - 1] : self._starts[line]].decode().strip()
-            new_text = f"{padding[0]}{new}{padding[2]}"
-            yield Mutant(self._path, line, begin, end, new_text, f"{before} [{between.strip()}]")
+            before = self._in_its_line(line, between.strip())
+            yield Mutant(self._path, line, begin, end, f"{padding[0]}{new}{padding[2]}", before)
 
     def _mutant(self, node: ast.AST, new: str) -> Mutant:
         begin, end = self._span(node)
-        before = " ".join(self._source(node).split())
-        return Mutant(self._path, self._line(begin), begin, end, new, before)
+        line = self._line(begin)
+        before = self._in_its_line(line, " ".join(self._source(node).split()))
+        return Mutant(self._path, line, begin, end, new, before)
+
+    def _in_its_line(self, number: int, part: str) -> str:
+        line = self._text[self._starts[number - 1] : self._starts[number]].decode().strip()
+        return part if part.startswith(line) else f"{line} [{part}]"
 
     def _source(self, node: ast.AST) -> str:
         begin, end = self._span(node)

@@ -479,7 +479,7 @@ class BlockAssembler:
             RecordTooLargeError: They do not fit, though each row would.
         """
         batches = [batch for batch in batches if batch.num_rows]
-        if self._put_together(batches):
+        if not batches or self._put_together(batches):
             return
         runs = [run for batch in batches for run in self._runs(batch)]
         fitting = [batch for batch, fits in runs if fits]
@@ -489,7 +489,8 @@ class BlockAssembler:
         for batch, fits in runs:
             if not fits:
                 self._discard_row(batch)
-        self._put_together(fitting)
+        if fitting:
+            self._put_together(fitting)
 
     def _runs(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, bool]]:
         """Cut a batch into parts that fit into a block, and rows that do not."""
@@ -529,8 +530,6 @@ class BlockAssembler:
 
     def _put_together(self, batches: list[pa.RecordBatch]) -> bool:
         """Put batches of one schema into one block; False if they do not fit into any."""
-        if not batches:
-            return True
         # As the beginning of a stream they take the most: they bring schema and dictionaries.
         size = stream_size(batches)
         if size > self._room_for_batches():

@@ -383,7 +383,7 @@ class BlockPipeline:
             found = sorted(self._latencies_s)
         if not found:
             return None
-        return found[len(found) // 2], found[min(len(found) - 1, len(found) * 99 // 100)]
+        return found[len(found) // 2], found[len(found) * 99 // 100]
 
     def _tell_of_callback(self) -> None:
         """Say once of each callback that hangs that blocks wait for it, and `store` for them."""

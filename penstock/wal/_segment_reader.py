@@ -50,7 +50,6 @@ class SegmentEnd:
         offset: Where the records end.
         torn: Bytes of a record that was never acknowledged lie there.
         closed: An index stands there.
-        records: Records that were readable.
         next_sequence: The sequence after the last record.
         damages: Damaged places that were found on the way.
         was_cut: The last of these is where somebody cut the file short, in the middle of a record
@@ -60,7 +59,6 @@ class SegmentEnd:
     offset: int
     torn: bool
     closed: bool
-    records: int
     next_sequence: int
     damages: tuple[CorruptRecordError, ...]
     was_cut: bool = False
@@ -196,7 +194,6 @@ class SegmentReader:
         damages: list[CorruptRecordError] = []
         sequence = self.header.first_sequence
         position = self.header.size
-        count = 0
         kind = KIND_INDEX
         wanted = _CHUNK
         while True:
@@ -254,13 +251,12 @@ class SegmentReader:
                     payload,
                     RecordPlace(number, position + at, RECORD_HEADER_SIZE + length, sequence),
                 )
-                count += 1
                 sequence += 1
                 at = (end + mask) & ~mask
             position += at
             if not reason and body <= size and end <= size:
                 closed = kind == KIND_INDEX and sequence <= stop
-                ended(SegmentEnd(position, False, closed, count, sequence, tuple(damages)))
+                ended(SegmentEnd(position, False, closed, sequence, tuple(damages)))
                 return
             if not reason:
                 continue
@@ -268,15 +264,15 @@ class SegmentReader:
             if judged is True and self._was_cut(file, position, reason, kind):
                 told = f"{reason} (sequence {sequence}): somebody cut it short"
                 damages.append(self._damage(position, told))
-                ended(SegmentEnd(position, False, False, count, sequence, tuple(damages), True))
+                ended(SegmentEnd(position, False, False, sequence, tuple(damages), True))
                 return
             if isinstance(judged, bool):
-                ended(SegmentEnd(position, judged, False, count, sequence, tuple(damages)))
+                ended(SegmentEnd(position, judged, False, sequence, tuple(damages)))
                 return
             damage, position, sequence = judged
             damages.append(damage)
             if position >= file_size:
-                ended(SegmentEnd(position, False, False, count, sequence, tuple(damages)))
+                ended(SegmentEnd(position, False, False, sequence, tuple(damages)))
                 return
 
     def _was_cut(self, file: ReadFile, position: int, reason: str, kind: int) -> bool:

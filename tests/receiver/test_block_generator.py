@@ -307,6 +307,32 @@ def test_every_bulk_form_comes_back_in_order(make):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("form", ["list", "rows", "batch", "table", "lines", "length-prefix"])
+def test_what_a_rate_divides_comes_back_once_and_in_order(make, form):
+    numbers = range(60)
+    rows = [{"n": number} for number in numbers]
+    schema = pa.schema([("n", pa.int64())])
+    texts = [b"%d" % number for number in numbers]
+    forms = {
+        "list": (texts, None, texts),
+        "rows": (rows, None, rows),
+        "batch": (pa.RecordBatch.from_pylist(rows, schema), None, rows),
+        "table": (pa.Table.from_pylist(rows, schema), None, rows),
+        "lines": (b"".join(text + b"\n" for text in texts), "newline", texts),
+        "length-prefix": (
+            b"".join(len(text).to_bytes(4, "big") + text for text in texts),
+            "length-prefix",
+            texts,
+        ),
+    }
+    data, framing, records = forms[form]
+    # At most seven may pass at a time.
+    limiter = RateLimiter(350, burst_s=0.02)
+    bench = make(limiter=limiter, schema=schema if form == "rows" else None)
+    bench.generator.store(data, framing=framing)
+    assert bench.finish() == records
+
+
 def test_an_unknown_framing_is_an_error_in_the_call(make):
     bench = make()
     with pytest.raises(ValueError, match="tabs"):

@@ -297,3 +297,18 @@ def test_repair_cuts_a_torn_tail_and_puts_a_damaged_segment_aside(folder: str) -
     assert read(folder) == ([0, 1, 2, 3, 8, 9, 10], [])
     assert repair(folder).actions == ()
     assert Path(segment_path(folder, 2) + ".damaged").exists()
+
+
+def test_the_command_counts_records_and_names_what_is_no_segment(
+    folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, segments=3, each=4)
+    begun = Path(segment_path(folder, 4) + ".new")
+    begun.touch()
+    assert main(["check", folder]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split(", ")[2] for line in told if line.startswith("segment ")] == [
+        "4 records"
+    ] * 3
+    assert f"{folder}: 3 segments, 12 records, 0 damaged places" in told
+    assert f"{begun.name}: unfinished, never a segment" in told

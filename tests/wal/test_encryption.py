@@ -37,6 +37,11 @@ from penstock.wal.cli import main
 KEY = EncryptionKey(bytes(range(32)))
 CIPHER = KEY.cipher("a log")
 MARK = b"what nobody may find"
+SEALED = bytes.fromhex(
+    "af4c25e4f45249be964213205e3cb2307ba96a902e98024c89168a5d69aa1ecd"
+    "c12e27d0d68f3954556d600ef4a35e2e86c3"
+)
+"""``as a whole``, sealed by version 0.1 with the name ``its name``."""
 ALIGNMENTS = pytest.mark.parametrize("alignment", [64, 4096])
 
 
@@ -245,6 +250,16 @@ def test_a_log_is_looked_after_without_its_key(
     assert "(encrypted)" in capsys.readouterr().out
     remove_log(folder)
     assert not Path(folder).exists()
+
+
+def test_what_was_sealed_as_a_whole_before_is_still_read() -> None:
+    sealed = CIPHER.seal(b"as a whole", b"its name")
+    assert CIPHER.unseal(sealed, b"its name") == b"as a whole"
+    assert CIPHER.unseal(memoryview(SEALED), b"its name") == b"as a whole"
+    changed = bytes([*SEALED[:-1], SEALED[-1] ^ 1])
+    for wrong, name in ((SEALED, b"another name"), (changed, b"its name"), (b"", b"its name")):
+        with pytest.raises(CorruptRecordError, match="it does not decrypt"):
+            CIPHER.unseal(wrong, name)
 
 
 def test_a_key_is_not_shown_and_comes_from_text() -> None:

@@ -123,6 +123,29 @@ def test_a_segment_that_is_being_written_is_not_read_as_empty(hdfs: Hdfs) -> Non
     assert payloads(folder) == [b"first"]
 
 
+def test_a_folder_is_not_read_as_a_file(hdfs: Hdfs) -> None:
+    fs, path = locate(hdfs.new_folder())
+    fs.make_folder(path)
+    with pytest.raises(IsADirectoryError, match=path):
+        fs.open(path)
+
+
+def test_a_file_takes_bytes_at_its_end_only_and_none_when_it_is_closed(hdfs: Hdfs) -> None:
+    fs, folder = locate(hdfs.new_folder())
+    fs.make_folder(folder)
+    path = f"{folder}/a file"
+    file = fs.create(path, direct=False)
+    file.write(0, [b"first, "], sync=True)
+    for elsewhere in (0, 6, 8):
+        with pytest.raises(OSError, match=f"HDFS writes at the end, not at {elsewhere}"):
+            file.write(elsewhere, [b"elsewhere"], sync=True)
+    file.write(7, [b"and ", b"second"], sync=True)
+    file.close()
+    with pytest.raises(OSError, match="HDFS writes at the end"):
+        file.write(17, [b"third"], sync=True)
+    assert fs.open(path).read(0, 100) == b"first, and second"
+
+
 def test_a_living_writer_of_this_host_keeps_its_folder(hdfs: Hdfs) -> None:
     folder = hdfs.new_folder()
     with writer_on(folder) as log:

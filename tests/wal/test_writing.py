@@ -411,7 +411,8 @@ def test_a_closed_writer_says_so_and_closes_twice(folder: str) -> None:
     writer.append(1, b"x")
     writer.close()
     writer.close()
-    for call in (lambda: writer.append(1, b"y"), writer.roll, writer.sync):
+    calls = (lambda: writer.append(1, b"y"), writer.roll, writer.sync)
+    for call in (*calls, lambda: writer.remove_segments([1])):
         with pytest.raises(LogClosedError, match=folder):
             call()
     assert check_count(folder) == 1
