@@ -170,6 +170,11 @@ def test_without_its_server_nothing_passes_until_it_is_back(server: RedisServer,
     server.start() if how == "killed" else server.go_on()
     assert share.take(1, WAIT_S) == 1
     assert len(errors.told) == 1
+    # The next time is told, too.
+    share._left = 0
+    server.kill() if how == "killed" else server.stall()
+    assert share.take(1, 0.1) == 0
+    assert len(errors.told) == 2
     share.stop()
 
 
