@@ -19,7 +19,7 @@ from penstock.tracker._ledger_state import LedgerState
 from penstock.tracker._recovery import RecoveredLedger
 from penstock.tracker._snapshot import snapshot_parts
 from penstock.tracker.errors import LedgerWriteError
-from penstock.wal import LogWriter
+from penstock.wal import LogWriter, SyncPolicy
 
 __all__ = ["DriverLog", "SnapshotRule"]
 
@@ -138,6 +138,9 @@ class DriverLog:
         self._last_snapshot = size
         self.snapshots += 1
         try:
+            if self._writer.options.sync is SyncPolicy.INTERVAL:
+                # A power loss may take the last interval, but never what was forced before it.
+                self._writer.sync()
             self._writer.remove_segments(range(self._first_segment, segment))
             self._first_segment = segment
         except (PenstockError, OSError) as error:

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import errno
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -306,3 +306,31 @@ TestLedgerMachine.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+
+
+def test_a_power_loss_after_a_snapshot_takes_the_last_interval_and_nothing_before() -> None:
+    """The segments that a snapshot replaces hold what was forced long ago."""
+    options = replace(OPTIONS, sync=SyncPolicy.INTERVAL, sync_interval_s=3600)
+    for seed in range(30):
+        fs = FaultyFileSystem(seed)
+
+        def driver(fs: FaultyFileSystem = fs) -> ReceivedBlockTracker:
+            return ReceivedBlockTracker.recover(
+                STREAMS, FOLDER, options=options, fs=fs, snapshots=SnapshotRule(1500)
+            )
+
+        ledger = driver()
+        name = attempt_name(1)
+        first = ledger.register_attempt(0, name, "host").first_block_number
+        blocks = [block(0, name, first + n, position=bytes([n])) for n in range(3)]
+        assert add(ledger, 0, name, blocks) == Ok()
+        ledger.close()
+        fs.die()
+        fs.restart(power_loss=True)
+        # It reads the log, begins a segment with a snapshot, and removes the one before.
+        driver()
+        fs.die()
+        fs.restart(power_loss=True)
+        again = driver()
+        assert again.unallocated_blocks(0) == tuple(blocks)
+        assert again.last_position(0) == bytes([2])
