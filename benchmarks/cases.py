@@ -98,6 +98,11 @@ _ALL = (
         "Penstock, functions that it does not recognise",
         _streaming("penstock", "word_count", "own", feeder=_WORDS),
     ),
+    Subject(
+        "arrow-words",
+        "Penstock, operations on columns",
+        _streaming("penstock", "word_count", "arrow", feeder=_WORDS),
+    ),
     *(
         Subject(
             f"{prefix}latency-{milliseconds}",
@@ -216,7 +221,7 @@ CASES: tuple[Case, ...] = (
         "words",
         "peer-words",
         (Check("records_per_s", times_at_least=4),),
-        ("own-words",),
+        ("own-words", "arrow-words"),
     ),
     Case(
         "latency",

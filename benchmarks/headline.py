@@ -102,6 +102,14 @@ _ROWS: tuple[_Pair | _Alone | _Ways, ...] = (
         "lines/s",
     ),
     _Pair(
+        'Word count by columns: `lines.arrow.split(" ").value_counts()`',
+        "words",
+        "arrow-words",
+        "peer-words",
+        "lines/s",
+        ratio=None,
+    ),
+    _Pair(
         "Word count in SQL over `foreachBatch`",
         "sql-words",
         "sql-words",

@@ -1,7 +1,8 @@
 """Word count of lines from a socket, in Python, through the RDD API.
 
 Variants: ``usual`` has the functions of every word count; ``own`` has functions that do the same
-and that are not recognised, so that they are called for each line and each word.
+and that are not recognised, so that they are called for each line and each word; ``arrow`` asks for
+operations on columns.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ sc = spark_context(given)
 ssc = StreamingContext(sc, given.batch_s)
 ssc.checkpoint(given.folder + "/checkpoint")
 lines = ssc.socketTextStream("127.0.0.1", given.port, LEVEL)
-if given.variant == "own":
+if given.variant == "arrow":
+    counts = lines.arrow.split(" ").value_counts()
+elif given.variant == "own":
     counts = lines.flatMap(split).map(pair).reduceByKey(total)
 else:
     words = lines.flatMap(lambda line: line.split(" "))

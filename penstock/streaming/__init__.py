@@ -78,6 +78,7 @@ from penstock.streaming.checkpoint.errors import (
     UnpicklableFunctionError,
 )
 from penstock.streaming.context import StreamingContext, StreamingContextState
+from penstock.streaming.dstream.arrow_stream import ArrowStream
 from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.input_dstream import InputDStream
 from penstock.streaming.dstream.map_with_state import MapWithStateDStream
@@ -108,6 +109,7 @@ from penstock.streaming.stop_report import GivenUpBatch, StopReport
 from penstock.streaming.user_errors import FailedTaskError
 
 __all__ = [
+    "ArrowStream",
     "CheckpointError",
     "CheckpointFolderInUseError",
     "CheckpointReadError",

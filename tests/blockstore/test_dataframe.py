@@ -6,6 +6,7 @@ import datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -46,7 +47,7 @@ COLUMNS: dict[str, tuple[pa.Array, str]] = {
     "uint8": (of([255, 0, 1], pa.uint8()), "smallint"),
     "uint16": (of([65535, 0, 1], pa.uint16()), "int"),
     "uint32": (of([2**32 - 1, 0, 1], pa.uint32()), "bigint"),
-    "float16": (of([1.5, 0.0, -2.0], pa.float16()), "float"),
+    "float16": (of(list(map(np.float16, [1.5, 0.0, -2.0])), pa.float16()), "float"),
     "seconds": (of([1, 0, 2**33], pa.timestamp("s")), "timestamp_ntz"),
     "date64": (of([DAY, DAY, DAY], pa.date64()), "date"),
     "duration": (of([1, 0, 5], pa.duration("s")), "interval day to second"),

@@ -7,6 +7,7 @@ import socket
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from penstock.clock import SystemClock
-from penstock.receiver import Receiver
+from penstock.receiver import Receiver, ReceiverContext, receiver
 from penstock.streaming import (
     PermanentReceiverError,
     StreamingContext,
@@ -45,6 +46,15 @@ class Streams:
                 self._changed.notify_all()
 
         stream.foreachRDD(keep)
+
+    def wait_for_total(self, total: int) -> None:
+        """Wait for so many records, a pair counting as its number."""
+
+        def so_far() -> int:
+            return sum(r[1] if isinstance(r, tuple) else 1 for r in self.records)
+
+        with self._changed:
+            assert self._changed.wait_for(lambda: so_far() >= total, WAIT_S), so_far()
 
     def wait_for_records(self, count: int) -> None:
         with self._changed:
@@ -103,6 +113,32 @@ class TestEndToEnd:
         assert len(scratch_folders(sc)) == 1
         streams.ssc.stop(stopSparkContext=False)
         assert scratch_folders(sc) == []
+
+    def test_words_are_split_and_counted_by_arrow_in_blocks_of_every_kind(
+        self, streams: Streams
+    ) -> None:
+        words = [f"{number % 3} {number}" for number in range(100)]
+
+        @receiver(finite=True)
+        def mixed(ctx: ReceiverContext) -> Iterator[Any]:
+            yield from words[:40]
+            ctx.store("".join(f"{word}\n" for word in words[40:70]).encode(), framing="lines")
+            yield from words[70:]
+
+        lines = streams.ssc.receiverStream(mixed)
+        streams.collect(lines.arrow.split(" ").value_counts())
+        # Of every other stream, too.
+        streams.collect(lines.filter(lambda line: "9" in line).arrow.records())
+        streams.ssc.start()
+        counted = Counter(part for word in words for part in word.split(" "))
+        nines = [word for word in words if "9" in word]
+        streams.wait_for_total(200 + len(nines))
+        found: Counter[str] = Counter()
+        for record in streams.records:
+            if isinstance(record, tuple):
+                found[record[0]] += record[1]
+        assert found == counted
+        assert [record for record in streams.records if isinstance(record, str)] == nines
 
     @pytest.mark.slow
     def test_a_batch_as_a_dataframe(self, streams: Streams) -> None:

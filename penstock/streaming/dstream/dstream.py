@@ -13,6 +13,7 @@ from pyspark import RDD, StorageLevel
 from penstock._arguments import as_count, as_storage_level
 from penstock.streaming._call_site import call_site
 from penstock.streaming.dstream.arity import check_arguments, with_time
+from penstock.streaming.dstream.arrow_stream import ArrowDStream, ArrowStream
 from penstock.streaming.dstream.derived_streams import (
     NarrowDStream,
     ReducedDStream,
@@ -122,6 +123,11 @@ class DStream(PairOperations[T_co], _SparkDStream[T_co]):
     def glom(self: DStream[T]) -> DStream[list[T]]:
         """Return each partition's records as one list."""
         return self._narrow(PartitionOperation(_as_list))
+
+    @property
+    def arrow(self) -> ArrowStream:
+        """The records as Arrow record batches, for operations on whole columns."""
+        return ArrowStream(self._ssc, ArrowDStream(self._node))
 
     # -- all records -----------------------------------------------------------------------------
 

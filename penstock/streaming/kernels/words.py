@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import RDD
 
 from penstock.blockstore import Block, BlockKind, BlockRDD
+from penstock.streaming.kernels.arrow import words_of_bytes
 from penstock.streaming.kernels.combine import MAX_KEYS
 from penstock.streaming.kernels.fusion import FlatMapOperation, NarrowOperation
 from penstock.streaming.kernels.recognition import Split, split_of
@@ -106,11 +105,7 @@ class _CountWords:
 
     def _add(self, counts: Counter[str], separated: bytes) -> bool:
         """Add the words to `counts`; False if they hardly repeat."""
-        offsets = np.array([0, len(separated)], np.int32)
-        text = pa.Array.from_buffers(
-            pa.binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(separated)]
-        )
-        words = pc.split_pattern(text, (self.split.separator or " ").encode()).values
+        words = words_of_bytes(separated, (self.split.separator or " ").encode())
         counted = pc.value_counts(words)
         found, numbers = counted.field(0).to_pylist(), counted.field(1).to_pylist()
         for word, number in zip(found, numbers, strict=True):

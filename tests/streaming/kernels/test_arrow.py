@@ -1,0 +1,188 @@
+"""Operations on columns give what the same operations on Python objects give."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.blockstore import Block, BlockKind
+from penstock.streaming import StreamingContext
+from penstock.streaming.kernels import arrow
+from penstock.streaming.kernels.arrow import (
+    BatchesOfRecords,
+    CountValues,
+    MapBatches,
+    SplitColumn,
+    SumValues,
+    records_of,
+)
+
+SEPARATORS = [" ", ",", "\n", "ab", ", ", "ü"]
+TYPES = [
+    pa.string(),
+    pa.large_string(),
+    pa.binary(),
+    pa.large_binary(),
+    pa.dictionary(pa.int8(), pa.string()),
+]
+texts = st.lists(
+    st.none()
+    | st.lists(st.sampled_from([*SEPARATORS, "a", "word", "日本"]), max_size=6).map("".join),
+    max_size=20,
+)
+
+
+def batch_of(**columns: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(c) for c in columns.values()], list(columns))
+
+
+def values(batches: Iterable[pa.RecordBatch]) -> list[Any]:
+    return list(records_of(0, batches))
+
+
+@settings(deadline=None)
+@given(texts, st.sampled_from(TYPES), st.sampled_from(SEPARATORS), st.integers(0, 5))
+def test_parts_are_those_of_python(
+    found: list[str | None], kind: pa.DataType, separator: str, start: int
+) -> None:
+    is_text = kind not in (pa.binary(), pa.large_binary())
+    column = pa.array(
+        [text if text is None or is_text else text.encode() for text in found],
+        kind if is_text or kind == pa.binary() else pa.large_binary(),
+    )
+    batch = pa.RecordBatch.from_arrays([column], ["line"]).slice(start)
+    parts = values(SplitColumn("line", separator)(0, [batch, batch]))
+    wanted = [part for text in found[start:] if text is not None for part in text.split(separator)]
+    assert parts == 2 * (wanted if is_text else [part.encode() for part in wanted])
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.lists(st.none() | st.integers(-3, 3)),
+            st.lists(st.none() | st.text("ab", max_size=2)),
+            st.lists(st.booleans()),
+        )
+    ),
+    st.sampled_from([1, 1 << 19]),
+)
+def test_counts_are_those_of_python(batches: list[list[Any]], most: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow, "MAX_KEYS", most)
+        counts: Counter[Any] = Counter()
+        for value, number in CountValues("n")(0, (batch_of(n=batch) for batch in batches)):
+            assert number > 0
+            counts[value] += number
+    assert counts == Counter(value for batch in batches for value in batch)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.none() | st.integers(-9, 9)))
+    ),
+    st.sampled_from([1, 1 << 19]),
+)
+def test_sums_are_those_of_python(batches: list[list[tuple[Any, Any]]], most: int) -> None:
+    schema = pa.schema([("key", pa.string()), ("n", pa.int64())])
+    made = [
+        pa.RecordBatch.from_pylist([{"key": key, "n": number} for key, number in rows], schema)
+        for rows in batches
+    ]
+    wanted: dict[Any, int] = defaultdict(int)
+    for rows in batches:
+        for key, number in rows:
+            wanted[key] += number or 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow, "MAX_KEYS", most)
+        found: dict[Any, int] = defaultdict(int)
+        for key, number in SumValues("key", "n")(0, made):
+            found[key] += number
+    assert found == wanted
+
+
+def test_sums_of_decimals_and_floats_by_a_time() -> None:
+    times = [datetime(2026, 1, day) for day in (1, 2, 1)]
+    exact = batch_of(at=times, n=[Decimal("0.1"), Decimal("1.5"), Decimal("0.2")])
+    assert dict(SumValues("at", "n")(0, [exact])) == {
+        times[0]: Decimal("0.3"),
+        times[1]: Decimal("1.5"),
+    }
+    assert dict(SumValues("at", "n")(0, [batch_of(at=times, n=[0.5, 2.0, 0.25])])) == {
+        times[0]: 0.75,
+        times[1]: 2.0,
+    }
+
+
+def test_blocks_come_in_pieces_of_some_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [b"%d %s" % (number, b"x" * (number % 50)) for number in range(500)]
+    data = b"".join(line + b"\n" for line in lines)
+    block = Block(BlockKind.BYTE_LINES, len(lines), memoryview(data), memoryview(b""))
+    assert values(arrow._batches_of_block(block)) == lines
+    monkeypatch.setattr(arrow, "_PIECE_BYTES", 1000)
+    batches = list(arrow._batches_of_block(block))
+    assert len(batches) > 5
+    assert values(batches) == lines
+    monkeypatch.setattr(arrow, "_PIECE_BYTES", 1)
+    assert values(arrow._batches_of_block(block)) == lines
+
+
+def test_records_of_any_kind_become_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "_ROWS", 2)
+    make = BatchesOfRecords()
+    for records in (["a", "b", "c"], [1, None, 3], [{"a": 1, "b": "x"}, {"a": 2, "b": None}], []):
+        assert values(make(0, records)) == records
+
+
+def test_functions_of_batches_may_return_what_arrow_has() -> None:
+    batch = batch_of(n=[1, 2, 3])
+
+    def made_of(f: Any) -> list[Any]:
+        return values(MapBatches(f)(0, [batch, batch.slice(3)]))
+
+    assert made_of(lambda batch: batch.slice(1)) == [{"n": 2}, {"n": 3}]
+    assert made_of(lambda batch: batch.column(0)) == [1, 2, 3]
+    assert made_of(lambda batch: pa.table({"m": [batch.num_rows]})) == [{"m": 3}]
+    with pytest.raises(TypeError, match="must return a RecordBatch, a Table or an Array, not list"):
+        made_of(lambda batch: batch.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("operation", "told"),
+    [
+        (SplitColumn("m", " "), "there is no column 'm'; there are n, text"),
+        (SplitColumn("n", " "), "split needs text or bytes; the column 'n' is of int64"),
+        (CountValues("m"), "there is no column 'm'; there are n, text"),
+        (SumValues("text", "m"), "there is no column 'm'; there are n, text"),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(operation: Any, told: str) -> None:
+    with pytest.raises((KeyError, TypeError), match=re.escape(told)):
+        list(operation(0, [batch_of(n=[1], text=["a b"])]))
+
+
+@pytest.fixture
+def ssc(sc: Any) -> Iterator[StreamingContext]:
+    made = StreamingContext(sc, 1)
+    yield made
+    made.stop(stopSparkContext=False)
+
+
+def test_arguments_are_refused_in_the_call(ssc: StreamingContext) -> None:
+    lines = ssc.socketTextStream("localhost", 9999).arrow
+    for bad in ("", None, b" ", 5):
+        with pytest.raises(ValueError, match=re.escape(f"separator={bad!r} is not accepted")):
+            lines.split(bad)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="f"):
+        lines.map(lambda a, b: a)  # type: ignore[arg-type, misc]
+    assert "ArrowStream of" in repr(lines)
