@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
@@ -15,6 +17,7 @@ from penstock.monitor.web.server import WebServer
 from penstock.streaming.rates import RateSource
 from tests.monitor.asking import open_access, serving
 from tests.monitor.feeding import START_MS, Program
+from tests.monitor.picture import take_picture
 from tests.services.chromium import BrowserMissingError, open_browser
 
 pytestmark = pytest.mark.slow
@@ -50,6 +53,14 @@ class Shown:
     def wait_for(self, text: str, name: str = "body") -> None:
         WebDriverWait(self.browser, WAIT_S).until(lambda _: text in self.text(name))
 
+    def fit(self, outer: str, inner: str) -> bool:
+        """Tell whether nothing that is found in some elements is wider than they are."""
+        return all(
+            found.size["width"] <= place.size["width"] + 1
+            for place in self.browser.find_elements(By.CSS_SELECTOR, outer)
+            for found in place.find_elements(By.CSS_SELECTOR, inner)
+        )
+
     def count(self, name: str) -> int:
         return len(self.browser.find_elements(By.CSS_SELECTOR, name))
 
@@ -80,6 +91,8 @@ def test_after_a_minute_it_shows_how_the_program_goes(shown: Shown) -> None:
     assert shown.count("#name b") == 0
     shown.wait_for("60 completed batches", "#since")
     WebDriverWait(shown.browser, WAIT_S).until(lambda _: shown.count("#charts canvas") == 5)
+    # Each in its own place, and not over the next.
+    WebDriverWait(shown.browser, WAIT_S).until(lambda _: shown.fit("#charts figure", "canvas"))
     labels = [
         chart.get_attribute("aria-label")
         for chart in shown.browser.find_elements(By.CSS_SELECTOR, "#charts figure")
@@ -175,3 +188,14 @@ def test_it_says_when_the_program_is_gone_and_goes_on_when_it_is_back(browser: C
     finally:
         again.stop()
         server.stop(WAIT_S)
+
+
+def test_a_picture_is_taken_of_a_running_program(sc: SparkContext, tmp_path: Path) -> None:
+    file = tmp_path / "page.png"
+    try:
+        text = take_picture(sc, file, 8.0, tmp_path)
+    except BrowserMissingError as error:
+        pytest.skip(f"platform: {error}")
+    assert file.read_bytes().startswith(b"\x89PNG")
+    for told in ("clicks-0", "orders-1", "2 / 2 active", "clicks: 300 records/s (user)"):
+        assert told in text

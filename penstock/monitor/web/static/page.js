@@ -84,7 +84,20 @@
     ["total_delay_ms", "Total Delay", "ms", duration],
     ["waiting_batches", "Waiting Batches", "batches", count],
   ];
+  const HEIGHT = 180;
   const charts = new Map();
+  /* A chart's place gets narrower when another one comes beside it, and when the window does. */
+  const widths = new ResizeObserver((changes) => {
+    for (const { plot, place } of charts.values()) {
+      const width = widthOf(place);
+      if (plot.width !== width && changes.some((change) => change.target === place)) plot.setSize({ width, height: HEIGHT });
+    }
+  });
+
+  function widthOf(place) {
+    return Math.max(280, place.clientWidth);
+  }
+
   let batchMs = 0;
 
   function colour(name) {
@@ -117,14 +130,15 @@
     if (!known) {
       place.setAttribute("role", "img");
       byId("charts").append(place);
+      widths.observe(place);
     }
     place.setAttribute("aria-label", label(title, unit, text, series));
     place.replaceChildren(element("h3", `${title} (${unit})`));
     const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line") } };
     const hooks = name === "processing_ms" ? { draw: [drawInterval] } : {};
     const plot = new uPlot({
-      width: Math.max(280, place.clientWidth),
-      height: 180,
+      width: widthOf(place),
+      height: HEIGHT,
       hooks,
       legend: { show: lines.length > 1 },
       scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, name === "processing_ms" ? batchMs : 1) * 1.1] } },
@@ -422,9 +436,6 @@
     }
     byId("stop").addEventListener("click", () => {
       if (confirm("Stop the streams gracefully?")) act("stop", { graceful: true });
-    });
-    window.addEventListener("resize", () => {
-      for (const { plot, place } of charts.values()) plot.setSize({ width: Math.max(280, place.clientWidth), height: 180 });
     });
     listen();
     const answer = await fetch("api/penstock/me");
