@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.blockstore import BlockAccess, BlockKind, read_block
+from penstock.blockstore import BlockAccess, BlockKind, read_block, record_pickles
 from penstock.blockstore.builder import join_binary
 from penstock.blockstore.record_pickles import (
     MAX_DEFINITIONS_BYTES,
     definitions,
+    learn,
     pickle_record,
 )
 from penstock.wire.messages import ReceivedBlockInfo
@@ -129,3 +130,11 @@ def test_classes_without_end_do_not_fill_blocks_with_their_definitions_I7():
         made = type(f"Made{number}", (), {"text": "x" * 1000, "__module__": "__main__"})
         assert type(pickle.loads(pickle_record(made()))).__name__ == f"Made{number}"
     assert len(definitions()) <= MAX_DEFINITIONS_BYTES
+
+
+def test_a_reader_keeps_so_many_definitions_and_forgets_the_oldest_I7(monkeypatch):
+    monkeypatch.setattr(record_pickles, "_MAX_LEARNED", 3)
+    monkeypatch.setattr(record_pickles, "_learned", {})
+    for number in range(10):
+        learn(pickle.dumps({b"class %d" % number: b"", b"another": b""}))
+    assert list(record_pickles._learned) == [b"class 8", b"class 9", b"another"]

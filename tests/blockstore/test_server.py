@@ -505,6 +505,8 @@ def test_the_secret_is_in_no_argument_no_environment_and_no_file(host: Host) -> 
         assert path.stat().st_mode & 0o077 == 0
     assert host.secret not in shown
     assert host.secret.hex().encode() not in shown
+    # Nor does it hold on to the pipe on which it got it.
+    assert os.readlink(f"/proc/{server.pid}/fd/0") == os.devnull
 
 
 STARTER = """
