@@ -178,11 +178,11 @@ class _LineReader(_Staging):
                 if self._array[0] == _LF:
                     self._keep(1, end)
                     end -= 1
-            if self._dropping:
-                end = self._drop(end)
-                begin = 0
             if self._text and self._bytes.find(b"\r", begin, end) >= 0:
                 end = self._normalise(end)
+                begin = 0
+            if self._dropping:
+                end = self._drop(end)
                 begin = 0
             lines = int(np.count_nonzero(self._array[begin:end] == _LF))
             if lines:

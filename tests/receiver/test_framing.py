@@ -102,6 +102,22 @@ def test_a_record_over_the_limit_is_dropped_and_counted_and_the_others_pass(size
     assert discarded == len(sizes) - len(kept)
 
 
+@given(st.lists(st.integers(0, 60), max_size=20), cut_sizes, st.data())
+def test_a_text_line_over_the_limit_ends_where_any_other_does(sizes, cuts, data):
+    ends = data.draw(
+        st.lists(st.sampled_from([b"\n", b"\r", b"\r\n"]), min_size=len(sizes), max_size=len(sizes))
+    )
+    lines = b"".join(b"x" * size + end for size, end in zip(sizes, ends, strict=True))
+    limit = 32
+    records, discarded = read_all(Framing.LINES, lines, cuts, limit)
+    lengths = list(map(len, java_lines(lines)))
+    # A line may pass up to the few bytes that the staging buffer has beyond the limit.
+    assert [len(record) for record in records if len(record) <= limit] == [
+        length for length in lengths if length <= limit
+    ]
+    assert len(records) + discarded == len(lengths)
+
+
 def test_a_dropped_record_is_shown_with_bytes_of_its_own_only():
     before, large = b"\0\0\0\6secret" * 9, (5000).to_bytes(4, "big") + b"large" * 1000
     for arrived in (4, 6, 5004):
