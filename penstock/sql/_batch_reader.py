@@ -150,7 +150,7 @@ class BatchReader(DataSourceReader):
             assert stream.place is not None
             if stream.released_ms >= options.start_ms:
                 # What was received then was released, at least up to here.
-                return stream.first - 1, end
+                return max(0, min(stream.first, end) - 1), end
             if isinstance(options.end, int) and stream.place > end:
                 raise SourceOptionError(
                     "startingTimestamp", f"it is that of place {stream.place}, after endingOffsets"

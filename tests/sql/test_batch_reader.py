@@ -115,6 +115,8 @@ def test_spark_reads_nothing_where_there_is_no_partition(tmp_path: Path) -> None
         {"startingOffsets": 0, "endingOffsets": 2},
         {"startingTimestamp": START_MS + 2000},
         {"startingTimestamp": START_MS, "endingTimestamp": START_MS + 2000},
+        {"startingTimestamp": START_MS, "endingOffsets": 1},
+        {"startingTimestamp": START_MS + 2000, "endingOffsets": 3},
         {"endingOffsets": 2},
         {"endingTimestamp": START_MS + 1000},
     ],
