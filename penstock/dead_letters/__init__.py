@@ -3,7 +3,7 @@
 What must hold
 --------------
 
-- A record that a receiver discards is in the log of dead letters, as durable as its blocks are,
+- A record that a receiver discards is in the log of dead letters, by the sync policy of its blocks,
   before anything that was stored behind it is acknowledged, and before the position that it came
   with is. While it cannot be written nothing is acknowledged: the source keeps it.
 - It is there at least once. A receiver that is killed between the log and the acknowledgement is
@@ -13,7 +13,8 @@ What must hold
 - A receiver that discards more than `spark.penstock.deadLetters.budget` ends for good, with what it
   took until then stored.
 - Size and age are bounded for each stream. What goes because of that is told.
-- Nothing here unpickles a record: who reads dead letters gets their bytes.
+- Nothing here unpickles a record: who reads dead letters gets their bytes. What a receiver cannot
+  unpickle is kept as its pickle.
 
 Layout
 ------
@@ -44,6 +45,7 @@ Modules
 =============  =====================================================================
 `_letter`      `DeadLetter`: what is kept of a record, and its bytes
 `_writer`      `DeadLetterWriter`: the log of one attempt
+`_logs`        the logs in a folder, or what can be read of them
 `_retention`   what is removed when there are too many, or too old ones
 `_budget`      whether a receiver discards more than it may
 `_reader`      the letters of all logs in a folder; as a DataFrame
@@ -54,8 +56,8 @@ Modules
 from __future__ import annotations
 
 from penstock.dead_letters._budget import BudgetMeter, DeadLetterBudgetError
-from penstock.dead_letters._letter import DeadLetter, Form, letter_of
-from penstock.dead_letters._reader import StoredLetter, letters, read
+from penstock.dead_letters._letter import DeadLetter, Form, PickledRecord, letter_of
+from penstock.dead_letters._reader import NotDeadLettersError, StoredLetter, letters, read
 from penstock.dead_letters._retention import DeadLettersRemovedError
 from penstock.dead_letters._writer import DeadLetterPlace, DeadLetterWriter, folder_beside
 
@@ -67,6 +69,8 @@ __all__ = [
     "DeadLetterWriter",
     "DeadLettersRemovedError",
     "Form",
+    "NotDeadLettersError",
+    "PickledRecord",
     "StoredLetter",
     "folder_beside",
     "letter_of",

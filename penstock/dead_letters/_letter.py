@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import encodable
+from penstock.errors import encodable, text_of
+from penstock.position_text import position_as_json
 
-__all__ = ["KIND", "DeadLetter", "Form", "letter_of", "read_letter"]
+__all__ = ["KIND", "DeadLetter", "Form", "PickledRecord", "letter_of", "read_letter"]
 
 KIND = 1
 """The kind of a letter's record in the log."""
@@ -31,9 +32,25 @@ class Form(Enum):
     JSON = "json"
     """The record is an object that JSON gives back as it was."""
     PICKLE = "pickle"
-    """The record is another object, pickled."""
+    """The record is another object, pickled: where PySpark is, `pickle.loads` reads it."""
     REPR = "repr"
     """The record cannot be pickled; they are its `repr`."""
+
+
+class PickledRecord:
+    """Stands for a record that cannot be unpickled, where its pickle is at hand.
+
+    Args:
+        data: The pickle.
+        error: What unpickling it raises.
+    """
+
+    def __init__(self, data: bytes, error: Exception) -> None:
+        self.data = data
+        self._error = type(error).__name__
+
+    def __repr__(self) -> str:
+        return f"an object that cannot be unpickled ({self._error})"
 
 
 @dataclass(frozen=True)
@@ -75,10 +92,8 @@ class DeadLetter:
 
     @property
     def position_text(self) -> str | None:
-        """The position as JSON (bytes in it as base64), None when there is none."""
-        if self.position is None:
-            return None
-        return msgspec.json.encode(msgspec.msgpack.decode(self.position)).decode()
+        """The position as JSON, see `position_as_json`; None when there is none."""
+        return None if self.position is None else position_as_json(self.position)
 
     def encoded(self) -> bytes:
         """Return it as it lies in the log."""
@@ -122,6 +137,9 @@ def letter_of(
         size: Bytes of the whole record where `record` is only its beginning.
         position: What it was stored with, encoded.
         max_bytes: More of it is not kept.
+
+    Raises:
+        MemoryError: There is none for its bytes now.
     """
     form, data = _bytes_of(record)
     return DeadLetter(
@@ -131,7 +149,7 @@ def letter_of(
         receiver=receiver,
         host=host,
         error=type(reason).__name__,
-        reason=encodable(str(reason))[:_REASON],
+        reason=text_of(reason)[:_REASON],
         form=form.value,
         data=data[:max_bytes],
         size=max(len(data), size or 0),
@@ -143,19 +161,31 @@ def letter_of(
 def _bytes_of(record: Any) -> tuple[Form, bytes]:
     if isinstance(record, (bytes, bytearray, memoryview)):
         return Form.BYTES, bytes(record)
+    if type(record) is PickledRecord:
+        return Form.PICKLE, record.data
     if type(record) is str:
         try:
             return Form.TEXT, record.encode()
         except UnicodeEncodeError:
             return Form.PICKLE, pickle.dumps(record)
+    # Not at the top: who reads dead letters needs none of PySpark.
+    from pyspark import cloudpickle
+
     try:
         text = json.dumps(record, ensure_ascii=False, allow_nan=False)
         if _is_same(json.loads(text), record):
             return Form.JSON, text.encode()
+    except MemoryError:
+        # It says nothing of the record, of which less would be kept.
+        raise
     except Exception:  # noqa: BLE001 - an object may raise what it likes; it is pickled then
         pass
     try:
-        return Form.PICKLE, pickle.dumps(record)
+        # With what only the program defines: whoever reads it is another process.
+        dumps: Any = cloudpickle.dumps
+        return Form.PICKLE, dumps(record)
+    except MemoryError:
+        raise
     except Exception:  # noqa: BLE001 - the same
         return Form.REPR, _shown_as(record).encode(errors="backslashreplace")
 

@@ -5,33 +5,25 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
 
 from penstock.dead_letters._letter import KIND, DeadLetter, read_letter
-from penstock.dead_letters._retention import log_names
+from penstock.dead_letters._logs import log_names, open_log
 from penstock.dead_letters._writer import FOLDER, dead_letter_cipher
-from penstock.wal import (
-    CorruptRecordError,
-    EncryptionKey,
-    FileSystem,
-    LogCipher,
-    LogReader,
-    locate,
-)
+from penstock.errors import PenstockError
+from penstock.wal import CorruptRecordError, EncryptionKey, LogReader, Record, locate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["StoredLetter", "letters", "read"]
+__all__ = ["NotDeadLettersError", "StoredLetter", "letters", "read"]
 
 _log = logging.getLogger("penstock.dead_letters")
-
-_SEGMENT = re.compile(r"segment-([0-9]+)\.log$")
 
 _SCHEMA = pa.schema(
     [
@@ -49,6 +41,21 @@ _SCHEMA = pa.schema(
         pa.field("data", pa.binary(), nullable=False),
     ]
 )
+
+
+class NotDeadLettersError(PenstockError):
+    """A log in a folder is one of something else.
+
+    Attributes:
+        folder: The log's folder.
+    """
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(
+            f"{folder} is no log of dead letters: name a checkpoint directory or log folder, or "
+            f"the folder {FOLDER} in it"
+        )
+        self.folder = folder
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ def letters(
     """Yield the dead letters in a folder: by stream, attempt by attempt, as they were discarded.
 
     They may be read while the program runs; on HDFS without the segment that is being written,
-    which is told in the log.
+    which is told in the log. What is removed meanwhile, being too much or too old, is left out.
 
     Args:
         folder: A checkpoint directory or log folder, or the folder ``deadLetters`` in it: on this
@@ -88,6 +95,7 @@ def letters(
         FileNotFoundError: There is no such folder.
         CorruptRecordError: What was written cannot be read.
         EncryptionMismatchError, WrongKeyError: It is encrypted, or not, or with another key.
+        NotDeadLettersError: There are other logs.
     """
     fs, path = locate(folder)
     if not fs.is_folder(path):
@@ -97,28 +105,39 @@ def letters(
     logs = []
     for number, name in log_names(fs, root):
         if stream is None or stream == number:
-            reader = _opened(fs, os.path.join(root, name), dead_letter_cipher(encryption, name))
-            if reader is not None and reader.segments:
-                logs.append((number, reader.segments[0].created_ms, name, reader))
+            found = open_log(fs, os.path.join(root, name), dead_letter_cipher(encryption, name))
+            if found is None:
+                continue
+            if not found.is_whole:
+                _log.warning(
+                    "the last dead letters in %s are left out: they are being written",
+                    found.reader.folder,
+                )
+            if found.reader.segments:
+                logs.append((number, found.reader.segments[0].created_ms, name, found.reader))
     for _, _, name, reader in sorted(logs, key=lambda log: log[:3]):
         number_text, _, attempt = name.partition("-")
-        for record in reader.records(on_damage=on_damage):
+        for record in _records(reader, on_damage):
             if record.kind == KIND:
-                found = read_letter(record.payload)
-                yield StoredLetter(f"{number_text}-{attempt[:8]}-{record.sequence}", found)
+                try:
+                    letter = read_letter(record.payload)
+                except msgspec.DecodeError as error:
+                    raise NotDeadLettersError(reader.folder) from error
+                yield StoredLetter(f"{number_text}-{attempt[:8]}-{record.sequence}", letter)
 
 
-def _opened(fs: FileSystem, path: str, cipher: LogCipher | None) -> LogReader | None:
-    try:
-        return LogReader.open(path, fs=fs, cipher=cipher)
-    except FileNotFoundError:
-        return None  # removed since the folder was listed
-    except OSError as error:
-        if error.errno != errno.EBUSY:
-            raise
-    numbers = [int(match[1]) for name in fs.list_folder(path) if (match := _SEGMENT.match(name))]
-    _log.warning("the last dead letters in %s are left out: they are being written", path)
-    return LogReader.open(path, fs=fs, before=max(numbers, default=0), cipher=cipher)
+def _records(
+    reader: LogReader, on_damage: Callable[[CorruptRecordError], None] | None
+) -> Iterator[Record]:
+    """Yield the records of the segments that are still there; see `letters`."""
+    damages: list[CorruptRecordError] = []
+    for info in reader.segments:
+        try:
+            yield from reader.segment_records(info.number, on_damage=on_damage or damages.append)
+        except FileNotFoundError:
+            continue
+    if damages:
+        raise damages[0]
 
 
 def read(spark: SparkSession, folder: str, *, encryption: EncryptionKey | None = None) -> DataFrame:

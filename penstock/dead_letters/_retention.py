@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
+from typing import NamedTuple
 
+from penstock.dead_letters._logs import log_names, open_log
 from penstock.errors import PenstockError
 from penstock.wal import (
     FileSystem,
     LocalFileSystem,
     LogFolderInUseError,
-    LogReader,
     LogWriter,
     SegmentInfo,
     WalError,
     remove_log,
 )
 
-__all__ = ["DeadLettersRemovedError", "Retention", "log_names"]
+__all__ = ["DeadLettersRemovedError", "Retention"]
 
 _TOLD_EVERY_MS = 60_000
 """What goes in between is told in sum."""
-
-_NAME = re.compile(r"([0-9]{1,10})-([0-9a-f]{32})")
-
-
-def log_names(fs: FileSystem, root: str) -> list[tuple[int, str]]:
-    """Return stream and name of each log of dead letters in a folder."""
-    if not fs.is_folder(root):
-        return []
-    found = [(match[1], name) for name in fs.list_folder(root) if (match := _NAME.fullmatch(name))]
-    return sorted((int(stream), name) for stream, name in found)
 
 
 class DeadLettersRemovedError(PenstockError):
@@ -51,6 +41,22 @@ class DeadLettersRemovedError(PenstockError):
         self.stream_id = stream_id
         self.removed_bytes = removed_bytes
         self.reason = reason
+
+
+class _Other(NamedTuple):
+    """The log of another attempt.
+
+    Attributes:
+        path: Its folder.
+        created_ms: When its last segment was begun.
+        size: Its bytes.
+        is_ended: It was closed by its writer.
+    """
+
+    path: str
+    created_ms: int
+    size: int
+    is_ended: bool
 
 
 class Retention:
@@ -90,11 +96,13 @@ class Retention:
         self._seen: int | None = None
         self._untold: dict[str, int] = {}
         self._told_ms = 0
+        self._failed: BaseException | None = None
 
     def apply(self, log: LogWriter) -> None:
         """Remove what is too much or too old, if a segment was begun since the last time.
 
-        What cannot be removed is told, and tried again with the next segment.
+        What cannot be looked at or removed is told, keeps nothing else, and is tried again with
+        the next segment.
         """
         begun = log.statistics().segments_created
         if begun == self._seen:
@@ -103,42 +111,82 @@ class Retention:
         try:
             self._apply(log)
         except (WalError, OSError) as error:
-            self._tell("Old dead letters could not be removed", error)
+            self._failed = error
+        if self._now_ms() >= self._told_ms + _TOLD_EVERY_MS:
+            self.tell_rest()
+
+    def tell_rest(self) -> None:
+        """Tell what was removed, and what could not be, and was not told yet."""
+        untold, self._untold = self._untold, {}
+        failed, self._failed = self._failed, None
+        if untold or failed is not None:
+            self._told_ms = self._now_ms()
+        for reason, gone in untold.items():
+            error = DeadLettersRemovedError(self._stream, gone, reason)
+            self._tell(str(error), error)
+        if failed is not None:
+            self._tell("Old dead letters could not be removed", failed)
 
     def _apply(self, log: LogWriter) -> None:
-        own = list(LogReader.open(log.folder, fs=self._fs).segments)[:-1]
-        others: list[tuple[str, list[SegmentInfo]]] = []
-        for stream, name in log_names(self._fs, self._root):
-            path = os.path.join(self._root, name)
-            if stream == self._stream and path != log.folder:
-                found = list(LogReader.open(path, fs=self._fs).segments)
-                if found:
-                    others.append((path, found))
-        others.sort(key=lambda other: other[1][-1].created_ms)
-        size = sum(info.size for _, found in others for info in found)
+        now_ms = self._now_ms()
+        others = self._others(log.folder, now_ms)
+        own = self._own(log)
+        size = sum(other.size for other in others)
         size += sum(info.size for info in own) + log.options.segment_size
-        oldest_ms = self._now_ms() - int(self._max_age_s * 1000)
-        removed = self._untold
-        for path, found in others:
-            reason = self._reason(size, found[-1].created_ms, oldest_ms)
-            if reason is not None and self._remove(path, found[-1].closed):
-                gone = sum(info.size for info in found)
-                removed[reason] = removed.get(reason, 0) + gone
-                size -= gone
-        numbers = []
+        oldest_ms = now_ms - int(self._max_age_s * 1000)
+        for other in others:
+            reason = self._reason(size, other.created_ms, oldest_ms)
+            if reason is not None and self._remove(other):
+                self._note_removed(reason, other.size)
+                size -= other.size
+        gone: list[tuple[str, SegmentInfo]] = []
         for info in own:
             reason = self._reason(size, info.created_ms, oldest_ms)
             if reason is None:
                 break
-            numbers.append(info.number)
-            removed[reason] = removed.get(reason, 0) + info.size
+            gone.append((reason, info))
             size -= info.size
-        log.remove_segments(numbers)
-        if self._now_ms() >= self._told_ms + _TOLD_EVERY_MS and removed:
-            self._untold, self._told_ms = {}, self._now_ms()
-            for reason, gone in removed.items():
-                error = DeadLettersRemovedError(self._stream, gone, reason)
-                self._tell(str(error), error)
+        log.remove_segments([info.number for _, info in gone])
+        for reason, info in gone:
+            self._note_removed(reason, info.size)
+
+    def _own(self, log: LogWriter) -> list[SegmentInfo]:
+        """Return the segments of the log that is written, without the open one."""
+        found = open_log(self._fs, log.folder)
+        if found is None:
+            return []
+        segments = list(found.reader.segments)
+        return segments[:-1] if found.is_whole else segments
+
+    def _others(self, own: str, now_ms: int) -> list[_Other]:
+        """Return the other logs of the stream, the oldest first."""
+        others = []
+        for stream, name in log_names(self._fs, self._root):
+            path = os.path.join(self._root, name)
+            if stream != self._stream or path == own:
+                continue
+            try:
+                found = open_log(self._fs, path)
+            except (WalError, OSError) as error:
+                self._failed = error
+                continue
+            if found is None or not found.reader.segments:
+                continue
+            segments = found.reader.segments
+            # Of a damaged segment it is not known.
+            times_ms = [info.created_ms for info in segments if info.damage is None]
+            others.append(
+                _Other(
+                    path,
+                    max(times_ms, default=now_ms),
+                    sum(info.size for info in segments),
+                    found.is_whole and segments[-1].closed,
+                )
+            )
+        return sorted(others, key=lambda other: other.created_ms)
+
+    def _note_removed(self, reason: str, size: int) -> None:
+        self._untold[reason] = self._untold.get(reason, 0) + size
 
     def _reason(self, size: int, created_ms: int, oldest_ms: int) -> str | None:
         if size > self._max_bytes:
@@ -147,12 +195,15 @@ class Retention:
             return "they are older than spark.penstock.deadLetters.maxAge"
         return None
 
-    def _remove(self, path: str, is_closed: bool) -> bool:
+    def _remove(self, other: _Other) -> bool:
         # On HDFS to take a lock takes it from whoever has it: only a log that was ended is free.
-        if not is_closed and not isinstance(self._fs, LocalFileSystem):
+        if not other.is_ended and not isinstance(self._fs, LocalFileSystem):
             return False
         try:
-            remove_log(path, fs=self._fs)
+            remove_log(other.path, fs=self._fs)
         except LogFolderInUseError:
+            return False
+        except (WalError, OSError) as error:
+            self._failed = error
             return False
         return True

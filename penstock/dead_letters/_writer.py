@@ -188,9 +188,17 @@ class DeadLetterWriter:
         return True
 
     def close(self) -> None:
-        """Close the log, if there is one. What waits is not written: nothing was acknowledged."""
+        """Close the log, if there is one. What waits is not written: nothing was acknowledged.
+
+        It waits for who writes, and for the disk.
+
+        Raises:
+            WalError: The last letters may not be on the disk.
+        """
         with self._writing:
             log, self._log = self._log, None
+            if self._retention is not None:
+                self._retention.tell_rest()
             if log is not None:
                 log.close()
 

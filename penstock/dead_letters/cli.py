@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
+import itertools
 import json
 import os
 import sys
@@ -149,6 +150,9 @@ def _show(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
 
 
 def _export(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
+    # What is there is looked for first: a wrong folder leaves nothing that a second try finds.
+    first = next(found, None)
+    found = found if first is None else itertools.chain([first], found)
     wanted = set(options.ids)
     left = set(wanted)
     if options.raw is not None:

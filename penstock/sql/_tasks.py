@@ -20,6 +20,7 @@ from penstock.blockstore import (
     read_block_if_any,
 )
 from penstock.blockstore.arrow_frames import plain_column, to_arrow_schema
+from penstock.position_text import position_as_json
 from penstock.sql._options import SourceOptions
 from penstock.sql.errors import BlockLostError, SourceError
 from penstock.wire.messages import ReceivedBlockInfo
@@ -247,6 +248,4 @@ def _watermark_us(info: ReceivedBlockInfo, options: SourceOptions) -> int | None
 
 
 def _position(info: ReceivedBlockInfo) -> str | None:
-    if info.position is None:
-        return None
-    return msgspec.json.encode(msgspec.msgpack.decode(info.position)).decode()
+    return None if info.position is None else position_as_json(info.position)

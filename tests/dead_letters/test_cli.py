@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from penstock.dead_letters import (
     DeadLetterWriter,
     letters,
 )
-from penstock.wal import KEY_VARIABLE, EncryptionKey, EncryptionMismatchError
+from penstock.wal import KEY_VARIABLE, EncryptionKey, EncryptionMismatchError, LogWriter
 
 ATTEMPT = "0123456789abcdef0123456789abcdef"
 DAY_MS = 86_400_000
@@ -58,7 +59,7 @@ def test_list_shows_one_line_for_each_and_nothing_that_moves_a_cursor(
 def test_show_tells_all_of_one_and_which_are_not_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path, "text \x1b[31m", {1, 2}, lambda: None)
+    write(tmp_path, "text \x1b[31m", {1, 2}, threading.Lock())
     names = ["2-01234567-1", "2-01234567-3", "2-01234567-9"]
     assert main(["dead-letters", str(tmp_path), "show", *names]) == 1
     shown = capsys.readouterr()
@@ -89,6 +90,59 @@ def test_export_writes_the_bytes_as_they_were_for_this_user_only_and_overwrites_
     assert "File exists" in capsys.readouterr().err
     assert main(["dead-letters", str(tmp_path), "export", "2-01234567-2"]) == 0
     assert json.loads(capsys.readouterr().out)["id"] == "2-01234567-2"
+
+
+def test_an_export_from_a_wrong_folder_leaves_nothing_in_the_way_of_the_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, b"one")
+    lines, raw = tmp_path / "letters.jsonl", tmp_path / "raw"
+    where = ["export", "--to", str(lines), "--raw", str(raw)]
+    assert main(["dead-letters", str(tmp_path / "none"), *where]) == 2
+    assert not lines.exists()
+    assert not raw.exists()
+    assert main(["dead-letters", str(tmp_path), *where]) == 0
+    assert len(lines.read_text().splitlines()) == 1
+
+
+def test_other_logs_are_told_as_what_they_are_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LogWriter.create(str(tmp_path / f"0-{ATTEMPT}")) as log:
+        log.append(1, b"a block, say")
+    assert main(["dead-letters", str(tmp_path), "list"]) == 2
+    assert "is no log of dead letters" in capsys.readouterr().err
+
+
+def test_any_position_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = DeadLetterWriter(place(tmp_path), tell=lambda message, error: None)
+    position = msgspec.msgpack.encode({("orders", 0): 7})
+    writer.add(b"bad", ValueError(), "bad", position=position)
+    writer.write()
+    writer.close()
+    assert main(["dead-letters", str(tmp_path), "list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["position"] == {'["orders",0]': 7}
+
+
+def test_what_is_removed_while_it_is_read_is_left_out(tmp_path: Path) -> None:
+    writer = DeadLetterWriter(place(tmp_path, max_bytes=1 << 20), lambda message, error: None)
+
+    def add(count: int) -> None:
+        for _ in range(count):
+            writer.add(bytes(10_000), ValueError(), "")
+            writer.write()
+
+    add(90)
+    found = letters(str(tmp_path))
+    before = [next(found)]
+    add(50)
+    before += found
+    numbers = [int(stored.id.rsplit("-", 1)[1]) for stored in before]
+    assert numbers == sorted(numbers)
+    assert numbers[0] == 1
+    assert numbers[-1] >= 90
+    assert 20 < len(numbers) < 90
+    writer.close()
 
 
 def test_no_folder_and_no_letters_are_told_apart(
@@ -170,3 +224,28 @@ def test_letters_above_the_size_or_age_go_with_the_oldest_first_and_are_told(
     assert found[:-1] == [str(number) for number in range(31 - len(found), 30)]
     for open_one in (other, many):
         open_one.close()
+
+
+def test_a_log_that_cannot_be_looked_at_is_told_and_keeps_no_other_from_going(
+    tmp_path: Path,
+) -> None:
+    told: list[str] = []
+    write(tmp_path, b"young", attempt="b" * 32)
+    (damaged,) = tmp_path.rglob("segment-*.log")
+    damaged.write_bytes(bytes(4096))
+    (tmp_path / "deadLetters" / f"2-{'c' * 32}" / "segment-000000000001.log").mkdir(parents=True)
+    writer = DeadLetterWriter(
+        place(tmp_path, max_bytes=1 << 20), lambda message, error: told.append(message)
+    )
+    for number in range(300):
+        writer.add(bytes(10_000), ValueError(), "")
+        writer.write()
+        # How old it is is not known; it goes when there is too much.
+        assert damaged.exists() or number
+    assert told == ["Old dead letters could not be removed"]
+    (own,) = tmp_path.rglob(f"2-{ATTEMPT}")
+    assert sum(path.stat().st_size for path in own.iterdir()) <= 1 << 20
+    # What went since is told at the end at the latest, and so is the other one again.
+    writer.close()
+    assert len(told) == 3
+    assert "were removed: spark.penstock.deadLetters.maxSize" in told[1]
