@@ -36,7 +36,7 @@ from penstock.blockstore.builder import (
 from penstock.blockstore.lines import line_ends
 from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.record_pickles import pickle_record
-from penstock.dead_letters import DeadLetterWriter
+from penstock.dead_letters import DeadLetterWriter, PickledRecord
 from penstock.errors import PenstockError
 from penstock.wait_clock import WaitClock
 
@@ -82,6 +82,26 @@ class RecordTooLargeError(PenstockError, ValueError):
         self.size = size
         self.limit = limit
         self.records = records
+
+
+def _unpickled(data: bytes | memoryview) -> Any:
+    """Return the object of a pickle, or what stands for it."""
+    try:
+        return pickle.loads(data)
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the program's class may raise what it likes
+        return PickledRecord(bytes(data), error)
+
+
+def _row_of(batch: pa.RecordBatch) -> Any:
+    """Return the row of a batch of one: as Python has it, or as Arrow does where Python cannot."""
+    try:
+        return batch.to_pylist()[0]
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - such as a time that Python has not
+        return compacted(batch)
 
 
 class _Unexpected:
@@ -268,11 +288,19 @@ class BlockAssembler:
     def _discard_one(self, reason: BaseException, record: Callable[[], Any]) -> None:
         self._discard(reason, record)
         self._leave(1)
+        if not self._undivided:
+            self.bound_letters()
+
+    def bound_letters(self) -> None:
+        """Wait while there are too many dead letters. Needs the lock; not within `undivided`.
+
+        They are written with the blocks, and bounded as they are. Whoever discards something
+        without this class calls it, too.
+        """
         letters = self._letters
-        if letters is None or self._undivided:
+        if letters is None:
             return
         if letters.added_bytes - self._sealed_letter_bytes >= _LETTER_BYTES:
-            # What waits to be written is written with the blocks, and bounded as they are.
             self.seal()
             letters.wait_for_room(self._give_up)
 
@@ -328,7 +356,7 @@ class BlockAssembler:
             raise
         except Exception as error:  # noqa: BLE001 - a row may raise what it likes, at any time
             if len(rows) == 1:
-                self._discard_misfit(error, lambda: self._unpickled(rows)[0])
+                self._discard_misfit(error, lambda: self._stored(rows[0]))
                 return
         else:
             yield batch
@@ -343,7 +371,7 @@ class BlockAssembler:
             fitting = batch_to_schema(batch, self._schema)
         except Exception as error:  # noqa: BLE001 - as for rows
             if batch.num_rows == 1:
-                self._discard_misfit(error, lambda: batch.to_pylist()[0])
+                self._discard_misfit(error, lambda: _row_of(batch))
             if batch.num_rows <= 1:
                 return
         else:
@@ -363,6 +391,11 @@ class BlockAssembler:
         if not self._is_flushing:
             return rows
         return [pickle.loads(row[0]) if type(row) is tuple else row for row in rows]
+
+    def _stored(self, row: Any) -> Any:
+        """Return a row as its author stored it, or what stands for it."""
+        is_pickled = self._is_flushing and type(row) is tuple
+        return _unpickled(row[0]) if is_pickled else row
 
     def append(self, kind: BlockKind, joined: bytes | memoryview, lengths: Any) -> None:
         """Append records that lie one behind the other. Needs the lock."""
@@ -423,7 +456,7 @@ class BlockAssembler:
     def _discard_large(self, kind: BlockKind, record: bytes | memoryview) -> None:
         def made() -> Any:
             if kind is BlockKind.PICKLED:
-                return pickle.loads(record)
+                return _unpickled(record)
             found = bytes(record)
             if kind in (BlockKind.STRING, BlockKind.LINES):
                 try:
@@ -509,7 +542,7 @@ class BlockAssembler:
 
     def _discard_row(self, batch: pa.RecordBatch) -> None:
         error = RecordTooLargeError(stream_size([batch]), self.max_record_bytes)
-        self._discard_one(error, lambda: batch.to_pylist()[0])
+        self._discard_one(error, lambda: _row_of(batch))
 
     def _put_batch(self, batch: pa.RecordBatch) -> bool:
         """Put a batch into the open block, or a new one; False if it does not fit into any."""
@@ -606,8 +639,10 @@ class BlockAssembler:
         """
         letters = self._letters
         if letters is not None and letters.added != self._sealed_letters:
-            self._sealed_letters, self._sealed_letter_bytes = letters.added, letters.added_bytes
+            added, added_bytes = letters.added, letters.added_bytes
             self.mark(None, _nothing)
+            # Only now: they are sealed with this block, or with the next one.
+            self._sealed_letters, self._sealed_letter_bytes = added, added_bytes
         builder = self._open
         if builder is None:
             return

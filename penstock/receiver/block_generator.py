@@ -71,6 +71,7 @@ from penstock.receiver.rate_limiter import (
     RateLimiterStatistics,
 )
 from penstock.receiver.storing import Storing
+from penstock.receiver.user_calls import UserCall
 from penstock.wire.messages import LogReading, PipeReading, ReceivedBlockInfo
 
 __all__ = [
@@ -318,16 +319,26 @@ class BlockGenerator:
         left_s = max(0.5, deadline - time.monotonic())
         self._pipeline.abandon(left_s)
         self._ticker.join(left_s)
-        self._close_letters()
+        self._close_letters(max(0.5, deadline - time.monotonic()))
         self._state = BlockGeneratorState.STOPPED_ALL
         return drained
 
-    def _close_letters(self) -> None:
-        if self._letters is not None:
-            try:
-                self._letters.close()
-            except (PenstockError, OSError) as error:
-                self._on_error("Error in closing the log of dead letters", error)
+    def _close_letters(self, timeout_s: float) -> None:
+        letters = self._letters
+        if letters is None or not letters.added:
+            return
+
+        def failed(error: BaseException) -> None:
+            self._on_error("Error in closing the log of dead letters", error)
+
+        closing = UserCall(f"letters-{self.stream_id}", letters.close, failed)
+        closing.start()
+        if not closing.join(timeout_s):
+            told = (
+                f"The log of dead letters of receiver {self.stream_id} did not close within "
+                f"{timeout_s:.1f} s and was left behind; it stands at {closing.blocked_at()}"
+            )
+            self._on_error(told, TimeoutError(told))
 
     def give_up_within(self, timeout_s: float) -> None:
         """Wait no longer than this for room, for memory or for the tracker; from any thread."""

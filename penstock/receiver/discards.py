@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from penstock.dead_letters import BudgetMeter, DeadLetterWriter
+from penstock.errors import text_of
 
 __all__ = [
     "Discards",
@@ -52,13 +53,16 @@ class _Unreadable:
 def _made(record: Callable[[], Any]) -> Any:
     try:
         return record()
+    except MemoryError:
+        # It says nothing of the record, which stays where it is.
+        raise
     except Exception as error:  # noqa: BLE001 - unpickling a record may raise what it likes
         return _Unreadable(error)
 
 
-def _start_shown(record: Any) -> str:
+def _start_shown(record: Callable[[], Any]) -> str:
     try:
-        return start_of(record)
+        return start_of(record())
     except Exception as error:  # noqa: BLE001 - so may showing it
         return repr(_Unreadable(error))
 
@@ -118,13 +122,16 @@ class Discards:
             reason: Why it fits nowhere.
             record: Returns it, or how it begins; called when it is kept or told.
             size: Its bytes, where only the first of them are at hand.
+
+        Raises:
+            MemoryError: There is none to keep it now; no account was taken of it.
         """
         position = self._position
         made = None
         if self._letters is not None:
             made = _made(record)
             encoded = None if position is None else msgspec.msgpack.encode(position)
-            shown = _start_shown(made)
+            shown = _start_shown(lambda: made)
             self._letters.add(made, reason, shown, size=size, position=encoded)
         exceeded = None
         with self._lock:
@@ -144,9 +151,9 @@ class Discards:
                 self._last = reason
         if is_told:
             place = "" if position is None else f" (stored with {start_of(position)})"
-            begin = _start_shown(_made(record) if self._letters is None else made)
-            self._tell(f"1 record was discarded{place}: {reason}; it begins with {begin}", reason)
-
+            begin = _start_shown(record if self._letters is None else lambda: made)
+            what = f"1 record was discarded{place}: {text_of(reason)}"
+            self._tell(f"{what}; it begins with {begin}", reason)
         if exceeded is not None:
             self._tell(str(exceeded), exceeded)
 
@@ -166,4 +173,5 @@ class Discards:
             reason = self._last
             self._told = 0
         assert reason is not None
-        self._tell(f"{untold} more records were discarded, the last one because: {reason}", reason)
+        why = text_of(reason)
+        self._tell(f"{untold} more records were discarded, the last one because: {why}", reason)

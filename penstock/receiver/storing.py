@@ -366,7 +366,9 @@ class Storing:
         encoded = self._encoded(position)
         _check_ack(ack)
         pieces = (
-            pieces_of(data, self._assembler) if framing is None else self._framed(data, framing)
+            pieces_of(data, self._assembler)
+            if framing is None
+            else self._framed(data, framing, position)
         )
         if encoded is not None:
             # All of it in one block: the position must not be durable without its records, nor
@@ -390,7 +392,7 @@ class Storing:
         self._pass_pieces(door, pieces, finish, position)
         self._wait_for_storing(done)
 
-    def _framed(self, data: Any, framing: str) -> Iterator[Piece]:
+    def _framed(self, data: Any, framing: str, position: Any) -> Iterator[Piece]:
         kind, reader = self._reader(framing)
         try:
             framed = memoryview(data).cast("B")
@@ -399,12 +401,12 @@ class Storing:
                 f"store(data, framing={framing!r}) takes bytes, not {type(data).__name__}"
             ) from None
         for found in reader.frames(reader_of(framed)):
+            self._account_dropped(reader, position)
             if isinstance(found, Lines):
                 # A copy: the next piece is asked for before this one enters a block.
                 yield LinesPiece(kind, memoryview(bytes(found.data)), found.number)
             else:
                 yield FramesPiece(kind, *found)
-            self._account_dropped(reader)
 
     def _pass_pieces(
         self, door: StoreDoor, pieces: Iterator[Piece], finish: Callable[[], None], position: Any
@@ -436,6 +438,7 @@ class Storing:
                         piece.add(self._assembler, start, start + granted)
                     if following is None and granted == count:
                         finish()
+                    self._assembler.bound_letters()
                 self._charge()
                 start += granted
                 if granted == count:
@@ -478,6 +481,9 @@ class Storing:
         """See `penstock.receiver.Receiver.storeFrom`."""
         kind, reader = self._reader(framing)
         for found in reader.frames(readinto):
+            self._check_open(door)
+            # First: what follows them may be acknowledged from here on.
+            self._account_dropped(reader)
             piece = (LinesPiece if isinstance(found, Lines) else FramesPiece)(kind, *found)
             start = 0
             while start < len(piece):
@@ -489,7 +495,6 @@ class Storing:
                         piece.add(self._assembler, start, start + granted)
                 self._charge()
                 start += granted
-            self._account_dropped(reader)
 
     def _reader(self, framing: str) -> tuple[BlockKind, FrameReader]:
         if self._assembler.has_schema:
@@ -504,14 +509,20 @@ class Storing:
             raise ValueError(f"framing={framing!r} is not accepted: one of {accepted}") from None
         return _KINDS[how], frame_reader(how, self._assembler.max_record_bytes)
 
-    def _account_dropped(self, reader: FrameReader) -> None:
-        for found in reader.take_dropped():
-            reason: PenstockError = RecordTooLargeError(
-                found.size, self._assembler.max_record_bytes
-            )
-            if found.is_cut:
-                reason = CutRecordError(found.size)
-            self._discards.add(reason, partial(bytes, found.start), found.size)
+    def _account_dropped(self, reader: FrameReader, position: Any = None) -> None:
+        dropped = reader.take_dropped()
+        if not dropped:
+            return
+        with self._assembler.lock:
+            with self._discards.stored_with(position):
+                for found in dropped:
+                    reason: PenstockError = RecordTooLargeError(
+                        found.size, self._assembler.max_record_bytes
+                    )
+                    if found.is_cut:
+                        reason = CutRecordError(found.size)
+                    self._discards.add(reason, partial(bytes, found.start), found.size)
+            self._assembler.bound_letters()
 
     def _give_lease_back(self, door: StoreDoor) -> None:
         left = door.drop_lease()

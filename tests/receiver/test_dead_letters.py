@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
@@ -9,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,9 +22,16 @@ import pytest
 from pyspark import cloudpickle
 
 from penstock._setting_values import record_budget
-from penstock.dead_letters import BudgetMeter, DeadLetterBudgetError, StoredLetter, letters
+from penstock.dead_letters import (
+    BudgetMeter,
+    DeadLetterBudgetError,
+    DeadLetterWriter,
+    StoredLetter,
+    letters,
+)
 from penstock.receiver import ReceiverLaunch
 from penstock.settings import Settings
+from penstock.wal import LogWriter
 from penstock.wire.messages import AddBlock, Message, ReportError, StopReceiver
 from tests.receiver.conftest import SETTINGS
 from tests.receiver.dead_letter_process import EverySecondFits
@@ -133,6 +142,182 @@ def test_of_a_record_above_the_limit_the_beginning_and_the_size_are_kept(
     assert [letter.data for letter in found] == [b"x" * 1000, b"y" * 1000]
     assert found[0].size == 2 << 20
     assert all(letter.is_cut for letter in found)
+
+
+class Unreadable(dict[str, Any]):
+    """A row whose pickle raises what cannot even be shown."""
+
+    def __reduce__(self) -> Any:
+        return _raise, (b"what the source sent",)
+
+
+def _raise(sent: bytes) -> None:
+    raise MuteError(sent)
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_of_an_object_that_cannot_be_made_again_its_pickle_is_kept(
+    run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    schema = pa.schema([("number", pa.int64())])
+
+    def store(receiver: Receiver) -> None:
+        receiver.store(Unreadable())
+        receiver.store({"number": 1})
+
+    run(Stores(shared, store, schema))
+    tracker.wait_for_records(1)
+    (stored,) = kept(tmp_path)
+    assert stored.letter.form == "pickle"
+    assert b"what the source sent" in stored.letter.data
+    assert "RuntimeError in __str__" in stored.letter.reason
+    assert stored.letter.shown == "an object that cannot be unpickled (MuteError)"
+
+
+def test_what_only_the_program_defines_is_kept_with_its_definition(
+    run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    def store(receiver: Receiver) -> None:
+        kind = type("Reading", (), {"__module__": "__main__"})
+        reading = kind()
+        reading.text = "x" * (2 << 20)
+        receiver.store(reading)
+
+    run(Stores(shared, store))
+    tracker.wait_for_count(AddBlock, 1)
+    (stored,) = kept(tmp_path)
+    assert stored.letter.form == "pickle"
+    reading = "import sys, pickle; print(len(pickle.load(sys.stdin.buffer).text))"
+    shown = subprocess.run(
+        [sys.executable, "-c", reading], input=stored.letter.data, capture_output=True, check=True
+    )
+    assert int(shown.stdout) == 2 << 20
+
+
+def test_an_arrow_row_that_python_has_no_value_for_is_kept_as_arrow(
+    run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    schema = pa.schema([("number", pa.list_(pa.int64()))])
+    far = pa.record_batch([pa.array([0, 10**18], pa.timestamp("us"))], ["number"])
+    run(Stores(shared, lambda receiver: receiver.store(far.slice(1)), schema))
+    tracker.wait_for_count(AddBlock, 1)
+    (stored,) = kept(tmp_path)
+    assert stored.letter.form == "pickle"
+    assert pickle.loads(stored.letter.data).equals(far.slice(1))
+
+
+def test_a_frame_that_is_too_large_is_kept_with_the_position_of_its_call(
+    run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    lines = b"1\n" + b"y" * (2 << 20) + b"\n2\n"
+
+    def store(receiver: Receiver) -> None:
+        receiver.store(lines, position=[7], framing="newline")
+        receiver.store(lines, framing="newline")
+
+    run(Stores(shared, store))
+    tracker.wait_for_records(4)
+    assert [stored.letter.position_text for stored in kept(tmp_path)] == ["[7]", None]
+    assert "stored with [7]" in tracker.of(ReportError)[0].message
+
+
+def frames(count: int, size: int) -> bytes:
+    return (size.to_bytes(4, "big") + bytes(size)) * count
+
+
+def test_a_frame_that_is_too_large_is_kept_before_what_follows_it_is_acknowledged_I1(
+    run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    source = io.BytesIO(frames(1, 1 << 20) + frames(3, 1))
+    slow = replace(SETTINGS, receiver_max_rate=1)
+    run(Stores(shared, lambda r: r.storeFrom(source.readinto, framing="length-prefix")), slow)
+    tracker.wait_for_records(1)
+    # The others wait for their permits.
+    assert len(kept(tmp_path)) == 1
+
+
+def _frames_of_a_source(receiver: Receiver) -> None:
+    source = io.BytesIO(frames(100, 70 << 10))
+    receiver.storeFrom(source.readinto, framing="length-prefix")
+
+
+def _frames_of_calls(receiver: Receiver) -> None:
+    for place in range(10):
+        receiver.store(frames(10, 70 << 10), ack=int, position=place, framing="length-prefix")
+
+
+def _rows(receiver: Receiver) -> None:
+    for place in range(100):
+        rows = [{"number": f"{place}" * 6000} for _ in range(10)]
+        receiver.store(rows, position=place, ack=int)
+
+
+@pytest.mark.parametrize(
+    ("store", "count"), [(_frames_of_a_source, 100), (_frames_of_calls, 100), (_rows, 1000)]
+)
+def test_who_discards_waits_while_what_was_discarded_cannot_be_written_I7(
+    run: Run,
+    tracker: Tracker,
+    shared: Shared,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    store: Callable[[Receiver], None],
+    count: int,
+) -> None:
+    waits = threading.Event()
+    wait_for_room = DeadLetterWriter.wait_for_room
+
+    def wait(writer: DeadLetterWriter, give_up: Callable[[], bool]) -> None:
+        waits.set()
+        wait_for_room(writer, give_up)
+
+    monkeypatch.setattr(DeadLetterWriter, "wait_for_room", wait)
+    monkeypatch.setattr("penstock.dead_letters._writer._WAITING_BYTES", 1 << 20)
+    in_the_way = tmp_path / "elsewhere"
+    in_the_way.touch()
+    settings = replace(
+        SETTINGS,
+        dead_letters_dir=str(in_the_way / "letters"),
+        block_max_bytes=64 << 10,
+        memory_bytes=1 << 20,
+        block_interval_ms=60_000,
+    )
+    schema = pa.schema([("number", pa.int64())]) if store is _rows else None
+    running = run(Stores(shared, store, schema), settings)
+    assert waits.wait(WAIT_S)
+    assert "stored" not in shared.events
+    in_the_way.unlink()
+    shared.wait_for("stored")
+    end(running, tracker)
+    assert len(kept(in_the_way / "letters")) == count
+
+
+def test_a_stop_does_not_wait_for_a_disk_of_dead_letters_that_hangs_I12(
+    run: Run, tracker: Tracker, shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, goes_on = threading.Event(), threading.Event()
+    append_many = LogWriter.append_many
+
+    def append(log: LogWriter, records: Any) -> Any:
+        if LETTERS in log.folder:
+            hangs.set()
+            goes_on.wait(2 * WAIT_S)
+        return append_many(log, records)
+
+    monkeypatch.setattr(LogWriter, "append_many", append)
+    running = run(Stores(shared, lambda receiver: receiver.store(bytes(2 << 20))))
+    try:
+        assert hangs.wait(WAIT_S)
+        tracker.send(StopReceiver(timeout_s=1.0))
+        running.join()
+        told = [error.message for error in tracker.of(ReportError)]
+        assert any("log of dead letters of receiver 3 did not close within" in m for m in told)
+    finally:
+        goes_on.set()
 
 
 def test_many_bad_records_are_all_kept_in_order_and_bounded(
