@@ -277,12 +277,14 @@ class JobGenerator:
         finally:
             with self._changed:
                 self._changed.notify_all()
-        self._clear_due()
         if not is_made:
+            # First: its time is not forgotten, whatever fails next.
             self._due.put_back(time_ms)
-            if self._clock.wait(self._abandoned, _RETRY_S):
-                return
-        self._make_soon()
+        try:
+            self._clear_due()
+        finally:
+            if is_made or not self._clock.wait(self._abandoned, _RETRY_S):
+                self._make_soon()
 
     def _clear_due(self) -> None:
         with self._changed:

@@ -12,6 +12,8 @@ import pytest
 
 from penstock.streaming import State, StateSpec
 from penstock.streaming.dstream._storage_errors import is_full_disk, is_out_of_reach
+from penstock.streaming.dstream.graph import DStreamGraph
+from penstock.streaming.scheduler.job_generator import JobGenerator
 from tests.streaming.restarts.driven import BEGIN_MS, Driven, World
 
 
@@ -65,6 +67,36 @@ def test_it_is_told_once_when_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()
         program.advance(1000)
         assert program.world.results["records"][BEGIN_MS + 1000] == [[1]]
+
+
+def test_a_batch_that_waits_is_made_also_if_clearing_up_after_another_fails_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Driven(build) as program:
+        program.start()
+        program.receive([1])
+        program.advance(1000)
+        program.receive([2])
+        fill_disk(program, monkeypatch)
+        allocate = JobGenerator._allocate
+
+        def complete_meanwhile(generator: JobGenerator, time_ms: int) -> bool:
+            generator._note_complete(BEGIN_MS + 1000)
+            return allocate(generator, time_ms)
+
+        def fail(*_: Any) -> None:
+            raise ConnectionError("the JVM does not answer")
+
+        monkeypatch.setattr(JobGenerator, "_allocate", complete_meanwhile)
+        monkeypatch.setattr(DStreamGraph, "clear_metadata", fail)
+        program.advance(1000)
+        monkeypatch.undo()
+        program.advance(2000)
+        assert {type(error) for error in program.world.errors} == {ConnectionError}
+        found = {
+            (ms - BEGIN_MS) // 1000: given for ms, given in program.world.results["records"].items()
+        }
+        assert found == {1: [[1]], 2: [[2]], 3: [[]], 4: [[]]}
 
 
 # -- the disk of the states ------------------------------------------------------------------------
