@@ -22,7 +22,7 @@ from penstock.tracker import (
     ReceiverTracker,
     ReceiverTrackerEvents,
 )
-from penstock.wal import EncryptionKey
+from penstock.wal import EncryptionKey, is_on_hdfs
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import ReportGate
 
@@ -78,6 +78,9 @@ class HostedReceivers:
         durability = run.durability
         self._run = run
         self._memory_dir = settings.memory_dir
+        self._dead_letters_dir = (
+            settings.dead_letters_dir if settings.dead_letters_enabled else None
+        )
         self._is_encrypted = encryption is not None
         self._is_local = (spark_context.master or "").startswith("local")
         self._shared_rate = SharedRatePlace.of(settings)
@@ -113,6 +116,9 @@ class HostedReceivers:
         if self._is_local:
             # Executors are on this host, so that what they would find can be said now.
             check_writable(self._run.durability.host_root)
+            letters = self._dead_letters_dir
+            if letters is not None and not is_on_hdfs(letters):
+                check_writable(letters)
             if self._is_encrypted:
                 check_in_memory(self._memory_dir)
         if self._shared_rate is not None:

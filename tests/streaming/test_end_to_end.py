@@ -230,11 +230,12 @@ class TestEndToEnd:
 
 
 class TestFailedStart:
+    @pytest.mark.parametrize("setting", ["wal.dir", "deadLetters.dir"])
     def test_a_log_folder_that_cannot_be_written(
-        self, sc: Any, streams: Streams, tmp_path: Path, monkeypatch: Any
+        self, sc: Any, streams: Streams, tmp_path: Path, monkeypatch: Any, setting: str
     ) -> None:
         (tmp_path / "file").write_text("in the way")
-        conf = sc.getConf().set("spark.penstock.wal.dir", str(tmp_path / "file" / "logs"))
+        conf = sc.getConf().set(f"spark.penstock.{setting}", str(tmp_path / "file" / "logs"))
         monkeypatch.setattr(sc, "getConf", lambda: conf)
         streams.collect(streams.ssc.receiverStream(hundred_lines))
         with pytest.raises(UnwritableFolderError, match="file/logs"):
