@@ -256,8 +256,14 @@ def _rows(receiver: Receiver) -> None:
         receiver.store(rows, position=place, ack=int)
 
 
+def _single_rows(receiver: Receiver) -> None:
+    for place in range(1000):
+        receiver.store({"number": f"{place}" * 2000})
+
+
 @pytest.mark.parametrize(
-    ("store", "count"), [(_frames_of_a_source, 100), (_frames_of_calls, 100), (_rows, 1000)]
+    ("store", "count"),
+    [(_frames_of_a_source, 100), (_frames_of_calls, 100), (_rows, 1000), (_single_rows, 1000)],
 )
 def test_who_discards_waits_while_what_was_discarded_cannot_be_written_I7(
     run: Run,
@@ -286,7 +292,7 @@ def test_who_discards_waits_while_what_was_discarded_cannot_be_written_I7(
         memory_bytes=1 << 20,
         block_interval_ms=60_000,
     )
-    schema = pa.schema([("number", pa.int64())]) if store is _rows else None
+    schema = pa.schema([("number", pa.int64())]) if "rows" in store.__name__ else None
     running = run(Stores(shared, store, schema), settings)
     assert waits.wait(WAIT_S)
     assert "stored" not in shared.events
