@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import pickle
@@ -30,6 +31,7 @@ from penstock.dead_letters import (
     letters,
 )
 from penstock.receiver import ReceiverLaunch
+from penstock.receiver.door import ReceiverStoppedError
 from penstock.settings import Settings
 from penstock.wal import LogWriter
 from penstock.wire.messages import AddBlock, Message, ReportError, StopReceiver
@@ -300,6 +302,30 @@ def test_who_discards_waits_while_what_was_discarded_cannot_be_written_I7(
     shared.wait_for("stored")
     end(running, tracker)
     assert len(kept(in_the_way / "letters")) == count
+
+
+def test_a_source_of_which_nothing_fits_is_told_of_the_end(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    left = itertools.cycle([b"x" * (64 << 10)] * 40 + [b"\n"])
+
+    def readinto(target: memoryview) -> int:
+        part = next(left)[: len(target)]
+        target[: len(part)] = part
+        if part == b"\n":
+            shared.say("read")
+        return len(part)
+
+    def store(receiver: Receiver) -> None:
+        try:
+            receiver.storeFrom(readinto, framing="newline")
+        except ReceiverStoppedError:
+            shared.say("told")
+
+    running = run(Stores(shared, store))
+    shared.wait_for("read", 3)
+    end(running, tracker)
+    shared.wait_for("told")
 
 
 def test_a_stop_does_not_wait_for_a_disk_of_dead_letters_that_hangs_I12(
