@@ -249,3 +249,24 @@ def test_a_log_that_cannot_be_looked_at_is_told_and_keeps_no_other_from_going(
     writer.close()
     assert len(told) == 3
     assert "were removed: spark.penstock.deadLetters.maxSize" in told[1]
+
+
+def test_a_letter_gets_its_age_also_if_older_ones_lie_beside_it(tmp_path: Path) -> None:
+    clock = ManualClock()
+    hour_ms = DAY_MS // 24
+    writer = DeadLetterWriter(place(tmp_path), lambda message, error: None, clock)
+
+    def add(shown: str) -> list[str]:
+        writer.add(b"bad", ValueError(), shown)
+        writer.write()
+        return [stored.letter.shown for stored in letters(str(tmp_path))]
+
+    add("oldest")
+    clock.advance(20 * hour_ms)
+    add("older")
+    assert len(list(tmp_path.rglob("segment-*.log"))) == 1
+    clock.advance(7 * DAY_MS - 19 * hour_ms)
+    assert add("young") == ["oldest", "older", "young"]
+    clock.advance(DAY_MS)
+    assert add("youngest") == ["young", "youngest"]
+    writer.close()
