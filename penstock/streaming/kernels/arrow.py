@@ -68,9 +68,19 @@ class BatchesOfRecords:
         records = iter(records)
         while chunk := list(islice(records, _ROWS)):
             if isinstance(chunk[0], Mapping):
-                yield pa.RecordBatch.from_pylist(chunk)
+                yield _of_rows(chunk)
             else:
                 yield pa.RecordBatch.from_arrays([pa.array(chunk)], [VALUE])
+
+
+def _of_rows(rows: list[Any]) -> pa.RecordBatch:
+    """Return rows with the columns of all of them: `from_pylist` has those of the first one only.
+
+    Raises:
+        pyarrow.ArrowException: Not all are mappings with names, or with values of like types.
+    """
+    plain = [dict(row) if isinstance(row, Mapping) else row for row in rows]
+    return pa.RecordBatch.from_struct_array(pa.array(plain))
 
 
 def records_of(split: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -142,6 +143,19 @@ def test_records_of_any_kind_become_batches(monkeypatch: pytest.MonkeyPatch) -> 
     make = BatchesOfRecords()
     for records in (["a", "b", "c"], [1, None, 3], [{"a": 1, "b": "x"}, {"a": 2, "b": None}], []):
         assert values(make(0, records)) == records
+
+
+def test_rows_have_the_columns_of_all_rows_of_their_batch() -> None:
+    make = BatchesOfRecords()
+    rows = [{"b": 1}, MappingProxyType({"a": 2}), {}]
+    assert values(make(0, rows)) == [
+        {"b": 1, "a": None},
+        {"b": None, "a": 2},
+        {"b": None, "a": None},
+    ]
+    assert values(make(0, [{}, {"a": 2}])) == [{"a": None}, {"a": 2}]
+    with pytest.raises(pa.ArrowException, match="cannot mix"):
+        values(make(0, [{"a": 1}, "no row"]))
 
 
 def test_functions_of_batches_may_return_what_arrow_has() -> None:
