@@ -59,7 +59,7 @@ def blocks_to_dataframe(
         spark: The session.
         blocks: The blocks of a batch, in order.
         access: How tasks reach blocks of other hosts.
-        schema: The schema of the stream, for a batch without blocks; without it an empty batch
+        schema: The schema of the stream, for a batch without records; without it such a batch
             has one string column ``value``.
 
     Returns:
@@ -70,6 +70,8 @@ def blocks_to_dataframe(
         NoSchemaError: The blocks hold pickled objects, or differ in schema.
         UnsupportedColumnError: Spark has no type for a column.
     """
+    # One without records carries a position or acknowledgements, and has no columns to speak of.
+    blocks = [info for info in blocks if info.num_records]
     schema = plain_schema(_common_schema(blocks, schema))
     sql_schema = to_spark_schema(schema)
     if not blocks:

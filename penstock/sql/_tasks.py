@@ -152,6 +152,8 @@ def read_partition(
     facts = zip(partition.blocks, partition.places, partition.added_ms, strict=True)
     for encoded, place, added_ms in facts:
         info = _decoder.decode(encoded)
+        if not info.num_records:
+            continue  # It carries a position or acknowledgements, and has no columns to speak of.
         if block_schema(info.kind, info.schema) is None:
             raise SourceError(
                 f"block {info.block_id} of stream {options.stream!r} holds pickled objects, which "

@@ -64,7 +64,8 @@ class KeptBlocks:
         epoch: Names this stream of this ledger: places of another one are other blocks.
         first: The place of the first block that is there.
         consumers: Who reads it, by id.
-        kind: How the newest block holds its records, also when it is gone; empty before the first.
+        kind: How the newest block with records holds them, also when it is gone; empty before the
+            first.
         schema: Its serialised Arrow schema, or None.
         released_ms: When the last block that is gone was added, ms since the epoch; -1: none is.
     """
@@ -99,7 +100,8 @@ class KeptBlocks:
 
     def append(self, block: ReceivedBlockInfo, added_ms: int) -> None:
         """Give a block the next place. A clock that was set back does not make it older."""
-        self.kind, self.schema = block.kind, block.schema
+        if block.num_records:
+            self.kind, self.schema = block.kind, block.schema
         self._blocks.append(block)
         latest = self._added_ms[-1] if self._added_ms else self.released_ms
         self._added_ms.append(max(added_ms, latest))

@@ -141,7 +141,7 @@ class Places:
             return self._state().kept(stream_id).records_before(place)
 
     def columns(self, stream_id: int) -> tuple[str, bytes | None]:
-        """Return kind and schema of the newest block, also of one that is gone.
+        """Return kind and schema of the newest block with records, also of one that is gone.
 
         Raises:
             LedgerError: The stream is not read by places.

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from penstock.receiver import receiver
 from penstock.sql import ReceiverHost
 
-__all__ = ["WAIT_S", "await_records", "hosting", "numbers"]
+__all__ = ["WAIT_S", "Sieved", "await_records", "hosting", "numbers"]
 
 WAIT_S = 60.0
 
@@ -32,6 +32,20 @@ def numbers(count: int, *, block_s: float = 0.0) -> Any:
         context.stopped.wait()
 
     return count_up
+
+
+@receiver(schema="number bigint")
+class Sieved:
+    """So many rows in a block each, and after each a call that nothing is left of."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def run(self, context: Any) -> None:
+        for number in range(self.count):
+            context.store([{"number": number}])
+            context.store([{"number": "none"}])
+        context.stopped.wait()
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from penstock.sql import ReceiverHost, SourceError, connect
 from penstock.sql._options import METADATA_COLUMNS
 from penstock.sql._reader import HAS_LIMITS
 from penstock.sql.source import write_share_file
-from tests.sql.sources import WAIT_S, await_records, hosting, numbers
+from tests.sql.sources import WAIT_S, Sieved, await_records, hosting, numbers
 from tests.system.running import settings
 from tests.system.spoiling import spoil
 
@@ -127,6 +127,15 @@ def test_several_queries_read_a_stream_each_at_its_own_place(
         assert written(spark, tmp_path / "b") == list(range(COUNT))
         names = {found.consumer.rpartition("-")[0] for found in host.streams()["numbers"].consumers}
         assert names == {"first", "second"}
+
+
+def test_a_query_goes_on_over_what_was_discarded(spark: SparkSession, tmp_path: Path) -> None:
+    """What nothing is left of is a block without records, and without columns."""
+    with hosting(spark, Sieved(5)) as host:
+        await_records(host, "numbers", 5)
+        finished(to_parquet(load(spark), tmp_path, availableNow=True))
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted(row.number for row in found) == list(range(5))
 
 
 def test_a_query_from_latest_sees_only_what_comes_later(

@@ -99,6 +99,17 @@ class Forever(Receiver):
                 time.sleep(0.001)
 
 
+@receiver(schema="number bigint")
+class Sieved:
+    """Five rows in a block each, and after each a call that nothing is left of."""
+
+    def run(self, context: Any) -> None:
+        for number in range(5):
+            context.store([{"number": number}])
+            context.store([{"number": "none"}])
+        context.stopped.wait()
+
+
 class TestEndToEnd:
     def test_a_generators_records_are_counted(self, sc: Any, streams: Streams) -> None:
         lines = streams.ssc.receiverStream(hundred_lines)
@@ -153,6 +164,20 @@ class TestEndToEnd:
         streams.ssc.start()
         streams.wait_for_records(100)
         assert rows == streams.records == [f"line {n}" for n in range(100)]
+
+    def test_a_dataframe_has_its_columns_whatever_was_discarded(self, streams: Streams) -> None:
+        """What nothing is left of is a block without records, and without columns."""
+        numbers: list[int] = []
+        rows = streams.ssc.receiverStream(Sieved())
+
+        def keep(frame: Any, time: Any) -> None:
+            numbers.extend(row.number for row in frame.select("number").collect())
+
+        rows.foreachBatch(keep)
+        streams.collect(rows)
+        streams.ssc.start()
+        streams.wait_for_records(5)
+        assert numbers == list(range(5))
 
     def test_lines_from_a_socket(self, streams: Streams) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:

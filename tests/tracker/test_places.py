@@ -59,6 +59,20 @@ def test_a_place_is_the_same_block_after_a_restart(tmp_path: Path) -> None:
     assert again.places.stream(stream).records == 70
 
 
+def test_a_block_without_records_says_nothing_of_the_columns(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    (stream,) = ledger.register_streams({"clicks": 0}, are_kept=True).values()
+    attempt = attempt_name(1)
+    first = ledger.register_attempt(stream, attempt, "host").first_block_number
+    empty = msgspec.structs.replace(block(stream, attempt, first, position=b"1"), num_records=0)
+    assert add(ledger, stream, attempt, [empty]) == Ok()
+    assert ledger.places.columns(stream) == ("", None)
+    words = msgspec.structs.replace(block(stream, attempt, first + 1), kind="string")
+    empty = msgspec.structs.replace(empty, block_id=f"input-{stream}-{first + 2}")
+    assert add(ledger, stream, attempt, [words, empty]) == Ok()
+    assert ledger.places.columns(stream) == ("string", None)
+
+
 def test_batches_do_not_see_what_is_read_by_places(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ledger.register_streams({"clicks": 0}, are_kept=True)

@@ -254,8 +254,8 @@ class ReceiverInputDStream(InputDStream):
     def dataframe(self, time_ms: int) -> Any:
         """Return the records of a batch as a DataFrame, read from its Arrow blocks.
 
-        A batch without blocks has the schema that the receiver declares, else that of the last
-        batch with blocks; before the first, one string column ``value``.
+        A batch without records has the schema that the receiver declares, else that of the last
+        batch with records; before the first, one string column ``value``.
         """
         from pyspark.sql import SparkSession
 
@@ -268,6 +268,6 @@ class ReceiverInputDStream(InputDStream):
         schema = getattr(self.receiver, "schema", None) or self._last_schema
         access = runtime.received_blocks.block_access
         frame = blocks_to_dataframe(spark, blocks, access, schema)
-        if blocks:
+        if any(block.num_records for block in blocks):
             self._last_schema = to_arrow_schema(frame.schema)
         return frame
