@@ -17,6 +17,7 @@ running programs:
   receivers    list its receivers and what they wait for
   batches      list its batches
   errors       list what went wrong in it
+  tap          show records of a stream as they pass
   rate         set the rate of a stream
   pause        let nothing of a stream pass
   resume       go on with a stream that is paused

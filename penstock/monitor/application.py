@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark import SparkContext
 
@@ -32,6 +33,8 @@ class Application:
         job_ids: Returns the ids of Spark's jobs of a batch's output operation.
         spark_ui: The address of Spark's own page; None where there is none.
         spark_context: Spark's side of it; None where there is none.
+        newest_records: Returns the id and some records of a stream's newest block; None: there is
+            none.
         set_rate: Sets the rate of a stream, as `ReceiverDStream.set_rate`.
         set_paused: Lets nothing of a stream pass, or goes on with it.
         restart: Has the receiver of a stream stop and start again; the text says why.
@@ -52,6 +55,7 @@ class Application:
     job_ids: Callable[[int, int], list[int]] = lambda batch_ms, operation: []
     spark_ui: str | None = None
     spark_context: SparkContext | None = None
+    newest_records: Callable[[int, int], tuple[str, list[Any]] | None] = lambda stream_id, n: None
     set_rate: Callable[[int, str | float | None], None] = lambda stream_id, rate: None
     set_paused: Callable[[int, bool], None] = lambda stream_id, is_paused: None
     restart: Callable[[int, str], None] = lambda stream_id, reason: None

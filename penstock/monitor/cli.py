@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -31,6 +32,7 @@ COMMANDS = {
     "receivers": "list its receivers and what they wait for",
     "batches": "list its batches",
     "errors": "list what went wrong in it",
+    "tap": "show records of a stream as they pass: some of its newest block, again and again",
     "rate": "set the rate of a stream",
     "pause": "let nothing of a stream pass; its source waits",
     "resume": "go on with a stream that is paused",
@@ -80,7 +82,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    if command in ("rate", "pause", "resume", "restart"):
+    if command in ("tap", "rate", "pause", "resume", "restart"):
         parser.add_argument("stream", metavar="STREAM", help="its number or its name")
     if command == "rate":
         parser.add_argument(
@@ -88,10 +90,21 @@ def _parser(command: str) -> argparse.ArgumentParser:
         )
     if command == "stop":
         parser.add_argument("--now", action="store_true", help="give up what was not processed yet")
-    if command == "top":
+    if command == "tap":
+        parser.add_argument(
+            "--sample", type=int, default=10, metavar="N", help="how many records of a block (10)"
+        )
+        parser.add_argument(
+            "--count", type=int, metavar="N", help="end after so many records; for ever without it"
+        )
+        parser.add_argument(
+            "--filter", type=_pattern, metavar="REGEX", help="only records in which this is found"
+        )
+    if command in ("tap", "top"):
         parser.add_argument(
             "--interval", type=float, default=1.0, metavar="SECONDS", help="how often (1)"
         )
+    if command == "top":
         parser.add_argument("--once", action="store_true", help="show it once and end")
     if command == "batches":
         parser.add_argument("--count", type=int, default=20, metavar="N", help="how many (20)")
@@ -135,8 +148,7 @@ def _apps(options: argparse.Namespace) -> None:
 def _top(options: argparse.Namespace) -> None:
     client = _client(options)
     is_terminal = sys.stdout.isatty() and not options.once
-    if options.interval <= 0:
-        raise UsageError("--interval is above 0")
+    _check_interval(options)
     while True:
         status = client.get("/api/penstock/status")
         if options.json:
@@ -170,6 +182,39 @@ def _batches(options: argparse.Namespace) -> None:
 def _errors(options: argparse.Namespace) -> None:
     found = _client(options).get("/api/penstock/errors")
     _print(options, found, lambda width: events_lines(found, width) or ["nothing went wrong"])
+
+
+def _tap(options: argparse.Namespace) -> None:
+    client = _client(options)
+    _check_interval(options)
+    left = options.count
+    last = None
+    while left is None or left > 0:
+        found = client.act("tap", stream=options.stream, count=options.sample)
+        if found["block"] != last:
+            last = found["block"]
+            for record in found["records"]:
+                text = record if isinstance(record, str) else json.dumps(record)
+                if options.filter is not None and not options.filter.search(text):
+                    continue
+                print(json.dumps(record) if options.json else clean(text), flush=True)
+                if left is not None:
+                    left -= 1
+                    if not left:
+                        return
+        time.sleep(options.interval)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from error
+
+
+def _check_interval(options: argparse.Namespace) -> None:
+    if options.interval <= 0:
+        raise UsageError("--interval is above 0")
 
 
 def _rate(options: argparse.Namespace) -> None:
@@ -226,6 +271,7 @@ def _chosen(wanted: str | None, found: list[RegisteredApp]) -> RegisteredApp:
 _RUN: dict[str, Callable[[argparse.Namespace], None]] = {
     "apps": _apps,
     "top": _top,
+    "tap": _tap,
     "receivers": _receivers,
     "batches": _batches,
     "errors": _errors,

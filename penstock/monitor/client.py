@@ -82,15 +82,14 @@ class AppClient:
         """
         return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, None)
 
-    def act(self, action: str, **what: object) -> str:
-        """Have something done; return what was done.
+    def act(self, action: str, **what: object) -> Any:
+        """Have something done; return what was done, mostly a text.
 
         Raises:
             AppUnreachableError: It does not answer.
             AppRefusedError: It says no.
         """
-        found = self._ask("POST", f"/api/penstock/actions/{action}", what)
-        return str(found["done"])
+        return self._ask("POST", f"/api/penstock/actions/{action}", what)["done"]
 
     def _ask(self, method: str, path: str, what: object) -> Any:
         headers = {"Accept": "application/json"}

@@ -228,6 +228,7 @@ class StreamingEngine:
             job_ids=self._scope.job_ids,
             spark_ui=self._spark_context.uiWebUrl,
             spark_context=self._spark_context,
+            newest_records=self._receivers.newest_records,
             set_rate=self._rates.set_rate,
             set_paused=self._rates.set_paused,
             restart=self._receivers.restart,

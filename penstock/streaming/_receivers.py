@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
+from penstock.blockstore import read_block
 from penstock.clock import Clock
 from penstock.errors import IllegalStateError
 from penstock.host.preparation import Run
@@ -214,6 +216,31 @@ class ReceiverSide:
             stream_id: sum(block.num_records for block in ledger.unallocated_blocks(stream_id))
             for stream_id in tracker.get_all_receiver_info()
         }
+
+    def newest_records(self, stream_id: int, count: int) -> tuple[str, list[Any]] | None:
+        """Return the id and the first records of a stream's newest block; None where there is none.
+
+        Raises:
+            BlockNotFoundError: It was removed meanwhile, or no host has it.
+            Exception: What a record raises that is unpickled.
+        """
+        if self._hosted is None:
+            return None
+        tracker = self._hosted.tracker
+        try:
+            ledger = tracker.ledger
+        except IllegalStateError:
+            return None  # It has not started.
+        blocks = ledger.unallocated_blocks(stream_id)
+        for time_ms in sorted(ledger.batch_times_ms, reverse=True):
+            if blocks:
+                break
+            blocks = ledger.get_blocks_of_batch_and_stream(time_ms, stream_id)
+        full = [block for block in blocks if block.num_records]
+        if not full:
+            return None
+        with read_block(full[-1], tracker.block_access) as block:
+            return full[-1].block_id, list(islice(block.records(), count))
 
     def executors(self) -> frozenset[str] | None:
         """Return the executors that hold receivers; None while one is being placed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from penstock.clock import ManualClock
 from penstock.host.receiver_readings import ReceiverReading, ReceiverReadings
@@ -44,6 +45,7 @@ class Program:
         self.rates: dict[int, StreamRate] = {}
         self.readings = ReceiverReadings()
         self.acted: list[tuple[object, ...]] = []
+        self.blocks: list[tuple[str, Any]] = []
         self._sums: dict[int, dict[str, float]] = {}
         self.model = Model(
             self.application(), retained_batches=self.retained_batches, clock=self.clock
@@ -61,6 +63,7 @@ class Program:
             rates=lambda: self.rates,
             job_ids=lambda batch_ms, number: [7, 8 + number],
             spark_ui="http://127.0.0.1:4040",
+            newest_records=self._newest_records,
             set_rate=self._set_rate,
             set_paused=lambda stream_id, is_paused: self.acted.append(
                 ("pause" if is_paused else "resume", stream_id)
@@ -68,6 +71,14 @@ class Program:
             restart=lambda stream_id, reason: self.acted.append(("restart", stream_id)),
             stop=lambda graceful: self.acted.append(("stop", graceful)),
         )
+
+    def _newest_records(self, stream_id: int, count: int) -> tuple[str, list[Any]] | None:
+        if not self.blocks:
+            return None
+        block, records = self.blocks.pop(0)
+        if isinstance(records, Exception):
+            raise records
+        return block, records[:count]
 
     def _read(self) -> dict[int, ReceiverReading]:
         return self.readings.readings(self.clock.monotonic_s())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from penstock.__main__ import main
+from penstock.blockstore import BlockNotFoundError
 from penstock.monitor.registry import register
 from penstock.monitor.tables import clean, count_text, table
 from penstock.monitor.web.access import Access
@@ -126,6 +129,57 @@ def test_rate_and_stop_act_and_say_what_they_did(app: App, capsys: Out) -> None:
     assert "it must be above 0" in capsys.readouterr().err
     assert main(["rate", "nothing", "5"]) == 1
     assert "there is no stream 'nothing'; there are numbers-0" in capsys.readouterr().err
+
+
+def test_tap_shows_records_of_each_new_block(app: App, capsys: Out) -> None:
+    rows = [{"at": datetime(2026, 1, 1), "n": math.nan, "raw": b"\xff", "in": {"deep": (1, None)}}]
+    app.program.blocks += [
+        ("input-0-1", ["first", "\x1b[31mred", b"bytes"]),
+        ("input-0-1", ["first"]),
+        ("input-0-2", rows),
+        ("input-0-3", ["a" * 5000, 7]),
+    ]
+    assert main(["tap", "numbers", "--interval", "0.01", "--count", "6"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "first",
+        "[31mred",
+        "bytes",
+        '{"at": "2026-01-01 00:00:00", "n": "nan", "raw": "\\\\xff", "in": {"deep": [1, null]}}',
+        "a" * 2000,
+        "7",
+    ]
+    app.program.blocks += [("input-0-4", ["no", "yes"]), ("input-0-5", ["yes, too"])]
+    shown = ["tap", "0", "--filter", "^y", "--json", "--count", "2", "--interval", "0.01"]
+    assert main(shown) == 0
+    assert capsys.readouterr().out.splitlines() == ['"yes"', '"yes, too"']
+
+
+def test_tap_says_what_it_cannot_show(app: App, capsys: Out) -> None:
+    gone = BlockNotFoundError("input-0-1", ("memory: gone",))
+    for error, told in (
+        (gone, "block input-0-1 is in none of its places"),
+        (AttributeError("no class Reading"), "cannot be shown: AttributeError: no class Reading"),
+    ):
+        app.program.blocks.append(("input-0-1", error))
+        assert main(["tap", "numbers"]) == 1
+        assert told in capsys.readouterr().err
+    for wrong, told in (
+        (["--sample", "0"], "count=0 is not accepted: 1 to 1000"),
+        (["--sample", "1001"], "count=1001 is not accepted: 1 to 1000"),
+    ):
+        assert main(["tap", "numbers", *wrong]) == 1
+        assert told in capsys.readouterr().err
+    assert main(["tap", "numbers", "--interval", "0"]) == 2
+    assert main(["tap", "numbers", "--filter", "("]) == 2
+
+
+def test_records_are_shown_to_who_may_act_only(app: App) -> None:
+    app.program.blocks.append(("input-0-1", ["secret"]))
+    body = json.dumps({"stream": 0, "count": 1}).encode()
+    headers = {"Content-Type": "application/json"}
+    status, told, _ = ask(app.server, "/api/penstock/actions/tap", "POST", headers, body)
+    assert status == 403
+    assert b"secret" not in told
 
 
 def test_a_program_elsewhere_needs_its_token(

@@ -99,6 +99,12 @@ def test_a_program_is_found_looked_at_changed_and_stopped_by_commands(
         assert read(app.url, "/health/live") == "ok\n"
         assert 'id="sentence"' in read(app.url, "/")
 
+        capsys.readouterr()
+        assert main(["tap", "numbers", "--sample", "3", "--count", "5"]) == 0
+        shown = [int(line) for line in capsys.readouterr().out.splitlines()]
+        assert len(shown) == 5
+        assert shown == sorted(set(shown))
+
         assert main(["rate", "numbers", "20/second"]) == 0
         assert ssc.rates()[0].source is RateSource.USER
         assert ssc.rates()[0].effective == 20

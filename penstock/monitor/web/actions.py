@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, typed_text
 from penstock.monitor.model import Model
 from penstock.monitor.web.access import Access
 from penstock.monitor.web.exchange import Answer, Request, json_answer, text_answer
+from penstock.monitor.web.tap import Tap
 
 __all__ = ["ROOT", "Actions"]
 
@@ -31,12 +32,14 @@ class Actions:
     def __init__(self, model: Model, access: Access) -> None:
         self._model = model
         self._access = access
-        self._actions: dict[str, Callable[[dict[str, Any]], str]] = {
+        self._tap = Tap(model.application)
+        self._actions: dict[str, Callable[[dict[str, Any]], object]] = {
             "rate": self._rate,
             "pause": self._pause,
             "resume": self._resume,
             "restart": self._restart,
             "stop": self._stop,
+            "tap": self._records,
             "login": self._login,
         }
 
@@ -90,6 +93,15 @@ class Actions:
         self._model.note(f"stopping {how} (asked from outside)")
         self._model.application.stop(graceful)
         return f"stopping {how}"
+
+    def _records(self, asked: dict[str, Any]) -> dict[str, Any]:
+        stream_id, _ = self._stream(asked)
+        try:
+            return self._tap.records(stream_id, asked.get("count"))
+        except (PenstockError, ValueError):
+            raise
+        except Exception as error:  # a record's own, which is unpickled
+            raise ValueError(f"its records cannot be shown: {typed_text(error)}") from error
 
     def _login(self, asked: dict[str, Any]) -> str:
         return f"login?code={self._access.new_code()}"
