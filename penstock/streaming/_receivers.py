@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from penstock.blockstore import read_block
+from penstock.blockstore import BlockNotFoundError, read_block
 from penstock.clock import Clock
 from penstock.errors import IllegalStateError
 from penstock.host.preparation import Run
@@ -32,7 +32,7 @@ from penstock.streaming.listeners.events import (
 )
 from penstock.streaming.rates import RateBook, RateController
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
-from penstock.tracker import TrackedReceiver, open_ledger
+from penstock.tracker import BatchCleanedError, TrackedReceiver, open_ledger
 from penstock.wal import EncryptionKey
 from penstock.wire.messages import ReportGate
 
@@ -218,29 +218,35 @@ class ReceiverSide:
         }
 
     def newest_records(self, stream_id: int, count: int) -> tuple[str, list[Any]] | None:
-        """Return the id and the first records of a stream's newest block; None where there is none.
+        """Return the id and the first records of a stream's newest block.
+
+        Returns:
+            None where there is none, or it was just removed.
 
         Raises:
-            BlockNotFoundError: It was removed meanwhile, or no host has it.
+            IllegalStateError: The stream has no receiver, so its records are not kept here.
             Exception: What a record raises that is unpickled.
         """
-        if self._hosted is None:
-            return None
-        tracker = self._hosted.tracker
+        tracker = None if self._hosted is None else self._hosted.tracker
+        if tracker is None or stream_id not in tracker.get_all_receiver_info():
+            raise IllegalStateError("this stream has no receiver: there are no blocks of it here")
         try:
             ledger = tracker.ledger
         except IllegalStateError:
             return None  # It has not started.
-        blocks = ledger.unallocated_blocks(stream_id)
-        for time_ms in sorted(ledger.batch_times_ms, reverse=True):
-            if blocks:
-                break
-            blocks = ledger.get_blocks_of_batch_and_stream(time_ms, stream_id)
-        full = [block for block in blocks if block.num_records]
-        if not full:
+        try:
+            blocks = ledger.unallocated_blocks(stream_id)
+            for time_ms in sorted(ledger.batch_times_ms, reverse=True):
+                if blocks:
+                    break
+                blocks = ledger.get_blocks_of_batch_and_stream(time_ms, stream_id)
+            full = [block for block in blocks if block.num_records]
+            if not full:
+                return None
+            with read_block(full[-1], tracker.block_access) as block:
+                return full[-1].block_id, list(islice(block.records(), count))
+        except (BatchCleanedError, BlockNotFoundError):
             return None
-        with read_block(full[-1], tracker.block_access) as block:
-            return full[-1].block_id, list(islice(block.records(), count))
 
     def executors(self) -> frozenset[str] | None:
         """Return the executors that hold receivers; None while one is being placed."""

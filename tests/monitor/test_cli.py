@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.__main__ import main
-from penstock.blockstore import BlockNotFoundError
+from penstock.errors import IllegalStateError
 from penstock.monitor.registry import register
 from penstock.monitor.tables import clean, count_text, table
 from penstock.monitor.web.access import Access
@@ -155,9 +155,8 @@ def test_tap_shows_records_of_each_new_block(app: App, capsys: Out) -> None:
 
 
 def test_tap_says_what_it_cannot_show(app: App, capsys: Out) -> None:
-    gone = BlockNotFoundError("input-0-1", ("memory: gone",))
     for error, told in (
-        (gone, "block input-0-1 is in none of its places"),
+        (IllegalStateError("this stream has no receiver"), "this stream has no receiver"),
         (AttributeError("no class Reading"), "cannot be shown: AttributeError: no class Reading"),
     ):
         app.program.blocks.append(("input-0-1", error))

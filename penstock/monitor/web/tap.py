@@ -37,7 +37,7 @@ class Tap:
 
         Raises:
             ValueError: The count is not accepted, or somebody else reads just now.
-            PenstockError: The block is gone already.
+            IllegalStateError: The stream has no receiver.
         """
         if type(count) is not int or not 1 <= count <= _MOST_RECORDS:
             raise ValueError(f"count={count!r:.100} is not accepted: 1 to {_MOST_RECORDS}")
