@@ -386,7 +386,9 @@ class TestStop:
             run.start()
             run.clock.advance(1000)
             assert entered.wait(WAIT_S)
-            run.ssc.stop(False, True)
+            report = run.ssc.stop(False, True)
+            assert report is not None
+            assert report.batches_not_made == 1
             assert not returned.is_set()
             assert run.ssc.getState() is StreamingContextState.STOPPED
             release.set()

@@ -104,6 +104,7 @@ class JobGenerator:
         self._due = DueTimes(graph.batch_ms)
         self._changed = threading.Condition()
         self._is_posted = False
+        self._is_making = False
         self._to_clear_ms: int | None = None
 
     def start(self) -> None:
@@ -187,7 +188,7 @@ class JobGenerator:
         blocks = self._runtime.received_blocks
         has_all = self._wait_until(lambda: not blocks.has_unallocated_blocks(), left_s())
         self._timer.stop(left_s())
-        is_made = self._wait_until(lambda: not len(self._due), left_s())
+        is_made = self._wait_until(lambda: not self.not_made, left_s())
         return self._loop.drain(left_s()) and has_all and is_made
 
     def _wait_until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
@@ -201,8 +202,9 @@ class JobGenerator:
 
     @property
     def not_made(self) -> int:
-        """How many batch times have come whose batches are not made."""
-        return len(self._due)
+        """How many batch times have come whose batches are not made, or not yet."""
+        with self._changed:
+            return len(self._due) + self._is_making
 
     def save_last(self, timeout_s: float) -> None:
         """Write a checkpoint of what is complete now; call once no more batches are made."""
@@ -269,22 +271,26 @@ class JobGenerator:
             self._is_posted = False
         if self._abandoned.is_set() or not self._scheduler.has_room():
             return
-        time_ms = self._due.pop()
+        with self._changed:
+            time_ms = self._due.pop()
+            self._is_making = time_ms is not None
         if time_ms is None:
             return
+        is_made = True
         try:
             is_made = self._generate(time_ms)
         finally:
             with self._changed:
+                # First: its time is not forgotten, whatever fails next.
+                if not is_made:
+                    self._due.put_back(time_ms)
+                self._is_making = False
                 self._changed.notify_all()
-        if not is_made:
-            # First: its time is not forgotten, whatever fails next.
-            self._due.put_back(time_ms)
-        try:
-            self._clear_due()
-        finally:
-            if is_made or not self._clock.wait(self._abandoned, _RETRY_S):
-                self._make_soon()
+            try:
+                self._clear_due()
+            finally:
+                if is_made or not self._clock.wait(self._abandoned, _RETRY_S):
+                    self._make_soon()
 
     def _clear_due(self) -> None:
         with self._changed:

@@ -311,6 +311,33 @@ class TestLastBatches:
         assert not run.generator.finish(0.05)
         assert run.generator.not_made > 0
 
+    def test_a_batch_that_is_being_made_is_waited_for_too(self, run: Generator) -> None:
+        reached, go_on = threading.Event(), threading.Event()
+        allocate = run.ledger.allocate_blocks_to_batch
+
+        def slow(time_ms: int) -> None:
+            reached.set()
+            assert go_on.wait(WAIT_S)
+            allocate(time_ms)
+
+        run.ledger.allocate_blocks_to_batch = slow  # type: ignore[method-assign]
+        run.ledger.disk_full = True
+        run.output()
+        run.generator.start()
+        run.clock.advance(1000)
+        assert reached.wait(WAIT_S)
+        assert run.generator.not_made == 1
+        with ThreadPoolExecutor(1) as pool:
+            finished = pool.submit(run.generator.finish, WAIT_S)
+            go_on.set()
+            run.until(lambda: run.ledger.refused >= 3 or finished.done())
+            assert not finished.done()
+            run.ledger.disk_full = False
+            run.until(finished.done)
+            assert finished.result()
+        assert ("made", 1000) in run.ledger.history
+        assert run.generator.not_made == 0
+
 
 def test_what_else_is_to_be_done_has_its_turn_between_batches_that_are_due(run: Generator) -> None:
     run.output()
