@@ -55,10 +55,16 @@ class KafkaParams:
 
     Raises:
         MissingKafkaClientError: The client is not installed.
+        TypeError: They are no mapping. What they are is not shown: it may have secrets.
         ValueError: A name is unknown, or a value cannot be.
     """
 
     def __init__(self, params: Mapping[str, Any]) -> None:
+        if not isinstance(params, Mapping):
+            raise TypeError(
+                f"kafkaParams of type {type(params).__name__} are not accepted: a dict of the "
+                'client\'s settings, such as {"bootstrap.servers": "broker-1:9092"}'
+            )
         given = {name.replace(".", "_"): value for name, value in params.items()}
         self.engine_name: str = given.pop("penstock_engine", None) or installed_engine()
         engine = engine_of(self.engine_name)

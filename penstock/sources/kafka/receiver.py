@@ -28,6 +28,7 @@ from penstock.sources.kafka.formats import ValueFormat
 from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import KafkaRecord, TopicPartition
+from penstock.sources.kafka.strategies import as_topics
 from penstock.streaming.kernels.collector import collect_less
 
 __all__ = ["KafkaReceiver"]
@@ -92,9 +93,7 @@ class KafkaReceiver(Receiver):
         values: ValueFormat | None = None,
     ) -> None:
         super().__init__(storageLevel)
-        if isinstance(topics, str):
-            raise TypeError("topics are a list of names, and not one str")
-        self.topics = sorted(set(topics))
+        self.topics = sorted(set(as_topics(topics)))
         self.params = KafkaParams(kafkaParams)
         self.requires = (package_of(self.params.engine_name),)
         if not self.topics:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from penstock._arguments import refused
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import TopicPartition
 
@@ -15,6 +16,7 @@ __all__ = [
     "LocationStrategies",
     "LocationStrategy",
     "PerPartitionConfig",
+    "as_topics",
 ]
 
 
@@ -41,7 +43,10 @@ class LocationStrategies:
     @staticmethod
     def PreferFixed(hostMap: Mapping[tuple[str, int], str]) -> LocationStrategy:
         """Return the choice of a host for each partition; those not in it are as consistent."""
-        hosts = {TopicPartition(*partition): host for partition, host in hostMap.items()}
+        accepted = "a dict of pairs of topic and number to a host's name"
+        if not isinstance(hostMap, Mapping):
+            raise TypeError(refused("hostMap", hostMap, accepted))
+        hosts = {_as_partition(each, "hostMap", accepted): at for each, at in hostMap.items()}
         return LocationStrategy("PreferFixed", hosts)
 
 
@@ -67,11 +72,16 @@ class ConsumerStrategy:
         partitions: Iterable[tuple[str, int]] | None = None,
     ) -> None:
         self.params = KafkaParams(params)
-        self.offsets = {TopicPartition(*each): at for each, at in (offsets or {}).items()}
+        self.offsets = _as_offsets(offsets)
         self.pattern = pattern
         self.partitions: frozenset[TopicPartition] | None = None
         if partitions is not None:
-            self.partitions = frozenset(TopicPartition(*each) for each in partitions)
+            accepted = "pairs of topic and number"
+            if isinstance(partitions, (str, Mapping)) or not isinstance(partitions, Iterable):
+                raise TypeError(refused("topicPartitions", type(partitions), accepted))
+            self.partitions = frozenset(
+                _as_partition(each, "topicPartitions", accepted) for each in partitions
+            )
             topics = {each.topic for each in self.partitions}
         self.topics = None if topics is None else tuple(sorted(set(topics)))
         if pattern is None and not self.topics:
@@ -94,9 +104,7 @@ class ConsumerStrategies:
         offsets: Mapping[tuple[str, int], int] | None = None,
     ) -> ConsumerStrategy:
         """Return the choice of all partitions of some topics."""
-        if isinstance(topics, str):
-            raise TypeError("topics are a list of names, and not one str")
-        return ConsumerStrategy(kafkaParams, offsets, topics=topics)
+        return ConsumerStrategy(kafkaParams, offsets, topics=as_topics(topics))
 
     @staticmethod
     def SubscribePattern(
@@ -143,3 +151,46 @@ class PerPartitionConfig:
     def minRatePerPartition(self, topicPartition: TopicPartition) -> int:
         """Return how many records of a partition a batch takes in any case, if it has them."""
         return self._min_rate
+
+
+def as_topics(topics: Any) -> list[str]:
+    """Return the names of topics, which any iterable but text or a mapping may give.
+
+    A mapping is not shown: where it stands in the place of topics it has the client's settings.
+
+    Raises:
+        TypeError: They are something else.
+    """
+    if isinstance(topics, (str, Mapping)) or not isinstance(topics, Iterable):
+        raise TypeError(f"topics are a list of names, and not one {type(topics).__name__}")
+    names = list(topics)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"topics are a list of names, and {name!r:.100} is none")
+    return names
+
+
+def _as_partition(value: Any, name: str, accepted: str) -> TopicPartition:
+    if not isinstance(value, str) and isinstance(value, Sequence) and len(value) == 2:
+        topic, number = value
+        if isinstance(topic, str) and _is_whole(number):
+            return TopicPartition(topic, number)
+    raise TypeError(refused(name, value, accepted))
+
+
+def _as_offsets(offsets: Any) -> dict[TopicPartition, int]:
+    accepted = 'a dict such as {("topic", 0): 1500}, of pairs of topic and number to an offset'
+    if offsets is None:
+        return {}
+    if not isinstance(offsets, Mapping):
+        raise TypeError(refused("offsets", offsets, accepted))
+    found = {_as_partition(each, "offsets", accepted): at for each, at in offsets.items()}
+    for partition, at in found.items():
+        if not _is_whole(at):
+            name = f"offsets[{tuple(partition)}]"
+            raise ValueError(refused(name, at, "a whole number, 0 or more"))
+    return found
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -92,7 +92,16 @@ class KafkaUtils:
 
         Raises:
             SettingError: A setting is not accepted.
+            TypeError: An argument is of a type that is not accepted.
         """
+        _check(locationStrategy, LocationStrategy, "locationStrategy", "LocationStrategies.…")
+        _check(consumerStrategy, ConsumerStrategy, "consumerStrategy", "ConsumerStrategies.…(…)")
+        if perPartitionConfig is not None:
+            _check(
+                perPartitionConfig, PerPartitionConfig, "perPartitionConfig", "PerPartitionConfig()"
+            )
+        if values is not None:
+            _check(values, ValueFormat, "values", "JsonFormat(schema) or AvroFormat(schema)")
         settings = _settings(ssc.sparkContext)
         params = consumerStrategy.params
         options = DirectOptions(
@@ -133,3 +142,9 @@ def _settings(sc: SparkContext) -> Settings:
 def _reading(settings: Settings, params: KafkaParams, fail_on_data_loss: bool) -> Reading:
     capacity = settings.kafka_cache_capacity if settings.kafka_cache_enabled else 0
     return Reading(params, settings.kafka_poll_ms / 1000, capacity, fail_on_data_loss)
+
+
+def _check(value: object, kind: type, name: str, accepted: str) -> None:
+    # Its type only: what stands in a wrong place may be the client's settings, with a password.
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} of type {type(value).__name__} is not accepted: {accepted}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from penstock.sources.kafka import (
     ConsumerStrategies,
     KafkaParams,
+    KafkaReceiver,
+    KafkaUtils,
     LocationStrategies,
     MissingKafkaClientError,
     OffsetRange,
@@ -132,6 +135,52 @@ def test_strategies_refuse_what_reads_nothing() -> None:
         ConsumerStrategies.Subscribe("topic", SERVERS)
     fixed = LocationStrategies.PreferFixed({("a", 0): "host"})
     assert fixed.hosts == {TopicPartition("a", 0): "host"}
+
+
+@pytest.mark.parametrize(
+    ("offsets", "told"),
+    [
+        ([("lines", 0, 5)], r"offsets=\[\('lines', 0, 5\)\] is not accepted: a dict such as"),
+        ({"lines": 5}, r"offsets='lines' is not accepted: a dict such as"),
+        ({("lines", "0"): 5}, r"offsets=\('lines', '0'\) is not accepted: a dict such as"),
+        ({("lines", 0): -2}, r"offsets\[\('lines', 0\)\]=-2 is not accepted: a whole number"),
+        ({("lines", 0): "earliest"}, r"\]='earliest' is not accepted: a whole number"),
+    ],
+)
+def test_offsets_of_another_form_are_refused_where_they_are_given(offsets: Any, told: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=told):
+        ConsumerStrategies.Subscribe(["lines"], SERVERS, offsets)
+
+
+def test_partitions_of_another_form_are_refused_where_they_are_given() -> None:
+    with pytest.raises(TypeError, match=r"topicPartitions='lines' is not accepted: pairs"):
+        ConsumerStrategies.Assign(["lines"], SERVERS)  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"hostMap='lines' is not accepted: a dict of pairs"):
+        LocationStrategies.PreferFixed({"lines": "host"})  # type: ignore[dict-item]
+
+
+def test_arguments_in_the_wrong_order_are_refused_and_show_no_secret() -> None:
+    given: Any = {**SERVERS, **SECRETS}
+    names: Any = ["lines"]
+    strategy: Any = ConsumerStrategies.Subscribe(names, given)
+    place: Any = LocationStrategies.PreferConsistent
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("topics are a list of names", lambda: ConsumerStrategies.Subscribe(given, names)),
+        ("topics are a list of names", lambda: KafkaReceiver(given, names)),
+        ("kafkaParams of type str", lambda: ConsumerStrategies.Subscribe(names, str(given))),  # type: ignore[arg-type]
+        ("locationStrategy of type", lambda: _stream(strategy, place)),
+        ("consumerStrategy of type dict", lambda: _stream(place, given)),
+        ("values of type str", lambda: _stream(place, strategy, values="a int")),
+    ]
+    for told, call in calls:
+        with pytest.raises(TypeError, match=told) as raised:
+            call()
+        assert "of-mine" not in str(raised.value)
+
+
+def _stream(location: Any, consumer: Any, **options: Any) -> object:
+    # Arguments are looked at before the context is.
+    return KafkaUtils.createDirectStream(None, location, consumer, **options)  # type: ignore[arg-type]
 
 
 def test_a_range_counts_its_offsets() -> None:
