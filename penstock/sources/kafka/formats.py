@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
+from penstock._arguments import refused
+from penstock.receiver.short_forms import arrow_schema
 from penstock.sources.kafka.avro_types import arrow_type
 from penstock.sources.kafka.errors import MissingAvroError
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["AvroFormat", "JsonFormat", "ReadValues", "ValueFormat"]
 
 _MAGIC = 0
+_AVRO = "a record's schema, as JSON text"
 _PREFIX = 5
 """Confluent's wire format: a zero byte, the schema's number in four, then the value."""
 
@@ -109,11 +112,19 @@ class JsonFormat(ValueFormat):
     """JSON objects. Fields that a value lacks are null, those that the schema lacks are left out.
 
     Args:
-        schema: The fields: Spark's or Arrow's schema, or text such as ``"id bigint, name string"``.
+        schema: The fields: Spark's or Arrow's schema, or text such as ``"id bigint, name string"``,
+            which needs a SparkContext.
+
+    Raises:
+        TypeError: The schema is of another type.
+        ValueError: The text cannot be read, or the fields have not one name each.
     """
 
     def __init__(self, schema: StructType | pa.Schema | str) -> None:
-        self._type = pa.struct(list(_as_arrow(schema)))
+        found = arrow_schema(schema)
+        if found is None:
+            raise TypeError("JsonFormat needs a schema: one of Spark's or Arrow's, or DDL as text")
+        self._type = pa.struct(list(found))
 
     @property
     def type(self) -> pa.DataType:
@@ -152,7 +163,8 @@ class AvroFormat(ValueFormat):
 
     Raises:
         MissingAvroError: fastavro, or the registry's client, is not installed.
-        ValueError: The schema has no columns, or there is none.
+        TypeError: The schema is no text, or the registry's settings are no mapping.
+        ValueError: The schema is no JSON, has no columns, or there is none.
     """
 
     def __init__(
@@ -162,13 +174,25 @@ class AvroFormat(ValueFormat):
         registry: Mapping[str, Any] | None = None,
         subject: str | None = None,
     ) -> None:
+        if registry is not None and not isinstance(registry, Mapping):
+            # Not shown: an address may have a password in it.
+            raise TypeError(
+                f"registry of type {type(registry).__name__} is not accepted: a dict of the "
+                'client\'s settings, such as {"url": "http://registry:8081"}'
+            )
         self._registry = None if registry is None else dict(registry)
         if schema is None:
             if registry is None or subject is None:
                 raise ValueError("a schema is needed, or a registry and a subject")
             schema = self._client.get_latest_version(subject).schema.schema_str
+        if not isinstance(schema, str):
+            raise TypeError(refused("schema", schema, _AVRO))
+        try:
+            parsed = json.loads(schema)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{refused('schema', schema, _AVRO)} ({error})") from None
         self.schema = schema
-        self._type = arrow_type(json.loads(schema))
+        self._type = arrow_type(parsed)
         if not pa.types.is_struct(self._type):
             raise ValueError("the values' schema must be a record")
         _ = self._parsed
@@ -253,14 +277,3 @@ def _whole(read: Any, data: bytes, start: int, writer: Any, reader: Any) -> Any:
     if left > 0:
         raise ValueError(f"{left} bytes are left over")
     return value
-
-
-def _as_arrow(schema: StructType | pa.Schema | str) -> pa.Schema:
-    if isinstance(schema, pa.Schema):
-        return schema
-    from pyspark.sql.types import StructType
-
-    from penstock.blockstore.arrow_frames import to_arrow_schema
-
-    fields: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    return to_arrow_schema(fields)

@@ -55,7 +55,8 @@ class KafkaParams:
 
     Raises:
         MissingKafkaClientError: The client is not installed.
-        TypeError: They are no mapping. What they are is not shown: it may have secrets.
+        TypeError: They are no mapping of text, or `bootstrap.servers` or `group.id` are no text.
+            What they are is not shown: it may have secrets.
         ValueError: A name is unknown, or a value cannot be.
     """
 
@@ -65,6 +66,9 @@ class KafkaParams:
                 f"kafkaParams of type {type(params).__name__} are not accepted: a dict of the "
                 'client\'s settings, such as {"bootstrap.servers": "broker-1:9092"}'
             )
+        for name in params:
+            if not isinstance(name, str):
+                raise TypeError(f"kafkaParams have the key {name!r:.100}: keys are names as text")
         given = {name.replace(".", "_"): value for name, value in params.items()}
         self.engine_name: str = given.pop("penstock_engine", None) or installed_engine()
         engine = engine_of(self.engine_name)
@@ -81,8 +85,16 @@ class KafkaParams:
                 f"auto.offset.reset is earliest, latest or none, and not {self.start!r}"
             )
         self.group_id: str | None = given.pop("group_id", None)
+        if self.group_id is not None and not isinstance(self.group_id, str):
+            raise TypeError(f"group.id={self.group_id!r:.100} is not accepted: a name as text")
         servers = given.pop("bootstrap_servers", "")
-        self.servers = servers if isinstance(servers, str) else ",".join(servers)
+        listed = [servers] if isinstance(servers, str) else servers
+        if not isinstance(listed, (list, tuple)) or not all(isinstance(at, str) for at in listed):
+            raise TypeError(
+                f"bootstrap.servers={servers!r:.100} is not accepted: brokers as text, such as "
+                '"broker-1:9092,broker-2:9092", or a list of them'
+            )
+        self.servers = ",".join(listed)
         self.values = {
             name: _Secret(value) if _is_secret(name, value) else value
             for name, value in engine.accept(given).items()

@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark import StorageLevel
 
+from penstock._arguments import refused
 from penstock.errors import PenstockError
 from penstock.receiver import Receiver, RecordTooLargeError
 from penstock.sources.kafka._ledger import OffsetLedger
@@ -98,8 +99,9 @@ class KafkaReceiver(Receiver):
         self.requires = (package_of(self.params.engine_name),)
         if not self.topics:
             raise ValueError("a Kafka receiver needs at least one topic")
-        if self.params.group_id is None:
+        if not self.params.group_id:
             raise ValueError("a Kafka receiver needs group.id in kafkaParams")
+        _check_convert(convert)
         if convert is not None and columns:
             raise ValueError("a Kafka receiver takes convert or columns, and not both")
         if not columns and (includeHeaders or values is not None):
@@ -306,3 +308,9 @@ class KafkaReceiver(Receiver):
                 _log.info("Offsets are not committed yet: %s", error)
             else:
                 self._offsets.note_committed(offsets)
+
+
+def _check_convert(convert: object) -> None:
+    if convert is not None and not callable(convert):
+        accepted = "a function that makes what is stored of a KafkaRecord"
+        raise TypeError(refused("convert", convert, accepted))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -113,8 +114,14 @@ class ConsumerStrategies:
         offsets: Mapping[tuple[str, int], int] | None = None,
     ) -> ConsumerStrategy:
         """Return the choice of all topics whose whole name matches a pattern of `re`."""
-        text = pattern if isinstance(pattern, str) else pattern.pattern
-        re.compile(text)
+        text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
+        accepted = "a pattern of re that matches whole names, such as 'orders-.*'"
+        if not isinstance(text, str):
+            raise TypeError(refused("pattern", type(text), accepted))
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ValueError(f"{refused('pattern', text, accepted)} ({error})") from None
         return ConsumerStrategy(kafkaParams, offsets, pattern=text)
 
     @staticmethod
@@ -133,9 +140,17 @@ class PerPartitionConfig:
     Args:
         max_rate: `spark.streaming.kafka.maxRatePerPartition`; 0 for no limit.
         min_rate: `spark.streaming.kafka.minRatePerPartition`, in records per batch.
+
+    Raises:
+        TypeError, ValueError: One is no number, or below 0.
     """
 
     def __init__(self, max_rate: int = 0, min_rate: int = 1) -> None:
+        for name, rate in (("max_rate", max_rate), ("min_rate", min_rate)):
+            if isinstance(rate, bool) or not isinstance(rate, (int, float)):
+                raise TypeError(refused(name, rate, "a number of records, 0 or more"))
+            if not 0 <= rate < math.inf:
+                raise ValueError(refused(name, rate, "a number of records, 0 or more"))
         self._max_rate = max_rate
         self._min_rate = min_rate
 

@@ -39,6 +39,22 @@ def read(form: ValueFormat, values: list[bytes | None]) -> tuple[list[Any], list
     return found.values.to_pylist(), found.corrupt.to_pylist(), found.errors.to_pylist()
 
 
+@pytest.mark.parametrize("schema", [None, {"id": "bigint"}, pa.schema([]), 5])
+def test_json_of_another_schema_is_refused_in_words(schema: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"schema.*DDL"):
+        JsonFormat(schema)
+
+
+def test_avro_of_another_schema_or_registry_is_refused_and_shows_no_secret() -> None:
+    for schema in ("record", READER, 5):
+        with pytest.raises((TypeError, ValueError), match=r"schema=.*is not accepted: a record's"):
+            AvroFormat(schema)  # type: ignore[arg-type]
+    registry: Any = "http://me:word-of-mine@registry"
+    with pytest.raises(TypeError, match="registry of type str is not accepted") as raised:
+        AvroFormat(registry=registry, subject="trades-value")
+    assert "of-mine" not in str(raised.value)
+
+
 def test_json_is_read_with_nulls_between_and_no_errors() -> None:
     form = JsonFormat(pa.schema([("id", pa.int32()), ("at", pa.struct([("x", pa.float64())]))]))
     given = [None if each % 3 == 0 else b'{"id":%d,"at":{"x":0.5}}' % each for each in range(9)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from penstock.sources.kafka import (
     LocationStrategies,
     MissingKafkaClientError,
     OffsetRange,
+    PerPartitionConfig,
     TopicPartition,
 )
 from penstock.sources.kafka.engines import ENGINES, engine_of
@@ -176,6 +178,44 @@ def test_arguments_in_the_wrong_order_are_refused_and_show_no_secret() -> None:
         with pytest.raises(TypeError, match=told) as raised:
             call()
         assert "of-mine" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"bootstrap.servers": 9092}, "bootstrap.servers=9092 is not accepted: brokers as text"),
+        ({"bootstrap.servers": [9092]}, r"bootstrap.servers=\[9092\] is not accepted"),
+        ({**SERVERS, "group.id": 5}, "group.id=5 is not accepted: a name as text"),
+        ({**SERVERS, 5: "x"}, "kafkaParams have the key 5: keys are names as text"),
+    ],
+)
+def test_settings_of_another_type_are_refused_at_once(given: Any, told: str) -> None:
+    with pytest.raises(TypeError, match=told):
+        KafkaParams(given)
+
+
+def test_a_receiver_refuses_what_could_store_nothing() -> None:
+    own = {**SERVERS, "group.id": "readers"}
+    with pytest.raises(TypeError, match="convert='value' is not accepted: a function"):
+        KafkaReceiver(["lines"], own, "value")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"needs group\.id"):
+        KafkaReceiver(["lines"], {**SERVERS, "group.id": ""})
+
+
+@pytest.mark.parametrize("pattern", ["*lines", 5, re.compile(b"lines")])
+def test_a_pattern_that_cannot_be_is_refused_by_its_name(pattern: Any) -> None:
+    with pytest.raises(
+        (TypeError, ValueError), match=r"pattern=.* is not accepted: a pattern of re"
+    ):
+        ConsumerStrategies.SubscribePattern(pattern, SERVERS)
+
+
+@pytest.mark.parametrize("rate", ["1000", -5, True, float("nan"), float("inf")])
+def test_limits_of_partitions_that_cannot_be_are_refused(rate: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"max_rate=.* is not accepted: a number"):
+        PerPartitionConfig(rate)
+    with pytest.raises((TypeError, ValueError), match=r"min_rate=.* is not accepted: a number"):
+        PerPartitionConfig(0, rate)
 
 
 def _stream(location: Any, consumer: Any, **options: Any) -> object:
