@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from penstock import __version__
+
 __all__ = ["main"]
 
 _USAGE = """\
@@ -47,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in ("-h", "--help"):
         print(_USAGE, end="")
+        return 0
+    if arguments and arguments[0] == "--version":
+        print(f"penstock {__version__}")
         return 0
     if not arguments:
         print(_USAGE, end="", file=sys.stderr)

@@ -11,6 +11,7 @@ from zipfile import ZipFile
 import pytest
 
 import penstock
+from penstock.__main__ import main
 from penstock._versions import check_versions, find_pyspark_version
 
 
@@ -109,3 +110,8 @@ def test_warnings_reach_the_terminal_and_the_rest_when_the_program_asks_for_it()
         "logging.getLogger('penstock.wal').warning('seen')"
     )
     assert "WARNING:penstock.wal:seen" in asked.stderr
+
+
+def test_the_command_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"penstock {penstock.__version__}\n"
