@@ -140,7 +140,12 @@ def _records(
         raise damages[0]
 
 
-def read(spark: SparkSession, folder: str, *, encryption: EncryptionKey | None = None) -> DataFrame:
+def read(
+    spark: SparkSession,
+    folder: str | os.PathLike[str],
+    *,
+    encryption: EncryptionKey | None = None,
+) -> DataFrame:
     """Return the dead letters in a folder as a DataFrame: as they are now, read by the driver.
 
     Columns: ``id``, ``time``, ``stream``, ``receiver``, ``attempt``, ``host``, ``error`` (its
@@ -154,7 +159,12 @@ def read(spark: SparkSession, folder: str, *, encryption: EncryptionKey | None =
 
     Raises:
         FileNotFoundError, CorruptRecordError: See `letters`.
+        TypeError, ValueError: The folder is no path, or empty.
     """
+    # Spark is here in any case; the commands, which do not come here, start without it.
+    from penstock._arguments import as_folder
+
+    path = as_folder(folder, "folder")
     rows = [
         {
             "id": found.id,
@@ -166,6 +176,6 @@ def read(spark: SparkSession, folder: str, *, encryption: EncryptionKey | None =
                 if name not in ("id", "time", "position")
             },
         }
-        for found in letters(folder, encryption=encryption)
+        for found in letters(path, encryption=encryption)
     ]
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=_SCHEMA))

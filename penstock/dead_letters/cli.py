@@ -60,6 +60,12 @@ def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: 
         # Whoever read the output has seen enough: keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except FileExistsError as error:
+        print(
+            f"penstock dead-letters: {error.filename} is there already; nothing is overwritten",
+            file=sys.stderr,
+        )
+        return 2
     except FileNotFoundError as error:
         print(f"penstock dead-letters: {error.strerror}: {error.filename}", file=sys.stderr)
         return 2

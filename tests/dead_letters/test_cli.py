@@ -19,6 +19,7 @@ from penstock.dead_letters import (
     DeadLettersRemovedError,
     DeadLetterWriter,
     letters,
+    read,
 )
 from penstock.wal import KEY_VARIABLE, EncryptionKey, EncryptionMismatchError, LogWriter
 
@@ -87,7 +88,10 @@ def test_export_writes_the_bytes_as_they_were_for_this_user_only_and_overwrites_
     assert {stat.S_IMODE(path.stat().st_mode) for path in (lines, *raw.iterdir())} == {0o600}
     assert main(command) == 2
     assert main(["dead-letters", str(tmp_path), "export", "--to", str(lines)]) == 2
-    assert "File exists" in capsys.readouterr().err
+    told = [f"penstock dead-letters: {path} is there already" for path in (raw, lines)]
+    assert capsys.readouterr().err.splitlines() == [
+        f"{each}; nothing is overwritten" for each in told
+    ]
     assert main(["dead-letters", str(tmp_path), "export", "2-01234567-2"]) == 0
     assert json.loads(capsys.readouterr().out)["id"] == "2-01234567-2"
 
@@ -283,3 +287,11 @@ def test_of_the_logs_of_earlier_attempts_the_oldest_goes_first(tmp_path: Path) -
         writer.close()
         clock.advance(1000)
     assert [stored.letter.shown for stored in letters(str(tmp_path))] == ["a"] * 5 + ["b"]
+
+
+@pytest.mark.parametrize("folder", [None, object(), b"/checkpoints", ""])
+def test_what_is_no_folder_is_refused_before_a_session_is_asked(folder: Any) -> None:
+    with pytest.raises(
+        (TypeError, ValueError), match=r"folder=.* is not accepted: a folder's path"
+    ):
+        read(None, folder)  # type: ignore[arg-type]
