@@ -127,7 +127,8 @@ class RunOperations:
 
         For the main thread of a program. Ctrl-C and SIGTERM stop gracefully, within
         `spark.streaming.gracefulStopTimeout`; a second one stops at once, a third one ends the
-        process. An error that `awaitTermination` would raise stops at once, and is raised.
+        process. An error that `awaitTermination` would raise stops at once, and is raised; one in a
+        batch that a graceful stop waits for is raised at its end.
 
         Args:
             timeout: Seconds to run; None: until a signal or `stop`.
@@ -155,6 +156,9 @@ class RunOperations:
             report = _stop(self, signals, stopSparkContext)
         if not report.is_complete and not hasattr(sys, "ps1"):
             raise SystemExit(GIVEN_UP_EXIT_CODE)
+        if signals.count < 2:
+            # What failed in the batches that the stop waited for; nobody else waits any more.
+            self.awaitTerminationOrTimeout(0)
         return report
 
     def __enter__(self) -> Self:

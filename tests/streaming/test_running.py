@@ -25,6 +25,8 @@ def say(text):
     print(text, flush=True)
 
 class Context(RunOperations):
+    is_over = False
+
     def start(self):
         say("starting")
         if mode == "slow start":
@@ -33,13 +35,14 @@ class Context(RunOperations):
         say("started")
 
     def awaitTerminationOrTimeout(self, timeout):
-        if mode == "fails":
+        if mode == "fails" or (mode == "fails at last" and self.is_over):
             raise ValueError("a batch failed")
-        stopped.wait(0 if mode in ("ends", "gives up") else 60)
+        stopped.wait(0 if mode in ("ends", "gives up", "fails at last") or self.is_over else 60)
         return True
 
     def stop(self, stopSparkContext=True, stopGraceFully=False):
         say(f"stop graceful={stopGraceFully}")
+        self.is_over = True
         if stopGraceFully and mode == "slow stop":
             stopped.wait(60)
         if stopGraceFully and mode == "asks the JVM":
@@ -175,6 +178,13 @@ def test_an_error_of_the_streams_stops_at_once_and_is_raised() -> None:
     with program("fails") as running:
         code, out, errors = running.end()
     assert (code, out.splitlines()[-1]) == (1, "stop graceful=False")
+    assert "ValueError: a batch failed" in errors
+
+
+def test_an_error_of_a_batch_that_a_graceful_stop_waits_for_is_raised() -> None:
+    with program("fails at last") as running:
+        code, out, errors = running.end()
+    assert (code, out.splitlines()[-1]) == (1, "stop graceful=True")
     assert "ValueError: a batch failed" in errors
 
 
