@@ -278,6 +278,7 @@ def test_a_letter_gets_its_age_also_if_older_ones_lie_beside_it(tmp_path: Path) 
 
 def test_of_the_logs_of_earlier_attempts_the_oldest_goes_first(tmp_path: Path) -> None:
     clock = ManualClock()
+    found = []
     for attempt, count in (("f", 5), ("a", 5), ("b", 1)):
         where = place(tmp_path, attempt=attempt * 32, max_bytes=1 << 20)
         writer = DeadLetterWriter(where, lambda message, error: None, clock)
@@ -286,7 +287,8 @@ def test_of_the_logs_of_earlier_attempts_the_oldest_goes_first(tmp_path: Path) -
             writer.write()
         writer.close()
         clock.advance(1000)
-    assert [stored.letter.shown for stored in letters(str(tmp_path))] == ["a"] * 5 + ["b"]
+        found.append("".join(stored.letter.shown for stored in letters(str(tmp_path))))
+    assert found == ["fffff", "fffffaaaaa", "aaaaab"]
 
 
 @pytest.mark.parametrize("folder", [None, object(), b"/checkpoints", ""])

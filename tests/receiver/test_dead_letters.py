@@ -31,6 +31,7 @@ from penstock.dead_letters import (
     letters,
 )
 from penstock.receiver import ReceiverLaunch
+from penstock.receiver.discards import Discards
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.settings import Settings
 from penstock.wal import LogWriter
@@ -408,6 +409,17 @@ def test_a_percentage_is_taken_of_all_records_of_its_time_and_of_a_thousand_at_l
     # What is older than the time counts no more.
     now_s += 301
     assert meter.add() is None
+
+
+def test_that_a_budget_is_used_up_is_told_once() -> None:
+    told: list[BaseException] = []
+    meter = BudgetMeter(0, record_budget("2/h"), lambda: 0, lambda: 0)
+    discards = Discards(lambda message, error: told.append(error), lambda: 0, None, meter)
+    for _ in range(20):
+        discards.add(ValueError("no number"), lambda: b"bad")
+    discards.tell_rest(at_once=True)
+    assert [type(error) for error in told].count(DeadLetterBudgetError) == 1
+    assert discards.count == 20
 
 
 class HeldTracker(Tracker):
