@@ -34,7 +34,7 @@ from penstock.receiver import ReceiverLaunch
 from penstock.receiver.discards import Discards
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.settings import Settings
-from penstock.wal import LogWriter
+from penstock.wal import LogWriter, SyncPolicy
 from penstock.wire.messages import AddBlock, Message, ReportError, StopReceiver
 from tests.receiver.conftest import SETTINGS
 from tests.receiver.dead_letter_process import EverySecondFits
@@ -116,6 +116,27 @@ def test_what_is_discarded_alone_is_kept_without_waiting_for_another_record(
     assert stored.letter.form == "json"
     assert json.loads(stored.letter.data) == {"number": "one"}
     assert tracker.records() == []
+
+
+@pytest.mark.parametrize("sync", ["always", "interval", "none"])
+def test_dead_letters_are_forced_to_the_disk_as_the_blocks_are(
+    run: Run,
+    tracker: Tracker,
+    shared: Shared,
+    monkeypatch: pytest.MonkeyPatch,
+    sync: str,
+) -> None:
+    chosen: dict[str, SyncPolicy] = {}
+    create = LogWriter.create
+
+    def created(folder: str, **arguments: Any) -> LogWriter:
+        chosen[Path(folder).parent.name] = arguments["options"].sync
+        return create(folder, **arguments)
+
+    monkeypatch.setattr(LogWriter, "create", created)
+    run(Stores(shared, lambda receiver: receiver.store(bytes(2 << 20))), sync=sync)
+    tracker.wait_for_count(AddBlock, 1)
+    assert chosen == {BLOCKS: SyncPolicy(sync), LETTERS: SyncPolicy(sync)}
 
 
 def test_nothing_is_kept_and_no_log_made_by_a_receiver_that_discards_nothing_or_is_told_so(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from penstock.tracker import Retention
 from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
 from penstock.wire.messages import ListBlocks
 from tests.sql.serving import serving
-from tests.tracker.place_cases import Case
+from tests.tracker.place_cases import SERVERS, Case
 
 COLUMNS = StructType([StructField("value", BinaryType())])
 SECOND_MS = 1000
@@ -91,6 +92,8 @@ def test_many_blocks_are_asked_for_in_pages_and_packed(tmp_path: Path) -> None:
         parts = reader.partitions()
     assert [place for part in parts for place in part.places] == list(range(count))
     assert len(parts) == 5
+    # Where tasks find them.
+    assert all(part.servers == SERVERS for part in parts)
 
 
 def test_a_batch_read_is_no_consumer(tmp_path: Path) -> None:
@@ -179,6 +182,23 @@ def test_what_is_released_while_a_read_is_planned_counts_where_it_was_asked_for(
                 reader.partitions()
             return
         assert [place for part in reader.partitions() for place in part.places] == [2, 3, 4, 5]
+
+
+def test_what_is_released_between_two_pages_is_never_left_out_without_a_word_I15(
+    tmp_path: Path,
+) -> None:
+    count = _BLOCKS_PER_ANSWER + 500
+    case = Case(tmp_path, count=count, retention=Retention(None, 0))
+    pages = itertools.count()
+
+    def release_some() -> None:
+        if next(pages) == 1:
+            release(case, _BLOCKS_PER_ANSWER + 100)
+
+    with reading(case, partial(Racing, meanwhile=release_some)) as reader:
+        gone = f"places {_BLOCKS_PER_ANSWER} to {count}"
+        with pytest.raises(PlacesReleasedError, match=gone):
+            reader.partitions()
 
 
 def test_what_is_released_while_a_read_runs_is_told_as_that(tmp_path: Path) -> None:
