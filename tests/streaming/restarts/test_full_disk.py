@@ -15,6 +15,7 @@ from penstock.streaming.dstream._storage_errors import is_full_disk, is_out_of_r
 from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from tests.streaming.restarts.driven import BEGIN_MS, Driven, World
+from tests.streaming.restarts.threads import DrivenWriter
 
 
 def build(ssc: Any, world: World) -> None:
@@ -97,6 +98,31 @@ def test_a_batch_that_waits_is_made_also_if_clearing_up_after_another_fails_mean
             (ms - BEGIN_MS) // 1000: given for ms, given in program.world.results["records"].items()
         }
         assert found == {1: [[1]], 2: [[2]], 3: [[]], 4: [[]]}
+
+
+def build_files(ssc: Any, world: World) -> None:
+    world.keep(ssc.textFileStream(world.files), "files")
+
+
+def test_while_no_checkpoint_can_be_written_one_batch_waits_for_it_and_not_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited_s: list[float] = []
+
+    def full(_: DrivenWriter, timeout_s: float) -> bool:
+        waited_s.append(timeout_s)
+        return False
+
+    with Driven(build_files) as program:
+        program.start()
+        for _ in range(2):
+            with monkeypatch.context() as patch:
+                patch.setattr(DrivenWriter, "flush", full)
+                for _ in range(3):
+                    program.advance(1000)
+            program.advance(1000)
+        assert [seconds > 0 for seconds in waited_s] == [True, False, False] * 2
+        assert len(program.world.results["files"]) == 8
 
 
 # -- the disk of the states ------------------------------------------------------------------------
