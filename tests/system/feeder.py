@@ -94,7 +94,7 @@ class Feeder:
     @property
     def is_connected(self) -> bool:
         """Whether the receiver of the last connection still has it."""
-        return self._connection is not None and self._connection.fileno() >= 0
+        return self._connection is not None
 
     def finish(self, timeout_s: float = WAIT_S) -> int:
         """Send nothing new and wait until all is acknowledged; return the number of records."""
@@ -170,6 +170,8 @@ class Feeder:
                 pass
             self._shut(connection)
             with self._changed:
+                if self._connection is connection:
+                    self._connection = None
                 self._changed.notify_all()
             sender.join(WAIT_S)
 
