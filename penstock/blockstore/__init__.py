@@ -89,15 +89,21 @@ another host), `replicator`, `_peer_link`,
 functions for Arrow data).
 """
 
-from penstock.blockstore._encryption import check_in_memory
-from penstock.blockstore._skipping import read_block_if_any
-from penstock.blockstore.builder import BlockBuilder, BlockKind, SealedBlock
-from penstock.blockstore.dataframe import block_schema, blocks_to_dataframe
-from penstock.blockstore.launch import end_on_this_host, scratch_claim_path
-from penstock.blockstore.memory import ArenaStatistics, MemoryArena, Slot
-from penstock.blockstore.rdd import BlockRDD
-from penstock.blockstore.reader import Block, BlockAccess, BlockNotFoundError, read_block
-from penstock.blockstore.store import BlockStore, BlockStoreClosedError
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.blockstore._encryption import check_in_memory
+    from penstock.blockstore._skipping import read_block_if_any
+    from penstock.blockstore.builder import BlockBuilder, BlockKind, SealedBlock
+    from penstock.blockstore.dataframe import block_schema, blocks_to_dataframe
+    from penstock.blockstore.launch import end_on_this_host, scratch_claim_path
+    from penstock.blockstore.memory import ArenaStatistics, MemoryArena, Slot
+    from penstock.blockstore.rdd import BlockRDD
+    from penstock.blockstore.reader import Block, BlockAccess, BlockNotFoundError, read_block
+    from penstock.blockstore.store import BlockStore, BlockStoreClosedError
 
 __all__ = [
     "ArenaStatistics",
@@ -120,3 +126,35 @@ __all__ = [
     "read_block_if_any",
     "scratch_claim_path",
 ]
+
+_MODULES = {
+    "ArenaStatistics": "memory",
+    "Block": "reader",
+    "BlockAccess": "reader",
+    "BlockBuilder": "builder",
+    "BlockKind": "builder",
+    "BlockNotFoundError": "reader",
+    "BlockRDD": "rdd",
+    "BlockStore": "store",
+    "BlockStoreClosedError": "store",
+    "MemoryArena": "memory",
+    "SealedBlock": "builder",
+    "Slot": "memory",
+    "block_schema": "dataframe",
+    "blocks_to_dataframe": "dataframe",
+    "check_in_memory": "_encryption",
+    "end_on_this_host": "launch",
+    "read_block": "reader",
+    "read_block_if_any": "_skipping",
+    "scratch_claim_path": "launch",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import what is asked for: a host's block server needs no Arrow, NumPy or PySpark."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        globals()[name] = found
+        return found

@@ -26,7 +26,6 @@ import time
 from collections.abc import Iterator
 
 import msgspec
-import pyarrow as pa
 from crc32c import crc32c
 
 from penstock.wal import RECORD_HEADER_SIZE, TAG_SIZE, LogCipher, parse_record
@@ -259,6 +258,9 @@ class BlockConnection:
             raise ProtocolError(
                 self._peer, f"block {info.block_id} has {expected} bytes, it announced {length}"
             )
+        # Not above: the block server, which needs the rest of this file, does without it.
+        import pyarrow as pa
+
         # From Arrow's pool: it keeps memory, and new memory costs more than what is done with it.
         record = memoryview(pa.allocate_buffer(length)).cast("B")
         checksum, place, digest = 0, 0, hashlib.sha256()

@@ -21,6 +21,7 @@ import pytest
 from crc32c import crc32c
 
 import penstock
+from penstock import blockstore
 from penstock.blockstore._fetch import (
     BlockConnection,
     BlockNotServedError,
@@ -217,6 +218,23 @@ def test_a_block_is_read_from_memory_and_from_the_log(host: Host) -> None:
     assert host.fetch(server, in_folder) == b"fallback"
     both = msgspec.structs.replace(in_memory, segment=in_log.segment)
     assert host.fetch(server, both) == payload
+
+
+def test_its_process_has_nothing_that_only_writers_and_readers_of_blocks_need(host: Host) -> None:
+    code = "import sys, penstock.blockstore.server; print(*sys.modules)"
+    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert not {b"numpy", b"pyarrow", b"pyspark"} & set(imported.stdout.split())
+    server = host.start()
+    assert host.fetch(server, host.segment_block(b"a block")) == b"a block"
+    libraries = Path(f"/proc/{server.pid}/maps").read_text()
+    assert "msgspec" in libraries
+    assert "numpy" not in libraries
+    assert "libarrow" not in libraries
+
+
+def test_the_room_has_what_it_names() -> None:
+    assert [name for name in blockstore.__all__ if not hasattr(blockstore, name)] == []
+    assert not hasattr(blockstore, "BlockServers")
 
 
 def test_a_slot_that_holds_another_block_by_now_is_not_served(host: Host) -> None:
