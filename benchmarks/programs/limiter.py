@@ -16,7 +16,6 @@ import tempfile
 import threading
 import time
 import uuid
-from concurrent.futures import Future
 from statistics import median
 
 from benchmarks.programs._program import tell
@@ -81,9 +80,6 @@ class Stored:
 
     def report(self, infos):
         self.block_store.release([info.block_id for info in infos], [])
-        answer = Future()
-        answer.set_result(None)
-        return answer
 
     def __enter__(self):
         self.generator.start()

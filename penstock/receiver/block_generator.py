@@ -49,7 +49,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -175,8 +174,8 @@ class BlockGenerator:
         stream_id: The stream.
         first_block_number: Block ids count up from here.
         block_store: Where blocks are built and kept.
-        report: Sends metadata to the tracker; the future ends when it is in the driver log (I1).
-            It fails with `RefusedError` when asking again cannot help.
+        report: Sends metadata to the tracker; returns when it is in the driver log (I1). Raises
+            `RefusedError` when asking again cannot help.
         limiter: The receiver's own.
         options: How blocks are made.
         on_error: Told of each failure once per episode, from this object's threads.
@@ -191,7 +190,7 @@ class BlockGenerator:
         stream_id: int,
         first_block_number: int,
         block_store: BlockStore,
-        report: Callable[[tuple[ReceivedBlockInfo, ...]], Future[None]],
+        report: Callable[[tuple[ReceivedBlockInfo, ...]], None],
         limiter: RateLimiter,
         options: BlockGeneratorOptions,
         on_error: Callable[[str, BaseException], None],

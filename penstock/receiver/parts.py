@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
@@ -130,7 +129,7 @@ class Parts:
         self,
         first_block_number: int,
         storage: BlockStore,
-        report: Callable[[tuple[ReceivedBlockInfo, ...]], Future[None]],
+        report: Callable[[tuple[ReceivedBlockInfo, ...]], None],
         on_error: Callable[[str, BaseException], None],
     ) -> BlockGenerator:
         """Make the block generator; it is not started.
@@ -138,9 +137,8 @@ class Parts:
         Args:
             first_block_number: Of the attempt.
             storage: From `open_storage`.
-            report: Reports blocks to the tracker. The future is done once they are in the driver
-                log. It fails with `RefusedError` when asking again does not help, and with
-                anything else when it may.
+            report: Reports blocks to the tracker; returns once they are in the driver log. Raises
+                `RefusedError` when asking again does not help, and anything else when it may.
             on_error: Told of trouble.
         """
         launch, settings = self.launch, self.launch.settings

@@ -18,7 +18,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from typing import Any
@@ -91,8 +90,8 @@ class BlockPipeline:
     Args:
         stream_id: The stream.
         block_store: Where blocks are kept.
-        report: Sends metadata to the tracker; the future ends when it is in the driver log (I1).
-            It fails with `RefusedError` when asking again cannot help.
+        report: Sends metadata to the tracker; returns when it is in the driver log (I1). Raises
+            `RefusedError` when asking again cannot help.
         queue_size: Blocks that may wait for the log, and again for the tracker.
         on_error: Told of each failure once per episode.
         report_bytes: How large the blocks' metadata of one report may be.
@@ -116,7 +115,7 @@ class BlockPipeline:
         self,
         stream_id: int,
         block_store: BlockStore,
-        report: Callable[[tuple[ReceivedBlockInfo, ...]], Future[None]],
+        report: Callable[[tuple[ReceivedBlockInfo, ...]], None],
         queue_size: int,
         on_error: Callable[[str, BaseException], None],
         report_bytes: int = 1 << 20,
@@ -305,7 +304,7 @@ class BlockPipeline:
                 self._moving.notify_all()
 
     def _report_and_wait(self, infos: tuple[ReceivedBlockInfo, ...]) -> bool:
-        self._report(infos).result()
+        self._report(infos)
         return True
 
     def _take(self, queue: deque[Any]) -> Any:

@@ -342,7 +342,7 @@ class ReceiverSupervisor:
         if self._storage is None:
             raise IllegalStateError(f"the block store of receiver {self.stream_id} is not open")
         generator = self._parts.make_generator(
-            first_block_number, self._storage, self._tracker.report_blocks, self._push_error
+            first_block_number, self._storage, self._tracker.add_blocks, self._push_error
         )
         generator.start()
         self._generator = generator

@@ -192,18 +192,23 @@ class TrackerClient:
         except (WireError, IllegalStateError) as failure:
             logger.debug("the use of the rate was not reported: %s", failure)
 
-    def report_blocks(self, blocks: tuple[ReceivedBlockInfo, ...]) -> Future[None]:
-        """Ask that `blocks` be added; see `penstock.receiver.parts.Parts.make_generator`."""
-        added: Future[None] = Future()
-        try:
-            asked = self.connection.ask_async(
-                AddBlock(self._registration.stream_id, self._registration.attempt, blocks)
+    def add_blocks(self, blocks: tuple[ReceivedBlockInfo, ...]) -> None:
+        """Ask that `blocks` be added, and wait until they are in the driver log.
+
+        Raises:
+            RefusedError: Asking again cannot help.
+            BlocksNotAddedError: They could not be written.
+            WireError, IllegalStateError: There is no connection, or no answer.
+        """
+        mine = self._registration
+        reply = self.connection.ask_async(AddBlock(mine.stream_id, mine.attempt, blocks)).result()
+        if isinstance(reply, Refused):
+            raise RefusedError(
+                f"the driver refused blocks of receiver {mine.stream_id} "
+                f"(attempt {mine.attempt}): {reply.reason}"
             )
-        except (WireError, IllegalStateError) as error:
-            added.set_exception(error)
-            return added
-        asked.add_done_callback(lambda answer: self._settle(added, answer))
-        return added
+        if not isinstance(reply, Ok):
+            raise BlocksNotAddedError(str(getattr(reply, "reason", reply)))
 
     def find_replica_host(self, silent: tuple[str, ...]) -> Future[Message]:
         """Ask for the host of second copies; see `penstock.blockstore.replicator`.
@@ -230,19 +235,3 @@ class TrackerClient:
     def _set_registered(self, registered: bool) -> None:
         with self._lock:
             self._registered = registered
-
-    def _settle(self, added: Future[None], answer: Future[Message]) -> None:
-        error = answer.exception()
-        if error is None:
-            reply = answer.result()
-            if isinstance(reply, Ok):
-                added.set_result(None)
-                return
-            if isinstance(reply, Refused):
-                error = RefusedError(
-                    f"the driver refused blocks of receiver {self._registration.stream_id} "
-                    f"(attempt {self._registration.attempt}): {reply.reason}"
-                )
-            else:
-                error = BlocksNotAddedError(str(getattr(reply, "reason", reply)))
-        added.set_exception(error)

@@ -11,7 +11,6 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -61,23 +60,14 @@ class Driver:
         self.open = threading.Event()
         self.open.set()
 
-    def report(self, infos: tuple[ReceivedBlockInfo, ...]) -> Future[None]:
-        answer: Future[None] = Future()
-
-        def run() -> None:
-            if not self.open.wait(WAIT_S):
-                answer.set_exception(TimeoutError("the test never let the driver answer"))
-                return
-            with self.changed:
-                if self.fail:
-                    answer.set_exception(self.fail.pop(0))
-                    return
-                self.infos.extend(infos)
-                self.changed.notify_all()
-            answer.set_result(None)
-
-        threading.Thread(target=run, daemon=True).start()
-        return answer
+    def report(self, infos: tuple[ReceivedBlockInfo, ...]) -> None:
+        if not self.open.wait(WAIT_S):
+            raise TimeoutError("the test never let the driver answer")
+        with self.changed:
+            if self.fail:
+                raise self.fail.pop(0)
+            self.infos.extend(infos)
+            self.changed.notify_all()
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         with self.changed:
