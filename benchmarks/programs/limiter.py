@@ -22,7 +22,7 @@ from benchmarks.programs._program import tell
 from penstock.blockstore import BlockStore
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.receiver import BlockGenerator, BlockGeneratorOptions, RateLimiter
-from penstock.wal import SyncPolicy
+from penstock.wal import LogOptions, SyncPolicy
 
 RECORDS = 3_000_000
 LEASE = 1300
@@ -65,7 +65,9 @@ class Stored:
             log_folder=os.path.join(folder, attempt),
             memory_name=name,
             options=BlockStoreOptions(
-                memory_dir=memory_folder, memory_bytes=256 << 20, sync=SyncPolicy.NONE
+                memory_dir=memory_folder,
+                memory_bytes=256 << 20,
+                log=LogOptions(sync=SyncPolicy.NONE),
             ),
         )
         self.generator = BlockGenerator(

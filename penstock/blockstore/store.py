@@ -61,6 +61,7 @@ __all__ = ["BlockStore", "BlockStoreClosedError", "BlockStoreOptions"]
 
 _log = logging.getLogger("penstock.blockstore")
 
+_LOG_OPTIONS = LogOptions(roll_age_s=60.0)
 _CLOSE_STEP_S = 1.0
 """How often the open segment on HDFS is closed while memory is short."""
 
@@ -77,10 +78,7 @@ class BlockStoreOptions:
         memory_dir: Folder of a memory file system.
         memory_bytes: Capacity of the arena.
         block_max_bytes: Size of a slot, and so of a block.
-        segment_bytes: Size of a log segment.
-        sync: The log's sync policy.
-        sync_interval_s: For the policy `interval`.
-        roll_age_s: Age at which a segment is closed.
+        log: How the log is written.
         use_memory: The storage level asks for a copy in memory.
         use_disk: The storage level asks for a copy in the log.
         compression: How blocks are compressed in a log on HDFS: ``lz4``, ``zstd``; None: not.
@@ -89,10 +87,7 @@ class BlockStoreOptions:
     memory_dir: str = "/dev/shm"
     memory_bytes: int = 1 << 30
     block_max_bytes: int = 32 << 20
-    segment_bytes: int = 256 << 20
-    sync: SyncPolicy = SyncPolicy.ALWAYS
-    sync_interval_s: float = 0.05
-    roll_age_s: float | None = 60.0
+    log: LogOptions = _LOG_OPTIONS
     use_memory: bool = True
     use_disk: bool = True
     compression: str | None = None
@@ -151,7 +146,7 @@ class BlockStore:
         self._sequences = itertools.count(1)
         self._is_shared = is_on_hdfs(log_folder)
         # A durable sync policy needs the log whatever the level says.
-        self._has_log = self.options.use_disk or self.options.sync is not SyncPolicy.NONE
+        self._has_log = self.options.use_disk or self.options.log.sync is not SyncPolicy.NONE
         codec = self.options.compression if self._is_shared and self._has_log else None
         self._compression = BlockCompression(codec) if codec is not None else None
         self._compressing: dict[str, Compressing] = {}
@@ -161,12 +156,7 @@ class BlockStore:
         self._writer = LogWriter.create(
             path,
             fs=fs,
-            options=LogOptions(
-                segment_size=self.options.segment_bytes,
-                sync=self.options.sync,
-                sync_interval_s=self.options.sync_interval_s,
-                roll_age_s=self.options.roll_age_s,
-            ),
+            options=self.options.log,
             clock=clock or SystemClock(),
             cipher=self._cipher,
         )

@@ -214,6 +214,16 @@ class ReceiverLaunch:
         """The folder on each host for what only that host keeps."""
         return self.host_root or self.block_log_root
 
+    @property
+    def log_options(self) -> LogOptions:
+        """How the attempt's log is written, and that of its blocks' copies."""
+        return LogOptions(
+            segment_size=self.settings.wal_segment_bytes,
+            sync=SyncPolicy(self.sync),
+            sync_interval_s=self.settings.wal_sync_interval_ms / 1000,
+            roll_age_s=self.settings.receiver_wal_rolling_s,
+        )
+
     def block_server(self, host: str) -> block_server.BlockServerLaunch:
         """Return what the block server of a host needs to know."""
         settings = self.settings
@@ -233,12 +243,7 @@ class ReceiverLaunch:
             driver=self.driver,
             driver_timeout_s=settings.driver_timeout_s,
             remove_at_lease_end=self.remove_at_lease_end,
-            replica_log=LogOptions(
-                segment_size=settings.wal_segment_bytes,
-                sync=SyncPolicy(self.sync),
-                sync_interval_s=settings.wal_sync_interval_ms / 1000,
-                roll_age_s=settings.receiver_wal_rolling_s,
-            ),
+            replica_log=self.log_options,
             # Copies come encrypted: that host has no key.
             block_max_bytes=settings.block_max_bytes + (SEAL_SIZE if self.encryption else 0),
         )

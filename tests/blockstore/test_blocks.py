@@ -28,11 +28,11 @@ from penstock.blockstore import (
 from penstock.blockstore.builder import batch_to_schema, join_binary, join_text, rows_to_batch
 from penstock.blockstore.record_pickles import pickle_record
 from penstock.blockstore.store import BlockStoreOptions
-from penstock.wal import SyncPolicy, segment_path
+from penstock.wal import LogOptions, SyncPolicy, segment_path
 
 ACCESS = BlockAccess()
 OPTIONS = BlockStoreOptions(
-    memory_bytes=4 << 20, block_max_bytes=256 << 10, segment_bytes=1 << 20, sync=SyncPolicy.ALWAYS
+    memory_bytes=4 << 20, block_max_bytes=256 << 10, log=LogOptions(segment_size=1 << 20)
 )
 
 
@@ -127,7 +127,7 @@ def test_lines_come_back_as_text_as_bytes_and_as_columns(tmp_path_factory, lines
 
 
 def test_lines_longer_and_shorter_than_a_piece_come_back_whole(tmp_path):
-    store = make_store(tmp_path, block_max_bytes=2 << 20, segment_bytes=4 << 20)
+    store = make_store(tmp_path, block_max_bytes=2 << 20, log=LogOptions(segment_size=4 << 20))
     lines = [b"a" * 300_000, b"", *[b"b" * (n % 70) for n in range(20_000)], b"c" * 131_072]
     try:
         assert records_of(put_lines(store, BlockKind.BYTE_LINES, lines)) == lines
@@ -246,7 +246,9 @@ def test_when_memory_runs_short_blocks_are_read_from_the_log_I7(store):
 
 
 def test_a_memory_level_needs_no_disk_and_waits_instead_of_evicting(tmp_path):
-    store = make_store(tmp_path, use_disk=False, sync=SyncPolicy.NONE)
+    store = make_store(
+        tmp_path, use_disk=False, log=LogOptions(segment_size=1 << 20, sync=SyncPolicy.NONE)
+    )
     try:
         infos = [put(store, BlockKind.BINARY, [b"x" * 100_000] * 2, n) for n in range(1, 21)]
         assert {info.segment for info in infos} == {None}
@@ -388,7 +390,11 @@ def test_a_block_that_cannot_be_sealed_for_want_of_memory_can_be_sealed_later(st
 
 def test_a_slots_pages_are_there_before_they_are_written_to(tmp_path):
     """So a memory file system that is full is an error, and never a SIGBUS."""
-    sizes = {"memory_bytes": 24 << 20, "block_max_bytes": 8 << 20, "segment_bytes": 32 << 20}
+    sizes = {
+        "memory_bytes": 24 << 20,
+        "block_max_bytes": 8 << 20,
+        "log": LogOptions(segment_size=32 << 20),
+    }
     store = make_store(tmp_path, **sizes)
     builder = store.open_block(BlockKind.BINARY)
     builder.slot.grow_to(7 << 20)

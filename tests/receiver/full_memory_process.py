@@ -8,6 +8,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+from penstock.wal import LogOptions
 from tests.receiver.test_block_generator import WAIT_S, Bench
 
 MB = 1 << 20
@@ -20,7 +21,7 @@ def main(memory: Path) -> None:
             memory_dir=str(memory),
             memory_bytes=12 * MB,
             block_max_bytes=5 * MB,
-            segment_bytes=16 * MB,
+            log=LogOptions(segment_size=16 * MB),
         )
         records = [b"%d" % number * 2000 for number in range(2000)]
         bench.generator.store(records[:1])

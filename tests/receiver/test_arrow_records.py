@@ -17,7 +17,7 @@ from penstock.blockstore import BlockAccess, BlockKind, BlockStore, read_block
 from penstock.blockstore.arrow_sizes import compacted
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.receiver.assembler import BlockAssembler, RecordTooLargeError
-from penstock.wal import SyncPolicy
+from penstock.wal import LogOptions, SyncPolicy
 
 BLOCK = 16 << 10
 
@@ -37,8 +37,7 @@ class Bench:
                 memory_dir=str(folder),
                 memory_bytes=64 * BLOCK,
                 block_max_bytes=BLOCK,
-                segment_bytes=1 << 20,
-                sync=SyncPolicy.NONE,
+                log=LogOptions(segment_size=1 << 20, sync=SyncPolicy.NONE),
             ),
         )
         self.sealed: list[tuple[BlockKind, list[pa.RecordBatch]]] = []

@@ -39,7 +39,7 @@ from penstock.receiver.block_generator import (
 )
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.storing import PositionTooLargeError
-from penstock.wal import AppendTooLargeError, SyncPolicy
+from penstock.wal import AppendTooLargeError, LogOptions, SyncPolicy
 from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import ReceivedBlockInfo
 from tests.system.mounts import in_own_mounts
@@ -103,8 +103,7 @@ class Bench:
             memory_dir=str(folder),
             memory_bytes=4 << 20,
             block_max_bytes=256 << 10,
-            segment_bytes=1 << 20,
-            sync=SyncPolicy.ALWAYS,
+            log=LogOptions(segment_size=1 << 20),
         )
         self.store = BlockStore(
             stream_id=0,
@@ -1110,7 +1109,11 @@ def test_who_waits_for_the_queue_or_for_durability_is_told_what_holds_it_up(make
 
 
 def test_who_waits_for_memory_is_told_so(make):
-    bench = make(memory_bytes=512 << 10, use_disk=False, sync=SyncPolicy.NONE)
+    bench = make(
+        memory_bytes=512 << 10,
+        use_disk=False,
+        log=LogOptions(segment_size=1 << 20, sync=SyncPolicy.NONE),
+    )
     bench.driver.open.clear()
 
     def fill() -> None:
