@@ -8,9 +8,17 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker.errors import LedgerWriteError
@@ -299,13 +307,22 @@ def view(model: Model) -> object:
     return (model.waiting, model.batches, model.last_batch, model.position)
 
 
-TestLedgerMachine = LedgerMachine.TestCase
-TestLedgerMachine.settings = settings(
-    max_examples=200,
+QUICK = settings(
+    max_examples=80,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+
+TestLedgerMachine = LedgerMachine.TestCase
+TestLedgerMachine.settings = QUICK
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)
+def test_the_ledger_for_long() -> None:
+    run_state_machine_as_test(LedgerMachine, settings=settings(QUICK, max_examples=400))
 
 
 def test_a_power_loss_after_a_snapshot_takes_the_last_interval_and_nothing_before() -> None:

@@ -13,7 +13,14 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from penstock.clock import ManualClock
 from penstock.tracker import LedgerError, LedgerWriteError, ReceivedBlockTracker, StreamUseError
@@ -474,10 +481,19 @@ def view(model: Model) -> object:
     return (model.first, model.blocks[model.first :], 10 * len(model.blocks), model.consumers)
 
 
-TestPlacesMachine = PlacesMachine.TestCase
-TestPlacesMachine.settings = settings(
-    max_examples=150,
+QUICK = settings(
+    max_examples=80,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+
+TestPlacesMachine = PlacesMachine.TestCase
+TestPlacesMachine.settings = QUICK
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)
+def test_places_for_long() -> None:
+    run_state_machine_as_test(PlacesMachine, settings=settings(QUICK, max_examples=400))
