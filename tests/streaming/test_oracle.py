@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.streaming import StreamingContext
-from tests.streaming.batches import Batches
+from tests.streaming.batches import BATCH_MS, Batches
 
 WAIT_S = 120.0
 
@@ -128,6 +128,9 @@ def register(ssc: Any) -> None:
 def run_pyspark(sc: Any, checkpoint: Path) -> Results:
     from pyspark.streaming import StreamingContext as SparkStreamingContext
 
+    # Its batches come as ours do, or it would make a batch each second while one is being run.
+    conf = sc._jsc.sc().conf()
+    conf.set("spark.streaming.clock", "org.apache.spark.util.ManualClock")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         ssc = SparkStreamingContext(sc, 1)
@@ -136,9 +139,11 @@ def run_pyspark(sc: Any, checkpoint: Path) -> Results:
         register(ssc)
         ssc.start()
         for _ in NUMBERS:
+            ssc._jssc.ssc().scheduler().clock().advance(BATCH_MS)
             assert _finished.acquire(timeout=WAIT_S)
     finally:
         ssc.stop(stopSparkContext=False)
+        conf.remove("spark.streaming.clock")
     return dict(_results)
 
 
