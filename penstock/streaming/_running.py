@@ -11,6 +11,7 @@ from abc import abstractmethod
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from penstock.streaming.durations import check_timeout
 from penstock.streaming.stop_report import StopReport
 
 if TYPE_CHECKING:
@@ -140,8 +141,10 @@ class RunOperations:
         Raises:
             SystemExit: With code 3, when something was given up: batches that were not processed,
                 or records that no batch has. The log says what.
+            TypeError, ValueError: `timeout` is no number; nothing was started.
             Exception: See `start` and `awaitTermination`.
         """
+        check_timeout(timeout)
         with _Signals() as signals:
             try:
                 self.start()

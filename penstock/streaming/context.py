@@ -55,7 +55,7 @@ from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.dstream.rate_operations import RateOperations
 from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
 from penstock.streaming.dstream.stream_handle import node_of
-from penstock.streaming.durations import to_milliseconds
+from penstock.streaming.durations import check_timeout, to_milliseconds
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.listener import StreamingListener
 from penstock.streaming.recovery import (
@@ -625,7 +625,11 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
 
         Returns:
             True when the context has stopped, False when the time was over first.
+
+        Raises:
+            TypeError, ValueError: `timeout` is no number.
         """
+        check_timeout(timeout)
         if timeout is None and self._state is StreamingContextState.INITIALIZED:
             _log.warning(
                 "awaitTermination() waits for a context that was not started, until another thread "

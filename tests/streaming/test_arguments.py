@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from penstock.blockstore.arrow_frames import UnsupportedColumnError
 from penstock.errors import IllegalStateError, SettingError
 from penstock.receiver import Receiver, receiver
 from penstock.sources import SocketReceiver
-from penstock.streaming import StreamingContext, StreamingListener
+from penstock.streaming import StreamingContext, StreamingContextState, StreamingListener
 from penstock.tracker import ReceiverPickleError
 from penstock.wal import UnwritableFolderError
 from tests.streaming.batches import batches
@@ -317,6 +318,57 @@ def test_what_is_no_rate_is_refused_with_one_that_is(
     for method in (stream.set_rate, stream.set_byte_rate):
         with pytest.raises(error, match=r'rate=.* is not accepted: .* "50000/second"'):
             method(rate)
+
+
+@pytest.mark.parametrize("timeout", ["60", True, [1], float("nan")])
+def test_a_time_to_wait_that_is_no_number_is_refused_before_anything_starts(
+    ssc: StreamingContext, timeout: Any
+) -> None:
+    ssc.receiverStream(some).pprint()
+    for method in (ssc.run, ssc.awaitTermination, ssc.awaitTerminationOrTimeout):
+        with pytest.raises((TypeError, ValueError), match=r"timeout=.* is not accepted: seconds"):
+            method(timeout)
+    assert ssc.getState() is StreamingContextState.INITIALIZED
+
+
+def test_what_shares_a_rate_is_a_list_of_streams(ssc: StreamingContext) -> None:
+    stream: Any = ssc.receiverStream(some)
+    for rate, streams in [(100, stream), ([stream], 100), (100, "some"), (100, [stream.map(str)])]:
+        with pytest.raises(TypeError, match=r"streams=.* is not accepted: a list of streams"):
+            ssc.rateGroup(rate, streams)
+
+
+async def later(*_: Any) -> None:
+    pass
+
+
+def in_parts(*_: Any) -> Iterator[None]:
+    yield
+
+
+class Later:
+    async def __call__(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("func", [later, partial(later), Later(), in_parts])
+def test_an_output_operation_that_a_call_would_not_run_is_refused(
+    ssc: StreamingContext, func: Any
+) -> None:
+    stream = ssc.receiverStream(some)
+    for method in (stream.foreachRDD, stream.foreachBatch):
+        with pytest.raises(TypeError, match=r"func=.* is not accepted: it (is async|has a yield)"):
+            method(func)
+
+
+def test_streams_of_two_contexts_are_not_put_together(sc: SparkContext) -> None:
+    first, second = StreamingContext(sc, 1), StreamingContext(sc, 1)
+    mine, other = first.receiverStream(some), second.receiverStream(some)
+    for put in (lambda: mine.union(other), lambda: first.union(mine, other)):
+        with pytest.raises(ValueError, match="belong to different contexts"):
+            put()
+    first.stop(stopSparkContext=False)
+    second.stop(stopSparkContext=False)
 
 
 @pytest.mark.parametrize("listener", [5, StreamingListener, object()])

@@ -13,7 +13,7 @@ from datetime import datetime
 from types import FunctionType
 from typing import Any
 
-__all__ = ["TimedFunction", "check_arguments", "with_time"]
+__all__ = ["TimedFunction", "check_arguments", "check_runs", "with_time"]
 
 TimedFunction = Callable[..., Any]
 """A function of the batch time (`datetime`) and one or more RDDs."""
@@ -74,6 +74,22 @@ def check_arguments(func: Any, what: str, count: int, name: str = "func") -> Non
         raise TypeError(
             f"{name}={_shown(func)} is not accepted: it is called with {count} {arguments}, {what}"
         ) from None
+
+
+def check_runs(func: Any) -> None:
+    """Check that a call runs the function; what an ``async def`` or a ``yield`` returns would not.
+
+    Raises:
+        TypeError: It does not.
+    """
+    for called in (func, getattr(func, "__call__", None)):  # noqa: B004
+        if inspect.iscoroutinefunction(called):
+            hint = "is async; take a plain function, which may call asyncio.run"
+        elif inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+            hint = "has a yield, so that a call would run nothing of it; take a plain function"
+        else:
+            continue
+        raise TypeError(f"func={_shown(func)} is not accepted: it {hint}")
 
 
 def _shown(func: Callable[..., Any]) -> str:

@@ -167,6 +167,8 @@ class UnionDStream(DStreamNode):
             (parent.slide_ms for parent in parents),
             "All DStreams should have same slide duration",
         )
+        if any(parent.graph is not parents[0].graph for parent in parents):
+            raise ValueError("the DStreams belong to different contexts")
         super().__init__(parents[0].graph, parents, slide_ms)
 
     def compute(self, time_ms: int) -> RDD[Any] | None:

@@ -12,7 +12,7 @@ from pyspark import RDD, StorageLevel
 
 from penstock._arguments import as_count, as_storage_level
 from penstock.streaming._call_site import call_site
-from penstock.streaming.dstream.arity import check_arguments, with_time
+from penstock.streaming.dstream.arity import check_arguments, check_runs, with_time
 from penstock.streaming.dstream.arrow_stream import ArrowDStream, ArrowStream
 from penstock.streaming.dstream.derived_streams import (
     NarrowDStream,
@@ -250,7 +250,11 @@ class DStream(PairOperations[T_co], _SparkDStream[T_co]):
             func: Takes the RDD, or the batch time (naive local `datetime`) and the RDD. What it
                 returns is not looked at. When it raises, that batch's operation has failed, the
                 others go on, and `StreamingContext.awaitTermination` raises.
+
+        Raises:
+            TypeError: `func` takes other arguments, is async, or has a ``yield``.
         """
+        check_runs(func)
         self._output(func, "foreachRDD")
 
     def foreachBatch(self, func: Callable[[DataFrame, datetime], Any]) -> None:
@@ -268,7 +272,7 @@ class DStream(PairOperations[T_co], _SparkDStream[T_co]):
 
         Raises:
             StreamGraphError: This stream is neither a receiver's nor a direct one.
-            TypeError: `func` cannot be called with two arguments.
+            TypeError: `func` cannot be called with two arguments, is async, or has a ``yield``.
             UnsupportedColumnError: Spark has no type for a column of the receiver's schema.
         """
         if not isinstance(self._node, (ReceiverInputDStream, DirectInputDStream)):
@@ -278,6 +282,7 @@ class DStream(PairOperations[T_co], _SparkDStream[T_co]):
                 "transformations on the DataFrame, or use foreachRDD"
             )
         check_arguments(func, "the DataFrame and the batch time", 2)
+        check_runs(func)
         if isinstance(self._node, ReceiverInputDStream):
             self._node.check_columns()
         ForEachBatchDStream(self._node, func, call_site("foreachBatch"))

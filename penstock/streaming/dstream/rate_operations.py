@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock._arguments import refused
 from penstock.clock import Clock
 from penstock.settings import Settings
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
@@ -88,9 +89,10 @@ class RateOperations(ABC):
 
         Raises:
             ValueError: It is not one rate above 0, or there is no stream.
+            TypeError: They are no list of streams of receivers.
             StreamGraphError: A stream has no receiver, or is in a group already.
         """
-        stream_ids = [stream.stream_id for stream in streams]
+        stream_ids = _stream_ids(streams)
         return self._rates.make_group(rate, stream_ids, in_bytes=inBytes)
 
     def _make_rates(self) -> RateBook:
@@ -105,3 +107,10 @@ class RateOperations(ABC):
             return RateLimits.of(self._settings_of(_KEYS))
 
         return RateBook(memories, limits, self._clock)
+
+
+def _stream_ids(streams: Any) -> list[int]:
+    listed: list[Any] = list(streams) if isinstance(streams, Iterable) else [None]
+    if not all(hasattr(stream, "stream_id") for stream in listed):
+        raise TypeError(refused("streams", streams, "a list of streams of receivers"))
+    return [stream.stream_id for stream in listed]
