@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,6 +30,7 @@ from penstock.host.preparation import (
     prepare_run,
 )
 from penstock.host.receiver_arguments import check_picklable
+from penstock.host.receiver_readings import ReceiverReading, ReceiverReadings, ReceiverWaits
 from penstock.host.receiver_status import ReceiverStatus
 from penstock.host.receivers import HostedReceivers
 from penstock.host.spark_contexts import spark_context_of
@@ -71,6 +72,7 @@ class _Stream:
     receiver: Receiver
     retention: Retention
     consumer_timeout_s: float | None
+    max_backlog_bytes: int | None
 
 
 class ReceiverHost:
@@ -128,6 +130,7 @@ class ReceiverHost:
         self._scratch: ScratchClaim | None = None
         self._numbers: dict[str, int] = {}
         self._errors: list[PermanentReceiverError] = []
+        self._readings = ReceiverReadings()
         self._ends = threading.Event()
         self._releasing: threading.Thread | None = None
 
@@ -139,6 +142,7 @@ class ReceiverHost:
         *,
         retentionSize: str | int | None = None,
         consumerTimeout: str | float | None = "7 days",
+        maxBacklog: str | int | None = "32g",
     ) -> None:
         """Add a stream: what a receiver stores, under a name.
 
@@ -155,6 +159,10 @@ class ReceiverHost:
                 forgotten, with a warning: what only it needed goes. A host that is started again
                 waits a day, or this time if it is shorter, for queries whose time was over
                 meanwhile. None: never.
+            maxBacklog: The receiver waits in `store` while so many bytes are there that the slowest
+                query has not read since it came; without queries, that are there at all, unless
+                `retentionSize` bounds them. A number or text such as ``"100g"``. Nothing is deleted
+                by it. None: it does not wait.
 
         Raises:
             IllegalStateError: The host was started already.
@@ -175,13 +183,15 @@ class ReceiverHost:
             timeout_ms = (
                 None if consumerTimeout is None else _time_ms(consumerTimeout, "consumerTimeout")
             )
+            size = None if retentionSize is None else _size_bytes(retentionSize, "retentionSize")
+            backlog = None if maxBacklog is None else _size_bytes(maxBacklog, "maxBacklog")
+            if backlog == 0:
+                raise ValueError(refused("maxBacklog", maxBacklog, "a size above 0, or None"))
             self._streams[name] = _Stream(
                 adapted,
-                Retention(
-                    _time_ms(retention, "retention"),
-                    None if retentionSize is None else _size_bytes(retentionSize),
-                ),
+                Retention(_time_ms(retention, "retention"), size),
                 None if timeout_ms is None else timeout_ms / 1000,
+                backlog,
             )
 
     # -- life ----------------------------------------------------------------------------------
@@ -273,7 +283,10 @@ class ReceiverHost:
                 run,
                 ledger,
                 clock=self._clock,
-                events=_Events(self._failed),
+                events=_Events(self._failed, self._readings),
+                on_rate_status=lambda report: self._readings.take(
+                    report, self._clock.monotonic_s()
+                ),
                 encryption=encryption,
                 kept={self._numbers[name]: self._kept(name) for name in receivers},
             )
@@ -311,6 +324,7 @@ class ReceiverHost:
             found.retention,
             found.consumer_timeout_s,
             None if schema is None else schema.serialize().to_pybytes(),
+            found.max_backlog_bytes,
         )
 
     def _failed(self, error: PermanentReceiverError) -> None:
@@ -394,7 +408,22 @@ class ReceiverHost:
 
     def receivers(self) -> tuple[ReceiverStatus, ...]:
         """Return the receivers as they are now; none before `start`."""
-        return () if self._hosted is None else self._hosted.status()
+        hosted = self._hosted
+        if hosted is None:
+            return ()
+        readings = self._readings.readings(self._clock.monotonic_s())
+        return tuple(
+            replace(found, waits=self._waits(hosted, readings.get(found.stream_id)))
+            for found in hosted.status()
+        )
+
+    def _waits(
+        self, hosted: HostedReceivers, reading: ReceiverReading | None
+    ) -> ReceiverWaits | None:
+        if reading is None:
+            return None
+        is_held = hosted.tracker.waits_for_consumers(reading.stream_id)
+        return reading.limited_by("backlog" if is_held else "maxRate", "maxRate")
 
     def streams(self) -> Mapping[str, KeptStream]:
         """Return what is there of each stream, and who reads it; empty before `start`."""
@@ -429,8 +458,11 @@ class ReceiverHost:
 class _Events:
     """Tells what is final; the tracker logs the rest."""
 
-    def __init__(self, on_error: Callable[[PermanentReceiverError], None]) -> None:
+    def __init__(
+        self, on_error: Callable[[PermanentReceiverError], None], readings: ReceiverReadings
+    ) -> None:
         self._on_error = on_error
+        self._readings = readings
 
     def receiver_started(self, info: TrackedReceiver, /) -> None:
         """It is in the tracker's log."""
@@ -439,7 +471,7 @@ class _Events:
         """It is in the tracker's log."""
 
     def receiver_stopped(self, info: TrackedReceiver, /) -> None:
-        """It is in the tracker's log."""
+        self._readings.ended(info.streamId)
 
     def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:
         self._on_error(PermanentReceiverError(stream_id, message, error))
@@ -493,17 +525,17 @@ def _time_ms(value: str | float, name: str) -> int:
     return round(value * 1000)
 
 
-def _size_bytes(value: str | int) -> int:
+def _size_bytes(value: str | int, name: str) -> int:
     accepted = 'a number of bytes, 0 or more, or text such as "10g"'
     if isinstance(value, str):
         text = value.strip().lower().removesuffix("b")
         factor = _SIZES.get(text[-1:], 1)
         digits = text[:-1] if text[-1:] in _SIZES else text
         if not digits.isdigit():
-            raise ValueError(refused("retentionSize", value, accepted))
+            raise ValueError(refused(name, value, accepted))
         return int(digits) * factor
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(refused("retentionSize", value, accepted))
+        raise TypeError(refused(name, value, accepted))
     if value < 0:
-        raise ValueError(refused("retentionSize", value, accepted))
+        raise ValueError(refused(name, value, accepted))
     return value

@@ -28,7 +28,8 @@ Layout:
   ``_ledger_opening``: where it lies.
 - ``_driver_log``: how events and snapshots get into the segment log.
 - ``places``: the streams that are read by places. ``_kept_blocks`` (their blocks and consumers),
-  ``_place_service`` (what is answered to those who read them).
+  ``_place_service`` (what is answered to those who read them), ``_backlog`` (whose receivers wait
+  for those who read).
 - ``_batched_additions``: many `AddBlock` messages, one record of the log.
 - ``receiver_scheduling_policy``, ``task_location``: where receivers should run.
 - ``receiver_tracking_info``: the states of a receiver. ``_restart_backoff``: when to start again.

@@ -69,9 +69,7 @@ class TrackerEndpoint:
             options=options,
             ssl_context=ssl_context,
         )
-        self._additions: BatchedAdditions[PendingReply] = BatchedAdditions(
-            ledger, self._server.resolve
-        )
+        self._additions: BatchedAdditions[PendingReply] = BatchedAdditions(ledger, self._added)
         self._control = ThreadPoolExecutor(1, "penstock-tracker-control")
         # Its thread begins with the first question.
         self._readers = ThreadPoolExecutor(1, "penstock-places")
@@ -139,6 +137,13 @@ class TrackerEndpoint:
             (executor or self._control).submit(self._run, function)
         except RuntimeError:
             _log.debug("something came after the tracker's endpoint was stopped")
+
+    # -- called on the thread of additions -----------------------------------------------------
+
+    def _added(self, answers: list[tuple[PendingReply, Message]]) -> None:
+        self._server.resolve(answers)
+        if self.places is not None:
+            self.places.backlogs.check()
 
     # -- called on the control thread, or on that of places ----------------------------------------
 

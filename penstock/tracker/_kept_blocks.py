@@ -19,7 +19,7 @@ block, and there is nothing to keep beside the batches themselves.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.wire.messages import ReceivedBlockInfo
@@ -145,6 +145,23 @@ class KeptBlocks:
             most = self.bytes_before(start) + max_bytes
             end = min(end, self.first + bisect_right(self._bytes, most) - 1)
         return max(end, start + 1)
+
+    def unread(self, reached: Mapping[str, int]) -> tuple[int, str]:
+        """Return the bytes that a consumer has not read yet, and who has read least.
+
+        Args:
+            reached: What lies before these places does not count for these consumers.
+
+        Returns:
+            Bytes and consumer; without consumers all bytes that are there, and nobody.
+        """
+        if not self.consumers:
+            return self.size_bytes, ""
+        place, slowest = min(
+            (max(consumer.place, reached.get(name, 0)), name)
+            for name, consumer in self.consumers.items()
+        )
+        return self._bytes[-1] - self.bytes_before(place), slowest
 
     def releasable(self, now_ms: int, retention: Retention) -> int:
         """Return the place before which nothing is needed any more."""

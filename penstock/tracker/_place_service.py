@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.clock import Clock
+from penstock.tracker._backlog import Backlogs, Bound
 from penstock.tracker.errors import LedgerError, LedgerWriteError
 from penstock.tracker.places import Places, Retention
 from penstock.wire import Peer
@@ -62,12 +63,14 @@ class KeptStreamSettings:
         consumer_timeout_s: After so long without a commit or a connection a consumer is forgotten;
             None: never.
         schema: The serialised Arrow schema that its receiver declares, or None.
+        max_backlog_bytes: With so many unread bytes its receiver waits; None: it does not.
     """
 
     name: str
     retention: Retention
     consumer_timeout_s: float | None = None
     schema: bytes | None = None
+    max_backlog_bytes: int | None = None
 
 
 class PlaceService:
@@ -75,6 +78,9 @@ class PlaceService:
 
     Calls come on the thread of the endpoint, one at a time, except `sweep`; `_lock` guards who is
     connected.
+
+    Attributes:
+        backlogs: Has receivers wait whose streams nobody reads quickly enough.
     """
 
     def __init__(
@@ -85,6 +91,7 @@ class PlaceService:
         clock: Clock,
         servers: Callable[[], Mapping[str, tuple[str, int]]],
         parallelism: Callable[[], int],
+        hold: Callable[[int, bool], None] = lambda stream_id, is_held: None,
     ) -> None:
         """Make it.
 
@@ -94,8 +101,19 @@ class PlaceService:
             clock: Time.
             servers: Returns the addresses of the block servers by host.
             parallelism: Returns how many tasks run at a time beside the receivers.
+            hold: Lets nothing of a stream pass, or lets it go on; must not block.
         """
         self._places = places
+        self.backlogs = Backlogs(
+            places,
+            {
+                stream_id: Bound(found.name, found.max_backlog_bytes, found.retention)
+                for stream_id, found in streams.items()
+                if found.max_backlog_bytes is not None
+            },
+            hold,
+            clock,
+        )
         self._streams = dict(streams)
         self._clock = clock
         self._servers = servers
@@ -161,7 +179,9 @@ class PlaceService:
             seen: list[str] = []
             forgotten: list[str] = []
             consumers = self._places.stream(stream_id).consumers
-            self._forget_all_but(stream_id, {found.consumer for found in consumers})
+            names = {found.consumer for found in consumers}
+            self._forget_all_but(stream_id, names)
+            self.backlogs.forget_all_but(stream_id, names)
             for found in consumers:
                 patience_s = settings.consumer_timeout_s if found.is_committed else _UNCOMMITTED_S
                 is_connected, seen_s = self._seen((stream_id, found.consumer), now_s)
@@ -244,7 +264,9 @@ class PlaceService:
             # Also if there is nothing yet: Spark logs a first batch without rows, and what comes
             # until the next question must not go with those who are quicker. Before the rest is
             # looked at, so that what is answered stays.
-            places.hold(stream_id, message.consumer, message.start)
+            is_new = places.hold(stream_id, message.consumer, message.start)
+            counts_from = places.stream(stream_id).next if is_new else message.start
+            self.backlogs.reached(stream_id, message.consumer, counts_from)
         end = places.end_of(
             stream_id, message.start, message.until, message.max_records, message.max_bytes
         )

@@ -53,6 +53,8 @@ class _Entry:
     preferred: str | None
     peer: Peer | None = None
     rate: Rates | None = None
+    is_paused: bool = False
+    is_held: bool = False
     bounces: int = 0
     bounced: bool = False
     permanent: bool = False
@@ -88,7 +90,12 @@ class Receivers:
     """All receivers of an application, by stream. Safe to use from any thread; never blocks."""
 
     def __init__(
-        self, receivers: Mapping[int, tuple[str, str | None]], clock: Clock, *, is_local: bool
+        self,
+        receivers: Mapping[int, tuple[str, str | None]],
+        clock: Clock,
+        *,
+        is_local: bool,
+        first_rates: tuple[float | None, float | None] = (None, None),
     ) -> None:
         """Make the table.
 
@@ -96,9 +103,11 @@ class Receivers:
             receivers: Name and preferred location of each receiver.
             clock: Says when errors happened.
             is_local: All places are the same.
+            first_rates: Records and bytes per second that a receiver has while it was told of none.
         """
         self._clock = clock
         self._is_local = is_local
+        self._first_rates = first_rates
         self._lock = threading.Lock()
         # Also those of attempts that were replaced: something may still arrive on them.
         self._connections: dict[Peer, tuple[int, str]] = {}
@@ -330,13 +339,33 @@ class Receivers:
             entry = self._entries.get(stream_id)
             if entry is None:
                 return 0
-            version = 1 if entry.rate is None else entry.rate.version + 1
-            entry.rate = Rates(records_per_second, bytes_per_second, version, is_paused)
-            peer = entry.peer
-        if peer is not None:
-            peer.send(
-                UpdateRateLimit(stream_id, records_per_second, bytes_per_second, version, is_paused)
+            entry.is_paused = is_paused
+            return self._set_rates(stream_id, entry, records_per_second, bytes_per_second)
+
+    def hold(self, stream_id: int, is_held: bool) -> None:
+        """Let nothing of a stream pass, whatever its rates are, or let it go on with them."""
+        with self._lock:
+            entry = self._entries.get(stream_id)
+            if entry is None or entry.is_held == is_held:
+                return
+            entry.is_held = is_held
+            known = entry.rate
+            rates = (
+                self._first_rates
+                if known is None
+                else (known.records_per_second, known.bytes_per_second)
             )
+            self._set_rates(stream_id, entry, *rates)
+
+    def _set_rates(
+        self, stream_id: int, entry: _Entry, records: float | None, in_bytes: float | None
+    ) -> int:
+        version = 1 if entry.rate is None else entry.rate.version + 1
+        is_paused = entry.is_paused or entry.is_held
+        entry.rate = Rates(records, in_bytes, version, is_paused)
+        if entry.peer is not None:
+            # It does not wait for the network.
+            entry.peer.send(UpdateRateLimit(stream_id, records, in_bytes, version, is_paused))
         return version
 
     def restart(self, stream_id: int, reason: str) -> bool:

@@ -169,18 +169,28 @@ class Places:
             last = kept.next if until is None else until
             return kept.end_of(start, last, max_records, max_bytes)
 
+    def unread(self, stream_id: int, reached: Mapping[str, int]) -> tuple[int, str]:
+        """Return the bytes that a consumer has not read yet, and who; see `KeptBlocks.unread`."""
+        with self._state_lock:
+            return self._state().kept(stream_id).unread(reached)
+
     # -- consumers -----------------------------------------------------------------------------
 
-    def hold(self, stream_id: int, consumer: str, place: int) -> None:
+    def hold(self, stream_id: int, consumer: str, place: int) -> bool:
         """Keep the blocks from a place on for a consumer, unless it is known already.
+
+        Returns:
+            Whether it was not.
 
         Raises:
             LedgerError: The stream is not read by places.
             LedgerWriteError: The driver log did not take it; nothing was changed.
         """
         with self._commit_lock:
-            if consumer not in self._state().kept(stream_id).consumers:
-                self._note(stream_id, consumer, place, is_committed=False)
+            if consumer in self._state().kept(stream_id).consumers:
+                return False
+            self._note(stream_id, consumer, place, is_committed=False)
+            return True
 
     def commit(self, stream_id: int, consumer: str, place: int) -> None:
         """Note that a consumer has processed all before a place; a lower one changes nothing.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import cloudpickle
 
+from penstock._setting_values import rate_per_second
 from penstock.blockstore import BlockAccess
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, text_of
@@ -162,6 +163,7 @@ class ReceiverTracker:
             },
             self._clock,
             is_local=cluster.is_local,
+            first_rates=_rates_of(settings),
         )
         self._block_servers = BlockServers(settings.block_server_lease_s, self._clock)
         # HDFS has copies of its own; a local master is one host.
@@ -385,7 +387,10 @@ class ReceiverTracker:
                 clock=self._clock,
                 servers=self._block_servers.addresses,
                 parallelism=self._free_slots,
+                hold=self._receivers.hold,
             )
+            # Before receivers come: what an earlier run left may be too much.
+            self._place_service.backlogs.check()
         bound = endpoint.start()
         self._endpoint = endpoint
         self._address = (advertised or bound[0], bound[1])
@@ -622,11 +627,23 @@ class ReceiverTracker:
         except LedgerWriteError as error:
             _log.error("%s; it is tried again", error)
         self._deletion.delete(self.ledger, self.ledger.places.release(service.retentions()))
+        service.backlogs.check()
+
+    def waits_for_consumers(self, stream_id: int) -> bool:
+        """Whether a stream that is read by places has as much unread as its bound allows."""
+        service = self._place_service
+        return service is not None and service.backlogs.is_held(stream_id)
 
     def fail_places(self, stream_id: int, reason: str) -> None:
         """Let who reads a stream by places know that nothing more will come, and why."""
         if self._place_service is not None:
             self._place_service.fail(stream_id, reason)
+
+
+def _rates_of(settings: Settings) -> tuple[float | None, float | None]:
+    """Return what receivers hold by themselves; the most records per second they hold anyway."""
+    rate = settings.receiver_byte_rate
+    return settings.backpressure_initial_rate, None if rate is None else rate_per_second(rate)
 
 
 def _pickle(stream_id: int, receiver: Receiver) -> bytes:

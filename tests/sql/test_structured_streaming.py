@@ -67,6 +67,52 @@ def last_offset(query: Any) -> dict[str, Any]:
     return offset
 
 
+# -- what is unread ------------------------------------------------------------------------------
+
+
+def flood(context: Any) -> Iterator[str]:
+    """Store as much as is taken."""
+    while not context.stopped.is_set():
+        yield "x" * 1000
+
+
+def test_store_waits_while_queries_do_not_keep_up_and_goes_on_when_one_has_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    bound = 4 << 20
+    with hosting(spark, flood, tmp_path / "host", retention=0, maxBacklog=bound) as host:
+        stopped_at = await_backlog(host)
+        # What was in hand is still taken, and then nothing.
+        await_backlog(host)
+        # Of what was in hand no more than there is memory for.
+        assert bound <= host.streams()["numbers"].size_bytes < 64 << 20
+        query = to_parquet(load(spark), tmp_path)
+        # All is read in one batch, and Spark commits it only with the next one.
+        await_records(host, "numbers", 4 * stopped_at)
+        query.stop()
+        assert not query.exception()
+        await_backlog(host)
+        assert host.streams()["numbers"].first > 0
+
+
+def await_backlog(host: ReceiverHost) -> int:
+    """Wait until the receiver does nothing but wait for queries; return its records."""
+    end_s = time.monotonic() + WAIT_S
+    while True:
+        (found,) = host.receivers()
+        if found.waits is not None and found.waits.limit == "backlog" and found.waits.tokens > 90:
+            return found.records
+        assert time.monotonic() < end_s, found
+        time.sleep(0.1)
+
+
+def test_a_backlog_that_is_no_size_is_refused(spark: SparkSession) -> None:
+    host = ReceiverHost(spark)
+    for wrong in (0, -1, "0", "much"):
+        with pytest.raises(ValueError, match="maxBacklog"):
+            host.stream("numbers", flood, maxBacklog=wrong)
+
+
 # -- rows ----------------------------------------------------------------------------------------
 
 

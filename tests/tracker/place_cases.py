@@ -36,6 +36,7 @@ class Case:
         )
         self.runs = 0
         self.blocks: list[ReceivedBlockInfo] = []
+        self.holds: list[bool] = []
         self.open()
         self.add(count)
 
@@ -54,6 +55,7 @@ class Case:
             clock=self.clock,
             servers=lambda: SERVERS,
             parallelism=lambda: 3,
+            hold=lambda stream_id, is_held: self.holds.append(is_held),
         )
         self.epoch = self.ledger.places.stream(0).epoch
         self.peer: Any = Connection()

@@ -15,9 +15,11 @@ from penstock.receiver import Receiver
 from penstock.settings import Settings
 from penstock.tracker import (
     ExecutorLocation,
+    KeptStreamSettings,
     NoExecutorsError,
     ReceiverPickleError,
     ReceiverTracker,
+    Retention,
     TaskEnd,
     TrackerState,
 )
@@ -27,6 +29,7 @@ from penstock.wire.messages import (
     BlockServerRegistered,
     CleanupOldBlocks,
     EnsureBlockServer,
+    FindEnd,
     MemoryPlace,
     Ok,
     Refused,
@@ -74,6 +77,42 @@ def test_rates_have_versions_and_may_be_lifted(tmp_path: Path) -> None:
         assert attempt.next_message() == UpdateRateLimit(0, None, None, 2)
         attempt.fail()
         assert cluster.next_attempt().register() == Registered(2 << 32, None, None, None, 2)
+
+
+def test_a_stream_with_too_much_unread_is_paused_until_it_is_read(tmp_path: Path) -> None:
+    kept = {0: KeptStreamSettings("s", Retention(None), max_backlog_bytes=2000)}
+    settings = Settings(receiver_byte_rate="500/second")
+    with running_tracker(tmp_path, kept=kept, settings=settings) as (tracker, cluster, _):
+        attempt = cluster.next_attempt()
+        first = attempt.register().first_block_number
+        blocks = [block(0, attempt.launch.attempt, first + number) for number in range(2)]
+        assert attempt.add(blocks[0]) == Ok()
+        assert attempt.add(blocks[1]) == Ok()
+        # The rate that the receiver has from its settings stays.
+        assert attempt.next_message() == UpdateRateLimit(0, None, 500.0, 1, is_paused=True)
+        assert tracker.waits_for_consumers(0)
+        # Rates may come meanwhile, and it is started again: it is still paused.
+        tracker.send_rate_update(0, 5.0, 500.0)
+        assert attempt.next_message() == UpdateRateLimit(0, 5.0, 500.0, 2, is_paused=True)
+        attempt.fail()
+        attempt = cluster.next_attempt()
+        assert attempt.register().is_paused
+        epoch = tracker.ledger.places.stream(0).epoch
+        assert attempt.ask(FindEnd(0, epoch, "c", 1)).place == 2
+        assert attempt.next_message() == UpdateRateLimit(0, 5.0, 500.0, 3)
+        assert not tracker.waits_for_consumers(0)
+        # Nothing of it has gone.
+        assert tracker.ledger.places.stream(0).first == 0
+
+
+def test_what_an_earlier_run_left_unread_holds_the_receiver_from_its_start(tmp_path: Path) -> None:
+    kept = {0: KeptStreamSettings("s", Retention(None), max_backlog_bytes=1000)}
+    with running_tracker(tmp_path, kept=kept) as (_, cluster, _):
+        attempt = cluster.next_attempt()
+        first = attempt.register().first_block_number
+        assert attempt.add(block(0, attempt.launch.attempt, first)) == Ok()
+    with running_tracker(tmp_path, kept=kept) as (_, cluster, _):
+        assert cluster.next_attempt().register().is_paused
 
 
 def test_only_the_latest_attempt_is_heard_of_its_rate(tmp_path: Path) -> None:

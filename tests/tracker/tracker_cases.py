@@ -15,6 +15,8 @@ from penstock.receiver import Receiver, ReceiverLaunch
 from penstock.settings import Settings
 from penstock.tracker import (
     ExecutorLocation,
+    KeptStreamSettings,
+    ReceivedBlockTracker,
     ReceiverTracker,
     TaskEnd,
     TaskLocation,
@@ -244,6 +246,7 @@ def running_tracker(
     keep_batches: bool = False,
     blocks_outlive_run: bool = True,
     on_rate_status: Callable[[ReportGate], None] | None = None,
+    kept: Mapping[int, KeptStreamSettings] | None = None,
 ) -> Iterator[tuple[ReceiverTracker, ThreadCluster, Events]]:
     cluster = cluster or ThreadCluster()
     events = Events()
@@ -257,6 +260,7 @@ def running_tracker(
         keep_batches=keep_batches,
         blocks_outlive_run=blocks_outlive_run,
         on_rate_status=on_rate_status,
+        kept=kept,
     )
     tracker.start()
     try:
@@ -277,6 +281,7 @@ def make_tracker(
     keep_batches: bool = False,
     blocks_outlive_run: bool = True,
     on_rate_status: Callable[[ReportGate], None] | None = None,
+    kept: Mapping[int, KeptStreamSettings] | None = None,
 ) -> ReceiverTracker:
     return ReceiverTracker(
         None,
@@ -292,4 +297,12 @@ def make_tracker(
         blocks_outlive_run=blocks_outlive_run,
         cluster=cluster,
         on_rate_status=on_rate_status,
+        ledger=None if kept is None else _with_places(folder, kept),
+        kept=kept,
     )
+
+
+def _with_places(folder: Path, kept: Mapping[int, KeptStreamSettings]) -> ReceivedBlockTracker:
+    ledger = ReceivedBlockTracker.recover((), str(folder / "receivedBlockMetadata"))
+    ledger.register_streams({found.name: number for number, found in kept.items()}, are_kept=True)
+    return ledger
