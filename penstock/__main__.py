@@ -26,6 +26,9 @@ running programs:
   restart      have the receiver of a stream stop and start again
   stop         stop it, gracefully unless told otherwise
 
+receiving for queries:
+  host         run the receivers that a file describes, for other applications
+
 before a program runs:
   doctor       check this machine, or a cluster, and say what to change
 
@@ -68,6 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from penstock.sql.cli import main as consumers
 
         return consumers(arguments[1:])
+    if arguments[0] == "host":
+        from penstock.sql.host_cli import main as host
+
+        return host(arguments[1:])
     if arguments[0] == "dead-letters":
         from penstock.dead_letters.cli import main as dead_letters
         from penstock.host.encryption import recovery_encryption

@@ -38,6 +38,7 @@ Layout
 `_ended_host`       the same to the directory of one that has ended
 `session`           `connect`: hosts of other applications
 `cli`               ``penstock consumers``
+`host_cli`          ``penstock host``
 `errors`            what goes wrong, with the way out
 ==================  ================================================================================
 

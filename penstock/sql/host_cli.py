@@ -1,0 +1,198 @@
+"""``penstock host``: a driver that only receives, for queries of other applications."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from penstock.errors import PenstockError
+from penstock.host.spark_end import stop_spark
+from penstock.sql.host import ReceiverHost
+
+__all__ = ["main"]
+
+_DESCRIPTION = """\
+Run the receivers that a file describes, until Ctrl-C or SIGTERM. The file defines a function
+host(spark), which returns a ReceiverHost with its streams; this command starts it, with a Spark
+application of its own. Queries read the streams from other applications, also from clients of Spark
+Connect, by the share file of the host: penstock.sql.connect(spark, share).
+"""
+_EPILOG = """\
+The first Ctrl-C or SIGTERM stops gracefully: receivers store and report what they have. The second
+one ends the process.
+
+exit codes: 0 stopped by a signal, 1 the host could not be started, has no receiver left, or lost
+            Spark, 2 wrong usage or no such file, 128 + N ended by a second signal N
+"""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LOOK_S = 1.0
+
+# Not in `sys.modules`, so that what receivers need of the file is sent to executors with them.
+_MODULE = "__penstock_host__"
+
+
+class _Stop:
+    """Takes signals: the first is noted, the second ends the process."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+
+    def listen(self) -> None:
+        """Take them, also from handlers that others have set."""
+        for number in _SIGNALS:
+            signal.signal(number, self._take)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the first one; whether it came."""
+        return self._asked.wait(timeout_s)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        if self._asked.is_set():
+            _say(f"{name}: ending the process")
+            os._exit(128 + number)
+        _say(f"{name}: stopping gracefully; once more ends the process")
+        self._asked.set()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``penstock host`` with these arguments and return its exit code."""
+    try:
+        options = _parser().parse_args(argv)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 2
+    conf = {}
+    for pair in options.conf:
+        key, sign, value = pair.partition("=")
+        if not sign or not key.strip():
+            return _fail(f"--conf {pair}: KEY=VALUE is wanted", 2)
+        conf[key.strip()] = value.strip()
+    path = Path(options.file)
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        return _fail(str(error), 2)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("penstock").setLevel(logging.INFO)
+    stop = _Stop()
+    stop.listen()
+    sys.argv = [str(path), *options.arguments]
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        described = _described(path, text)
+    except PenstockError as error:
+        return _fail(str(error), 1)
+    except Exception:  # noqa: BLE001  # the file is its author's
+        return _fail(f"{path} failed:\n{traceback.format_exc()}", 1)
+    if described is None:
+        return _fail(f"{path} defines no function host(spark) that returns a ReceiverHost", 1)
+    return _run(path, described, options, conf, stop)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock host",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--master", help="Spark's; by default its configuration's, or local[*]")
+    parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of Spark or Penstock; may be repeated",
+    )
+    parser.add_argument("file", metavar="FILE", help="the Python file that defines host(spark)")
+    parser.add_argument(
+        "arguments", nargs=argparse.REMAINDER, metavar="...", help="its sys.argv[1:]"
+    )
+    return parser
+
+
+def _described(path: Path, text: bytes) -> Callable[[SparkSession], Any] | None:
+    module = ModuleType(_MODULE)
+    module.__file__ = str(path)
+    exec(compile(text, str(path), "exec"), module.__dict__)
+    found = getattr(module, "host", None)
+    return found if callable(found) else None
+
+
+def _run(
+    path: Path,
+    described: Callable[[SparkSession], Any],
+    options: argparse.Namespace,
+    conf: dict[str, str],
+    stop: _Stop,
+) -> int:
+    # Receivers are run by a driver of its own, whatever queries connect to.
+    for name in ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
+        os.environ.pop(name, None)
+    builder = SparkSession.builder.appName(path.stem).config("spark.api.mode", "classic")
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    if options.master is not None:
+        builder = builder.master(options.master)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:  # noqa: BLE001  # whatever Spark does not accept
+        return _fail(f"Spark could not be started: {error}", 1)
+    # PySpark's own handler would cancel the receivers' jobs.
+    stop.listen()
+    host: Any = None
+    try:
+        host = described(spark)
+        if not isinstance(host, ReceiverHost):
+            return _fail(f"host(spark) of {path} returned {host!r}, and not a ReceiverHost", 1)
+        host.start()
+        _say(f"receiving {', '.join(sorted(host.streams()))}; Ctrl-C stops")
+        return _await_end(spark, host, stop)
+    except PenstockError as error:
+        return _fail(str(error), 1)
+    except Exception:  # noqa: BLE001  # the file is its author's
+        return _fail(f"{path} failed:\n{traceback.format_exc()}", 1)
+    finally:
+        if isinstance(host, ReceiverHost):
+            host.stop()
+        stop_spark(spark.sparkContext)
+
+
+def _await_end(spark: SparkSession, host: ReceiverHost, stop: _Stop) -> int:
+    java: Any = spark.sparkContext._jsc
+    told = 0
+    while not stop.wait(_LOOK_S):
+        errors = host.errors()
+        for error in errors[told:]:
+            _fail(str(error), 1)
+        told = len(errors)
+        if len({error.stream_id for error in errors}) == len(host.streams()):
+            return _fail("no receiver is left", 1)
+        try:
+            is_stopped = java.sc().isStopped()
+        except (Py4JError, OSError) as error:
+            return _fail(f"Spark does not answer any more: {error}", 1)
+        if is_stopped:
+            return _fail("Spark was stopped", 1)
+    return 0
+
+
+def _say(text: str) -> None:
+    print(f"penstock host: {text}", flush=True)
+
+
+def _fail(text: str, code: int) -> int:
+    print(f"penstock host: {text}", file=sys.stderr, flush=True)
+    return code

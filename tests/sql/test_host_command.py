@@ -1,0 +1,156 @@
+"""``penstock host``, run as a user does, with a reader in another application."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.__main__ import main
+from penstock.sql import SourceError, connect
+from tests.examples.running import Run
+from tests.system.running import SMALL
+
+BOUND_S = 120.0
+APP = """
+import sys
+from penstock.receiver import receiver
+from penstock.sql import ReceiverHost
+
+COUNT = int(sys.argv[1])
+
+@receiver(positions=True)
+def numbers(ctx):
+    number = ctx.last_position or 0
+    while number < COUNT:
+        yield str(number), number + 1
+        number += 1
+    ctx.stopped.wait()
+
+def host(spark):
+    host = ReceiverHost(spark, "host", share="share")
+    host.stream("numbers", numbers)
+    return host
+"""
+FAILS = """
+from penstock.receiver import receiver
+from penstock.sql import ReceiverHost
+
+class NoSuchSource:
+    def run(self):
+        raise {error}
+
+def host(spark):
+    host = ReceiverHost(spark)
+    host.stream("broken", NoSuchSource)
+    return host
+"""
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    runs: list[Run] = []
+
+    def start(text: str, *arguments: str) -> Run:
+        (tmp_path / "app.py").write_text(text)
+        folder = tmp_path / f"run-{len(runs)}"
+        folder.mkdir()
+        conf = {**SMALL, "spark.ui.enabled": "false"}
+        small = [text for pair in conf.items() for text in ("--conf", "=".join(pair))]
+        program = ("-m", "penstock", "host", "--master", "local[2]", *small)
+        runs.append(Run(folder, *program, str(tmp_path / "app.py"), *arguments))
+        return runs[-1]
+
+    yield start
+    for program in runs:
+        program.kill()
+
+
+def started(run: Run) -> None:
+    run.wait_for_line(lambda line: "penstock host: receiving" in line, BOUND_S)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_another_application_reads_what_it_receives_until_it_is_stopped(
+    command: Callable[..., Run], sc: Any, tmp_path: Path
+) -> None:
+    spark = SparkSession(sc)
+    run = command(APP, "2000")
+    started(run)
+    share = tmp_path / "run-0" / "share"
+    connect(spark, str(share))
+    reader = spark.readStream.format("penstock").option("stream", "numbers")
+    query = (
+        reader.load()
+        .writeStream.format("parquet")
+        .option("path", str(tmp_path / "out"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    end_s = time.monotonic() + BOUND_S
+    while len(written(spark, tmp_path)) < 2000:
+        assert query.isActive, query.exception()
+        assert time.monotonic() < end_s, run.output
+        time.sleep(0.5)
+    query.stop()
+    assert written(spark, tmp_path) == list(range(2000))
+    run.press_ctrl_c()
+    assert run.wait(BOUND_S) == 0, run.output
+    assert "stopping gracefully" in run.output
+    assert "Traceback" not in run.output
+    assert not share.exists()
+    with pytest.raises((OSError, SourceError)):
+        connect(spark, str(share))
+
+
+def written(spark: SparkSession, folder: Path) -> list[int]:
+    if not list(folder.glob("out/_spark_metadata/0")):
+        return []
+    found = spark.read.parquet(str(folder / "out")).select("value").collect()
+    return sorted(int(row[0]) for row in found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_it_ends_at_sigterm_and_when_no_receiver_is_left(command: Callable[..., Run]) -> None:
+    run = command(APP, "10")
+    started(run)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait(BOUND_S) == 0, run.output
+    run = command(FAILS.format(error="TypeError('no such source')"))
+    assert run.wait(BOUND_S) == 1, run.output
+    assert "failed for good" in run.output
+    assert "no such source" in run.output
+    assert "no receiver is left" in run.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import no_such_module", "ModuleNotFoundError"),
+        ("host = 1", "defines no function host(spark)"),
+        ("def host(spark):\n    return 'mine'", "returned 'mine', and not a ReceiverHost"),
+    ],
+)
+def test_what_is_wrong_with_the_file_is_said(
+    command: Callable[..., Run], text: str, told: str
+) -> None:
+    run = command(text)
+    assert run.wait(BOUND_S) == 1, run.output
+    assert told in run.output
+
+
+def test_wrong_usage_is_told(tmp_path: Path, capsys: Any) -> None:
+    assert main(["host", str(tmp_path / "none.py")]) == 2
+    assert "none.py" in capsys.readouterr().err
+    assert main(["host"]) == 2
+    assert main(["host", "--conf", "nothing", "app.py"]) == 2
+    assert main(["host", "--help"]) == 0
+    assert "exit codes" in capsys.readouterr().out
