@@ -24,7 +24,7 @@ from penstock.blockstore import (
 )
 from penstock.blockstore._compression import BlockCompression
 from penstock.blockstore.builder import BlockBuilder
-from penstock.wal import EncryptionKey, SyncPolicy, WalError, locate, segment_path
+from penstock.wal import EncryptionKey, LogOptions, SyncPolicy, WalError, locate, segment_path
 from tests.blockstore.test_blocks import OPTIONS, put, records_of, without_memory
 from tests.services.hdfs import Hdfs
 
@@ -98,7 +98,7 @@ def test_a_compressed_block_is_read_from_hdfs_and_from_memory(hdfs: Hdfs, encryp
 
 
 def test_a_level_without_a_log_keeps_no_compressed_block(hdfs: Hdfs) -> None:
-    level = {"use_disk": False, "sync": SyncPolicy.NONE, "compression": "lz4"}
+    level = {"use_disk": False, "log": LogOptions(sync=SyncPolicy.NONE), "compression": "lz4"}
     with store_in_memory(hdfs, None, **level) as store:
         builder = store.open_block(BlockKind.BINARY)
         builder.append(b"the same" * 1000, [8] * 1000)
