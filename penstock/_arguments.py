@@ -113,16 +113,16 @@ def as_port(value: Any, name: str) -> int:
     return port
 
 
-def as_count(value: Any, name: str, what: str) -> int:
-    """Return how many of something are wanted; 0 is accepted.
+def as_count(value: Any, name: str, what: str, least: int = 0) -> int:
+    """Return how many of something are wanted.
 
     Raises:
         TypeError: It is not a whole number.
-        ValueError: It is below 0.
+        ValueError: It is below `least`.
     """
-    accepted = f"a whole number of {what}, 0 or more"
+    accepted = f"a whole number of {what}, {least} or more"
     count = _whole(value, name, accepted)
-    if count < 0:
+    if count < least:
         raise ValueError(refused(name, value, accepted))
     return count
 

@@ -77,10 +77,12 @@ def described(error: BaseException) -> str:
     """Return the type of `error`, what it says, and where in the author's code it came from."""
     text = typed_text(error).removesuffix(": ")
     places = traceback.extract_tb(error.__traceback__)
-    theirs = [place for place in places if not place.filename.startswith(_OURS)] or places
-    if not theirs:
+    # A generator's StopIteration is the cause of an error that begins where it was called.
+    causes = [] if error.__cause__ is None else traceback.extract_tb(error.__cause__.__traceback__)
+    theirs = [place for place in (*causes, *places) if not place.filename.startswith(_OURS)]
+    if not (theirs or places):
         return text
-    place = theirs[-1]
+    place = (theirs or places)[-1]
     return f"{text} ({place.filename}:{place.lineno} in {place.name})"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -145,6 +146,19 @@ def test_an_error_is_described_by_where_it_came_from_in_the_code_of_its_author()
         Receiver().store("x")
     assert "test_failures.py" in described(raised.value)
     assert described(KeyError()) == "KeyError"
+
+
+def test_a_stop_iteration_in_a_generator_is_described_by_its_own_place() -> None:
+    def stops() -> Iterator[int]:
+        raise StopIteration
+        yield 1
+
+    with pytest.raises(RuntimeError) as raised:
+        deque(stops())
+    # As where a generator is read by code of Penstock alone.
+    raised.value.__traceback__ = None
+    assert f"({__file__}:" in described(raised.value)
+    assert described(raised.value).endswith(" in stops)")
 
 
 @pytest.mark.parametrize("position", ["x" * 70_000, {1, 2}])

@@ -439,3 +439,35 @@ def test_checkpoint_and_remember_belong_before_the_start(sc: SparkContext, tmp_p
         run.ssc.stop(False)
         with pytest.raises(IllegalStateError, match="call it before start"):
             run.ssc.checkpoint(str(tmp_path))
+
+
+# -- what operations are given ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda stream, count: stream.repartition(count),
+        lambda stream, count: stream.reduceByKey(max, count),
+        lambda stream, count: stream.partitionBy(count),
+        lambda stream, count: stream.arrow.value_counts(numPartitions=count),
+    ],
+)
+def test_a_number_of_partitions_is_one_or_more(ssc: StreamingContext, call: Any) -> None:
+    stream = ssc.socketTextStream("localhost", 9999)
+    for wrong in (0, -1):
+        with pytest.raises(
+            ValueError, match=f"numPartitions={wrong} is not accepted: .* 1 or more"
+        ):
+            call(stream, wrong)
+    with pytest.raises(TypeError, match="numPartitions='2' is not accepted"):
+        call(stream, "2")
+    call(stream, 2)
+
+
+def test_a_name_can_be_printed(ssc: StreamingContext) -> None:
+    stream = ssc.socketTextStream("localhost", 9999)
+    for wrong in ("two\nlines", "a\x1b[31m", "\ud800"):
+        with pytest.raises(ValueError, match="is not accepted: a stream's name is printable text"):
+            stream.named(wrong)
+    assert "Bestellungen für März" in repr(stream.named("Bestellungen für März"))

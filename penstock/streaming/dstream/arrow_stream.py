@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark import RDD
 
+from penstock._arguments import as_count
 from penstock.streaming.dstream.arity import check_arguments
 from penstock.streaming.dstream.derived_streams import NarrowDStream, ShuffledDStream
 from penstock.streaming.dstream.node import DStreamNode
@@ -106,5 +107,5 @@ class ArrowStream:
         pairs = NarrowDStream(self._node, PartitionOperation(func))
         partitions = self._ssc.sparkContext.defaultParallelism
         if numPartitions is not None:
-            partitions = numPartitions
+            partitions = as_count(numPartitions, "numPartitions", "partitions", least=1)
         return self._ssc._stream(ShuffledDStream(pairs, ADDITION, partitions))

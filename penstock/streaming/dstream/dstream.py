@@ -156,7 +156,8 @@ class DStream(PairOperations[T_co], _SparkDStream[T_co]):
 
     def repartition(self: DStream[T], numPartitions: int) -> DStream[T]:
         """Return the records, spread over so many partitions."""
-        return self._rdd_operation(lambda rdd: deal(rdd, numPartitions))
+        partitions = self._partitions(numPartitions)
+        return self._rdd_operation(lambda rdd: deal(rdd, partitions))
 
     # -- windows ---------------------------------------------------------------------------------
 

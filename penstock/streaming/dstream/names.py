@@ -39,10 +39,12 @@ def check_new_name(graph: DStreamGraph, name: object, what: str) -> None:
     graph.check_not_started(
         "Cannot change the name of a DStream after streaming context has started"
     )
-    accepted = f"a {what}'s name is text that is not empty, without commas or spaces around it"
+    accepted = (
+        f"a {what}'s name is printable text that is not empty, without commas or spaces around it"
+    )
     if not isinstance(name, str):
         raise TypeError(refused("name", name, accepted))
-    if not name or name != name.strip() or "," in name:
+    if not name or name != name.strip() or "," in name or not name.isprintable():
         raise ValueError(refused("name", name, accepted))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyspark import StorageLevel
 
+from penstock._arguments import as_count
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.durations import to_milliseconds
 from penstock.streaming.errors import StreamGraphError
@@ -81,7 +82,9 @@ class StreamHandle(Generic[T_co]):
         return self._ssc._stream(node)
 
     def _partitions(self, numPartitions: int | None) -> int:
-        return self._sc.defaultParallelism if numPartitions is None else numPartitions
+        if numPartitions is None:
+            return self._sc.defaultParallelism
+        return as_count(numPartitions, "numPartitions", "partitions", least=1)
 
     def _persist(self, level: StorageLevel) -> None:
         self._node.persist(level)
