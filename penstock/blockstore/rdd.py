@@ -78,9 +78,14 @@ class BlockRDD(PipelinedRDD[bytes, Any]):
         self.access = access
         self._infos = infos
 
+    @property
+    def lies_in_blocks(self) -> bool:
+        """Whether its records are read from the blocks, and not from where Spark keeps them."""
+        return not (self.is_cached or self.is_checkpointed)
+
     def count(self) -> int:
         """Return the number of records; each task opens and verifies its block."""
-        if self.is_cached or self.is_checkpointed:
+        if not self.lies_in_blocks:
             return super().count()
         return sum(self._infos.mapPartitions(partial(_counts, self.access)).collect())
 

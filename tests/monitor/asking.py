@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -45,10 +46,12 @@ def text(answer: Answer | None) -> str:
 
 @contextlib.contextmanager
 def serving(
-    answer: Callable[[Request], Answer], bounds: Bounds | None = None
+    answer: Callable[[Request], Answer],
+    bounds: Bounds | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[WebServer]:
     """Serve on a free port of this host."""
-    server = WebServer("127.0.0.1", iter([0]), answer, bounds=bounds)
+    server = WebServer("127.0.0.1", iter([0]), answer, bounds=bounds, tls=tls)
     server.start()
     try:
         yield server

@@ -8,7 +8,6 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from penstock.monitor.web.server import Bounds, WebServer
 from penstock.monitor.web.tls import PageTls
 from penstock.settings import Settings
 from penstock.wire.tls import TlsIdentity
-from tests.monitor.asking import WAIT_S, connect, until
+from tests.monitor.asking import WAIT_S, connect, serving, until
 from tests.monitor.feeding import Program
 
 MADE = [("spark.penstock.tls.enabled", "true")]
@@ -37,16 +36,6 @@ def page_tls(*pairs: tuple[str, str]) -> PageTls:
 
 def echo(request: Request) -> Answer:
     return Answer(200, json.dumps(request.path).encode(), "application/json")
-
-
-@contextlib.contextmanager
-def serving(tls: PageTls, bounds: Bounds | None = None) -> Iterator[WebServer]:
-    server = WebServer("127.0.0.1", iter([0]), echo, bounds=bounds, tls=tls.context)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop(WAIT_S)
 
 
 def client(server: WebServer, certificate: str) -> AppClient:
@@ -77,7 +66,7 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_answers_who_knows_the_certificate_that_was_made_and_others_do_not_believe_it() -> None:
     tls = page_tls(*MADE)
-    with serving(tls) as server:
+    with serving(echo, tls=tls.context) as server:
         assert client(server, tls.certificate).get("/found") == "/found"
         for other in ("", TlsIdentity.make().certificate):
             with pytest.raises(AppUnreachableError, match="certificate verify failed"):
@@ -93,7 +82,7 @@ def test_a_certificate_of_the_users_own_is_shown(pem: Path, files: tuple[str, st
         pairs.append(("spark.penstock.ui.privateKey", str(pem / key)))
     tls = page_tls(*pairs)
     assert tls.certificate == (pem / "leaf.pem").read_text()
-    with serving(tls) as server:
+    with serving(echo, tls=tls.context) as server:
         assert client(server, tls.certificate).get("/found") == "/found"
 
 
@@ -121,7 +110,7 @@ def test_files_that_cannot_be_used_are_named_at_the_start(
 
 
 def test_who_speaks_http_is_told_to_speak_https() -> None:
-    with serving(page_tls(*MADE)) as server, connect(server) as connection:
+    with serving(echo, tls=page_tls(*MADE).context) as server, connect(server) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         found = b""
         while part := connection.recv(1 << 16):
@@ -133,7 +122,7 @@ def test_who_speaks_http_is_told_to_speak_https() -> None:
 @pytest.mark.parametrize("said", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01"])
 def test_who_does_not_finish_the_handshake_is_cut_off(said: bytes) -> None:
     tls = page_tls(*MADE)
-    with serving(tls, Bounds(connections=1, request_s=0.3)) as server:
+    with serving(echo, Bounds(connections=1, request_s=0.3), tls.context) as server:
         with connect(server) as connection:
             connection.sendall(said)
             connection.settimeout(WAIT_S)
@@ -142,7 +131,7 @@ def test_who_does_not_finish_the_handshake_is_cut_off(said: bytes) -> None:
                     pass
         until(lambda: client(server, tls.certificate).get("/found") == "/found")
     # And by a stop, whatever time it has.
-    with serving(tls, Bounds(request_s=3600)) as server:
+    with serving(echo, Bounds(request_s=3600), tls.context) as server:
         connection = connect(server)
         connection.sendall(said)
         time.sleep(0.1)

@@ -40,7 +40,8 @@ class PageTls:
         """
         path = settings.ui_certificate
         if path is not None:
-            return cls(_context(path, settings.ui_private_key), _first(path))
+            certificate = _first(path)
+            return cls(_context(path, settings.ui_private_key), certificate)
         if settings.ui_private_key is not None:
             raise SettingError(
                 _PRIVATE_KEY, settings.ui_private_key, f"only together with {_CERTIFICATE}"
@@ -63,7 +64,6 @@ def _first(path: str) -> str:
 
 
 def _context(certificate: str, private_key: str | None) -> ssl.SSLContext:
-    _first(certificate)
     if private_key is not None:
         try:
             Path(private_key).read_bytes()

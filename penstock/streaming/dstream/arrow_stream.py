@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark import RDD
 
-from penstock._arguments import as_count
 from penstock.streaming.dstream.arity import check_arguments
 from penstock.streaming.dstream.derived_streams import NarrowDStream, ShuffledDStream
 from penstock.streaming.dstream.node import DStreamNode
+from penstock.streaming.dstream.stream_handle import partitions_of
 from penstock.streaming.kernels.arrow import (
     CountValues,
     MapBatches,
@@ -105,7 +105,5 @@ class ArrowStream:
 
     def _summed(self, func: Callable[..., Any], numPartitions: int | None) -> DStream[Any]:
         pairs = NarrowDStream(self._node, PartitionOperation(func))
-        partitions = self._ssc.sparkContext.defaultParallelism
-        if numPartitions is not None:
-            partitions = as_count(numPartitions, "numPartitions", "partitions", least=1)
+        partitions = partitions_of(self._ssc.sparkContext, numPartitions)
         return self._ssc._stream(ShuffledDStream(pairs, ADDITION, partitions))

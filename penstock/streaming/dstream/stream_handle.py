@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pyspark import StorageLevel
+from pyspark import SparkContext, StorageLevel
 
 from penstock._arguments import as_count
 from penstock.streaming.dstream.node import DStreamNode
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
     from penstock.streaming.dstream.dstream import DStream
 
-__all__ = ["StreamHandle", "node_of"]
+__all__ = ["StreamHandle", "node_of", "partitions_of"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -82,15 +82,24 @@ class StreamHandle(Generic[T_co]):
         return self._ssc._stream(node)
 
     def _partitions(self, numPartitions: int | None) -> int:
-        if numPartitions is None:
-            return self._sc.defaultParallelism
-        return as_count(numPartitions, "numPartitions", "partitions", least=1)
+        return partitions_of(self._sc, numPartitions)
 
     def _persist(self, level: StorageLevel) -> None:
         self._node.persist(level)
 
     def _checkpoint(self, interval: float) -> None:
         self._node.checkpoint(to_milliseconds(interval, "the checkpoint interval"))
+
+
+def partitions_of(context: SparkContext, numPartitions: int | None) -> int:
+    """Return how many partitions an operation has that was given so many, or None.
+
+    Raises:
+        TypeError, ValueError: It is no whole number, or below 1.
+    """
+    if numPartitions is None:
+        return context.defaultParallelism
+    return as_count(numPartitions, "numPartitions", "partitions", least=1)
 
 
 def node_of(stream: Any, name: str) -> DStreamNode:

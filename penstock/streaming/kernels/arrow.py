@@ -47,7 +47,7 @@ def batches_of(rdd: RDD[Any]) -> RDD[pa.RecordBatch]:
     """Return an RDD of record batches with the records of an RDD."""
     if (
         isinstance(rdd, BlockRDD)
-        and not (rdd.is_cached or rdd.is_checkpointed)
+        and rdd.lies_in_blocks
         and all(block.kind != BlockKind.PICKLED.value for block in rdd.blocks)
     ):
         return rdd.map_blocks(_batches_of_block)

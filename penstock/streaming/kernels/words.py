@@ -50,7 +50,7 @@ def _on_blocks(
     operation: NarrowOperation,
     kernel: Callable[[Split], Callable[[Block], Iterator[Any]]],
 ) -> RDD[Any] | None:
-    if not isinstance(rdd, BlockRDD) or rdd.is_cached or rdd.is_checkpointed:
+    if not isinstance(rdd, BlockRDD) or not rdd.lies_in_blocks:
         return None
     if any(block.kind != BlockKind.LINES.value for block in rdd.blocks):
         return None
