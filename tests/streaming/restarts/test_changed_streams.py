@@ -108,7 +108,7 @@ def test_a_name_that_no_later_start_could_read_or_give_up_is_refused(
             stream = stream.updateStateByKey(lambda values, state: state)
         world.keep(stream.named(name), "out")
 
-    with Driven(build) as program, pytest.raises(error, match=f"a {what}'s name is text"):
+    with Driven(build) as program, pytest.raises(error, match=f"a {what}'s name is printable text"):
         program.start()
 
 
