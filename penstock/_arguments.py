@@ -19,6 +19,7 @@ __all__ = [
     "as_port",
     "as_storage_level",
     "as_version",
+    "check_flag",
     "refused",
 ]
 
@@ -67,6 +68,16 @@ def as_folder(value: Any, name: str) -> str:
     if not text:
         raise ValueError(refused(name, value, accepted))
     return text
+
+
+def check_flag(value: Any, name: str) -> None:
+    """Check a switch: text such as ``"no"`` would count as True.
+
+    Raises:
+        TypeError: It is neither True nor False.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(refused(name, value, "True or False"))
 
 
 def as_version(value: Any) -> str | None:

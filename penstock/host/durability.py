@@ -222,7 +222,7 @@ def check_writable(folder: str, mode: int = 0o700) -> None:
     try:
         os.makedirs(folder, mode=mode, exist_ok=True)
     except OSError as error:
-        raise UnwritableFolderError(folder, str(error)) from None
+        raise UnwritableFolderError.of(folder, error) from None
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise UnwritableFolderError(folder, os.strerror(_refusal(folder)))
 

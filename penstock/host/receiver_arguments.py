@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -43,11 +45,25 @@ def check_picklable(receiver: Receiver, name: str, stream_id: int) -> None:
     Raises:
         ReceiverPickleError: It cannot; names the function, its line and the variable.
     """
-    dump: Any = cloudpickle.dumps
     try:
-        dump(receiver)
+        _dump(receiver)
     except Exception:  # noqa: BLE001  # whatever pickling runs into in the author's objects
-        found = find_unpicklable(receiver, dump)
+        found = find_unpicklable(receiver, _dump)
         way = " -> ".join(part for part in (found.function, found.variable) if part)
         reason = f"{way}: {found.reason}" if way else found.reason
         raise ReceiverPickleError(stream_id, name, reason) from None
+
+
+class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
+    """Refuses an open file, of which cloudpickle would send a copy of what is in it now."""
+
+    def reducer_override(self, thing: Any) -> Any:
+        if isinstance(thing, io.TextIOWrapper) and thing not in (sys.stdout, sys.stderr):
+            raise TypeError("an open file cannot be sent; open it in the function that reads it")
+        return super().reducer_override(thing)
+
+
+def _dump(thing: Any) -> bytes:
+    with io.BytesIO() as file:
+        _Pickler(file).dump(thing)
+        return file.getvalue()

@@ -10,6 +10,7 @@ import copy
 import dis
 import functools
 import inspect
+import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from types import FunctionType
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, 
 import pyarrow as pa
 from pyspark import StorageLevel
 
-from penstock._arguments import as_storage_level, refused
+from penstock._arguments import as_storage_level, check_flag, refused
 from penstock.errors import PenstockError
 from penstock.receiver.base import Receiver
 from penstock.receiver.forms import FunctionReceiver, RunReceiver
@@ -35,6 +36,8 @@ __all__ = [
     "check_schema",
     "receiver",
 ]
+
+_log = logging.getLogger("penstock.receiver")
 
 Schema: TypeAlias = "pa.Schema | StructType | str"
 
@@ -231,10 +234,8 @@ def receiver(
         ValueError: There is no storage level of that name.
     """
     check_schema(schema)
-    if not isinstance(positions, bool):
-        raise TypeError(refused("positions", positions, "True or False"))
-    if not isinstance(finite, bool):
-        raise TypeError(refused("finite", finite, "True or False"))
+    check_flag(positions, "positions")
+    check_flag(finite, "finite")
     if restart not in (None, "always"):
         raise ValueError(refused("restart", restart, '"always" or None'))
     if finite and restart:
@@ -362,6 +363,9 @@ def _make(source: Any, declaration: _Declaration) -> FunctionReceiver | RunRecei
             raise NotAReceiverError(
                 source, "positions=True needs a run() that yields; else store(…, position) it"
             )
+        if isinstance(source, type):
+            _check_constructor(source)
+        _warn_of_schema(source, declaration)
         takes_context = _takes_context(source, source.run, bound=not isinstance(source, type))
         return RunReceiver(source, takes_context, declaration.positions)
     if isinstance(source, (Generator, AsyncGenerator, Coroutine)):
@@ -383,6 +387,33 @@ def _make(source: Any, declaration: _Declaration) -> FunctionReceiver | RunRecei
     else:
         kind = "function"
     return FunctionReceiver(source, _takes_context(source, source), declaration.positions, kind)
+
+
+def _check_constructor(source: type) -> None:
+    """Refuse a class that cannot be instantiated without arguments."""
+    try:
+        inspect.signature(source).bind()
+    except TypeError as error:
+        raise NotAReceiverError(
+            source,
+            f"its constructor cannot be called without arguments ({error}); give an instance",
+        ) from None
+    except ValueError:
+        pass  # Its arguments cannot be told, as of some classes that are not Python's.
+
+
+def _warn_of_schema(source: Any, declaration: _Declaration) -> None:
+    """Tell that an attribute is not the declaration that it looks like."""
+    try:
+        check_schema(schema := getattr(source, "schema", None))
+    except TypeError:
+        return  # Something of its own, of that name.
+    if schema is not None and declaration.schema is None:
+        _log.warning(
+            "the attribute schema of %s declares nothing, since it is no subclass of Receiver; "
+            "@receiver(schema=...) declares the columns of its records",
+            getattr(source, "__name__", type(source).__name__),
+        )
 
 
 def _returns_nothing(function: Any) -> bool:

@@ -11,6 +11,7 @@ from abc import abstractmethod
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from penstock._arguments import check_flag
 from penstock.streaming.durations import check_timeout
 from penstock.streaming.stop_report import StopReport
 
@@ -141,10 +142,11 @@ class RunOperations:
         Raises:
             SystemExit: With code 3, when something was given up: batches that were not processed,
                 or records that no batch has. The log says what.
-            TypeError, ValueError: `timeout` is no number; nothing was started.
+            TypeError, ValueError: An argument is not accepted; nothing was started.
             Exception: See `start` and `awaitTermination`.
         """
         check_timeout(timeout)
+        check_flag(stopSparkContext, "stopSparkContext")
         with _Signals() as signals:
             try:
                 self.start()

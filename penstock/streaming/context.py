@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from pyspark import RDD, SparkContext
 
-from penstock._arguments import as_folder, as_version
+from penstock._arguments import as_folder, as_version, check_flag
 from penstock._html import table_of
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
@@ -664,7 +664,10 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
 
         Raises:
             IllegalStateError: It was called by a listener, whose thread it would wait for.
+            TypeError: An argument is neither True nor False; nothing was stopped.
         """
+        check_flag(stopSparkContext, "stopSparkContext")
+        check_flag(stopGraceFully, "stopGraceFully")
         if self._bus.is_current_thread():
             raise IllegalStateError(
                 "Cannot stop StreamingContext within listener bus thread; call stop from another "

@@ -184,17 +184,25 @@ class UnwritableFolderError(WalError):
     """The folder cannot be created or written.
 
     Attributes:
-        folder: The log's folder.
+        folder: The folder of a log, of checkpoints or of a host.
         reason: What the system said.
     """
 
     def __init__(self, folder: str, reason: str) -> None:
         super().__init__(
-            f"log folder {folder} cannot be written: {reason}; "
-            "choose a folder that this user may write"
+            f"folder {folder} cannot be written: {reason}; choose a folder that this user may write"
         )
         self.folder = folder
         self.reason = reason
+
+    @classmethod
+    def of(cls, folder: str, error: OSError) -> UnwritableFolderError:
+        """Return the error for what the system said of a folder, or of what lies on its path."""
+        if isinstance(error, FileExistsError) and error.filename == folder:
+            return cls(folder, "it is a file")
+        if isinstance(error, (FileExistsError, NotADirectoryError)):
+            return cls(folder, f"a part of the path {error.filename} is a file")
+        return cls(folder, str(error))
 
 
 class UnsupportedAddressError(WalError, ValueError):

@@ -100,7 +100,7 @@ def make_folders(fs: FileSystem, folder: str) -> None:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise UnwritableFolderError(folder, str(error)) from error
+        raise UnwritableFolderError.of(folder, error) from error
 
 
 def _sync_parent(fs: FileSystem, folder: str) -> None:

@@ -656,5 +656,5 @@ def _translated(error: OSError, fs: FileSystem, folder: str) -> WalError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return LogFullError(folder, fs.free_bytes(folder))
     if is_unwritable(error):
-        return UnwritableFolderError(folder, str(error))
+        return UnwritableFolderError.of(folder, error)
     return LogWriteError(folder, str(error))

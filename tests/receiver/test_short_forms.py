@@ -67,6 +67,13 @@ class NeedsTwo:
     def run(self, one: object, two: object) -> None: ...
 
 
+class MadeOf:
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def run(self) -> None: ...
+
+
 def generator_of_two(one: object, two: object) -> Iterator[object]:
     yield one, two
 
@@ -80,6 +87,7 @@ def generator_of_two(one: object, two: object) -> Iterator[object]:
         (Receiver, "give an instance"),
         (RunIsData(), "run is not a method"),
         (NeedsTwo(), "needs the arguments one, two"),
+        (MadeOf, "(missing a required argument: 'url'); give an instance"),
         (generator_of_two, "needs the arguments one, two"),
         ([1, 2], "'list'"),
         (receiver(positions=True)(type("R", (), {"run": lambda self: None})), "needs a run"),
@@ -90,6 +98,20 @@ def test_what_is_no_receiver_is_refused_with_the_accepted_forms(source: object, 
         as_receiver(source)
     assert says in str(caught.value)
     assert "a generator function or async generator function" in str(caught.value)
+
+
+@pytest.mark.parametrize("schema", ["n INT", pa.schema([("n", pa.int64())])])
+def test_a_schema_that_declares_nothing_is_told(schema: object, caplog: Any) -> None:
+    class Numbers:
+        def run(self) -> None: ...
+
+    setattr(Numbers, "schema", schema)  # noqa: B010
+    with caplog.at_level("WARNING", logger="penstock.receiver"):
+        assert as_receiver(Numbers).schema is None
+        assert as_receiver(Numbers()).schema is None
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert all("the attribute schema of Numbers declares nothing" in line for line in said)
 
 
 def test_the_decorator_declares_and_leaves_the_function_as_it_is() -> None:

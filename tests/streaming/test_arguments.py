@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -260,6 +261,24 @@ def test_a_receiver_that_cannot_be_sent_names_function_line_and_variable(
     assert ssc._graph.inputs == []
 
 
+def test_a_receiver_with_an_open_file_is_refused(ssc: StreamingContext) -> None:
+    with open(__file__) as file:
+
+        def lines() -> Iterator[str]:
+            yield from file
+
+        with pytest.raises(
+            ReceiverPickleError, match=r"closure variable 'file'.*an open file cannot be sent"
+        ):
+            ssc.receiverStream(lines)
+
+    def printed() -> Iterator[str]:
+        print("one", file=sys.stderr)
+        yield "one"
+
+    ssc.receiverStream(printed)
+
+
 # -- operations ------------------------------------------------------------------------------------
 
 
@@ -328,6 +347,17 @@ def test_a_time_to_wait_that_is_no_number_is_refused_before_anything_starts(
     for method in (ssc.run, ssc.awaitTermination, ssc.awaitTerminationOrTimeout):
         with pytest.raises((TypeError, ValueError), match=r"timeout=.* is not accepted: seconds"):
             method(timeout)
+    assert ssc.getState() is StreamingContextState.INITIALIZED
+
+
+@pytest.mark.parametrize("wrong", ["gracefully", 1, None])
+def test_how_to_stop_is_said_by_true_or_false(ssc: StreamingContext, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"stopSparkContext=.* is not accepted: True or False"):
+        ssc.stop(wrong)
+    with pytest.raises(TypeError, match=r"stopGraceFully=.* is not accepted: True or False"):
+        ssc.stop(False, wrong)
+    with pytest.raises(TypeError, match=r"stopSparkContext=.* is not accepted: True or False"):
+        ssc.run(stopSparkContext=wrong)
     assert ssc.getState() is StreamingContextState.INITIALIZED
 
 
@@ -405,7 +435,9 @@ def test_a_checkpoint_directory_that_cannot_be_made_is_refused(
     ssc: StreamingContext, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(UnwritableFolderError, match=r"file/checkpoints.*choose a folder"):
+    with pytest.raises(UnwritableFolderError, match=r"folder \S*/file cannot .* it is a file; choose"):
+        ssc.checkpoint(tmp_path / "file")
+    with pytest.raises(UnwritableFolderError, match=r"a part of the path .* is a file; choose a fold"):
         ssc.checkpoint(tmp_path / "file" / "checkpoints")
     with pytest.raises(UnwritableFolderError, match="/proc/checkpoints"):
         ssc.checkpoint("/proc/checkpoints")
