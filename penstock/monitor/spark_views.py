@@ -78,24 +78,29 @@ class SparkViews:
         self._try(self._lead_to_page, "Spark's page does not lead to that of this program")
         self._try(self._register, "Spark's metrics do not have the gauges of streams")
         seen = None
+        is_told = False
         while True:
             changes = self._model.changes
             if self._gauges and changes != seen:
-                seen = changes
-                self._try(self._show, "Spark's gauges of streams stand still")
+                level = logging.DEBUG if is_told else logging.WARNING
+                if self._try(self._show, "Spark's gauges of streams stand still", level):
+                    seen, is_told = changes, False
+                else:
+                    is_told = True
             if self._stopped.wait(_EVERY_S):
                 break
         for undo in self._undo:
             self._try(undo, "Spark keeps what it shows of streams")
 
-    def _try(self, do: Callable[[], None], what: str) -> None:
+    def _try(self, do: Callable[[], None], what: str, level: int = logging.INFO) -> bool:
+        """Return whether it was done; the program does not depend on it."""
         try:
             do()
-        except Exception as error:  # noqa: BLE001  # the program does not depend on it
-            self._gauges = {}
+        except Exception as error:  # noqa: BLE001  # whatever Spark's JVM says
             # After the end of Spark there is nobody to take it back from.
-            level = logging.DEBUG if self._stopped.is_set() else logging.INFO
-            _log.log(level, "%s: %s", what, error)
+            _log.log(logging.DEBUG if self._stopped.is_set() else level, "%s: %s", what, error)
+            return False
+        return True
 
     def _lead_to_page(self) -> None:
         found = self._spark.ui()
