@@ -59,6 +59,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments:
         print(_USAGE, end="", file=sys.stderr)
         return 2
+    try:
+        return _run(arguments)
+    except SystemExit as ended:
+        # So argparse ends, after help and after wrong usage.
+        if not isinstance(ended.code, int):
+            raise
+        return ended.code
+
+
+def _run(arguments: list[str]) -> int:
     if arguments[0] == "wal":
         from penstock.wal.cli import main as wal
 

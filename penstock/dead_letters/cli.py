@@ -45,10 +45,7 @@ def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: 
         argv: The arguments.
         key: Returns the key that encrypted logs are read with.
     """
-    try:
-        options = _parser().parse_args(argv)
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 2
+    options = _parser().parse_args(argv)
     damages: list[CorruptRecordError] = []
     try:
         found = letters(

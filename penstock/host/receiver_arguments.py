@@ -54,16 +54,17 @@ def check_picklable(receiver: Receiver, name: str, stream_id: int) -> None:
         raise ReceiverPickleError(stream_id, name, reason) from None
 
 
-class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
+class _Pickler(cloudpickle.CloudPickler):
     """Refuses an open file, of which cloudpickle would send a copy of what is in it now."""
 
     def reducer_override(self, thing: Any) -> Any:
         if isinstance(thing, io.TextIOWrapper) and thing not in (sys.stdout, sys.stderr):
             raise TypeError("an open file cannot be sent; open it in the function that reads it")
-        return super().reducer_override(thing)
+        return super().reducer_override(thing)  # type: ignore[no-untyped-call]
 
 
 def _dump(thing: Any) -> bytes:
     with io.BytesIO() as file:
-        _Pickler(file).dump(thing)
+        pickler: Any = _Pickler
+        pickler(file).dump(thing)
         return file.getvalue()

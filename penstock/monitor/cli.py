@@ -55,10 +55,7 @@ class UsageError(PenstockError):
 
 def main(command: str, argv: Sequence[str]) -> int:
     """Run a command with these arguments and return its exit code."""
-    try:
-        options = _parser(command).parse_args(argv)
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 2
+    options = _parser(command).parse_args(argv)
     try:
         _RUN[command](options)
     except BrokenPipeError:

@@ -30,10 +30,7 @@ exit codes: 0 shown, 1 there is no such consumer, 2 wrong usage, no such folder,
 
 def main(argv: Sequence[str]) -> int:
     """Run ``penstock consumers`` with these arguments and return its exit code."""
-    try:
-        options = _parser().parse_args(argv)
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 2
+    options = _parser().parse_args(argv)
     try:
         fs, path = locate(os.path.join(options.folder, LEDGER))
         if not fs.is_folder(path):

@@ -69,10 +69,7 @@ class _Stop:
 
 def main(argv: Sequence[str]) -> int:
     """Run ``penstock host`` with these arguments and return its exit code."""
-    try:
-        options = _parser().parse_args(argv)
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 2
+    options = _parser().parse_args(argv)
     conf = {}
     for pair in options.conf:
         key, sign, value = pair.partition("=")

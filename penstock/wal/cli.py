@@ -38,10 +38,7 @@ _SHOWN = 10
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``penstock wal`` with these arguments and return its exit code."""
-    try:
-        options = _parser().parse_args(argv)
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 2
+    options = _parser().parse_args(argv)
     try:
         fs, path = locate(options.folder)
         if not fs.is_folder(path):

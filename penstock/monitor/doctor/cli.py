@@ -36,10 +36,7 @@ _LINES_WIDTH = 200
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``penstock doctor`` with these arguments and return its exit code."""
-    try:
-        options = _parser().parse_args(argv)
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 2
+    options = _parser().parse_args(argv)
     conf = {}
     for pair in options.conf:
         key, sign, value = pair.partition("=")

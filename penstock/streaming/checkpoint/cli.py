@@ -28,10 +28,7 @@ exit codes: 0 all are whole, 1 some are damaged, or there is none, 2 wrong usage
 
 def main(argv: Sequence[str]) -> int:
     """Run ``penstock checkpoint`` with these arguments and return its exit code."""
-    try:
-        options = _parser().parse_args(argv)
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 2
+    options = _parser().parse_args(argv)
     try:
         fs, path = locate(options.folder)
         if not fs.is_folder(path):
