@@ -7,7 +7,8 @@
 PYTHON ?=
 VENV   ?= .venv
 ARGS   ?=
-LANES  ?= 2
+# Tests wait more than they compute: on two cores three at a time.
+LANES  ?= 3
 
 BIN    := $(VENV)/bin
 # The stamp's name holds a checksum: set-up runs again when, and only when, these files change.
