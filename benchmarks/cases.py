@@ -148,6 +148,7 @@ _ALL = (
     Subject("monitor-views", "Penstock", _PROGRAMS + "monitor_views"),
     Subject("limiter", "Penstock", _PROGRAMS + "limiter"),
     Subject("add-block", "Penstock", _PROGRAMS + "add_block"),
+    Subject("frame-tags", "Penstock", _PROGRAMS + "frame_tags"),
     Subject("tracker-many", "Penstock", _PROGRAMS + "tracker_many"),
     Subject("tracker-day", "Penstock", _PROGRAMS + "tracker_day"),
     Subject("many", "Penstock", _PROGRAMS + "many"),
@@ -302,6 +303,14 @@ CASES: tuple[Case, ...] = (
         "add-block",
         checks=(Check("messages_per_s", at_least=20_000, title="messages/s"),),
         main=False,
+    ),
+    Case(
+        "frame-tags",
+        "the tag of a message of 300 bytes, made and checked",
+        "frame-tags",
+        checks=(Check("us_per_frame", title="µs of both ends together"),),
+        main=False,
+        section=_SERVICES,
     ),
     Case(
         "tracker-many",
