@@ -67,7 +67,7 @@ class PositionTooLargeError(PenstockError, ValueError):
 
 
 class PositionTypeError(PenstockError, TypeError):
-    """A position holds something that would not come back as it was.
+    """A position holds something that would not come back from the driver's log.
 
     Attributes:
         found: The value, as text.
@@ -77,8 +77,8 @@ class PositionTypeError(PenstockError, TypeError):
     def __init__(self, found: str, kind: str) -> None:
         super().__init__(
             f"position={found} is not accepted, because of the {kind}: a position comes back "
-            "from the driver's log as it was given, so it is None, bool, int (64 bits), float, "
-            "str, bytes, or a list, tuple or dict of these"
+            "from the driver's log, so it is None, bool, int (64 bits), float, str, bytes, or a "
+            "list, dict or tuple of these (a tuple comes back as a list)"
         )
         self.found = found
         self.kind = kind
