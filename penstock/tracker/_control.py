@@ -13,6 +13,7 @@ from penstock.tracker._receivers import Receivers
 from penstock.tracker._replica_hosts import ReplicaHosts
 from penstock.tracker.errors import LedgerError
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.tracker.receiver_tracking_info import ReceiverState
 from penstock.wal import is_on_hdfs
 from penstock.wire import Peer
 from penstock.wire.addresses import address_text
@@ -47,6 +48,8 @@ _RECEIVER_GRACE_S = 1.0
 """How long a receiver may be away before that is told: mostly its job ends with its connection."""
 
 _LOST_HOST_S = 5.0
+_LATE_START_S = 20.0
+_MOST_LATE_START_S = 600.0
 """How often a lost host is checked for new executors."""
 
 _SKIPPED_REMEMBERED = 10_000
@@ -264,6 +267,36 @@ class Control:
         self._replica_hosts.look(host)
         if self._ledger.blocks_on(host):
             self._later(_LOST_HOST_S, lambda: self._serve_again(host))
+
+    def watch_starts(
+        self, before: frozenset[tuple[int, str]] = frozenset(), pause_s: float = 0.0
+    ) -> None:
+        """Tell of receivers that do not start: of their records nothing else is to be seen.
+
+        Args:
+            before: Streams and attempts that had not started when it was looked last.
+            pause_s: How long ago that was.
+        """
+        if not self._is_started():
+            return
+        infos = self._receivers.infos()
+        waiting = frozenset(
+            (stream_id, info.attempt)
+            for stream_id, info in infos.items()
+            if info.state is ReceiverState.SCHEDULED
+        )
+        late = sorted(stream_id for stream_id, _ in waiting & before)
+        if late:
+            _log.warning(
+                "%d of %d receivers have waited for more than %g s to start (streams %s): each "
+                "needs a free core of Spark, and a Python that has imported what it needs",
+                len(late),
+                len(infos),
+                pause_s,
+                ", ".join(map(str, late)),
+            )
+        pause_s = min(2 * pause_s, _MOST_LATE_START_S) if late else _LATE_START_S
+        self._later(pause_s, lambda: self.watch_starts(waiting, pause_s))
 
     def _tell_of_silence(self, attempt: str) -> None:
         info = self._receivers.unreachable(attempt)

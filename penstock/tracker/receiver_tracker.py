@@ -435,6 +435,8 @@ class ReceiverTracker:
             ]
         for job in self._jobs:
             job.start()
+        if self._control is not None:
+            self._control.watch_starts()
 
     def _launch(self, stream_id: int, attempt: str, hosts: Mapping[str, str]) -> ReceiverLaunch:
         return ReceiverLaunch(

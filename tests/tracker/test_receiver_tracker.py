@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,7 @@ from penstock.tracker import (
     Retention,
     TaskEnd,
     TrackerState,
+    _control,
 )
 from penstock.wal import LogFolderInUseError
 from penstock.wire import Client
@@ -113,6 +115,31 @@ def test_what_an_earlier_run_left_unread_holds_the_receiver_from_its_start(tmp_p
         assert attempt.add(block(0, attempt.launch.attempt, first)) == Ok()
     with running_tracker(tmp_path, kept=kept) as (_, cluster, _):
         assert cluster.next_attempt().register().is_paused
+
+
+def test_a_receiver_that_does_not_start_is_told_ever_more_rarely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_control, "_LATE_START_S", 0.05)
+    told = "1 of 1 receivers have waited for more than {} s to start (streams 0)"
+
+    def await_told(after_s: str) -> None:
+        end_s = time.monotonic() + WAIT_S
+        while told.format(after_s) not in caplog.text:
+            assert time.monotonic() < end_s, caplog.text
+            time.sleep(0.01)
+
+    with (
+        caplog.at_level("WARNING", logger="penstock.tracker"),
+        running_tracker(tmp_path) as (_, cluster, _),
+    ):
+        attempt = cluster.next_attempt()
+        await_told("0.05")
+        await_told("0.1")
+        attempt.register()
+        count = caplog.text.count("have waited")
+        time.sleep(1.0)
+        assert caplog.text.count("have waited") <= count + 1  # One may have been on its way.
 
 
 def test_only_the_latest_attempt_is_heard_of_its_rate(tmp_path: Path) -> None:
