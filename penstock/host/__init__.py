@@ -36,6 +36,7 @@ Layout
 `spark_contexts`      what a program gives as Spark
 `spark_logs`          Spark's own log lines of failed tasks
 `orphans`             what killed programs left on this host
+`signal_lines`        what a program says when a signal comes
 `bounded`             a step that may hang; `spark_end`: ending Spark, which may
 `errors`              what keeps receivers from running
 ====================  ==============================================================================

@@ -7,10 +7,10 @@ import logging
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -18,6 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from penstock.errors import PenstockError
+from penstock.host.signal_lines import say_of_signal
 from penstock.host.spark_end import stop_spark
 from penstock.sql.host import ReceiverHost
 
@@ -47,7 +48,9 @@ class _Stop:
     """Takes signals: the first is noted, the second ends the process."""
 
     def __init__(self) -> None:
-        self._asked = threading.Event()
+        self._is_asked = False
+        # An event's lock may be held by the code that a signal breaks into.
+        self._asked: SimpleQueue[int] = SimpleQueue()
 
     def listen(self) -> None:
         """Take them, also from handlers that others have set."""
@@ -56,15 +59,20 @@ class _Stop:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the first one; whether it came."""
-        return self._asked.wait(timeout_s)
+        try:
+            self._asked.get(timeout=timeout_s)
+        except Empty:
+            return False
+        return True
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        if self._asked.is_set():
-            _say(f"{name}: ending the process")
+        if self._is_asked:
+            say_of_signal(f"penstock host: {name}: ending the process")
             os._exit(128 + number)
-        _say(f"{name}: stopping gracefully; once more ends the process")
-        self._asked.set()
+        self._is_asked = True
+        self._asked.put(number)
+        say_of_signal(f"penstock host: {name}: stopping gracefully; once more ends the process")
 
 
 def main(argv: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from penstock._arguments import check_flag
+from penstock.host.signal_lines import say_of_signal
 from penstock.streaming.durations import check_timeout
 from penstock.streaming.stop_report import StopReport
 
@@ -82,14 +83,14 @@ class _Signals:
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         self._interrupt_by_s = time.monotonic() + _JVM_ANSWERS_S
         if self.count == 1:
-            _say(
+            say_of_signal(
                 f"{name}: stopping gracefully, which processes what was received within "
                 "spark.streaming.gracefulStopTimeout; once more stops at once"
             )
         elif self.count == 2:
-            _say(f"{name}: stopping at once; once more ends the process")
+            say_of_signal(f"{name}: stopping at once; once more ends the process")
         else:
-            _say(f"{name}: ending the process")
+            say_of_signal(f"{name}: ending the process")
             os._exit(128 + number)
         self._interrupt(number, frame)
 
@@ -186,7 +187,7 @@ class RunOperations:
         with _Signals() as signals:
             if kind is not None:
                 signals.count = 1
-                _say("Ctrl-C: stopping gracefully; once more stops at once")
+                say_of_signal("Ctrl-C: stopping gracefully; once more stops at once")
             _stop(self, signals, stop_spark_context=False)
 
     @abstractmethod
@@ -224,12 +225,3 @@ def _stop(context: RunOperations, signals: _Signals, stop_spark_context: bool) -
     if signals.count >= 2:
         report = context.stop(stop_spark_context, stopGraceFully=False)
     return report or StopReport()
-
-
-def _say(line: str) -> None:
-    # Not by `print`: a signal may come in the middle of another one. Always to the file 2, which is
-    # the terminal whatever became of `sys.stderr`; a notebook's kernel shows it in the cell.
-    try:
-        os.write(2, f"\n{line}\n".encode())
-    except OSError:
-        return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -145,6 +147,35 @@ def test_what_is_wrong_with_the_file_is_said(
     run = command(text)
     assert run.wait(BOUND_S) == 1, run.output
     assert told in run.output
+
+
+UNREAD = """
+import sys
+sys.stdout.write("x" * 1_000_000)
+sys.stdout.flush()
+host = 1
+"""
+
+
+def test_signals_reach_it_while_nobody_reads_what_it_says(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(UNREAD)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "host", str(tmp_path / "app.py")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"x"  # It handles signals, and is about to wait for us.
+        end_s = time.monotonic() + BOUND_S
+        while process.poll() is None and time.monotonic() < end_s:
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.05)
+        assert process.poll() == 128 + signal.SIGTERM
+        assert b"Traceback" not in process.stdout.read()
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_wrong_usage_is_told(tmp_path: Path, capsys: Any) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 PROGRAM = """
-import sys, threading
+import os, sys, threading
 from penstock.streaming._running import RunOperations
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
 
@@ -29,6 +30,9 @@ class Context(RunOperations):
 
     def start(self):
         say("starting")
+        if mode == "nobody reads":
+            while True:
+                os.write(2, b"x" * 4096)
         if mode == "slow start":
             # Not a wait that a signal may end.
             sys.stdin.readline()
@@ -201,3 +205,14 @@ def test_ctrl_c_in_a_with_block_stops_gracefully() -> None:
         code, out, errors = running.end()
     assert (code, out.splitlines()) == (-signal.SIGINT, ["stop graceful=True"])
     assert "stopping gracefully" in errors
+
+
+def test_a_third_signal_ends_it_also_where_nobody_reads_what_it_says() -> None:
+    with program("nobody reads") as running:
+        running.until("starting")
+        end_s = time.monotonic() + 60
+        while running.process.poll() is None and time.monotonic() < end_s:
+            # As often as it takes: the first may come before its standard error is full.
+            running.send(signal.SIGTERM)
+            time.sleep(0.05)
+        assert running.process.poll() == 128 + signal.SIGTERM
