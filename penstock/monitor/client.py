@@ -103,7 +103,12 @@ class AppClient:
         try:
             connection.request(method, self._root + path, body, headers)
             answer = connection.getresponse()
-            text = answer.read(_MOST_BYTES).decode(errors="replace")
+            data = answer.read(_MOST_BYTES)
+            if answer.length and len(data) < _MOST_BYTES:
+                raise http.client.IncompleteRead(data, answer.length)
+            text = data.decode(errors="replace")
+        except http.client.IncompleteRead as error:
+            raise AppUnreachableError(self.url, "it ended in the middle of an answer") from error
         except (OSError, http.client.HTTPException) as error:
             raise AppUnreachableError(self.url, str(error) or type(error).__name__) from error
         finally:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import socket
+import threading
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -230,3 +232,23 @@ def test_tables_fit_their_width_and_numbers_are_easy_to_read() -> None:
         *("12.3k", "4.0M", "7.2G"),
     ]
     assert clean("a\x1b[2J\nb\u202e") == "a[2J b"
+
+
+@pytest.mark.parametrize("status", ["200 OK", "400 Bad Request"])
+def test_a_program_that_dies_while_it_answers_is_told_from_one_that_says_something_else(
+    capsys: Out, status: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def half() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 99\r\n\r\n{{".encode())
+
+        program = threading.Thread(target=half)
+        program.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        assert main(["top", "--once", "--app", url]) == 1
+        program.join(30)
+    assert f"{url} does not answer: it ended in the middle of an answer" in capsys.readouterr().err
