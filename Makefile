@@ -7,8 +7,7 @@
 PYTHON ?=
 VENV   ?= .venv
 ARGS   ?=
-# Tests wait more than they compute: on two cores three at a time.
-LANES  ?= 3
+LANES  ?= 2
 
 BIN    := $(VENV)/bin
 # The stamp's name holds a checksum: set-up runs again when, and only when, these files change.
