@@ -1,11 +1,15 @@
-"""A step that may hang, run so that whoever waits for it does not."""
+"""Steps of a stop: one that hangs, or fails, keeps no other from its turn (I12)."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-__all__ = ["run_bounded"]
+__all__ = ["run_bounded", "stop_bounded", "told"]
+
+_log = logging.getLogger("penstock.host")
 
 
 def run_bounded(name: str, step: Callable[[], object], timeout_s: float) -> bool:
@@ -39,3 +43,27 @@ def run_bounded(name: str, step: Callable[[], object], timeout_s: float) -> bool
     if errors:
         raise errors[0]
     return not thread.is_alive()
+
+
+def stop_bounded(what: str, step: Callable[[], object], timeout_s: float) -> None:
+    """Run a step of a stop as `run_bounded` does, and log when it hangs or fails.
+
+    Args:
+        what: What is stopped, as the log names it.
+        step: What to run.
+        timeout_s: How long to wait, in real time.
+    """
+    with told(what):
+        if not run_bounded(what.replace(" ", "-"), step, timeout_s):
+            _log.error(
+                "Stopping %s has not ended after %.1f s; the stop goes on without", what, timeout_s
+            )
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """Log an error of a step of a stop, so that the steps after it have their turn."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001  # whatever it is, what is left must be stopped, too
+        _log.exception("Stopping %s failed; the stop goes on", what)

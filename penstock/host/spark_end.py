@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -29,13 +29,18 @@ _TASKS_END_S = 2.0
 _log = logging.getLogger("penstock.host")
 
 
-def tell_of_silence(spark_context: SparkContext, ask: Callable[[], object]) -> None:
+def tell_of_silence(spark_context: SparkContext) -> None:
     """Let it be told when the JVM does not answer, before each step of a stop has found that out.
 
     Args:
         spark_context: The Spark context.
-        ask: Asks the JVM something.
     """
+    java: Any = spark_context._jsc
+
+    def ask() -> None:
+        # One that is gone is not silent.
+        with suppress(Py4JError, AttributeError, OSError):
+            java.sc().isStopped()
 
     def look() -> None:
         if not run_bounded("jvm", ask, _SILENT_S):

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from penstock._arguments import refused
 from penstock.clock import SystemClock
 from penstock.errors import IllegalStateError, SettingError
-from penstock.host.bounded import run_bounded
+from penstock.host.bounded import stop_bounded
 from penstock.host.context_settings import read_settings
 from penstock.host.durability import checkpoint_folder
 from penstock.host.encryption import choose_encryption
@@ -34,6 +34,7 @@ from penstock.host.receiver_readings import ReceiverReading, ReceiverReadings, R
 from penstock.host.receiver_status import ReceiverStatus
 from penstock.host.receivers import HostedReceivers
 from penstock.host.spark_contexts import spark_context_of
+from penstock.host.spark_end import tell_of_silence
 from penstock.receiver import Receiver, as_receiver
 from penstock.sql.source import ShareFile, register, write_share_file
 from penstock.tracker import (
@@ -63,6 +64,8 @@ _SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _RELEASE_S = 1.0
 _THREAD_ENDS_S = 5.0
 _STOP_S = 30.0
+_CANCEL_S = 12.0
+"""How long jobs of receivers that have not ended may take to be cancelled."""
 
 _log = logging.getLogger("penstock.sql")
 
@@ -351,8 +354,13 @@ class ReceiverHost:
             timeout: Seconds that this may take.
         """
         with self._lock:
-            if self._hosted is not None:
-                self._hosted.tracker.stop_receiving(True, timeout)
+            hosted = self._hosted
+            if hosted is not None:
+                stop_bounded(
+                    "receivers",
+                    lambda: hosted.tracker.stop_receiving(True, timeout),
+                    timeout + _CANCEL_S,
+                )
 
     def stop(self) -> None:
         """Stop the receivers, and the host. May be called more than once.
@@ -365,6 +373,7 @@ class ReceiverHost:
             if self._is_stopped or not self._is_started:
                 self._is_stopped = True
                 return
+            tell_of_silence(self._sc)
             self.stopReceiving()
             self._end()
 
@@ -377,12 +386,8 @@ class ReceiverHost:
                 self._releasing.join(_THREAD_ENDS_S)
             hosted = self._hosted
             if hosted is not None:
-                for name, step in (
-                    ("tracker", lambda: hosted.stop(_THREAD_ENDS_S)),
-                    ("block-server", hosted.end_block_server),
-                ):
-                    if not run_bounded(name, step, _STOP_S):
-                        _log.error("Stopping the %s has not ended after %.0f s", name, _STOP_S)
+                stop_bounded("the tracker", lambda: hosted.stop(_THREAD_ENDS_S), _STOP_S)
+                stop_bounded("the block server", hosted.end_block_server, _STOP_S)
             if self._shared is not None:
                 self._shared.remove()
             if self._scratch is not None:

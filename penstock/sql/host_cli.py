@@ -7,6 +7,8 @@ import logging
 import os
 import signal
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from penstock.errors import PenstockError
+from penstock.host.bounded import run_bounded
 from penstock.host.signal_lines import say_of_signal
 from penstock.host.spark_end import stop_spark
 from penstock.sql.host import ReceiverHost
@@ -164,7 +167,7 @@ def _run(
             return _fail(f"host(spark) of {path} returned {host!r}, and not a ReceiverHost", 1)
         host.start()
         _say(f"receiving {', '.join(sorted(host.streams()))}; Ctrl-C stops")
-        return _await_end(spark, host, stop)
+        return _await_end(_SparkWatch(spark), host, stop)
     except PenstockError as error:
         return _fail(str(error), 1)
     except Exception:  # noqa: BLE001  # the file is its author's
@@ -175,22 +178,46 @@ def _run(
         stop_spark(spark.sparkContext)
 
 
-def _await_end(spark: SparkSession, host: ReceiverHost, stop: _Stop) -> int:
-    java: Any = spark.sparkContext._jsc
+class _SparkWatch:
+    """Asks Spark whether it runs, in another thread: a JVM that hangs does not answer."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.ended = ""
+        """Why it does not run any more; empty while it does."""
+        self._java: Any = spark.sparkContext._jsc
+        threading.Thread(target=self._watch, name="penstock-spark-watch", daemon=True).start()
+
+    def _watch(self) -> None:
+        while not self.ended:
+            time.sleep(_LOOK_S)
+            self._look()
+
+    def _look(self) -> None:
+        try:
+            if self._java.sc().isStopped():
+                self.ended = "Spark was stopped"
+        except (Py4JError, AttributeError, OSError) as error:
+            self.ended = f"Spark does not answer any more: {error}"
+
+    def look_now(self) -> None:
+        """Ask now, and wait for the answer, but not for long."""
+        run_bounded("spark-watch", self._look, _LOOK_S)
+
+
+def _await_end(spark: _SparkWatch, host: ReceiverHost, stop: _Stop) -> int:
     told = 0
     while not stop.wait(_LOOK_S):
         errors = host.errors()
+        if errors[told:]:
+            # Without Spark each receiver fails, in its own way.
+            spark.look_now()
+        if spark.ended:
+            return _fail(spark.ended, 1)
         for error in errors[told:]:
             _fail(str(error), 1)
         told = len(errors)
         if len({error.stream_id for error in errors}) == len(host.streams()):
             return _fail("no receiver is left", 1)
-        try:
-            is_stopped = java.sc().isStopped()
-        except (Py4JError, OSError) as error:
-            return _fail(f"Spark does not answer any more: {error}", 1)
-        if is_stopped:
-            return _fail("Spark was stopped", 1)
     return 0
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+
 from penstock.clock import Clock
-from penstock.host.bounded import run_bounded
+from penstock.host.bounded import stop_bounded, told
 from penstock.host.orphans import ScratchClaim
 from penstock.host.preparation import Run
 from penstock.host.receiver_status import ReceiverStatus
@@ -26,6 +27,7 @@ from penstock.streaming.checkpoint.checkpointer import Checkpointing
 from penstock.streaming.console import Console, ConsoleFacts, end_progress_bar
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
 from penstock.streaming.dstream.state_saver import StateSaver
+from penstock.streaming.errors import SparkEndedError
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.events import StreamingStarted
 from penstock.streaming.listeners.input_info import InputInfoTracker
@@ -203,8 +205,12 @@ class StreamingEngine:
             if self._allocation is not None:
                 self._bus.add(self._allocation)
                 self._allocation.start()
-        except BaseException:
+        except BaseException as error:
+            reason = self._scope.why_ended() if isinstance(error, (Py4JError, OSError)) else ""
             self.stop(graceful=False)
+            if reason:
+                # Py4J's own words for it name a port, and not Spark.
+                raise SparkEndedError(reason) from None
             raise
         self._bus.post(StreamingStarted(self._clock.time_ms()))
         self._console.start()
@@ -286,50 +292,52 @@ class StreamingEngine:
         """
         begin_s = time.monotonic()
         self._errors.stopping()
-        tell_of_silence(self._spark_context, self._scope.why_ended)
+        tell_of_silence(self._spark_context)
         if self._allocation is not None:
-            with _told("the allocation of executors"):
+            with told("the allocation of executors"):
                 self._allocation.stop(_THREADS_END_S)
                 self._bus.remove(self._allocation)
         if graceful:
-            with _told("draining"):
+            with told("draining"):
                 self._drain(begin_s + self._settings.graceful_stop_timeout_ms / 1000)
-        with _told("the batch timer"):
+        with told("the batch timer"):
             self._generator.stop_timer(_THREADS_END_S)
         if not graceful:
             self._stop_receiving(False, _RECEIVERS_END_S)
         if graceful:
-            with _told("the last checkpoint"):
+            with told("the last checkpoint"):
                 # Its states are saved, too, which may take longer than a file.
                 left_s = begin_s + self._settings.graceful_stop_timeout_ms / 1000 - time.monotonic()
                 self._generator.save_last(max(_THREADS_END_S, left_s))
-        with _told("the job generator"):
+        with told("the job generator"):
             self._generator.stop(_THREADS_END_S)
         self._state_saver.give_up()
-        with _told("output operations"):
+        with told("output operations"):
             self._scheduler.stop(_FAST_STOP_S)
-        _bounded("the ledger", self._generator.note_complete, _THREADS_END_S)
-        with _told("the checkpoint writer"):
+        stop_bounded("the ledger", self._generator.note_complete, _THREADS_END_S)
+        with told("the checkpoint writer"):
             if self._writer is not None and not self._writer.stop(_THREADS_END_S):
                 _log.warning("A checkpoint is still being written; it ends with the process")
         report = StopReport()
-        with _told("the count of what was given up"):
+        with told("the count of what was given up"):
             report = self._report(graceful, time.monotonic() - begin_s)
-        with _told("the monitor"):
+        with told("the monitor"):
             if self._monitor is not None:
                 # It asks the tracker, which stops next.
                 self._monitor.stop(_THREADS_END_S)
                 self._bus.remove(self._monitor.model)
-        _bounded("the tracker", lambda: self._receivers.stop(_THREADS_END_S), _RECEIVERS_CANCEL_S)
-        with _told("the console"):
+        stop_bounded(
+            "the tracker", lambda: self._receivers.stop(_THREADS_END_S), _RECEIVERS_CANCEL_S
+        )
+        with told("the console"):
             self._console.stop(_THREADS_END_S)
-        with _told("listeners"):
+        with told("listeners"):
             if graceful:
                 self._bus.wait_until_empty(_THREADS_END_S)
             self._bus.stop(_THREADS_END_S)
             self._bus.remove(self._console)
-        _bounded("the log levels of Spark", self._quiet_tasks.end, _THREADS_END_S)
-        _bounded("the scratch folder", self._remove_scratch, _THREADS_END_S)
+        stop_bounded("the log levels of Spark", self._quiet_tasks.end, _THREADS_END_S)
+        stop_bounded("the scratch folder", self._remove_scratch, _THREADS_END_S)
         self._errors.stopped()
         return report
 
@@ -364,7 +372,7 @@ class StreamingEngine:
             )
 
     def _stop_receiving(self, graceful: bool, timeout_s: float) -> None:
-        _bounded(
+        stop_bounded(
             "receivers",
             lambda: self._receivers.stop_receiving(graceful, timeout_s),
             timeout_s + _RECEIVERS_CANCEL_S,
@@ -396,20 +404,3 @@ class StreamingEngine:
             level = logging.WARNING if graceful or batches else logging.INFO
             _log.log(level, "%s", report)
         return report
-
-
-@contextmanager
-def _told(what: str) -> Iterator[None]:
-    """Log an error of a step of a stop, so that the steps after it have their turn."""
-    try:
-        yield
-    except Exception:  # noqa: BLE001  # whatever it is, what is left must be stopped, too
-        _log.exception("Stopping %s failed; the stop goes on", what)
-
-
-def _bounded(what: str, step: Callable[[], None], timeout_s: float) -> None:
-    with _told(what):
-        if not run_bounded(what.replace(" ", "-"), step, timeout_s):
-            _log.error(
-                "Stopping %s has not ended after %.1f s; the stop goes on without", what, timeout_s
-            )

@@ -476,6 +476,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 program, and there is no key for it.
             EncryptionMismatchError, WrongKeyError: What an earlier run wrote is not encrypted with
                 this key. Nothing of it was changed.
+            SparkEndedError: Spark ended meanwhile.
         """
         with self._changing:
             if self._state is StreamingContextState.ACTIVE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -147,6 +148,43 @@ def test_what_is_wrong_with_the_file_is_said(
     run = command(text)
     assert run.wait(BOUND_S) == 1, run.output
     assert told in run.output
+
+
+def jvm_of(run: Run) -> int:
+    """Return the process of a host's JVM; Spark's script becomes it."""
+    tasks = Path(f"/proc/{run.process.pid}/task").glob("*/children")
+    children = [int(pid) for task in tasks for pid in task.read_text().split()]
+    (found,) = (pid for pid in children if Path(f"/proc/{pid}/comm").read_text() == "java\n")
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_it_ends_at_the_first_signal_though_the_jvm_hangs(command: Callable[..., Run]) -> None:
+    run = command(APP, "10")
+    started(run)
+    jvm = jvm_of(run)
+    os.kill(jvm, signal.SIGSTOP)
+    try:
+        time.sleep(3.0)  # By now it asks whether Spark runs.
+        run.process.send_signal(signal.SIGTERM)
+        assert run.wait(200.0) == 0, run.output
+        assert f"The JVM of Spark (process {jvm}) has not answered for" in run.output
+        assert "Stopping receivers has not ended" in run.output
+        assert "Traceback" not in run.output
+    finally:
+        os.kill(jvm, signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_it_ends_when_its_jvm_is_killed(command: Callable[..., Run]) -> None:
+    run = command(APP, "10")
+    started(run)
+    os.kill(jvm_of(run), signal.SIGKILL)
+    assert run.wait(BOUND_S) == 1, run.output
+    assert "penstock host: Spark does not answer any more" in run.output
+    assert "Traceback" not in run.output
 
 
 UNREAD = """

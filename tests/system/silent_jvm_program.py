@@ -1,6 +1,7 @@
 """A program whose JVM is stopped (SIGSTOP): ``python -m tests.system.silent_jvm_program JSON``.
 
-`when` is "at stop", "at graceful stop" or "at start". It says how long its stop took.
+`when` is "at stop", "at graceful stop" or "at start". It says how long its stop took. Or the JVM
+dies, `when` "dies at start"; it says what `start` raised.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -39,6 +41,13 @@ def main(when: str) -> None:
     stream = ssc.socketStream("127.0.0.1", 1, lambda _: iter(()))
     run = threading.Event()
     stream.foreachRDD(lambda rdd: (rdd.count(), run.set()))
+    if when == "dies at start":
+        ssc._make_engine = _kill_after(ssc._make_engine, gateway.proc)  # type: ignore[method-assign]
+        try:
+            ssc.start()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the test looks at it
+            say("failed", error=f"{type(error).__name__}: {error}")
+        return
     if when == "at start":
         os.kill(gateway.proc.pid, signal.SIGSTOP)
         threading.Thread(target=ssc.start, name="starter", daemon=True).start()
@@ -52,6 +61,16 @@ def main(when: str) -> None:
     began_s = time.monotonic()
     ssc.stop(stopGraceFully=when == "at graceful stop")
     say("stopped", took_s=time.monotonic() - began_s)
+
+
+def _kill_after(step: Callable[[], Any], jvm: Any) -> Callable[[], Any]:
+    def run() -> Any:
+        made = step()
+        jvm.kill()
+        jvm.wait()
+        return made
+
+    return run
 
 
 if __name__ == "__main__":

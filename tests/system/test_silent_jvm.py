@@ -32,3 +32,16 @@ def test_a_stop_says_that_the_jvm_does_not_answer_and_ends(when: str, tmp_path: 
         with suppress(ProcessLookupError):
             os.kill(jvm, signal.SIGKILL)
         driver.close()
+
+
+def test_a_jvm_that_dies_during_a_start_is_told_as_the_end_of_spark(tmp_path: Path) -> None:
+    when = {"when": "dies at start"}
+    driver = DriverProcess(tmp_path, when, module="tests.system.silent_jvm_program")
+    try:
+        error = driver.wait_for("failed", timeout_s=200)["error"]
+        assert error.startswith(
+            "SparkEndedError: the streams have ended because Spark has: its JVM"
+        )
+        assert driver.wait_until_ended() == 0
+    finally:
+        driver.close()
