@@ -7,7 +7,7 @@
 PYTHON ?=
 VENV   ?= .venv
 ARGS   ?=
-LANES  ?= 2
+LANES  ?= 3
 
 BIN    := $(VENV)/bin
 # The stamp's name holds a checksum: set-up runs again when, and only when, these files change.

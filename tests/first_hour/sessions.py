@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.first_hour.terminal import as_read
-from tests.system.leftovers import MARK, block_servers, marked_processes, memory_mapped_by
+from tests.system.leftovers import MARK, marked_processes
 
 __all__ = ["INSTALLED", "MISTAKES", "ROOT", "SESSION_S", "Session", "expected", "played"]
 
@@ -26,7 +27,6 @@ INSTALLED = "installed"
 SESSION_S = 900.0
 ENDS_S = 40.0
 MEMORY = Path("/dev/shm")
-_APPLICATION = re.compile(r"penstock-((?:local|app)-\d+(?:-\d+)?)-")
 _END = "-- it has ended\n"
 
 WORD_COUNT = """\
@@ -81,6 +81,18 @@ class Session:
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.temporary.mkdir()
+        # Its memory files lie apart from those of whatever else runs on this host.
+        self.memory.mkdir()
+        self.conf.mkdir()
+        (self.conf / "spark-defaults.conf").write_text(f"spark.penstock.memory.dir {self.memory}\n")
+
+    @property
+    def memory(self) -> Path:
+        return MEMORY / f"first-hour-{self.mark}"
+
+    @property
+    def conf(self) -> Path:
+        return self.folder.parent / f"{self.folder.name}-conf"
 
     @property
     def temporary(self) -> Path:
@@ -97,6 +109,7 @@ class Session:
         kept.update(
             PATH=os.pathsep.join(paths),
             TMPDIR=str(self.temporary),
+            SPARK_CONF_DIR=str(self.conf),
             # Where local-cluster would otherwise write into the environment.
             SPARK_WORKER_DIR=str(self.folder / "work"),
             PYTHONUNBUFFERED="1",
@@ -138,9 +151,10 @@ class Session:
             if time.monotonic() > end_s:
                 break
             threading.Event().wait(0.1)
-        began_s = self.folder.stat().st_ctime
-        memory = [path for path in MEMORY.glob("penstock-*-*") if _is_left(path, began_s)]
-        files = [*memory, *(path for path in self.temporary.iterdir() if _is_kept(path))]
+        files = [
+            *self.memory.iterdir(),
+            *(path for path in self.temporary.iterdir() if _is_kept(path)),
+        ]
         return [f"{pid} {name[:200]}" for pid, name in processes.items()] + [*map(str, files)]
 
     def close(self) -> None:
@@ -150,15 +164,7 @@ class Session:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-
-
-def _is_left(path: Path, began_s: float) -> bool:
-    """Tell whether a file was made since then, and no program that runs has it."""
-    name = _APPLICATION.match(path.name)
-    if name is None or path.stat().st_mtime < began_s:
-        return False
-    application = name[1]
-    return not (memory_mapped_by(application) or block_servers(application))
+        shutil.rmtree(self.memory)
 
 
 def _is_kept(path: Path) -> bool:
