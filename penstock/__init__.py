@@ -21,6 +21,7 @@ The rooms, in the order in which they may import each other (never back):
 * `penstock.blockstore`: storing, serving, finding and reading sealed blocks.
 * `penstock.receiver`: `Receiver`, its supervisor, the block generator, the rate limiter.
 * `penstock.tracker`: the driver's ledger of received blocks, the receivers' states and placement.
+* `penstock.rates`: estimators of the rate that whoever processes records can do.
 * `penstock.host`: what runs receivers, whoever takes their blocks: checks, durability, start, end.
 * `penstock.streaming`: `StreamingContext`, the DStream graph, batches and their jobs.
 * `penstock.sql`: `ReceiverHost`, and received records as a source of Structured Streaming.

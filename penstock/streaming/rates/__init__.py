@@ -14,8 +14,7 @@ Layout
 ------
 
 ==================  ==============================================================================
-`estimator`, `pid`  what makes a rate of the delays of a batch: Spark's PID controller, and AIMD
-`aimd`
+`pid`, `aimd`       the estimators' names of before `penstock.rates`, for checkpoints that have them
 `controller`        `RateController`: a listener per stream, asks its estimator after each batch
 `decision`          whose limit holds, as one pure function
 `memory`            what a stream keeps: it lies on the stream's node and is pickled with the graph
@@ -34,13 +33,16 @@ drops the lease at the old rate, and into the answer to the next registration. T
 by a ``ReportGate``, as it sends four times a second.
 """
 
-from penstock.streaming.rates.aimd import AIMDRateEstimator
+from penstock.rates import (
+    AIMDRateEstimator,
+    PIDRateEstimator,
+    RateEstimator,
+    create_rate_estimator,
+)
 from penstock.streaming.rates.book import RateBook
-from penstock.streaming.rates.controller import RateController, create_rate_estimator
+from penstock.streaming.rates.controller import RateController
 from penstock.streaming.rates.decision import RateSource, StreamRate
-from penstock.streaming.rates.estimator import RateEstimator
 from penstock.streaming.rates.group import GroupRate, RateGroup
-from penstock.streaming.rates.pid import PIDRateEstimator
 
 __all__ = [
     "AIMDRateEstimator",

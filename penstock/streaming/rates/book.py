@@ -12,9 +12,10 @@ from penstock._arguments import refused
 from penstock._setting_values import rate_per_second
 from penstock.clock import Clock
 from penstock.errors import IllegalStateError
+from penstock.rates import create_rate_estimator
 from penstock.settings import Settings
 from penstock.streaming.errors import StreamGraphError
-from penstock.streaming.rates.controller import RateController, create_rate_estimator
+from penstock.streaming.rates.controller import RateController
 from penstock.streaming.rates.decision import (
     Decision,
     RateLimits,

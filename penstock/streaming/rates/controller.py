@@ -5,14 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from penstock.settings import Settings
+from penstock.rates.estimator import RateEstimator
 from penstock.streaming.listeners.events import BatchCompleted
 from penstock.streaming.listeners.listener import StreamingListener
-from penstock.streaming.rates.aimd import AIMDRateEstimator
-from penstock.streaming.rates.estimator import RateEstimator
-from penstock.streaming.rates.pid import PIDRateEstimator
 
-__all__ = ["RateController", "RateSink", "create_rate_estimator"]
+__all__ = ["RateController", "RateSink"]
 
 _log = logging.getLogger("penstock.streaming.rates")
 
@@ -79,21 +76,3 @@ class RateController(StreamingListener):
         self._latest = whole
         _log.debug("stream %d: %d records per second", self.stream_id, whole)
         self._sink.publish(self.stream_id, whole)
-
-
-def create_rate_estimator(settings: Settings, batch_ms: int) -> RateEstimator:
-    """Return the estimator that ``spark.streaming.backpressure.rateEstimator`` names."""
-    if settings.rate_estimator == "aimd":
-        return AIMDRateEstimator(
-            batch_ms,
-            increase=settings.aimd_increase,
-            decrease=settings.aimd_decrease,
-            min_rate=settings.aimd_min_rate,
-        )
-    return PIDRateEstimator(
-        batch_ms,
-        settings.pid_proportional,
-        settings.pid_integral,
-        settings.pid_derived,
-        settings.pid_min_rate,
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.streaming.rates.estimator import RateEstimator
+from penstock.rates.estimator import RateEstimator
 
 __all__ = ["GroupPlan", "RateMemory"]
 

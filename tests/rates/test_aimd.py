@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.streaming.rates import AIMDRateEstimator
+from penstock.rates import AIMDRateEstimator
 
 BATCH_MS = 1000
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.streaming.rates import PIDRateEstimator
+from penstock.rates import PIDRateEstimator
 
 Batch = tuple[int, int, int, int]
 """The arguments of `compute`: time, elements, processing delay, scheduling delay."""
