@@ -29,7 +29,8 @@ class ReceiverWaits:
         source: Its source: neither data came nor did it work.
         tokens: Permits of a rate.
         limit: Whose rate that is: ``user``, ``maxRate``, ``group``, ``initial``, ``slowStart``,
-            ``estimator`` (backpressure), ``shared``, or ``backlog``: nothing passes before queries
+            ``estimator`` (backpressure), ``query`` (the slowest one that reads the stream),
+            ``shared``, or ``backlog``: nothing passes before queries
             have read some of what is there. Empty when it did not wait for one.
         queue: Its turn in the queue of blocks.
         memory: Memory for the next block, which batches must release first.

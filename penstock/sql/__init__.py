@@ -34,6 +34,8 @@ Layout
 `_batch_reader`     partitions of a batch read
 `_tasks`            what a task does with its partition
 `_options`          what a query or a batch read may say
+`_query_rates`      rates of receivers that follow queries
+`_query_progress`   what Spark tells of queries for that
 `_host_client`      questions to the host
 `_ended_host`       the same to the directory of one that has ended
 `session`           `connect`: hosts of other applications
@@ -58,6 +60,7 @@ nothing.
 Threads of the host, beside those of the tracker: ``penstock-retention``.
 """
 
+from penstock.sql._query_rates import QueryRate
 from penstock.sql.errors import (
     AnotherHostError,
     AnotherLedgerError,
@@ -80,6 +83,7 @@ __all__ = [
     "LedgerPutBackError",
     "NoColumnsError",
     "PlacesReleasedError",
+    "QueryRate",
     "ReceiverHost",
     "SourceError",
     "SourceOptionError",

@@ -36,6 +36,8 @@ from penstock.host.receivers import HostedReceivers
 from penstock.host.spark_contexts import spark_context_of
 from penstock.host.spark_end import tell_of_silence
 from penstock.receiver import Receiver, as_receiver
+from penstock.sql._query_progress import follow
+from penstock.sql._query_rates import FollowedStream, QueryRate, QueryRates
 from penstock.sql.source import ShareFile, register, write_share_file
 from penstock.tracker import (
     KeptStream,
@@ -44,6 +46,7 @@ from penstock.tracker import (
     TrackedReceiver,
     open_ledger,
 )
+from penstock.wire.messages import ReportGate
 
 if TYPE_CHECKING:
     from typing import Self
@@ -66,6 +69,7 @@ _THREAD_ENDS_S = 5.0
 _STOP_S = 30.0
 _CANCEL_S = 12.0
 """How long jobs of receivers that have not ended may take to be cancelled."""
+_RATE_SOURCES = '"query", or None: the rate does not depend on queries'
 
 _log = logging.getLogger("penstock.sql")
 
@@ -76,6 +80,7 @@ class _Stream:
     retention: Retention
     consumer_timeout_s: float | None
     max_backlog_bytes: int | None
+    follows_queries: bool
 
 
 class ReceiverHost:
@@ -134,6 +139,8 @@ class ReceiverHost:
         self._numbers: dict[str, int] = {}
         self._errors: list[PermanentReceiverError] = []
         self._readings = ReceiverReadings()
+        self._rates: QueryRates | None = None
+        self._following: list[Callable[[], None]] = []
         self._ends = threading.Event()
         self._releasing: threading.Thread | None = None
 
@@ -146,6 +153,7 @@ class ReceiverHost:
         retentionSize: str | int | None = None,
         consumerTimeout: str | float | None = "7 days",
         maxBacklog: str | int | None = "32g",
+        rateSource: str | None = None,
     ) -> None:
         """Add a stream: what a receiver stores, under a name.
 
@@ -166,6 +174,9 @@ class ReceiverHost:
                 query has not read since it came; without queries, that are there at all, unless
                 `retentionSize` bounds them. A number or text such as ``"100g"``. Nothing is deleted
                 by it. None: it does not wait.
+            rateSource: ``"query"``: the receiver is as fast as the slowest query of this session
+                that reads the stream (`spark.streaming.backpressure.rateEstimator` and its settings
+                hold). None: its rate does not depend on queries.
 
         Raises:
             IllegalStateError: The host was started already.
@@ -174,6 +185,10 @@ class ReceiverHost:
             ReceiverPickleError: It cannot be sent to an executor; names the variable.
             TypeError, ValueError: A name, time or size is not accepted, or the name is taken.
         """
+        if rateSource is not None and not isinstance(rateSource, str):
+            raise TypeError(refused("rateSource", rateSource, _RATE_SOURCES))
+        if rateSource not in (None, "query"):
+            raise ValueError(refused("rateSource", rateSource, _RATE_SOURCES))
         if not name:
             raise ValueError(refused("name", name, "text that is not empty"))
         adapted = as_receiver(receiver)
@@ -195,6 +210,7 @@ class ReceiverHost:
                 Retention(_time_ms(retention, "retention"), size),
                 None if timeout_ms is None else timeout_ms / 1000,
                 backlog,
+                rateSource is not None,
             )
 
     # -- life ----------------------------------------------------------------------------------
@@ -287,9 +303,7 @@ class ReceiverHost:
                 ledger,
                 clock=self._clock,
                 events=_Events(self._failed, self._readings),
-                on_rate_status=lambda report: self._readings.take(
-                    report, self._clock.monotonic_s()
-                ),
+                on_rate_status=self._take_rate_status,
                 encryption=encryption,
                 kept={self._numbers[name]: self._kept(name) for name in receivers},
             )
@@ -297,7 +311,23 @@ class ReceiverHost:
             ledger.close()
             raise
         self._hosted.check()
+        followed = {
+            ledger.places.stream(self._numbers[name]).epoch: FollowedStream(
+                self._numbers[name], name
+            )
+            for name, found in self._streams.items()
+            if found.follows_queries
+        }
+        if followed:
+            self._rates = QueryRates(
+                followed,
+                settings,
+                lambda number: ledger.places.stream(number).records,
+                self._hosted.tracker.update_receiver_rate_limit,
+                self._clock,
+            )
         self._hosted.tracker.start()
+        self._follow(self._spark)
         access = self._hosted.tracker.block_access
         register(self._spark, access)
         if self._share is not None:
@@ -318,6 +348,17 @@ class ReceiverHost:
             if self._hosted is None or self._is_stopped:
                 raise IllegalStateError("the host does not run")
             register(spark, self._hosted.tracker.block_access)
+            self._follow(spark)
+
+    def _follow(self, spark: SparkSession) -> None:
+        # The queries of a client of Spark Connect are told of to the client alone.
+        if self._rates is not None and isinstance(spark, SparkSession):
+            self._following.append(follow(spark, self._rates))
+
+    def _take_rate_status(self, report: ReportGate) -> None:
+        self._readings.take(report, self._clock.monotonic_s())
+        if self._rates is not None:
+            self._rates.take_queue_fill(report.stream_id, report.queue_fill)
 
     def _kept(self, name: str) -> KeptStreamSettings:
         found = self._streams[name]
@@ -384,6 +425,13 @@ class ReceiverHost:
         try:
             if self._releasing is not None:
                 self._releasing.join(_THREAD_ENDS_S)
+            if self._rates is not None:
+                self._rates.close()
+            following, self._following = self._following, []
+            if following:
+                stop_bounded(
+                    "the listener of queries", lambda: [end() for end in following], _STOP_S
+                )
             hosted = self._hosted
             if hosted is not None:
                 stop_bounded("the tracker", lambda: hosted.stop(_THREAD_ENDS_S), _STOP_S)
@@ -427,8 +475,15 @@ class ReceiverHost:
     ) -> ReceiverWaits | None:
         if reading is None:
             return None
-        is_held = hosted.tracker.waits_for_consumers(reading.stream_id)
-        return reading.limited_by("backlog" if is_held else "maxRate", "maxRate")
+        if hosted.tracker.waits_for_consumers(reading.stream_id):
+            return reading.limited_by("backlog", "maxRate")
+        rate = None if self._rates is None else self._rates.rates().get(reading.stream_id)
+        return reading.limited_by("maxRate" if rate is None else rate.source, "maxRate")
+
+    def rates(self) -> Mapping[str, QueryRate]:
+        """Return the rates of the streams with ``rateSource="query"``; empty before `start`."""
+        found = {} if self._rates is None else self._rates.rates()
+        return {rate.stream: rate for rate in found.values()}
 
     def streams(self) -> Mapping[str, KeptStream]:
         """Return what is there of each stream, and who reads it; empty before `start`."""

@@ -1,0 +1,318 @@
+"""`QueryRates`: receivers' rates that follow the queries of their streams.
+
+What an estimator is told is a batch of a batch interval. A query need not have one: without a
+trigger interval it begins its next batch at once, however much or little has come. So it is told
+of such a batch as if it had an interval, of a second or more:
+
+* its records are those that come in an interval, at the speed at which this batch's came;
+* its processing delay is that of this batch. One that took less than the interval leaves room, and
+  the rate rises until batches take about as long as the interval, as they do with DStreams;
+* its scheduling delay is what is unread when it ends: the time that this takes at the batch's
+  speed, beyond an interval. It counts up to a bound, so that a query that catches up with much
+  does not hold its receiver up for good.
+
+What must hold: the slowest query of those that run decides; with none left its streams have the
+rate that they had before (`spark.streaming.backpressure.initialRate`, or no limit).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from penstock._html import table_of
+from penstock._setting_values import rate_per_second
+from penstock.clock import Clock
+from penstock.rate_limited_log import RateLimitedLog
+from penstock.rates import RateEstimator, create_rate_estimator
+from penstock.settings import Settings
+
+__all__ = ["BatchOfQuery", "FollowedStream", "QueryRate", "QueryRates"]
+
+_INTERVAL_MS = 1000
+"""Of a query without a trigger interval."""
+_TIMES_BESIDE = 4
+"""Its interval is so many times what Spark needs beside the batch, so that most time is used."""
+_MOST_WAITING = 2.5
+"""Intervals of unread records that count: with PID's own weights half of the speed is left."""
+
+_log = logging.getLogger("penstock.sql")
+
+
+@dataclass(frozen=True)
+class QueryRate:
+    """The rate of a stream that follows its queries, at one moment; in records per second.
+
+    Attributes:
+        stream: The stream's name.
+        effective: The rate in force, or None when there is no limit.
+        source: Whose it is: ``query``, ``slowStart`` (of a query that has just begun), ``initial``,
+            ``maxRate`` or ``unlimited``.
+        query: The name or the id of the slowest query; empty while none has a rate.
+        estimates: What each query that runs can do, by its name or id.
+    """
+
+    stream: str
+    effective: float | None
+    source: str
+    query: str
+    estimates: Mapping[str, float]
+
+    def _repr_html_(self) -> str:
+        return table_of("Rate", [self])
+
+
+@dataclass(frozen=True)
+class FollowedStream:
+    """A stream whose rate follows its queries.
+
+    Attributes:
+        stream_id: Its number.
+        name: Its name.
+    """
+
+    stream_id: int
+    name: str
+
+
+@dataclass(frozen=True)
+class BatchOfQuery:
+    """A batch that a query has completed.
+
+    Attributes:
+        run: The run of the query.
+        query: Its name, or its id.
+        begun_ms: When it was triggered, ms since the epoch.
+        took_ms: How long it took from there.
+        beside_ms: What of that was not the batch's own jobs.
+        reads: By the epoch of a stream: the records of the batch, and of the stream before its end.
+    """
+
+    run: str
+    query: str
+    begun_ms: int
+    took_ms: int
+    beside_ms: int
+    reads: Mapping[str, tuple[int, int]]
+
+
+class SendRate(Protocol):
+    """Sends records and bytes per second to a stream's receiver; does not wait."""
+
+    def __call__(
+        self, stream_id: int, records_per_second: float | None, bytes_per_second: float | None, /
+    ) -> int: ...
+
+
+@dataclass
+class _Follower:
+    """A run of a query, as one stream sees it."""
+
+    query: str
+    trigger_ms: int | None
+    estimator: RateEstimator
+    begun_ms: int | None = None
+    rate: float | None = None
+
+
+@dataclass
+class _Followed:
+    stream: FollowedStream
+    sent: float | None
+    followers: dict[str, _Follower] = field(default_factory=dict)
+    queue_fill: float = 0.0
+
+
+class QueryRates:
+    """Decides the rates and sends those that change. Any thread may come; `_lock` guards all of it.
+
+    Args:
+        streams: The streams that follow their queries, by epoch.
+        settings: The settings: the estimator, and what holds beside it.
+        records: Returns how many records a stream has.
+        send: Sends rates.
+        clock: Time, for the log.
+    """
+
+    def __init__(
+        self,
+        streams: Mapping[str, FollowedStream],
+        settings: Settings,
+        records: Callable[[int], int],
+        send: SendRate,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._records = records
+        self._send = send
+        self._limited_log = RateLimitedLog(_log, clock)
+        size = settings.receiver_byte_rate
+        self._byte_rate = None if size is None else rate_per_second(size)
+        own = settings.receiver_rate
+        limits = (settings.receiver_max_rate, None if own is None else rate_per_second(own))
+        self._max_rate = min((limit for limit in limits if limit is not None), default=None)
+        initial = settings.backpressure_initial_rate
+        self._initial = None if initial is None else float(initial)
+        self._lock = threading.Lock()
+        self._streams = {epoch: _Followed(found, self._initial) for epoch, found in streams.items()}
+        self._beginning: set[str] = set()
+        self._is_closed = False
+
+    # -- queries -------------------------------------------------------------------------------
+
+    def began(self, run: str) -> None:
+        """Take note that a query has begun; what it reads is not known yet."""
+        with self._lock:
+            self._beginning.add(run)
+            self._decide()
+
+    def has_nothing(self, run: str) -> None:
+        """Take note that a query has nothing to do: nothing waits for it."""
+        with self._lock:
+            self._beginning.discard(run)
+            self._decide()
+
+    def ended(self, run: str) -> None:
+        """Forget a query."""
+        with self._lock:
+            self._beginning.discard(run)
+            for followed in self._streams.values():
+                followed.followers.pop(run, None)
+            self._decide()
+
+    def completed(self, batch: BatchOfQuery, trigger_ms: Callable[[], int | None]) -> None:
+        """Take what a batch tells.
+
+        Args:
+            batch: The batch.
+            trigger_ms: Returns the trigger interval of the query, or None; asked once.
+        """
+        reads = {
+            epoch: (*read, self._records(self._streams[epoch].stream.stream_id))
+            for epoch, read in batch.reads.items()
+            if epoch in self._streams
+        }
+        is_new = any(batch.run not in self._streams[epoch].followers for epoch in reads)
+        interval_ms = trigger_ms() if is_new else None
+        with self._lock:
+            if not reads or any(records for records, _, _ in reads.values()):
+                self._beginning.discard(batch.run)
+            for epoch, (records, end, there) in reads.items():
+                followed = self._streams[epoch]
+                follower = followed.followers.get(batch.run)
+                if follower is None:
+                    follower = followed.followers[batch.run] = _Follower(
+                        batch.query,
+                        interval_ms,
+                        create_rate_estimator(self._settings, interval_ms or _INTERVAL_MS),
+                    )
+                self._estimate(followed, follower, batch, records, max(0, there - end))
+            self._decide()
+
+    def _estimate(
+        self,
+        followed: _Followed,
+        follower: _Follower,
+        batch: BatchOfQuery,
+        records: int,
+        unread: int,
+    ) -> None:
+        begun_ms, follower.begun_ms = follower.begun_ms, batch.begun_ms
+        took_ms = batch.took_ms
+        if records <= 0 or took_ms <= 0:
+            return
+        # Of the estimator, which cannot change; that of this batch may be longer.
+        own_ms = follower.trigger_ms or _INTERVAL_MS
+        interval_ms = follower.trigger_ms or max(_INTERVAL_MS, _TIMES_BESIDE * batch.beside_ms)
+        # So long its records came: since the batch before. Nobody knows it of the first.
+        came_ms = took_ms if begun_ms is None else max(1, batch.begun_ms - begun_ms)
+        waits_ms = unread * took_ms / records - interval_ms
+        waits_ms = min(max(0.0, waits_ms), _MOST_WAITING * interval_ms)
+        fill, followed.queue_fill = followed.queue_fill, 0.0
+        rate = follower.estimator.compute(
+            batch.begun_ms + took_ms,
+            max(1, round(records * own_ms / came_ms)),
+            max(1, round(took_ms * own_ms / max(interval_ms, came_ms))),
+            round(waits_ms * own_ms / interval_ms),
+            fill,
+        )
+        if rate is None:
+            if follower.rate is not None:
+                return
+            # The first batch only tells its speed, and may have been slow by starting up.
+            rate = max(records * 1000 / took_ms, rate_per_second(self._settings.slow_start_rate))
+        if int(rate) <= 0:
+            return
+        follower.rate = float(int(rate))
+        is_aimd = self._settings.rate_estimator == "aimd"
+        lowest = self._settings.aimd_min_rate if is_aimd else self._settings.pid_min_rate
+        if follower.rate <= lowest and took_ms > interval_ms:
+            key = (
+                "spark.penstock.backpressure.aimd.minRate"
+                if is_aimd
+                else "spark.streaming.backpressure.pid.minRate"
+            )
+            self._limited_log.log(
+                f"stream {followed.stream.name} has the lowest rate, {lowest:g} records per "
+                f"second, because batches of query {follower.query} take {took_ms} ms, and their "
+                f"interval is {interval_ms} ms: give the query a trigger interval several times "
+                f'as long, as trigger(processingTime="10 seconds"), or lower {key}',
+                about=followed.stream.stream_id,
+            )
+
+    # -- receivers -----------------------------------------------------------------------------
+
+    def take_queue_fill(self, stream_id: int, queue_fill: float) -> None:
+        """Take how full a receiver's queue of blocks is, 0 to 1."""
+        with self._lock:
+            for followed in self._streams.values():
+                if followed.stream.stream_id == stream_id:
+                    followed.queue_fill = max(followed.queue_fill, queue_fill)
+
+    def rates(self) -> dict[int, QueryRate]:
+        """Return the rates as they are now, by stream."""
+        with self._lock:
+            return {found.stream.stream_id: self._rate(found) for found in self._streams.values()}
+
+    def close(self) -> None:
+        """Send nothing more."""
+        with self._lock:
+            self._is_closed = True
+
+    def _rate(self, followed: _Followed) -> QueryRate:
+        wanted, source, query = self._wanted(followed)
+        if self._max_rate is not None and (wanted is None or self._max_rate < wanted):
+            wanted, source = self._max_rate, "maxRate"
+        estimates = {
+            found.query: found.rate
+            for found in followed.followers.values()
+            if found.rate is not None
+        }
+        return QueryRate(followed.stream.name, wanted, source, query, estimates)
+
+    def _wanted(self, followed: _Followed) -> tuple[float | None, str, str]:
+        rates = [
+            (found.rate, found.query)
+            for found in followed.followers.values()
+            if found.rate is not None
+        ]
+        if rates:
+            rate, query = min(rates)
+            return rate, "query", query
+        if self._initial is not None:
+            return self._initial, "initial", ""
+        if self._beginning and self._max_rate is None:
+            return rate_per_second(self._settings.slow_start_rate), "slowStart", ""
+        return None, "unlimited", ""
+
+    def _decide(self) -> None:
+        if self._is_closed:
+            return
+        for followed in self._streams.values():
+            wanted, _, _ = self._wanted(followed)
+            if wanted != followed.sent:
+                followed.sent = wanted
+                self._send(followed.stream.stream_id, wanted, self._byte_rate)
