@@ -69,6 +69,7 @@ from penstock.sql.errors import (
     LedgerPutBackError,
     NoColumnsError,
     PlacesReleasedError,
+    ShareFileError,
     SourceError,
     SourceOptionError,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "PlacesReleasedError",
     "QueryRate",
     "ReceiverHost",
+    "ShareFileError",
     "SourceError",
     "SourceOptionError",
     "connect",

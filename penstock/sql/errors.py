@@ -13,6 +13,7 @@ __all__ = [
     "LedgerPutBackError",
     "NoColumnsError",
     "PlacesReleasedError",
+    "ShareFileError",
     "SourceError",
     "SourceOptionError",
 ]
@@ -34,6 +35,26 @@ class SourceOptionError(SourceError, ValueError):
         super().__init__(f"option {option!r} of the source penstock: {accepted}")
         self.option = option
         self.accepted = accepted
+
+
+class ShareFileError(SourceError):
+    """The share file of a host cannot be written, or is that of another host that lives.
+
+    Attributes:
+        path: The file.
+        reason: Why, and what to do.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"the share file {path} cannot be used: {reason}")
+        self.path = path
+        self.reason = reason
+
+    @classmethod
+    def unwritable(cls, path: str, error: OSError) -> ShareFileError:
+        """Return the error of a file that the system does not let be written."""
+        why = error.strerror or str(error)
+        return cls(path, f"{why}. Name a file in a folder that exists and that this user may write")
 
 
 class FolderError(SourceError):

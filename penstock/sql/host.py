@@ -38,7 +38,7 @@ from penstock.host.spark_end import tell_of_silence
 from penstock.receiver import Receiver, as_receiver
 from penstock.sql._query_progress import follow
 from penstock.sql._query_rates import FollowedStream, QueryRate, QueryRates
-from penstock.sql.source import ShareFile, register, write_share_file
+from penstock.sql.source import ShareFile, check_share_file, register, write_share_file
 from penstock.tracker import (
     KeptStream,
     KeptStreamSettings,
@@ -227,6 +227,7 @@ class ReceiverHost:
             ExecutorPythonError: The executors' Python cannot run the receivers.
             UnwritableFolderError: A log folder cannot be written.
             LogFolderInUseError: Another program receives with this directory.
+            ShareFileError: `share` cannot be written, or is that of another host that lives.
             StreamUseError: The directory is that of a `StreamingContext`.
             StreamsDoNotFitError: The directory has records of a stream that is not there any more.
             EncryptionKeyError: `spark.io.encryption.enabled` is set, and there is no key.
@@ -258,6 +259,8 @@ class ReceiverHost:
             return cls._active
 
     def _start(self) -> None:
+        if self._share is not None:
+            check_share_file(self._share)
         settings = read_settings(self._sc)
         is_kept = self._directory is not None or settings.wal_dir is not None
         encryption = choose_encryption(settings, is_kept, os.environ)

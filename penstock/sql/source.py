@@ -13,7 +13,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -23,12 +23,13 @@ from pyspark.sql.datasource import DataSource
 from penstock.blockstore import BlockAccess, block_schema
 from penstock.blockstore.arrow_frames import plain_schema, to_spark_schema
 from penstock.host.encryption import recovery_encryption
+from penstock.processes import ProcessIdentity
 from penstock.sql._batch_reader import BatchReader, PlaceClient
 from penstock.sql._ended_host import EndedHost
 from penstock.sql._host_client import HostClient
 from penstock.sql._options import SourceOptions
 from penstock.sql._reader import PlaceReader
-from penstock.sql.errors import NoColumnsError, SourceError
+from penstock.sql.errors import NoColumnsError, ShareFileError, SourceError
 from penstock.tracker.cluster import most_tries
 from penstock.wire.messages import FindStream, StreamAt
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["PenstockSource", "ShareFile", "register", "write_share_file"]
+__all__ = ["PenstockSource", "ShareFile", "check_share_file", "register", "write_share_file"]
 
 _COLUMNS_S = 30.0
 """So long the first record of a stream without a schema is waited for."""
@@ -170,6 +171,36 @@ class ShareFile:
                 os.unlink(self.path)
 
 
+def check_share_file(path: str) -> None:
+    """Check that a share file can be written, and is not that of another host that lives.
+
+    Raises:
+        ShareFileError: It cannot, or it is.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file).get("process")
+        writer = ProcessIdentity(*found)
+    except FileNotFoundError:
+        writer = None
+    except IsADirectoryError as error:
+        raise ShareFileError.unwritable(path, error) from error
+    except (OSError, ValueError, TypeError, AttributeError):
+        writer = None  # Whether it can be replaced, its folder tells.
+    if writer is not None and writer.is_alive_here and writer.pid != os.getpid():
+        raise ShareFileError(
+            path,
+            f"it is that of another ReceiverHost, of process {writer.pid}, which lives. Stop that "
+            "one first, or give this host another share",
+        )
+    trial = f"{path}.{secrets.token_hex(4)}"
+    try:
+        os.close(os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.unlink(trial)
+    except OSError as error:
+        raise ShareFileError.unwritable(path, error) from error
+
+
 def write_share_file(path: str, access: BlockAccess) -> ShareFile:
     """Write what another application of the same user needs to read the streams of a host.
 
@@ -178,14 +209,16 @@ def write_share_file(path: str, access: BlockAccess) -> ShareFile:
 
     Raises:
         SourceError: Its logs are encrypted: the key is in no file.
-        OSError: It cannot be written.
+        ShareFileError: It cannot be written, or is that of another host that lives.
     """
+    check_share_file(path)
     if access.encryption is not None:
         raise SourceError("a host whose logs are encrypted cannot be shared by a file")
     tls = access.tls
     text = json.dumps(
         {
             "version": 1,
+            "process": astuple(ProcessIdentity.this_process()),
             "tracker": access.tracker,
             "secret": base64.b64encode(access.secret).decode(),
             "certificate": None if tls is None else tls.certificate,
@@ -194,14 +227,16 @@ def write_share_file(path: str, access: BlockAccess) -> ShareFile:
         }
     )
     unnamed = f"{path}.{secrets.token_hex(4)}"
-    fd = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
+        fd = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(fd, "w", encoding="utf-8") as file:
             file.write(text)
             made = os.fstat(fd)
         os.rename(unnamed, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(unnamed)
+        if isinstance(error, OSError):
+            raise ShareFileError.unwritable(path, error) from error
         raise
     return ShareFile(path, (made.st_dev, made.st_ino))

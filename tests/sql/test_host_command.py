@@ -187,6 +187,16 @@ def test_it_ends_when_its_jvm_is_killed(command: Callable[..., Run]) -> None:
     assert "Traceback" not in run.output
 
 
+@pytest.mark.slow
+def test_a_share_file_that_cannot_be_written_ends_it_without_a_traceback(
+    command: Callable[..., Run],
+) -> None:
+    run = command(APP.replace('share="share"', 'share="none/share"'), "10")
+    assert run.wait(BOUND_S) == 1, run.output
+    assert "the share file none/share cannot be used" in run.output
+    assert "Traceback" not in run.output
+
+
 UNREAD = """
 import sys
 sys.stdout.write("x" * 1_000_000)

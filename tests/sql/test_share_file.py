@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from dataclasses import astuple
 from pathlib import Path
 
+import pytest
+
 from penstock.blockstore import BlockAccess
-from penstock.sql.source import write_share_file
+from penstock.processes import ProcessIdentity, host_id, started
+from penstock.sql import ShareFileError
+from penstock.sql.source import check_share_file, write_share_file
 
 ACCESS = BlockAccess(
     servers={}, secret=b"a secret of this test alone", fetch_timeout_s=10.0, tracker=("h", 1)
@@ -25,4 +34,31 @@ def test_a_host_leaves_the_file_that_another_one_put_in_its_place(tmp_path: Path
     earlier.remove()
     assert (tmp_path / "share").exists()
     later.remove()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_file_of_another_host_that_lives_is_left_and_that_of_a_killed_one_replaced(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "share"
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        identity = ProcessIdentity(host_id(), other.pid, started(other.pid))
+        text = json.dumps({"version": 1, "process": astuple(identity)})
+        path.write_text(text)
+        with pytest.raises(ShareFileError, match=rf"process {other.pid}, which lives.*another sh"):
+            write_share_file(str(path), ACCESS)
+        assert path.read_text() == text
+    finally:
+        other.kill()
+        other.communicate()
+    write_share_file(str(path), ACCESS)
+    assert json.loads(path.read_text())["process"] == list(astuple(ProcessIdentity.this_process()))
+    assert os.listdir(tmp_path) == ["share"]
+
+
+def test_a_file_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
+    for path in (tmp_path / "none" / "share", tmp_path):
+        with pytest.raises(ShareFileError, match=r"share file .* cannot be used: .*Name a file"):
+            check_share_file(str(path))
     assert not list(tmp_path.iterdir())
