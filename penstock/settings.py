@@ -347,6 +347,22 @@ class Settings:
         "The size of a log's segment files; they are allocated in advance. At least twice "
         "`spark.penstock.block.maxSize`.",
     )
+    wal_retention_ms: int | None = _setting(
+        "spark.penstock.wal.retention",
+        Time(minimum_ms=1000),
+        None,
+        "How long blocks stay in the receivers' logs after their batch is cleaned up, so that they "
+        "can be looked at later ([recovery.md](recovery.md#keeping-blocks-after-their-batch)). The "
+        "oldest go before that when the disk runs short, which is told.",
+        unset="without `wal.retentionSize` they go with the clean-up",
+    )
+    wal_retention_bytes: int | None = _setting(
+        "spark.penstock.wal.retentionSize",
+        Size(minimum=1 << 20, maximum=1 << 50),
+        None,
+        "How many bytes of such blocks stay at most, of all streams together.",
+        unset="no limit, where `wal.retention` is set",
+    )
     lost_blocks: str = _setting(
         "spark.penstock.lostBlocks",
         Choice(("fail", "skip")),

@@ -141,6 +141,17 @@ class ApplicationFiles:
             if attempt in wanted:
                 _remove_folder(folder)
 
+    def remove_memory_of(self, attempts: tuple[str, ...]) -> None:
+        """Remove the memory files of these attempts, wherever they lie; their logs stay."""
+        wanted = {attempt for attempt in attempts if _ATTEMPT.fullmatch(attempt)}
+        if not wanted:
+            return
+        for attempt in wanted:
+            _remove_file(os.path.join(self._memory_folder, self._memory_prefix + attempt))
+        for folder, attempt in self._log_folders():
+            if attempt in wanted and not os.path.islink(folder):
+                _remove_file(os.path.join(folder, _ARENA_IN_LOG_FOLDER))
+
     def remove_segments(self, segments: tuple[tuple[str, int], ...]) -> None:
         """Remove single segments. What is gone, or is none of this application's, stays so."""
         for folder, number in segments:

@@ -293,6 +293,7 @@ class BlockServer:
         try:
             self._replicas.release(message.attempts, message.segments)
             self._files.remove_attempts(message.attempts)
+            self._files.remove_memory_of(message.memory)
             # Of a log that is open, only the log itself knows what may go.
             closed = [place for place in message.segments if not self._replicas.is_open(place[0])]
             self._files.remove_segments(tuple(closed))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.blockstore import BlockNotFoundError, read_block
 from penstock.clock import Clock
-from penstock.errors import IllegalStateError
+from penstock.errors import IllegalStateError, SettingError
 from penstock.host.preparation import Run
 from penstock.host.receiver_readings import ReceiverReading, ReceiverReadings, ReceiverWaits
 from penstock.host.receiver_status import ReceiverStatus
@@ -78,6 +78,7 @@ class ReceiverSide:
         if not nodes:
             return
         durability = run.durability
+        _check_retention(settings, durability.keeps_blocks)
         ledger = open_ledger(
             (),
             durability.driver_log_folder,
@@ -297,6 +298,28 @@ class _TrackerEvents:
 
     def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:
         self._on_error(PermanentReceiverError(stream_id, message, error))
+
+
+def _check_retention(settings: Settings, keeps_blocks: bool) -> None:
+    """Check that what is to be retained outlives the program.
+
+    Raises:
+        SettingError: It does not.
+    """
+    if keeps_blocks or (settings.wal_retention_ms is None and settings.wal_retention_bytes is None):
+        return
+    key, value = (
+        ("spark.penstock.wal.retention", f"{settings.wal_retention_ms}ms")
+        if settings.wal_retention_ms is not None
+        else ("spark.penstock.wal.retentionSize", str(settings.wal_retention_bytes))
+    )
+    raise SettingError(
+        key,
+        value,
+        "only with logs that outlive the application; set a folder for them by "
+        "StreamingContext.checkpoint(directory) or spark.penstock.wal.dir, and leave "
+        "spark.streaming.receiver.writeAheadLog.enable as it is",
+    )
 
 
 def _info(info: TrackedReceiver) -> ReceiverInfo:

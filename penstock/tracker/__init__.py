@@ -11,6 +11,8 @@ What must hold:
 - *A stream has batches or places.* Batches take its blocks away; or it is a log that any number of
   consumers read, each at its own place, and a block goes when all have passed it and its retention
   is over (`_kept_blocks`).
+- *What is retained holds nobody up.* Segments may stay in the receivers' logs after the batches of
+  their blocks; they go by age, by size, and at once when the disk runs short (`_retained`).
 - *A stream is its name*. Its number is given once, in the driver log, and never to another name;
   what the ledger has of a stream that the program lacks is refused, or given up by name.
 - *Order* (I5). Blocks of a stream stay in the order in which they were accepted. A position counts
@@ -30,6 +32,8 @@ Layout:
 - ``places``: the streams that are read by places. ``_kept_blocks`` (their blocks and consumers),
   ``_place_service`` (what is answered to those who read them), ``_backlog`` (whose receivers wait
   for those who read).
+- ``_retained``: the segments that stay after the clean-up of their batches. ``_disk_room``: lets
+  them go when the disk runs short.
 - ``_batched_additions``: many `AddBlock` messages, one record of the log.
 - ``receiver_scheduling_policy``, ``task_location``: where receivers should run.
 - ``receiver_tracking_info``: the states of a receiver. ``_restart_backoff``: when to start again.
@@ -46,7 +50,8 @@ Layout:
 
 The life of a block here: added (logged, waiting), allocated to a batch (logged, before any job),
 released when the batch is cleaned up (logged), and only then deleted, by the living attempt that
-wrote it or by the block server of its host; a copy by the block server that made it. With places:
+wrote it or by the block server of its host; a copy by the block server that made it. With a
+retention its segment stays (logged with the clean-up) until that is over (logged). With places:
 added (logged, it has its place), passed by each consumer (logged), released (logged). The life of
 an attempt: launched, registered (logged, fences the older ones), ended, and forgotten when none of
 its blocks is left.
@@ -79,6 +84,7 @@ from penstock.tracker.received_block_tracker import (
     AttemptRegistration,
     AttemptRelease,
     LedgerStatistics,
+    LoggedSegment,
     ReceivedBlockTracker,
 )
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
@@ -110,6 +116,7 @@ __all__ = [
     "LedgerRecoveryError",
     "LedgerStatistics",
     "LedgerWriteError",
+    "LoggedSegment",
     "NoExecutorsError",
     "PlaceService",
     "Places",

@@ -70,6 +70,8 @@ class BlockDeletion:
         segments: dict[str, list[tuple[str, int]]] = {}
         for release in releases:
             self._release_copies(release)
+            if release.memory:
+                self._block_servers.release_memory(release.host, release.attempt)
             if release.ended:
                 self._shared_logs.remove(release)
                 segments.setdefault(release.host, []).extend(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.clock import Clock
@@ -24,6 +24,7 @@ class _Host:
     # those that only have copies here.
     segments: list[tuple[str, int]] = field(default_factory=list)
     attempts: list[str] = field(default_factory=list)
+    memory: list[str] = field(default_factory=list)
 
 
 class BlockServers:
@@ -43,7 +44,8 @@ class BlockServers:
             host.peer = peer
             segments, host.segments = host.segments, []
             attempts, host.attempts = host.attempts, []
-        _send(peer, attempts, segments)
+            memory, host.memory = host.memory, []
+        _send(peer, attempts, segments, memory)
 
     def disconnected(self, peer: Peer) -> str | None:
         """Take note that a connection is gone; return the host that it served, if any."""
@@ -114,6 +116,16 @@ class BlockServers:
         _send(peer, attempts, segments)
         return True
 
+    def release_memory(self, host: str, attempt: str) -> None:
+        """Have the memory file of an ended attempt deleted, also later if nobody is there now."""
+        with self._lock:
+            known = self._hosts.setdefault(host, _Host())
+            peer = known.peer
+            if peer is None:
+                known.memory.append(attempt)
+                return
+        _send(peer, (), (), (attempt,))
+
     def release_copies(
         self, host: str, attempts: Iterable[str], segments: Iterable[tuple[str, int]]
     ) -> None:
@@ -139,7 +151,14 @@ class BlockServers:
             peer.send(StopBlockServer(remove_files=remove_files))
 
 
-def _send(peer: Peer, attempts: Iterable[str], segments: Iterable[tuple[str, int]]) -> None:
+def _send(
+    peer: Peer,
+    attempts: Iterable[str],
+    segments: Iterable[tuple[str, int]],
+    memory: Sequence[str] = (),
+) -> None:
+    if memory:
+        peer.send(ReleaseBlocks((), (), tuple(memory)))
     names, places = tuple(attempts), tuple(segments)
     while names or places:
         peer.send(ReleaseBlocks(names[:_NAMES_PER_MESSAGE], places[:_NAMES_PER_MESSAGE]))

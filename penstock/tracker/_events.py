@@ -15,6 +15,7 @@ Each record says in which version of the format it is written:
 2. `BatchCompletionEvent`; streams have names (`StreamNamesEvent`, `StreamRemovalEvent`).
 3. Streams that are read by places (`StreamKeepingEvent`, `PlaceReleaseEvent`), their consumers
    (`ConsumerEvent`, `ConsumerRemovalEvent`), and when a block of theirs was added.
+4. Segments that are retained after the clean-up of their batches (`RetainedReleaseEvent`).
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ __all__ = [
     "LedgerRecord",
     "NewerFormatError",
     "PlaceReleaseEvent",
+    "RetainedReleaseEvent",
+    "RetainedState",
     "SnapshotPart",
     "StreamKeepingEvent",
     "StreamNamesEvent",
@@ -61,7 +64,7 @@ __all__ = [
     "number_ranges",
 ]
 
-FORMAT = 3
+FORMAT = 4
 """The version of the format that is written; it and the ones before are read."""
 
 EVENTS_KIND = 16
@@ -116,6 +119,8 @@ class BatchCleanupEvent(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """These batches are done and their blocks released."""
 
     batches: tuple[int, ...]
+    retained_ms: int = -1
+    """When that was, ms since the epoch, where the segments of the blocks are retained."""
 
 
 class BatchCompletionEvent(msgspec.Struct, frozen=True, array_like=True, tag=7):
@@ -181,6 +186,12 @@ class PlaceReleaseEvent(msgspec.Struct, frozen=True, array_like=True, tag=13):
     before: int
 
 
+class RetainedReleaseEvent(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """These segments are retained no longer: each with its folder."""
+
+    segments: tuple[tuple[str, int], ...]
+
+
 class AttemptEndEvent(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """These attempts are over, their files are given up, and the ledger forgets them."""
 
@@ -201,6 +212,7 @@ Event = (
     | ConsumerEvent
     | ConsumerRemovalEvent
     | PlaceReleaseEvent
+    | RetainedReleaseEvent
 )
 
 
@@ -267,6 +279,18 @@ class KeptState(msgspec.Struct, frozen=True, array_like=True):
     """When the last block that is gone was added; -1: none is, or that was not noted."""
 
 
+class RetainedState(msgspec.Struct, frozen=True, array_like=True):
+    """A segment in a snapshot that is retained."""
+
+    attempt: str
+    folder: str
+    number: int
+    at_ms: int
+    size_bytes: int
+    records: int
+    runs: tuple[tuple[int, int], ...]
+
+
 class StreamState(msgspec.Struct, frozen=True, array_like=True):
     """A stream in a snapshot."""
 
@@ -301,6 +325,8 @@ class SnapshotPart(msgspec.Struct, frozen=True, array_like=True):
     """Those of `batches` that were processed."""
     cleaned_before: int = -1
     """Batches before this one were cleaned up."""
+    retained: tuple[RetainedState, ...] = ()
+    """Segments that are retained, the oldest first."""
 
 
 class NewerFormatError(ValueError):

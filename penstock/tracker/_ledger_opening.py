@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from penstock.clock import Clock
 from penstock.settings import Settings
 from penstock.tracker._driver_log import SnapshotRule
+from penstock.tracker._kept_blocks import Retention
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import EncryptionKey, LogOptions, SyncPolicy, locate
 
@@ -53,4 +54,12 @@ def open_ledger(
         snapshots=SnapshotRule(age_s=settings.driver_wal_rolling_s),
         owner=owner.encode(),
         encryption=encryption,
+        retention=_retention(settings),
     )
+
+
+def _retention(settings: Settings) -> Retention | None:
+    time_ms, size_bytes = settings.wal_retention_ms, settings.wal_retention_bytes
+    if time_ms is None and size_bytes is None:
+        return None
+    return Retention(time_ms, size_bytes)

@@ -4,12 +4,12 @@ This is the model that the driver log's events are applied to, both while runnin
 so that the two cannot differ. It writes nothing, locks nothing and knows nothing of who consumes
 the blocks: a batch is a whole number that grows, "take these for this batch" is `allocate`, "this
 batch is done" is `clean`. Streams that are read by places have their blocks in `KeptBlocks`, and no
-batch sees them.
+batch sees them. What is retained of the blocks that were cleaned up is in `RetainedSegments`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -22,6 +22,7 @@ from penstock.tracker._events import (
     number_ranges,
 )
 from penstock.tracker._kept_blocks import Consumer, KeptBlocks
+from penstock.tracker._retained import RetainedSegments, SegmentKey
 from penstock.tracker.errors import BatchCleanedError, LedgerError
 from penstock.wire.messages import AddBlock, Failure, ReceivedBlockInfo, Refused
 
@@ -68,7 +69,9 @@ class AttemptLedger:
     numbers: BlockNumbers
     newest_segment: int = -1
     unreleased: int = 0
-    segments: dict[tuple[str, int], int] = field(default_factory=dict)
+    retained: int = 0
+    """Segments of it that are retained."""
+    segments: dict[SegmentKey, int] = field(default_factory=dict)
     """Unreleased blocks per segment; 0 until the segment itself is released."""
     replicas: dict[ReplicaSegment, int] = field(default_factory=dict)
     """The same for the segments of copies."""
@@ -78,6 +81,8 @@ class AttemptLedger:
     ended: bool = False
     was_named: bool = False
     """The whole attempt was named for deletion in this run."""
+    was_memory_named: bool = False
+    """Its memory file alone was."""
 
     def count(self, blocks: Iterable[ReceivedBlockInfo]) -> None:
         """Count the segments in which blocks lie."""
@@ -106,6 +111,7 @@ class AttemptRelease:
         replicas: (host, folder, number) of segments of copies that may go.
         replica_hosts: Hosts that had copies, where the whole attempt may go.
         is_first: With `whole`: it is named for the first time in this run.
+        memory: The attempt is over, and only its log is retained: its memory file may go.
     """
 
     stream_id: int
@@ -118,6 +124,7 @@ class AttemptRelease:
     replicas: tuple[ReplicaSegment, ...] = ()
     replica_hosts: tuple[str, ...] = ()
     is_first: bool = False
+    memory: bool = False
 
 
 class LedgerState:
@@ -131,6 +138,7 @@ class LedgerState:
         """Those of `batches` that were processed."""
         self.last_batch = -1
         self.cleaned_before = -1
+        self.retained = RetainedSegments()
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -382,16 +390,45 @@ class LedgerState:
         found[None] = tuple(block for block in chain(waiting, kept) if host in block.hosts)
         return {time_ms: blocks for time_ms, blocks in found.items() if blocks}
 
-    def clean(self, batches: Iterable[int]) -> list[ReceivedBlockInfo]:
-        """Drop batches and return the blocks they held; `releases` turns them into deletions."""
+    def blocks_of(self, stream_id: int) -> Iterator[ReceivedBlockInfo]:
+        """Yield all blocks of a stream that are not released."""
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            return
+        for batch in self.batches.values():
+            yield from batch.get(stream_id, ())
+        yield from stream.unallocated.values()
+        if stream.kept is not None:
+            yield from stream.kept.between(stream.kept.first, stream.kept.next)
+
+    def clean(self, batches: Iterable[int], retained_ms: int = -1) -> list[ReceivedBlockInfo]:
+        """Drop batches and return the blocks they held; `releases` turns them into deletions.
+
+        Args:
+            batches: The batches.
+            retained_ms: When that is, where the segments of the blocks are retained; else -1.
+        """
         released: list[ReceivedBlockInfo] = []
         for batch in batches:
             self.cleaned_before = max(self.cleaned_before, batch + 1)
             self.complete.discard(batch)
             for blocks in self.batches.pop(batch, {}).values():
                 released.extend(blocks)
+        if retained_ms >= 0:
+            for block in released:
+                if block.segment is not None and self.retained.add(block, retained_ms):
+                    self.attempts[block.attempt].retained += 1
         self._release(released)
         return released
+
+    def release_retained(self, segments: Iterable[SegmentKey]) -> None:
+        """Retain segments no longer; `releases` names those that nothing else needs."""
+        for key in segments:
+            found = self.retained.pop(key)
+            if found is not None:
+                attempt = self.attempts[found.attempt]
+                attempt.retained -= 1
+                attempt.segments.setdefault(key, 0)
 
     def _release(self, blocks: Iterable[ReceivedBlockInfo]) -> None:
         for block in blocks:
@@ -408,20 +445,21 @@ class LedgerState:
         A segment of a living attempt may go when a later one is in use and no block of it is
         unreleased or missing; one of an ended attempt when no block of it is unreleased; the
         whole attempt when it has ended and none of its blocks is. For segments of copies the same
-        holds; which of them missing blocks may lie in is not known.
+        holds; which of them missing blocks may lie in is not known. What is retained stays.
         """
         ids: dict[str, list[str]] = {}
         for block in blocks:
             ids.setdefault(block.attempt, []).append(block.block_id)
         found: list[AttemptRelease] = []
         for attempt in self.attempts.values():
-            segments = tuple(
+            done = tuple(
                 key
                 for key, unreleased in attempt.segments.items()
                 if unreleased == 0 and (attempt.ended or self._is_left_behind(attempt, key[1]))
             )
-            for key in segments:
+            for key in done:
                 del attempt.segments[key]
+            segments = tuple(key for key in done if key not in self.retained)
             copies = tuple(
                 key
                 for key, unreleased in attempt.replicas.items()
@@ -430,11 +468,14 @@ class LedgerState:
             )
             for copy in copies:
                 del attempt.replicas[copy]
-            whole = attempt.ended and attempt.unreleased == 0
+            is_over = attempt.ended and attempt.unreleased == 0
+            whole = is_over and not attempt.retained
             is_first = whole and not attempt.was_named
             attempt.was_named |= whole
+            memory = is_over and not whole and not attempt.was_memory_named
+            attempt.was_memory_named |= memory
             block_ids = tuple(ids.get(attempt.attempt, ()))
-            if whole or segments or block_ids or copies:
+            if whole or segments or block_ids or copies or memory:
                 found.append(
                     AttemptRelease(
                         attempt.stream_id,
@@ -447,6 +488,7 @@ class LedgerState:
                         copies,
                         tuple(attempt.replica_hosts),
                         is_first,
+                        memory,
                     )
                 )
         return found
@@ -467,6 +509,10 @@ class LedgerState:
                 continue
             if attempt.unreleased:
                 raise LedgerError(f"attempt {name} still has {attempt.unreleased} blocks")
+            if attempt.retained:
+                # Let go at a time when the driver log did not take that.
+                for key in [one.key for one in self.retained if one.attempt == name]:
+                    self.retained.pop(key)
             del self.attempts[name]
 
     def batch_blocks(self, batch: int) -> Mapping[int, tuple[ReceivedBlockInfo, ...]]:

@@ -27,6 +27,7 @@ from penstock.tracker._events import (
     LedgerRecord,
     NewerFormatError,
     PlaceReleaseEvent,
+    RetainedReleaseEvent,
     SnapshotPart,
     StreamKeepingEvent,
     StreamNamesEvent,
@@ -244,5 +245,7 @@ def apply_event(state: LedgerState, event: Event) -> None:
         state.kept(event.stream_id).forget(event.consumers)
     elif isinstance(event, PlaceReleaseEvent):
         state.release_places(event.stream_id, event.before)
+    elif isinstance(event, RetainedReleaseEvent):
+        state.release_retained(event.segments)
     else:
-        state.clean(event.batches)
+        state.clean(event.batches, event.retained_ms)

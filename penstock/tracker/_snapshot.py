@@ -18,6 +18,7 @@ from penstock.tracker._events import (
     BlockAdditionEvent,
     ConsumerState,
     KeptState,
+    RetainedState,
     SnapshotPart,
     StreamState,
     addition_events,
@@ -26,6 +27,7 @@ from penstock.tracker._events import (
 )
 from penstock.tracker._kept_blocks import Consumer, KeptBlocks
 from penstock.tracker._ledger_state import AttemptLedger, LedgerState, NumberedBlock, StreamLedger
+from penstock.tracker._retained import RetainedSegment
 from penstock.tracker.errors import LedgerError
 
 __all__ = ["KEPT", "UNALLOCATED", "SnapshotReader", "snapshot_parts"]
@@ -41,6 +43,8 @@ _PART_BYTES = 2 << 20
 
 _ROW_BYTES = 48
 """About what a block without a position takes."""
+
+_RETAINED_PER_PART = 8192
 
 
 def snapshot_parts(state: LedgerState, number: int, after: int) -> Iterator[SnapshotPart]:
@@ -92,10 +96,24 @@ def snapshot_parts(state: LedgerState, number: int, after: int) -> Iterator[Snap
         complete=tuple(sorted(state.complete)),
         cleaned_before=state.cleaned_before,
     )
-    for index, additions in enumerate(_chunks(state), start=1):
+    chunks = chain(
+        ((additions, ()) for additions in _chunks(state)),
+        (((), retained) for retained in _retained(state)),
+    )
+    for index, (additions, retained) in enumerate(chunks, start=1):
         yield head
         head = SnapshotPart(
-            number + index, after, index, False, state.last_batch, (), (), (), additions, FORMAT
+            number + index,
+            after,
+            index,
+            False,
+            state.last_batch,
+            streams=(),
+            attempts=(),
+            batches=(),
+            additions=additions,
+            version=FORMAT,
+            retained=retained,
         )
     yield msgspec.structs.replace(head, last=True)
 
@@ -170,6 +188,23 @@ def _chunks(state: LedgerState) -> Iterator[tuple[tuple[int, BlockAdditionEvent]
         yield tuple(found)
 
 
+def _retained(state: LedgerState) -> Iterator[tuple[RetainedState, ...]]:
+    found = [
+        RetainedState(
+            one.attempt,
+            one.folder,
+            one.number,
+            one.at_ms,
+            one.size_bytes,
+            one.records,
+            tuple(one.runs),
+        )
+        for one in state.retained
+    ]
+    for start in range(0, len(found), _RETAINED_PER_PART):
+        yield tuple(found[start : start + _RETAINED_PER_PART])
+
+
 class SnapshotReader:
     """Puts a snapshot together from its parts."""
 
@@ -191,6 +226,8 @@ class SnapshotReader:
         self._next_index += 1
         for batch, event in part.additions:
             _add(self._state, batch, event)
+        for retained in part.retained:
+            _retain(self._state, retained)
         if not part.last:
             return None
         state, self._state = self._state, None
@@ -224,6 +261,24 @@ def _empty_ledger(part: SnapshotPart) -> LedgerState:
         state.batches[batch] = dict.fromkeys(streams, ())
     state.note_complete(part.complete)
     return state
+
+
+def _retain(state: LedgerState, found: RetainedState) -> None:
+    attempt = state.attempts.get(found.attempt)
+    if attempt is None:
+        raise LedgerError(f"a snapshot retains segments of unknown attempt {found.attempt}")
+    attempt.retained += 1
+    state.retained.put_back(
+        RetainedSegment(
+            found.attempt,
+            found.folder,
+            found.number,
+            found.at_ms,
+            found.size_bytes,
+            found.records,
+            list(found.runs),
+        )
+    )
 
 
 def _add(state: LedgerState, batch: int, event: BlockAdditionEvent) -> None:

@@ -24,11 +24,13 @@ from penstock.tracker._events import (
     BatchCompletionEvent,
     BatchReturnEvent,
     Event,
+    RetainedReleaseEvent,
     StreamKeepingEvent,
     StreamNamesEvent,
     StreamRemovalEvent,
     addition_events,
 )
+from penstock.tracker._kept_blocks import Retention
 from penstock.tracker._ledger_state import (
     AttemptRelease,
     LedgerState,
@@ -36,6 +38,7 @@ from penstock.tracker._ledger_state import (
     StreamLedger,
 )
 from penstock.tracker._recovery import recover_ledger
+from penstock.tracker._retained import RetainedSegments
 from penstock.tracker.errors import (
     DamagedLedgerError,
     LedgerError,
@@ -55,7 +58,13 @@ from penstock.wal import (
 )
 from penstock.wire.messages import AddBlock, Failure, Ok, ReceivedBlockInfo, Refused
 
-__all__ = ["AttemptRegistration", "AttemptRelease", "LedgerStatistics", "ReceivedBlockTracker"]
+__all__ = [
+    "AttemptRegistration",
+    "AttemptRelease",
+    "LedgerStatistics",
+    "LoggedSegment",
+    "ReceivedBlockTracker",
+]
 
 _log = logging.getLogger("penstock.tracker")
 
@@ -81,6 +90,29 @@ class AttemptRegistration:
 
 
 @dataclass(frozen=True)
+class LoggedSegment:
+    """A segment of a receiver's log that the ledger knows of.
+
+    Attributes:
+        attempt: The receiver attempt that wrote it.
+        host: The host on which it did.
+        folder: The attempt's log.
+        number: The segment's number there.
+        size_bytes: Bytes of the records that were taken.
+        records: Records of the stream in them.
+        runs: Their sequences in the log: first and last of each run, in order.
+    """
+
+    attempt: str
+    host: str
+    folder: str
+    number: int
+    size_bytes: int
+    records: int
+    runs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class LedgerStatistics:
     """What the ledger holds and has done since it was opened.
 
@@ -96,6 +128,8 @@ class LedgerStatistics:
         snapshots: Snapshots written.
         write_failures: Events that the driver log did not take.
         blocks_kept: Blocks of streams that are read by places.
+        segments_retained: Segments that stay after the batches of their blocks.
+        bytes_retained: Bytes of these blocks.
     """
 
     unallocated_blocks: int
@@ -109,6 +143,8 @@ class LedgerStatistics:
     write_failures: int
     blocks_replicated: int = 0
     blocks_kept: int = 0
+    segments_retained: int = 0
+    bytes_retained: int = 0
 
 
 class ReceivedBlockTracker:
@@ -129,6 +165,7 @@ class ReceivedBlockTracker:
         log: LogWriter | None = None,
         clock: Clock | None = None,
         snapshots: SnapshotRule = _SNAPSHOTS,
+        retention: Retention | None = None,
     ) -> None:
         """Start an empty ledger.
 
@@ -138,7 +175,10 @@ class ReceivedBlockTracker:
                 survives this process.
             clock: Says how old the log's segments are.
             snapshots: When a snapshot is due.
+            retention: How long the segments of blocks stay after the clean-up of their batches;
+                None: not at all.
         """
+        self._retention = retention
         self._stream_ids = frozenset(stream_ids)
         self._folder = "memory"
         self._clock = clock or SystemClock()
@@ -171,6 +211,7 @@ class ReceivedBlockTracker:
         snapshots: SnapshotRule = _SNAPSHOTS,
         owner: bytes = b"",
         encryption: EncryptionKey | None = None,
+        retention: Retention | None = None,
     ) -> ReceivedBlockTracker:
         """Open the driver log in `folder` and go on from what it says; a new one if there is none.
 
@@ -186,6 +227,7 @@ class ReceivedBlockTracker:
             snapshots: When a snapshot is due.
             owner: Written into each segment's header, for people who look at the log.
             encryption: The key that the log is encrypted with; None: it is in clear.
+            retention: As for the constructor.
 
         Raises:
             LogFolderInUseError: Another process writes this log.
@@ -208,7 +250,9 @@ class ReceivedBlockTracker:
             cipher=cipher,
         )
         try:
-            tracker = cls(stream_ids, log=log, clock=clock, snapshots=snapshots)
+            tracker = cls(
+                stream_ids, log=log, clock=clock, snapshots=snapshots, retention=retention
+            )
             reader = LogReader.open(folder, fs=fs, before=log.first_segment, cipher=cipher)
             tracker._recover(folder, reader, clock)
         except BaseException:
@@ -422,6 +466,7 @@ class ReceivedBlockTracker:
                 if (known := state.attempts.get(name)) is not None
                 and known.ended
                 and not known.unreleased
+                and not known.retained
             )
             if not gone:
                 return
@@ -622,6 +667,7 @@ class ReceivedBlockTracker:
         with self._commit_lock:
             state = self._state
             batches = self.incomplete_batches()
+            now_ms = self._retained_ms()
             complete = tuple(batch for batch in state.batches if batch not in batches)
             count = sum(
                 len(blocks) for batch in batches for blocks in state.batches[batch].values()
@@ -630,12 +676,12 @@ class ReceivedBlockTracker:
             def apply() -> None:
                 state.give_back(batches)
                 # What may be deleted of them, the next clean-up names.
-                state.clean(complete)
+                state.clean(complete, now_ms)
 
             if state.batches:
                 self._commit(
                     f"the return of {len(batches)} unfinished batches",
-                    (BatchReturnEvent(batches), BatchCleanupEvent(complete)),
+                    (BatchReturnEvent(batches), BatchCleanupEvent(complete, now_ms)),
                     apply,
                 )
             return count
@@ -665,23 +711,120 @@ class ReceivedBlockTracker:
 
         Nothing is released before the clean-up is in the driver log (I4); when the log does not
         take it, nothing is dropped and the next call tries again. An ended attempt that is wholly
-        released is named by every call until `forget_attempts`.
+        released is named by every call until `forget_attempts`. With a retention the segments of
+        the blocks stay, and those go whose retention is over.
         """
         with self._commit_lock:
             state = self._state
             batches = tuple(batch for batch in state.batches if batch < threshold_ms)
+            over = state.retained.over(self._clock.time_ms(), self._retention)
+            retained_ms = self._retained_ms()
+            events: list[Event] = []
+            if over:
+                events.append(RetainedReleaseEvent(over))
+            if batches:
+                events.append(BatchCleanupEvent(batches, retained_ms))
             blocks: list[ReceivedBlockInfo] = []
-            if batches or self._newly_complete:
+
+            def apply() -> None:
+                state.release_retained(over)
+                blocks.extend(state.clean(batches, retained_ms))
+
+            if events or self._newly_complete:
                 try:
-                    self._commit(
-                        f"the clean-up of {len(batches)} batches",
-                        (BatchCleanupEvent(batches),) if batches else (),
-                        lambda: blocks.extend(state.clean(batches)),
-                    )
+                    self._commit(f"the clean-up of {len(batches)} batches", tuple(events), apply)
                 except LedgerWriteError as error:
                     _log.error("%s; it is tried again", error)
             with self._state_lock:
                 return state.releases(blocks)
+
+    # -- what is retained ----------------------------------------------------------------------
+
+    def release_retained(
+        self, host: str | None, size_bytes: int
+    ) -> tuple[list[AttemptRelease], int, int]:
+        """Let the oldest that is retained go, because the disk of a receiver's log runs short.
+
+        Also when the driver log does not take that: it may lie on the same disk, and what is
+        retained is promised to nobody.
+
+        Args:
+            host: What lies there goes; None: what lies anywhere.
+            size_bytes: So much of it, or all.
+
+        Returns:
+            What may be deleted now; how many segments are retained no longer; how many bytes of
+            blocks they have.
+        """
+        with self._commit_lock:
+            state = self._state
+            attempts = [
+                name
+                for name, attempt in state.attempts.items()
+                if host is None or attempt.host == host
+            ]
+            before_bytes = state.retained.size_bytes
+            segments = state.retained.oldest(attempts, size_bytes)
+            if not segments:
+                return [], 0, 0
+            try:
+                self._commit(
+                    f"the end of the retention of {len(segments)} segments",
+                    (RetainedReleaseEvent(segments),),
+                    lambda: state.release_retained(segments),
+                )
+            except LedgerWriteError as error:
+                _log.warning("%s; they go all the same", error)
+                with self._state_lock:
+                    state.release_retained(segments)
+            with self._state_lock:
+                freed_bytes = before_bytes - state.retained.size_bytes
+                return state.releases(()), len(segments), freed_bytes
+
+    def host_of(self, attempt: str) -> str | None:
+        """Return the host of a receiver attempt; None if it is not known."""
+        with self._state_lock:
+            known = self._state.attempts.get(attempt)
+            return None if known is None else known.host
+
+    def stream_numbers(self) -> dict[str, int]:
+        """Return all streams that have a name, each with its number."""
+        with self._state_lock:
+            streams = self._state.streams.items()
+            return {found.name: number for number, found in streams if found.name}
+
+    def logged_segments(self, stream_id: int) -> tuple[LoggedSegment, ...]:
+        """Return where the receivers' logs have the blocks of a stream, in order (I5).
+
+        Those that wait, those of batches, what is retained, and what is read by places. A block
+        that is in no log is left out.
+        """
+        with self._state_lock:
+            state = self._state
+            found = RetainedSegments()
+            for one in state.retained:
+                if state.attempts[one.attempt].stream_id == stream_id:
+                    found.put_back(one.copy())
+            for block in state.blocks_of(stream_id):
+                if block.segment is not None:
+                    found.add(block, 0)
+            order = sorted(found, key=lambda one: (state.attempts[one.attempt].counter, one.number))
+            return tuple(
+                LoggedSegment(
+                    one.attempt,
+                    state.attempts[one.attempt].host,
+                    one.folder,
+                    one.number,
+                    one.size_bytes,
+                    one.records,
+                    tuple(one.runs),
+                )
+                for one in order
+            )
+
+    def _retained_ms(self) -> int:
+        """Return the time that is noted at a clean-up; -1 where nothing is retained."""
+        return -1 if self._retention is None else self._clock.time_ms()
 
     # -- the log -------------------------------------------------------------------------------
 
@@ -701,6 +844,8 @@ class ReceivedBlockTracker:
                 self._driver_log.failures,
                 self._blocks_replicated,
                 sum(len(stream.kept or ()) for stream in state.streams.values()),
+                len(state.retained),
+                state.retained.size_bytes,
             )
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from penstock.settings import Settings
 from penstock.tracker._block_deletion import BlockDeletion
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._control import Control
+from penstock.tracker._disk_room import DiskRoom
 from penstock.tracker._endpoint import TrackerEndpoint
 from penstock.tracker._ledger_opening import open_ledger
 from penstock.tracker._listeners import Listeners, ReceiverTrackerEvents
@@ -197,6 +198,7 @@ class ReceiverTracker:
         self._place_service: PlaceService | None = None
         self._endpoint: TrackerEndpoint | None = None
         self._control: Control | None = None
+        self._disk_room: DiskRoom | None = None
         self._skip_after = cluster.most_tries() if settings.lost_blocks == "skip" else None
         self._address = ("", 0)
 
@@ -369,6 +371,13 @@ class ReceiverTracker:
             options=WireOptions(max_frame_bytes=self._settings.max_frame_bytes),
             ssl_context=self._tls.server_context() if self._tls else None,
         )
+        self._disk_room = DiskRoom(
+            ledger,
+            self._deletion,
+            self._clock,
+            segment_bytes=self._settings.wal_segment_bytes,
+            is_shared=is_on_hdfs(self._block_log_root),
+        )
         endpoint.handler = self._control = Control(
             ledger,
             self._receivers,
@@ -378,7 +387,7 @@ class ReceiverTracker:
             lease_s=self._settings.block_server_lease_s,
             is_started=self._is_started,
             later=endpoint.later,
-            on_rate_status=self._on_rate_status,
+            on_rate_status=self._take_report,
         )
         if self._kept:
             endpoint.places = self._place_service = PlaceService(
@@ -395,6 +404,11 @@ class ReceiverTracker:
         self._endpoint = endpoint
         self._address = (advertised or bound[0], bound[1])
         _log.info("the tracker listens at %s", address_text(*bound))
+
+    def _take_report(self, report: ReportGate) -> None:
+        if self._disk_room is not None:
+            self._disk_room.take(report)
+        self._on_rate_status(report)
 
     def _free_slots(self) -> int:
         return max(1, self._cluster.slots() - len(self._receiver_objects))

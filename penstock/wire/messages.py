@@ -360,11 +360,13 @@ class ReleaseBlocks(msgspec.Struct, frozen=True, tag=True):
     """Delete what ended receiver attempts left on this host (send to a block server).
 
     `attempts` are wholly released: their memory files and log folders go. `segments` are single
-    released segments of attempts that ended but still have live blocks.
+    released segments of attempts that ended but still have live blocks. Of those in `memory` only
+    the log is retained: their memory files go.
     """
 
     attempts: tuple[str, ...]
     segments: tuple[tuple[str, int], ...]
+    memory: tuple[str, ...] = ()
 
 
 class StopBlockServer(msgspec.Struct, frozen=True, tag=True):

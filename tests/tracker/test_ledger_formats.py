@@ -80,7 +80,7 @@ WRITTEN = {
         '[["o","g"]]]'
     ),
     _events.BatchAllocationEvent(1000, ((0, ((1, 2),)),)): "[2,1000,[[0,[[1,2]]]]]",
-    _events.BatchCleanupEvent((1000,)): "[3,[1000]]",
+    _events.BatchCleanupEvent((1000,)): "[3,[1000],-1]",
     _events.AttemptRegistrationEvent(0, "a", "h", 1): '[4,0,"a","h",1]',
     _events.AttemptEndEvent(("a",)): '[5,["a"]]',
     _events.BatchReturnEvent((1000,)): "[6,[1000]]",
@@ -91,13 +91,15 @@ WRITTEN = {
     _events.ConsumerEvent(0, "c", 1, True, 2): '[11,0,"c",1,true,2]',
     _events.ConsumerRemovalEvent(0, ("c",)): '[12,0,["c"]]',
     _events.PlaceReleaseEvent(0, 1): "[13,0,1]",
-    _events.LedgerRecord(2, 1, (_events.BatchCleanupEvent(()),)): "[2,1,[[3,[]]],1]",
+    _events.RetainedReleaseEvent((("f", 1),)): '[14,[["f",1]]]',
+    _events.RetainedState("a", "f", 1, 2, 3, 4, ((5, 6),)): '["a","f",1,2,3,4,[[5,6]]]',
+    _events.LedgerRecord(2, 1, (_events.BatchCleanupEvent(()),)): "[2,1,[[3,[],-1]],1]",
     _events.GapState(1, 2, 3, 4): "[1,2,3,4]",
     _events.AttemptState("a", 0, "h", 1, 2, 3, ()): '["a",0,"h",1,2,3,[],[]]',
     _events.StreamState(0, 1, "a", None, 2): '[0,1,"a",null,2,"",null]',
     _events.ConsumerState("c", 1, True, 2): '["c",1,true,2]',
     _events.KeptState("e", 1, 2, 3, ()): '["e",1,2,3,[],"",null,-1]',
-    _events.SnapshotPart(1, 2, 3, True, 4, (), (), (), ()): "[1,2,3,true,4,[],[],[],[],1,[],-1]",
+    _events.SnapshotPart(1, 2, 3, True, 4, (), (), (), ()): "[1,2,3,true,4,[],[],[],[],1,[],-1,[]]",
 }
 
 

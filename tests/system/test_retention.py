@@ -1,0 +1,74 @@
+"""Blocks that stay in the receivers' logs after their batch: all of them, over a killed driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.blockstore.reader import parse_block
+from penstock.errors import SettingError
+from penstock.tracker import ReceivedBlockTracker
+from penstock.wal import LogReader
+from tests.system.driver_process import driver_process
+from tests.system.feeder import Feeder
+from tests.system.receivers import NumberedLines
+from tests.system.running import run_on
+
+LEASE_S = 3
+
+
+def numbers_in_logs(checkpoint: Path) -> list[int]:
+    """Read all records that the ledger knows of from the segments alone."""
+    ledger = ReceivedBlockTracker.read(str(checkpoint / "receivedBlockMetadata"))
+    numbers: list[int] = []
+    for segment in ledger.logged_segments(0):
+        reader = LogReader.open(segment.folder)
+        for record in reader.segment_records(segment.number):
+            if any(first <= record.sequence <= last for first, last in segment.runs):
+                numbers.extend(map(int, parse_block(record.payload).records()))
+    return numbers
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_what_was_processed_is_still_in_the_logs_also_of_a_killed_driver(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    config = {
+        "master": "local[3]",
+        "checkpoint": str(checkpoint),
+        "settings": {
+            "spark.penstock.blockServer.lease": f"{LEASE_S}s",
+            "spark.penstock.wal.segmentSize": "1m",
+            "spark.penstock.block.maxSize": "512k",
+            "spark.penstock.wal.retention": "1h",
+        },
+    }
+    with Feeder(line_bytes=1000) as feeder:
+        for is_last in (False, True):
+            with driver_process(tmp_path, {**config, "feeders": [feeder.address]}) as driver:
+                driver.wait_until_started()
+                feeder.await_acknowledged(3000)
+                if is_last:
+                    sent = feeder.finish()
+                    driver.stop()
+                else:
+                    # Several batches were cleaned up by then.
+                    driver.wait_for("batch", count=6)
+                    driver.kill()
+                driver.assert_no_process_left(LEASE_S + 30)
+    found = numbers_in_logs(checkpoint)
+    assert set(found) == set(range(sent))
+    ledger = ReceivedBlockTracker.read(str(checkpoint / "receivedBlockMetadata"))
+    assert ledger.statistics().segments_retained > 1
+
+
+def test_a_retention_without_a_folder_that_outlives_the_program_is_refused(sc: Any) -> None:
+    with (
+        Feeder() as feeder,
+        run_on(sc, {"spark.penstock.wal.retention": "24h"}) as run,
+    ):
+        run.process(NumberedLines(feeder.address))
+        with pytest.raises(SettingError, match=r"wal\.retention.*outlive the application"):
+            run.start()
