@@ -10,6 +10,8 @@ What must hold
   given the record again by its source, and discards it again.
 - What waits to be written is bounded: who discards waits, as who stores does.
 - A program that discards nothing opens no log, and pays for one comparison a block.
+- A record for which a function of a stream fails is in a log before its task ends. Each computing
+  of a batch may write it; those who read give it once, by its `origin`.
 - A receiver that discards more than `spark.penstock.deadLetters.budget` ends for good, with what it
   took until then stored.
 - Size and age are bounded for each stream. What goes because of that is told.
@@ -19,8 +21,9 @@ What must hold
 Layout
 ------
 
-One log of `penstock.wal` for each attempt of a receiver that discarded anything, beside the folder
-of the blocks, or where `spark.penstock.deadLetters.dir` says::
+One log of `penstock.wal` for each attempt of a receiver that discarded anything, and for each
+operation of a stream and Python worker that it failed in (on HDFS: task), beside the folder of the
+blocks, or where `spark.penstock.deadLetters.dir` says::
 
     receivedData/<stream>-<attempt>/segment-….log    the blocks
     deadLetters/<stream>-<attempt>/segment-….log     what was discarded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 from dataclasses import dataclass
@@ -13,7 +14,15 @@ import msgspec
 from penstock.errors import encodable, text_of
 from penstock.position_text import position_as_json
 
-__all__ = ["KIND", "DeadLetter", "Form", "PickledRecord", "letter_of", "read_letter"]
+__all__ = [
+    "KIND",
+    "DeadLetter",
+    "Form",
+    "PickledRecord",
+    "letter_of",
+    "origin_digest",
+    "read_letter",
+]
 
 KIND = 1
 """The kind of a letter's record in the log."""
@@ -60,8 +69,10 @@ class DeadLetter:
     Attributes:
         time_ms: When it was discarded: wall time in milliseconds.
         stream: The stream that it was for.
-        attempt: The attempt of the receiver that discarded it.
-        receiver: The receiver's class.
+        attempt: The attempt of the receiver that discarded it; of a stream's function 32 hex digits
+            that name its log.
+        receiver: The receiver's class; of a stream's function the operation, and where it was
+            called.
         host: Its host.
         error: The type of the error.
         reason: What the error says.
@@ -70,6 +81,9 @@ class DeadLetter:
         size: How many there were.
         shown: How the record begins, for people.
         position: The position that it was stored with, in MessagePack; None: none.
+        batch_ms: The time of the batch whose function failed; None: a receiver discarded it.
+        origin: Names the record among all that functions failed for: the same when a batch is
+            computed again. None: a receiver discarded it.
     """
 
     time_ms: int
@@ -84,6 +98,8 @@ class DeadLetter:
     size: int
     shown: str
     position: bytes | None = None
+    batch_ms: int | None = None
+    origin: str | None = None
 
     @property
     def is_cut(self) -> bool:
@@ -121,6 +137,9 @@ def letter_of(
     shown: str,
     size: int | None = None,
     position: bytes | None = None,
+    batch_ms: int | None = None,
+    origin: str | None = None,
+    place: str = "",
     max_bytes: int,
 ) -> DeadLetter:
     """Make the letter of a record.
@@ -136,6 +155,9 @@ def letter_of(
         shown: How the record begins, for people.
         size: Bytes of the whole record where `record` is only its beginning.
         position: What it was stored with, encoded.
+        batch_ms: See `DeadLetter`.
+        origin: See `DeadLetter`.
+        place: Where the error was raised, to be told behind what it says.
         max_bytes: More of it is not kept.
 
     Raises:
@@ -149,13 +171,25 @@ def letter_of(
         receiver=receiver,
         host=host,
         error=type(reason).__name__,
-        reason=text_of(reason)[:_REASON],
+        reason=text_of(reason)[:_REASON] + encodable(place),
         form=form.value,
         data=data[:max_bytes],
         size=max(len(data), size or 0),
         shown=encodable(shown)[:_SHOWN],
         position=position,
+        batch_ms=batch_ms,
+        origin=origin,
     )
+
+
+def origin_digest(letter: DeadLetter) -> bytes:
+    """Return what two letters of one record have in common, and no others: 16 bytes.
+
+    Its bytes count, too: behind a shuffle another record may have the place in its partition.
+    """
+    digest = hashlib.blake2b(f"{letter.origin} {letter.form} ".encode(), digest_size=16)
+    digest.update(letter.data)
+    return digest.digest()
 
 
 def _bytes_of(record: Any) -> tuple[Form, bytes]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from penstock.dead_letters._letter import KIND, DeadLetter, read_letter
+from penstock.dead_letters._letter import KIND, DeadLetter, origin_digest, read_letter
 from penstock.dead_letters._logs import log_names, open_log
 from penstock.dead_letters._writer import FOLDER, dead_letter_cipher
 from penstock.errors import PenstockError
@@ -29,6 +29,7 @@ _SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
         pa.field("time", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("batch", pa.timestamp("us", tz="UTC")),
         pa.field("stream", pa.int32(), nullable=False),
         pa.field("receiver", pa.string(), nullable=False),
         pa.field("attempt", pa.string(), nullable=False),
@@ -82,6 +83,8 @@ def letters(
 
     They may be read while the program runs; on HDFS without the segment that is being written,
     which is told in the log. What is removed meanwhile, being too much or too old, is left out.
+    A record that a stream's function failed for more than once, as its batch was computed again,
+    comes once.
 
     Args:
         folder: A checkpoint directory or log folder, or the folder ``deadLetters`` in it: on this
@@ -115,6 +118,7 @@ def letters(
                 )
             if found.reader.segments:
                 logs.append((number, found.reader.segments[0].created_ms, name, found.reader))
+    seen: set[bytes] = set()
     for _, _, name, reader in sorted(logs, key=lambda log: log[:3]):
         number_text, _, attempt = name.partition("-")
         for record in _records(reader, on_damage):
@@ -123,6 +127,11 @@ def letters(
                     letter = read_letter(record.payload)
                 except msgspec.DecodeError as error:
                     raise NotDeadLettersError(reader.folder) from error
+                if letter.origin is not None:
+                    name_of_it = origin_digest(letter)
+                    if name_of_it in seen:
+                        continue
+                    seen.add(name_of_it)
                 yield StoredLetter(f"{number_text}-{attempt[:8]}-{record.sequence}", letter)
 
 
@@ -148,9 +157,10 @@ def read(
 ) -> DataFrame:
     """Return the dead letters in a folder as a DataFrame: as they are now, read by the driver.
 
-    Columns: ``id``, ``time``, ``stream``, ``receiver``, ``attempt``, ``host``, ``error`` (its
-    type), ``reason``, ``position`` (JSON), ``form`` (see `Form`), ``size`` (of the whole record, in
-    bytes) and ``data`` (its bytes, or the first of them).
+    Columns: ``id``, ``time``, ``batch`` (its time; null where a receiver discarded the record),
+    ``stream``, ``receiver``, ``attempt``, ``host``, ``error`` (its type), ``reason``, ``position``
+    (JSON), ``form`` (see `Form`), ``size`` (of the whole record, in bytes) and ``data`` (its bytes,
+    or the first of them).
 
     Args:
         spark: The session.
@@ -169,11 +179,12 @@ def read(
         {
             "id": found.id,
             "time": found.letter.time_ms * 1000,
+            "batch": None if found.letter.batch_ms is None else found.letter.batch_ms * 1000,
             "position": found.letter.position_text,
             **{
                 name: getattr(found.letter, name)
                 for name in _SCHEMA.names
-                if name not in ("id", "time", "position")
+                if name not in ("id", "time", "batch", "position")
             },
         }
         for found in letters(path, encryption=encryption)

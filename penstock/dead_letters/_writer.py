@@ -12,7 +12,15 @@ from typing import Any
 from penstock.clock import Clock, SystemClock
 from penstock.dead_letters._letter import KIND, letter_of
 from penstock.dead_letters._retention import Retention
-from penstock.wal import EncryptionKey, LogCipher, LogOptions, LogWriter, SyncPolicy, locate
+from penstock.wal import (
+    EncryptionKey,
+    FileSystem,
+    LogCipher,
+    LogOptions,
+    LogWriter,
+    SyncPolicy,
+    locate,
+)
 
 __all__ = ["FOLDER", "DeadLetterPlace", "DeadLetterWriter", "dead_letter_cipher", "folder_beside"]
 
@@ -60,6 +68,7 @@ class DeadLetterPlace:
         max_bytes: Of the logs of the stream in `folder`.
         max_age_s: How old a letter gets.
         max_record_bytes: How much is kept of one record.
+        retains: Whether who writes this log removes what is too much or too old.
         encryption: The key of the logs; None: in clear.
     """
 
@@ -73,6 +82,7 @@ class DeadLetterPlace:
     max_bytes: int = 256 << 20
     max_age_s: float = 7 * 86400.0
     max_record_bytes: int = 64 << 20
+    retains: bool = True
     encryption: EncryptionKey | None = field(default=None, repr=False)
 
     @property
@@ -120,6 +130,11 @@ class DeadLetterWriter:
         """Whether there is anything to write."""
         return bool(self._waiting)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How large it is."""
+        return self._waiting_bytes
+
     def add(
         self,
         record: Any,
@@ -128,8 +143,11 @@ class DeadLetterWriter:
         *,
         size: int | None = None,
         position: bytes | None = None,
+        batch_ms: int | None = None,
+        origin: str | None = None,
+        at: str = "",
     ) -> None:
-        """Keep a record until it is written; see `letter_of`."""
+        """Keep a record until it is written; see `letter_of`, whose `place` is `at`."""
         place = self._place
         letter = letter_of(
             record,
@@ -142,6 +160,9 @@ class DeadLetterWriter:
             shown=shown,
             size=size,
             position=position,
+            batch_ms=batch_ms,
+            origin=origin,
+            place=at,
             max_bytes=place.max_record_bytes,
         ).encoded()
         with self._changed:
@@ -223,7 +244,13 @@ class DeadLetterWriter:
             clock=self._clock,
             cipher=dead_letter_cipher(place.encryption, place.name),
         )
-        self._retention = Retention(
+        if place.retains:
+            self._retention = self._make_retention(fs, root, roll_age_s)
+        return self._log
+
+    def _make_retention(self, fs: FileSystem, root: str, roll_age_s: float) -> Retention:
+        place = self._place
+        return Retention(
             fs,
             root,
             place.stream,
@@ -232,4 +259,3 @@ class DeadLetterWriter:
             now_ms=self._clock.time_ms,
             tell=self._tell,
         )
-        return self._log

@@ -138,6 +138,7 @@ def _show(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
         print(f"{stored.id}")
         for name, value in (
             ("discarded", _time(letter.time_ms)),
+            *(() if letter.batch_ms is None else (("batch", _time(letter.batch_ms)),)),
             ("stream", letter.stream),
             ("receiver", f"{letter.receiver}, attempt {letter.attempt}"),
             ("host", letter.host),
@@ -190,7 +191,8 @@ def _facts(stored: StoredLetter) -> dict[str, Any]:
     position = letter.position_text
     return {
         "id": stored.id,
-        "time": datetime.fromtimestamp(letter.time_ms / 1000, timezone.utc).isoformat(),
+        "time": _iso(letter.time_ms),
+        "batch": None if letter.batch_ms is None else _iso(letter.batch_ms),
         "stream": letter.stream,
         "receiver": letter.receiver,
         "attempt": letter.attempt,
@@ -202,6 +204,10 @@ def _facts(stored: StoredLetter) -> dict[str, Any]:
         "size": letter.size,
         "shown": letter.shown,
     }
+
+
+def _iso(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, timezone.utc).isoformat()
 
 
 def _time(time_ms: int) -> str:

@@ -16,6 +16,7 @@ from penstock.errors import text_of
 __all__ = [
     "Discards",
     "start_of",
+    "start_shown",
 ]
 
 TOLD_SINGLY = 10
@@ -60,7 +61,8 @@ def _made(record: Callable[[], Any]) -> Any:
         return _Unreadable(error)
 
 
-def _start_shown(record: Callable[[], Any]) -> str:
+def start_shown(record: Callable[[], Any]) -> str:
+    """Show the start of the record that is returned, or what it raises; never raises."""
     try:
         return start_of(record())
     except Exception as error:  # noqa: BLE001 - so may showing it
@@ -131,7 +133,7 @@ class Discards:
         if self._letters is not None:
             made = _made(record)
             encoded = None if position is None else msgspec.msgpack.encode(position)
-            shown = _start_shown(lambda: made)
+            shown = start_shown(lambda: made)
             self._letters.add(made, reason, shown, size=size, position=encoded)
         exceeded = None
         with self._lock:
@@ -151,7 +153,7 @@ class Discards:
                 self._last = reason
         if is_told:
             place = "" if position is None else f" (stored with {start_of(position)})"
-            begin = _start_shown(record if self._letters is None else lambda: made)
+            begin = start_shown(record if self._letters is None else lambda: made)
             what = f"1 record was discarded{place}: {text_of(reason)}"
             self._tell(f"{what}; it begins with {begin}", reason)
         if exceeded is not None:

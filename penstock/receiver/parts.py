@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOpti
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter
 from penstock.settings import Settings
-from penstock.wal import SyncPolicy
+from penstock.wal import EncryptionKey, SyncPolicy
 from penstock.wire.messages import ReceivedBlockInfo
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.receiver.launch import ReceiverLaunch
 
-__all__ = ["Parts", "arena_name", "log_folder"]
+__all__ = ["Parts", "arena_name", "dead_letter_place", "log_folder"]
 
 _POSITION_BYTES = 64 << 10
 
@@ -167,22 +167,41 @@ class Parts:
         launch, settings = self.launch, self.launch.settings
         if not settings.dead_letters_enabled:
             return None
-        return DeadLetterWriter(
-            DeadLetterPlace(
-                folder=settings.dead_letters_dir or folder_beside(launch.block_log_root),
-                stream=launch.stream_id,
-                attempt=launch.attempt,
-                receiver=self.receiver_type,
-                host=self.host,
-                sync=SyncPolicy(launch.sync),
-                sync_interval_s=settings.wal_sync_interval_ms / 1000,
-                max_bytes=settings.dead_letters_max_bytes,
-                max_age_s=settings.dead_letters_max_age_s,
-                max_record_bytes=settings.dead_letters_max_record_bytes,
-                encryption=launch.encryption,
-            ),
-            on_error,
+        place = dead_letter_place(settings, launch.block_log_root, launch.sync, launch.encryption)
+        place = replace(
+            place,
+            stream=launch.stream_id,
+            attempt=launch.attempt,
+            receiver=self.receiver_type,
+            host=self.host,
         )
+        return DeadLetterWriter(place, on_error)
+
+
+def dead_letter_place(
+    settings: Settings, block_log_root: str, sync: str, encryption: EncryptionKey | None
+) -> DeadLetterPlace:
+    """Return where the dead letters of a program go; nobody's yet.
+
+    Args:
+        settings: The settings.
+        block_log_root: The folder of the blocks' logs.
+        sync: The sync policy of the blocks.
+        encryption: The key of the logs; None: in clear.
+    """
+    return DeadLetterPlace(
+        folder=settings.dead_letters_dir or folder_beside(block_log_root),
+        stream=0,
+        attempt="",
+        receiver="",
+        host="",
+        sync=SyncPolicy(sync),
+        sync_interval_s=settings.wal_sync_interval_ms / 1000,
+        max_bytes=settings.dead_letters_max_bytes,
+        max_age_s=settings.dead_letters_max_age_s,
+        max_record_bytes=settings.dead_letters_max_record_bytes,
+        encryption=encryption,
+    )
 
 
 def _compression(settings: Settings) -> str | None:

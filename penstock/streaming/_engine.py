@@ -22,6 +22,7 @@ from penstock.host.receiver_status import ReceiverStatus
 from penstock.host.spark_end import tell_of_silence
 from penstock.host.spark_logs import QuietTasks
 from penstock.settings import Settings
+from penstock.streaming._letters import letters_of_run
 from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
 from penstock.streaming.console import Console, ConsoleFacts, end_progress_bar
@@ -150,7 +151,18 @@ class StreamingEngine:
                 graph,
                 self._scheduler,
                 BatchRuntime(
-                    spark_context, self._receivers.blocks, input_info, clock, self._state_saver
+                    spark_context,
+                    self._receivers.blocks,
+                    input_info,
+                    clock,
+                    self._state_saver,
+                    letters_of_run(
+                        graph,
+                        settings,
+                        run,
+                        encryption,
+                        is_local=(spark_context.master or "").startswith("local"),
+                    ),
                 ),
                 clock=clock,
                 enter_thread=scope.enter_thread,

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark import RDD, SparkContext
 
 from penstock.streaming.dstream.arity import TimedFunction
-from penstock.streaming.dstream.graph import common_slide
+from penstock.streaming.dstream.graph import common_slide, first_input
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.durations import batch_datetime
 from penstock.streaming.kernels.combine import (
@@ -18,6 +18,7 @@ from penstock.streaming.kernels.combine import (
     count_keys,
     reduce_records,
 )
+from penstock.streaming.kernels.dead_letters import LetterOperation
 from penstock.streaming.kernels.deferred import Content, content_of, narrow, no_partitions
 from penstock.streaming.kernels.fusion import FusedFunction, MapOperation, NarrowOperation
 from penstock.streaming.kernels.recognition import paired_constant
@@ -70,13 +71,26 @@ def fused_rdd(
         rdd, operations = words, operations[1:]
         if not operations:
             return rdd
-    function = FusedFunction(operations)
+    function = FusedFunction(_in_batch(operations, source, time_ms))
     return narrow(
         rdd,
         function,
         preserves_partitioning=function.preserves_partitioning,
         is_per_record=function.is_per_record,
     )
+
+
+def _in_batch(
+    operations: Sequence[NarrowOperation], source: DStreamNode, time_ms: int
+) -> list[NarrowOperation]:
+    """Tell the operations that keep dead letters which batch it is, and where they go."""
+    letters = source.graph.runtime.letters
+    return [
+        operation.in_batch(time_ms, first_input(source), letters)
+        if isinstance(operation, LetterOperation)
+        else operation
+        for operation in operations
+    ]
 
 
 class ShuffledDStream(DStreamNode):

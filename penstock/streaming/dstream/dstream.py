@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import datetime
 from functools import reduce
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pyspark import RDD, StorageLevel
 
 from penstock._arguments import as_count, as_storage_level
-from penstock.streaming._call_site import call_site
+from penstock.streaming._call_site import call_site, made_by
 from penstock.streaming.dstream.arity import check_arguments, check_runs, with_time
 from penstock.streaming.dstream.arrow_stream import ArrowDStream, ArrowStream
 from penstock.streaming.dstream.derived_streams import (
@@ -30,6 +31,11 @@ from penstock.streaming.durations import time_milliseconds
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.kernels.combine import ADDITION
 from penstock.streaming.kernels.counting import count_records
+from penstock.streaming.kernels.dead_letters import (
+    FlatMapOrLetterOperation,
+    LetterOperation,
+    MapOrLetterOperation,
+)
 from penstock.streaming.kernels.fusion import (
     FilterOperation,
     FlatMapOperation,
@@ -96,6 +102,34 @@ class DStream(PairOperations[T_co], _SparkDStream[T_co]):
         """Return all that `f` of each record yields."""
         check_arguments(f, "a record", 1, "f")
         return self._narrow(FlatMapOperation(f, preservesPartitioning))
+
+    def mapOrDeadLetter(
+        self: DStream[T], f: Callable[[T], U], preservesPartitioning: bool = False
+    ) -> DStream[U]:
+        """Return `f` of each record; those for which it raises go to the dead letters.
+
+        Such a record is kept with the error, its place in the program, stream and batch, by the
+        executor and before the task ends; the batch goes on without it. A batch that is computed
+        again leaves no second letter. Where letters lie, and what of them outlives the program:
+        docs/dead-letters.md.
+
+        Only an `Exception` of `f` is kept so. A `MemoryError`, and what the operations before this
+        one raise, fail the task, and so does a letter that cannot be written.
+        """
+        check_arguments(f, "a record", 1, "f")
+        return self._or_dead_letter(MapOrLetterOperation, f, preservesPartitioning)
+
+    def flatMapOrDeadLetter(
+        self: DStream[T], f: Callable[[T], Iterable[U]], preservesPartitioning: bool = False
+    ) -> DStream[U]:
+        """Return all that `f` of each record yields; see `mapOrDeadLetter`.
+
+        A record has all of its results in the stream, or none: where `f` yields some and then
+        raises, these are left out, and the record goes to the dead letters. So what `f` yields for
+        one record is in memory at once.
+        """
+        check_arguments(f, "a record", 1, "f")
+        return self._or_dead_letter(FlatMapOrLetterOperation, f, preservesPartitioning)
 
     def filter(self: DStream[T], f: Callable[[T], bool]) -> DStream[T]:
         """Return the records for which `f` is true."""
@@ -355,6 +389,11 @@ class DStream(PairOperations[T_co], _SparkDStream[T_co]):
 
     def _narrow(self, operation: NarrowOperation) -> DStream[Any]:
         return self._derive(NarrowDStream(self._node, operation))
+
+    def _or_dead_letter(
+        self, kind: type[LetterOperation], f: Callable[[Any], Any], preserves_partitioning: bool
+    ) -> DStream[Any]:
+        return self._narrow(kind(f, preserves_partitioning, uuid.uuid4().hex, made_by()))
 
     def _output(self, func: Callable[..., Any], name: str) -> None:
         ForEachDStream(self._node, with_time(func, 1), call_site(name))

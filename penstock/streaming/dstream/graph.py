@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from penstock.streaming.dstream.job import Job
     from penstock.streaming.dstream.node import DStreamNode
     from penstock.streaming.dstream.output import ForEachDStream
+    from penstock.streaming.kernels.dead_letters import LettersOfRun
     from penstock.streaming.listeners.input_info import InputInfoTracker
     from penstock.streaming.received_blocks import ReceivedBlocks
     from penstock.wal import EncryptionKey
 
-__all__ = ["BatchRuntime", "DStreamGraph", "common_slide"]
+__all__ = ["BatchRuntime", "DStreamGraph", "common_slide", "first_input"]
 
 _log = logging.getLogger("penstock.streaming")
 
@@ -44,6 +45,7 @@ class BatchRuntime:
         input_info: Where inputs tell how many records a batch has.
         clock: Tells how far wall time and batch time differ.
         state_saver: Saves states in the checkpoint directory.
+        letters: Where the dead letters of functions go; None: they are not kept.
     """
 
     spark_context: SparkContext
@@ -51,6 +53,7 @@ class BatchRuntime:
     input_info: InputInfoTracker
     clock: Clock = field(default_factory=SystemClock)
     state_saver: StateSaver = field(default_factory=StateSaver)
+    letters: LettersOfRun | None = None
 
 
 class DStreamGraph:
@@ -440,6 +443,12 @@ def nodes_behind(*outputs: DStreamNode) -> list[DStreamNode]:
             found[id(node)] = node
             waiting.extend(node.dependencies)
     return list(found.values())
+
+
+def first_input(node: DStreamNode) -> int:
+    """Return the number of the stream that a node is made of; of several the lowest."""
+    numbers = (getattr(found, "stream_id", None) for found in nodes_behind(node))
+    return min((number for number in numbers if number is not None), default=0)
 
 
 def _round_up(time_ms: int, zero_ms: int, slide_ms: int) -> int:

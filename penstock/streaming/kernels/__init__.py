@@ -7,6 +7,7 @@ file by its name: they are many, and a task imports only those that it needs.
 =====================  ==========================================================================
 `deferred`             RDDs that are made in the JVM when something asks for them
 `fusion`               narrow operations as one function per partition
+`dead_letters`         functions whose failures go to the dead letters, record by record
 `arrow`                operations on columns of record batches
 `recognition`,         functions that every word count has, known by their code; words of a block
 `words`

@@ -1,0 +1,65 @@
+"""Where the dead letters of a program's functions go, and what is said of it at the start."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.host.durability import check_writable
+from penstock.receiver.parts import dead_letter_place
+from penstock.streaming.dstream.derived_streams import NarrowDStream
+from penstock.streaming.kernels.dead_letters import LetterOperation, LettersOfRun
+from penstock.wal import is_on_hdfs
+
+if TYPE_CHECKING:
+    from penstock.host.preparation import Run
+    from penstock.settings import Settings
+    from penstock.streaming.dstream.graph import DStreamGraph
+    from penstock.wal import EncryptionKey
+
+__all__ = ["letters_of_run"]
+
+_log = logging.getLogger("penstock.streaming")
+
+
+def letters_of_run(
+    graph: DStreamGraph,
+    settings: Settings,
+    run: Run,
+    encryption: EncryptionKey | None,
+    *,
+    is_local: bool,
+) -> LettersOfRun | None:
+    """Return where the dead letters of the graph's functions go.
+
+    Args:
+        graph: The graph.
+        settings: The settings.
+        run: The run.
+        encryption: The key of logs; None: in clear.
+        is_local: Whether the tasks run on this host.
+
+    Returns:
+        None where no function has any, or they are not to be kept.
+
+    Raises:
+        UnwritableFolderError: They are to lie on this host and cannot be written.
+    """
+    nodes = (node for node in graph.nodes() if isinstance(node, NarrowDStream))
+    if not any(isinstance(node.operation, LetterOperation) for node in nodes):
+        return None
+    if not settings.dead_letters_enabled:
+        return None
+    durability = run.durability
+    place = dead_letter_place(settings, durability.block_log_root, durability.sync, encryption)
+    on_hdfs = is_on_hdfs(place.folder)
+    if is_local and settings.dead_letters_dir is not None and not on_hdfs:
+        check_writable(place.folder)
+    if settings.dead_letters_dir is None and not durability.keeps_blocks:
+        _log.warning(
+            "The dead letters of mapOrDeadLetter and flatMapOrDeadLetter lie in %s, which goes "
+            "with the program; set spark.penstock.deadLetters.dir, spark.penstock.wal.dir or a "
+            "checkpoint directory to keep them",
+            place.folder,
+        )
+    return LettersOfRun(run.run_id, place, on_hdfs)
