@@ -63,6 +63,7 @@ file                holds
 `bulk`              bulk calls, cut into pieces
 `framing`           bytes of a source, cut into records
 `assembler`         the open block
+`validation`        the program's own say in which records are taken
 `discards`          records that fit nowhere
 `pipeline`          sealed blocks: to the log, to the tracker, and then acknowledged
 `rate_limiter`      permits for records and bytes, from a token bucket each

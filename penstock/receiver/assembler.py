@@ -44,6 +44,7 @@ __all__ = [
     "MAX_LEASE",
     "BlockAssembler",
     "RecordTooLargeError",
+    "row_of",
 ]
 
 _log = logging.getLogger("penstock.receiver")
@@ -94,7 +95,7 @@ def _unpickled(data: bytes | memoryview) -> Any:
         return PickledRecord(bytes(data), error)
 
 
-def _row_of(batch: pa.RecordBatch) -> Any:
+def row_of(batch: pa.RecordBatch) -> Any:
     """Return the row of a batch of one: as Python has it, or as Arrow does where Python cannot."""
     try:
         return batch.to_pylist()[0]
@@ -371,7 +372,7 @@ class BlockAssembler:
             fitting = batch_to_schema(batch, self._schema)
         except Exception as error:  # noqa: BLE001 - as for rows
             if batch.num_rows == 1:
-                self._discard_misfit(error, lambda: _row_of(batch))
+                self._discard_misfit(error, lambda: row_of(batch))
             if batch.num_rows <= 1:
                 return
         else:
@@ -542,7 +543,7 @@ class BlockAssembler:
 
     def _discard_row(self, batch: pa.RecordBatch) -> None:
         error = RecordTooLargeError(stream_size([batch]), self.max_record_bytes)
-        self._discard_one(error, lambda: _row_of(batch))
+        self._discard_one(error, lambda: row_of(batch))
 
     def _put_batch(self, batch: pa.RecordBatch) -> bool:
         """Put a batch into the open block, or a new one; False if it does not fit into any."""

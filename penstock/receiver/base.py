@@ -142,6 +142,14 @@ class Receiver:
     """If set, every record must fit it; one that does not is discarded, counted and reported to the
     driver with its reason, and the stream goes on."""
 
+    validate: Callable[[Any], Any] | None = None
+    """If set, a method or function of one record, which is called in `store` before the record is
+    taken: one for which it raises or returns False is discarded, as one that does not fit `schema`.
+    True and None mean that it is valid. An Arrow batch, or each one of a table, it gets as a whole;
+    it may then also return a bool for each row, as a list or array, and what it raises or a False
+    holds for all rows. Several threads may call it at once. Framed bytes are not accepted with it.
+    """
+
     requires: tuple[str, ...] = ()
     """Modules that its executor must be able to import, beside Penstock's own; looked for at
     `start()` where executors may have another Python than the driver."""

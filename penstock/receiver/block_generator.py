@@ -50,6 +50,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -71,6 +72,7 @@ from penstock.receiver.rate_limiter import (
 )
 from penstock.receiver.storing import Storing
 from penstock.receiver.user_calls import UserCall
+from penstock.receiver.validation import Validation
 from penstock.wire.messages import LogReading, PipeReading, ReceivedBlockInfo
 
 __all__ = [
@@ -155,6 +157,7 @@ class BlockGeneratorOptions:
         schema: Arrow schema of the records, or None.
         position_bytes: How large a position may be.
         report_bytes: How large the blocks' metadata of one report to the tracker may be.
+        validate: Says which records are discarded, see `Receiver.validate`; None: none.
         dead_letter_budget: How much may be discarded until `on_error` is told by a
             `DeadLetterBudgetError` that it is too much, or None.
     """
@@ -162,6 +165,7 @@ class BlockGeneratorOptions:
     block_interval_s: float = 0.2
     queue_size: int = 10
     schema: pa.Schema | None = None
+    validate: Callable[[Any], Any] | None = None
     position_bytes: int = 64 << 10
     report_bytes: int = 1 << 20
     dead_letter_budget: RecordBudget | None = None
@@ -252,6 +256,7 @@ class BlockGenerator:
             self._discards,
             options.position_bytes,
             self._check_active,
+            None if options.validate is None else Validation(options.validate),
         )
         own = self.open_door()
         self.store, self.store_from = own.store, own.store_from

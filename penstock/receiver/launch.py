@@ -298,7 +298,14 @@ def run_receiver(
     supervisor = ReceiverSupervisor(
         receiver,
         _registration(launch, receiver._receiver_type(), host, executor),
-        Parts(launch, receiver.schema, host, ensure_block_server, receiver._receiver_type()),
+        Parts(
+            launch,
+            receiver.schema,
+            host,
+            ensure_block_server,
+            receiver._receiver_type(),
+            receiver.validate,
+        ),
         restart_delay_ms=launch.settings.receiver_restart_delay_ms,
         failures=Failures(
             launch.settings.receiver_max_failures, int(launch.settings.restart_max_delay_s * 1000)

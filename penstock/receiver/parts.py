@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock._setting_values import record_budget
 from penstock.blockstore import BlockStore
@@ -54,6 +54,7 @@ class Parts:
         host: This host, as Spark names it.
         start_block_server: Makes sure that this host's block server runs; may be called again.
         receiver_type: The receiver's class.
+        validate: Its `Receiver.validate`, or None.
     """
 
     launch: ReceiverLaunch
@@ -61,6 +62,7 @@ class Parts:
     host: str
     start_block_server: Callable[[ReceiverLaunch], None]
     receiver_type: str = ""
+    validate: Callable[[Any], Any] | None = None
 
     def ensure_block_server(
         self, failed: Callable[[PenstockError], None], pause: Callable[[float], bool]
@@ -149,6 +151,7 @@ class Parts:
                 block_interval_s=settings.block_interval_ms / 1000,
                 queue_size=settings.block_queue_size,
                 schema=self.schema,
+                validate=self.validate,
                 position_bytes=min(_POSITION_BYTES, settings.max_frame_bytes // 2),
                 report_bytes=settings.max_frame_bytes // 2,
                 dead_letter_budget=(

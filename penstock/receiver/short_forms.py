@@ -23,6 +23,7 @@ from penstock._arguments import as_storage_level, check_flag, refused
 from penstock.errors import PenstockError
 from penstock.receiver.base import Receiver
 from penstock.receiver.forms import FunctionReceiver, RunReceiver
+from penstock.receiver.validation import check_validate
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -153,6 +154,7 @@ class _Declaration:
     positions: bool = False
     finite: bool = False
     is_reopened: bool = False
+    validate: Callable[[Any], Any] | None = None
 
 
 class _DeclaresPairs(Protocol):
@@ -178,6 +180,7 @@ def receiver(
     positions: Literal[True],
     finite: bool = False,
     restart: Literal["always"] | None = None,
+    validate: Callable[[Any], Any] | None = None,
 ) -> _DeclaresPairs: ...
 
 
@@ -190,6 +193,7 @@ def receiver(
     positions: Literal[False] = False,
     finite: bool = False,
     restart: Literal["always"] | None = None,
+    validate: Callable[[Any], Any] | None = None,
 ) -> Callable[[_Declared], _Declared]: ...
 
 
@@ -203,6 +207,7 @@ def receiver(
     positions: bool = False,
     finite: bool = False,
     restart: Literal["always"] | None = None,
+    validate: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Declare how a generator function, or a class with `run`, is to be run as a receiver.
 
@@ -228,6 +233,9 @@ def receiver(
         finite: The source may end: that is no warning.
         restart: ``"always"``: when the source ends, it is opened again, after
             ``spark.streaming.receiverRestartDelay``. None: the stream goes on without it.
+        validate: Called with each record, or with each Arrow batch, before it is taken: a record
+            for which it raises or returns False is discarded and kept as a dead letter; see
+            `Receiver.validate`.
 
     Raises:
         TypeError: An argument is of a type that is not accepted.
@@ -242,9 +250,10 @@ def receiver(
         raise ValueError('finite=True and restart="always" contradict each other')
     if preferredLocation is not None and not isinstance(preferredLocation, str):
         raise TypeError(refused("preferredLocation", preferredLocation, "a host's name as text"))
+    check_validate(validate)
     level = None if storageLevel is None else as_storage_level(storageLevel)
     declaration = _Declaration(
-        schema, level, preferredLocation, positions, finite, restart == "always"
+        schema, level, preferredLocation, positions, finite, restart == "always", validate
     )
 
     def declare(declared: _Declared) -> _Declared:
@@ -330,6 +339,7 @@ def as_receiver(source: object, storageLevel: StorageLevel | str | None = None) 
             source.storageLevel = level
         if source.schema is not None:
             source.schema = arrow_schema(source.schema)
+        check_validate(source.validate)
         return source
     given = None if storageLevel is None else as_storage_level(storageLevel)
     declaration = getattr(source, _DECLARED, None) or _Declaration()
@@ -337,6 +347,7 @@ def as_receiver(source: object, storageLevel: StorageLevel | str | None = None) 
     made.schema = arrow_schema(declaration.schema)
     made.storageLevel = declaration.storage_level or given or made.storageLevel
     made.location = declaration.preferred_location
+    made.validate = declaration.validate
     made.is_finite = declaration.finite
     made.is_reopened = declaration.is_reopened
     return made

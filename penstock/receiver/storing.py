@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -18,10 +18,16 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from penstock.blockstore import BlockKind
 from penstock.errors import IllegalStateError, PenstockError, encodable
-from penstock.receiver.assembler import LARGE_RECORD, BlockAssembler, RecordTooLargeError
+from penstock.receiver.assembler import (
+    LARGE_RECORD,
+    BlockAssembler,
+    RecordTooLargeError,
+    row_of,
+)
 from penstock.receiver.bulk import (
     BULK,
     FramesPiece,
@@ -36,6 +42,7 @@ from penstock.receiver.door import DoorState, StoreDoor, acknowledge_nothing, wi
 from penstock.receiver.framing import CutRecordError, FrameReader, Framing, Lines, frame_reader
 from penstock.receiver.pipeline import BlockNotStoredError, BlockPipeline
 from penstock.receiver.rate_limiter import RateLimiter, RateLimiterStoppedError
+from penstock.receiver.validation import Validation
 from penstock.wait_clock import WaitClock
 
 __all__ = ["PositionTooLargeError", "PositionTypeError", "Storing"]
@@ -120,6 +127,42 @@ def _inside(door: StoreDoor, ack: Callable[[], None] | None) -> AbstractContextM
     return door.acknowledged
 
 
+def _valid_of(
+    data: Any,
+    validation: Validation,
+    discard: Callable[[Exception, Callable[[], Any]], None],
+) -> Any:
+    """Return what is valid of many records, of the same type; the rest is discarded."""
+
+    def of_records(records: Iterable[Any]) -> Iterator[Any]:
+        for record in records:
+            error = validation.failure(record)
+            if error is None:
+                yield record
+            else:
+                discard(error, partial(_itself, record))
+
+    def of_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+        failures = validation.failures(batch)
+        if failures is None or not batch.num_rows:
+            return batch
+        mask, error = failures if isinstance(failures, tuple) else (None, failures)
+        for index in range(batch.num_rows):
+            if mask is None or not mask[index].as_py():
+                discard(error, partial(row_of, batch.slice(index, 1)))
+        return batch.slice(0, 0) if mask is None else batch.filter(mask)
+
+    if isinstance(data, pa.RecordBatch):
+        return of_batch(data)
+    if isinstance(data, pa.Table):
+        return pa.Table.from_batches(map(of_batch, data.to_batches()), data.schema)
+    return list(of_records(data)) if isinstance(data, list) else of_records(data)
+
+
+def _itself(record: Any) -> Any:
+    return record
+
+
 class Storing:
     """Stores through doors, one for each start of the receiver.
 
@@ -134,6 +177,7 @@ class Storing:
         discards: Takes account of records that fit nowhere.
         position_bytes: How large a position may be.
         check_active: Raises when nothing is taken now.
+        validation: Says which records are discarded; None: each one is stored.
     """
 
     def __init__(
@@ -145,7 +189,9 @@ class Storing:
         discards: Discards,
         position_bytes: int,
         check_active: Callable[[], None],
+        validation: Validation | None = None,
     ) -> None:
+        self._validation = validation
         self._stream_id = stream_id
         self._assembler = assembler
         self._pipeline = pipeline
@@ -180,6 +226,8 @@ class Storing:
         door = StoreDoor(self._stream_id)
         door.store_from = partial(self._store_from, door)
         self._make_store(door)
+        if self._validation is not None:
+            door.store = partial(self._store_valid, door, door.store, self._validation)
         with self._doors_lock:
             self._doors = [known for known in self._doors if known.state is not DoorState.CLOSED]
             self._doors.append(door)
@@ -257,6 +305,63 @@ class Storing:
             self._give_lease_back(door)
 
         door.store, door.drop_lease, door.shut = store, drop_lease, shut
+
+    def _store_valid(
+        self,
+        door: StoreDoor,
+        store: Callable[..., None],
+        validation: Validation,
+        data: Any,
+        position: Any = None,
+        ack: Callable[[], None] | None = None,
+        framing: str | None = None,
+    ) -> None:
+        """Store what is valid of `data`, and discard the rest."""
+        if framing is not None:
+            self._reader(framing)
+        if not isinstance(data, BULK):
+            error = validation.failure(data)
+            if error is None:
+                store(data, position, ack)
+            else:
+                self._store_nothing_of(door, data, error, position, ack)
+            return
+        # Before anything of it is discarded.
+        self._check_open(door)
+        self._encoded(position)
+        _check_ack(ack)
+
+        def discard(error: Exception, record: Callable[[], Any]) -> None:
+            self._lease(door, 1)
+            with self._assembler.lock:
+                self._check_open(door)
+                with self._discards.stored_with(position):
+                    self._discards.add(error, record)
+                self._assembler.bound_letters()
+
+        store(_valid_of(data, validation, discard), position, ack)
+
+    def _store_nothing_of(
+        self,
+        door: StoreDoor,
+        record: Any,
+        error: Exception,
+        position: Any,
+        ack: Callable[[], None] | None,
+    ) -> None:
+        """Discard a record; its position and its acknowledgement hold."""
+        encoded = self._encoded(position)
+        _check_ack(ack)
+        self._check_thread()
+        self._lease(door, 1)
+        with _inside(door, ack), self._assembler.lock:
+            self._check_open(door)
+            self._assembler.flush_pending()
+            with self._discards.stored_with(position):
+                self._discards.add(error, lambda: record)
+            self._assembler.bound_letters()
+            if encoded is not None or ack is not None:
+                self._assembler.mark(encoded, ack)
 
     def _settle(self, door: StoreDoor, record: Any) -> None:
         """The door was shut while `record` was put to the pending ones: is it in, or not?"""
@@ -497,6 +602,12 @@ class Storing:
                 start += granted
 
     def _reader(self, framing: str) -> tuple[BlockKind, FrameReader]:
+        if self._validation is not None:
+            raise TypeError(
+                f"framing={framing!r} is not accepted where validate is declared: framed bytes are "
+                "not looked at record by record; store records, or leave validate out and use "
+                "stream.mapOrDeadLetter"
+            )
         if self._assembler.has_schema:
             raise TypeError(
                 f"framing={framing!r} is not accepted where a schema is declared: framed bytes are "

@@ -29,7 +29,7 @@ DOCS = ROOT / "docs"
 CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 NEED_A_SERVICE = {
-    ("dead-letters", 1): "a program that has discarded records",
+    ("dead-letters", 2): "a program that has discarded records",
     ("kafka", 0): "a Kafka broker",
     ("kafka", 1): "a Kafka broker",
     ("kafka", 2): "a Kafka broker",
