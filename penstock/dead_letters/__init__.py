@@ -37,8 +37,8 @@ The life of a dead letter
 The record is discarded: the letter is made, and waits in the attempt's `DeadLetterWriter`. The next
 block is sealed, one without records if there is none. The thread that logs blocks logs that block,
 then what waits here, then hands the block on to be reported and acknowledged. From then on it is
-read, by `read` or ``penstock dead-letters``, while the program runs and afterwards, until the
-stream's letters are more than `spark.penstock.deadLetters.maxSize` or older than
+read, by `read`, `LetterTail` or ``penstock dead-letters``, while the program runs and afterwards,
+until the stream's letters are more than `spark.penstock.deadLetters.maxSize` or older than
 `spark.penstock.deadLetters.maxAge`. Where the blocks lie in the application's scratch folder, their
 dead letters go with it when the program stops.
 
@@ -52,6 +52,7 @@ Modules
 `_retention`   what is removed when there are too many, or too old ones
 `_budget`      whether a receiver discards more than it may
 `_reader`      the letters of all logs in a folder; as a DataFrame
+`_tail`        those that come, while they are written
 `cli`          ``penstock dead-letters``
 =============  =====================================================================
 """
@@ -62,6 +63,7 @@ from penstock.dead_letters._budget import BudgetMeter, DeadLetterBudgetError
 from penstock.dead_letters._letter import DeadLetter, Form, PickledRecord, letter_of
 from penstock.dead_letters._reader import NotDeadLettersError, StoredLetter, letters, read
 from penstock.dead_letters._retention import DeadLettersRemovedError
+from penstock.dead_letters._tail import LetterTail
 from penstock.dead_letters._writer import DeadLetterPlace, DeadLetterWriter, folder_beside
 
 __all__ = [
@@ -72,6 +74,7 @@ __all__ = [
     "DeadLetterWriter",
     "DeadLettersRemovedError",
     "Form",
+    "LetterTail",
     "NotDeadLettersError",
     "PickledRecord",
     "StoredLetter",

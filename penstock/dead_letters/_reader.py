@@ -21,7 +21,7 @@ from penstock.wal import CorruptRecordError, EncryptionKey, LogReader, Record, l
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["NotDeadLettersError", "StoredLetter", "letters", "read"]
+__all__ = ["NotDeadLettersError", "StoredLetter", "letters", "read", "stored_id"]
 
 _log = logging.getLogger("penstock.dead_letters")
 
@@ -72,6 +72,12 @@ class StoredLetter:
     letter: DeadLetter
 
 
+def stored_id(name: str, sequence: int) -> str:
+    """Return the id of a letter: by the name of its log, and its number in it."""
+    stream, _, attempt = name.partition("-")
+    return f"{stream}-{attempt[:8]}-{sequence}"
+
+
 def letters(
     folder: str,
     *,
@@ -120,7 +126,6 @@ def letters(
                 logs.append((number, found.reader.segments[0].created_ms, name, found.reader))
     seen: set[bytes] = set()
     for _, _, name, reader in sorted(logs, key=lambda log: log[:3]):
-        number_text, _, attempt = name.partition("-")
         for record in _records(reader, on_damage):
             if record.kind == KIND:
                 try:
@@ -132,7 +137,7 @@ def letters(
                     if name_of_it in seen:
                         continue
                     seen.add(name_of_it)
-                yield StoredLetter(f"{number_text}-{attempt[:8]}-{record.sequence}", letter)
+                yield StoredLetter(stored_id(name, record.sequence), letter)
 
 
 def _records(

@@ -1,4 +1,4 @@
-"""Where the dead letters of a program's functions go, and what is said of it at the start."""
+"""Where the dead letters of a program go, as far as its streams need it; what is said of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from penstock.host.durability import check_writable
 from penstock.receiver.parts import dead_letter_place
+from penstock.streaming.dstream.dead_letter_stream import DeadLetterInputDStream
 from penstock.streaming.dstream.derived_streams import NarrowDStream
+from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.kernels.dead_letters import LetterOperation, LettersOfRun
 from penstock.wal import is_on_hdfs
 
@@ -30,7 +32,7 @@ def letters_of_run(
     *,
     is_local: bool,
 ) -> LettersOfRun | None:
-    """Return where the dead letters of the graph's functions go.
+    """Return where the dead letters of the program go.
 
     Args:
         graph: The graph.
@@ -40,22 +42,32 @@ def letters_of_run(
         is_local: Whether the tasks run on this host.
 
     Returns:
-        None where no function has any, or they are not to be kept.
+        None where no stream of the graph writes or reads any, or they are not to be kept.
 
     Raises:
         UnwritableFolderError: They are to lie on this host and cannot be written.
+        StreamGraphError: They are to be read, and lie on other hosts.
     """
-    nodes = (node for node in graph.nodes() if isinstance(node, NarrowDStream))
-    if not any(isinstance(node.operation, LetterOperation) for node in nodes):
-        return None
-    if not settings.dead_letters_enabled:
+    nodes = graph.nodes()
+    writes = any(
+        isinstance(node, NarrowDStream) and isinstance(node.operation, LetterOperation)
+        for node in nodes
+    )
+    reads = any(isinstance(node, DeadLetterInputDStream) for node in nodes)
+    if not (writes or reads) or not settings.dead_letters_enabled:
         return None
     durability = run.durability
     place = dead_letter_place(settings, durability.block_log_root, durability.sync, encryption)
     on_hdfs = is_on_hdfs(place.folder)
+    if reads and not is_local and not on_hdfs:
+        raise StreamGraphError(
+            f"deadLetters() is read by the driver, and dead letters lie in {place.folder} on each "
+            "host; set spark.penstock.deadLetters.dir to a folder on HDFS, or read those of a host "
+            "there with penstock.dead_letters.letters"
+        )
     if is_local and settings.dead_letters_dir is not None and not on_hdfs:
         check_writable(place.folder)
-    if settings.dead_letters_dir is None and not durability.keeps_blocks:
+    if writes and settings.dead_letters_dir is None and not durability.keeps_blocks:
         _log.warning(
             "The dead letters of mapOrDeadLetter and flatMapOrDeadLetter lie in %s, which goes "
             "with the program; set spark.penstock.deadLetters.dir, spark.penstock.wal.dir or a "

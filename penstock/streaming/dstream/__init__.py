@@ -15,6 +15,7 @@ operations ask for it.
 `node`                       what every node does: one RDD per time, remembered for a while
 `input_streams`              nodes of queues, receivers and direct streams
 `file_input_stream`          the node of files that appear in a folder
+`dead_letter_stream`         the node of the program's own dead letters
 `derived_streams`            nodes of narrow operations, shuffles, functions of RDDs
 `windowed_streams`           nodes of windows and state
 `output`, `output_specs`     `foreachRDD` and `foreachBatch`; saving to folders that are there

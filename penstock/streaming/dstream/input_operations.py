@@ -1,4 +1,4 @@
-"""The inputs of a context that come from folders and from sockets."""
+"""The inputs of a context that come from folders and from sockets, and its dead letters."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from penstock._arguments import as_folder, refused
 from penstock.clock import Clock
 from penstock.host.context_settings import read_settings
 from penstock.settings import Settings
+from penstock.streaming.dstream.dead_letter_stream import DeadLetterInputDStream
 from penstock.streaming.dstream.file_input_stream import FileInputDStream, FileSelection, is_visible
 
 if TYPE_CHECKING:
+    from penstock.dead_letters import StoredLetter
     from penstock.streaming.dstream.dstream import DStream
     from penstock.streaming.dstream.graph import DStreamGraph
     from penstock.streaming.dstream.node import DStreamNode
@@ -37,7 +39,7 @@ _RAW_KEYS = ("spark.streaming.raw.maxBlockSizeBytes",)
 
 
 class InputOperations(ABC):
-    """The part of `StreamingContext` that makes streams of files and of sockets.
+    """The part of `StreamingContext` that makes streams of files, sockets and dead letters.
 
     A file stream takes each file that appears in a folder while the context runs, in the batch in
     which it was last modified. Files must appear whole: write them elsewhere on the same file
@@ -125,6 +127,22 @@ class InputOperations(ABC):
             round(self._settings_of(_FILE_KEYS).file_min_remember_s * 1000),
         )
         return self._stream(FileInputDStream(self._graph, selection, read))
+
+    # -- dead letters ----------------------------------------------------------------------------
+
+    def deadLetters(self) -> DStream[StoredLetter]:
+        """Return the dead letters that come while the program runs, for it to store elsewhere.
+
+        Each record is a `penstock.dead_letters.StoredLetter`. A batch has what was written since
+        the one before, of receivers and of functions of streams, but for those of this stream; at
+        most 10,000 letters or 16 MiB of them, the others come next. With checkpoints the stream
+        goes on where it was; else it begins with the first batch.
+
+        A letter comes once, and again where it was written again (docs/dead-letters.md): then
+        `letter.origin`, or its position, is the same. The driver reads them, so on a cluster they
+        must lie on HDFS.
+        """
+        return self._stream(DeadLetterInputDStream(self._graph))
 
     # -- sockets ---------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 from penstock.dead_letters import letters, read
 from penstock.errors import PenstockError
-from penstock.streaming import OutputOperationError, StreamingContext
+from penstock.receiver import receiver
+from penstock.streaming import OutputOperationError, StreamGraphError, StreamingContext
 from penstock.wal import UnwritableFolderError
 from tests.streaming.batches import batches
 from tests.streaming.checkpoint.recovering import BATCH_MS, ZERO_MS, Program, ProgramOf
@@ -168,3 +170,104 @@ def test_objects_of_the_program_are_kept_as_json_or_pickled(
     stored = {each.letter.form: each.letter for each in letters(str(tmp_path))}
     assert json.loads(stored["json"].data) == {"a": 1}
     assert stored["pickle"].error == "TypeError"
+
+
+class TestDeadLetters:
+    """`StreamingContext.deadLetters`."""
+
+    def test_a_program_gets_what_came_since_the_last_batch(
+        self, sc: Any, tmp_path: Path, monkeypatch: Any
+    ) -> None:
+        set_conf(sc, monkeypatch, deadLetters_dir=str(tmp_path))
+        for begun in range(2):
+            with batches(sc) as run:
+                lines = run.ssc.queueStream([["x", "1"], [], ["y"]])
+                numbers = run.collect(lines.mapOrDeadLetter(parse))
+                found = run.collect(run.ssc.deadLetters().map(lambda stored: stored.letter.data))
+                run.run(4)
+                # What was there before the program began does not come.
+                assert found == [[], [b"x"], [], [b"y"]], begun
+                assert numbers == [[1], [], [], []]
+
+    def test_what_a_receiver_refuses_comes_too(
+        self, sc: Any, tmp_path: Path, monkeypatch: Any
+    ) -> None:
+        set_conf(sc, monkeypatch, deadLetters_dir=str(tmp_path))
+
+        @receiver(validate=lambda record: record > 0, finite=True)
+        def numbers() -> Any:
+            yield from (1, -2)
+
+        ssc = StreamingContext(sc, 0.2)
+        ssc.receiverStream(numbers).foreachRDD(lambda rdd: None)
+        found: list[Any] = []
+        came = threading.Event()
+
+        def keep(rdd: Any) -> None:
+            found.extend(rdd.collect())
+            if found:
+                came.set()
+
+        ssc.deadLetters().foreachRDD(keep)
+        ssc.start()
+        try:
+            assert came.wait(60)
+        finally:
+            ssc.stop(stopSparkContext=False)
+        (stored,) = found
+        assert json.loads(stored.letter.data) == -2
+        assert stored.letter.reason.endswith("returned False")
+        assert stored.id == next(letters(str(tmp_path))).id
+
+    def test_a_letter_of_a_letter_does_not_come_back(
+        self, sc: Any, tmp_path: Path, monkeypatch: Any
+    ) -> None:
+        set_conf(sc, monkeypatch, deadLetters_dir=str(tmp_path))
+        with batches(sc) as run:
+            run.collect(run.ssc.queueStream([["x"]]).mapOrDeadLetter(parse))
+            again = run.ssc.deadLetters().mapOrDeadLetter(lambda stored: parse(stored.letter.data))
+            found = run.collect(again)
+            run.run(4)
+            assert found == [[], [], [], []]
+        assert len(list(letters(str(tmp_path)))) == 2
+
+    def test_after_a_restart_it_goes_on_and_a_batch_has_the_same_letters_again(
+        self, program_of: ProgramOf
+    ) -> None:
+        inputs = [["a"], ["b"], ["c"], [], ["d"], []]
+
+        def build(program: Program, ssc: StreamingContext) -> None:
+            program.keep(program.listed(ssc, inputs).mapOrDeadLetter(parse), "numbers")
+            data = ssc.deadLetters().map(lambda stored: stored.letter.data.decode())
+            program.keep(data, "new")
+            program.keep(data.window(3), "last")
+
+        program = program_of(build)
+        program.run(3)
+        program.run(3)
+        new = [program.result(number, "new")[-1] for number in range(1, 7)]
+        assert new == [[], ["a"], ["b"], ["c"], [], ["d"]]
+        # The window had batches of before the restart made again.
+        assert program.result(4, "last") == [["a", "b", "c"]]
+
+    def test_it_is_empty_where_none_are_kept(
+        self, sc: Any, tmp_path: Path, monkeypatch: Any
+    ) -> None:
+        set_conf(sc, monkeypatch, deadLetters_dir=str(tmp_path), deadLetters_enabled="false")
+        with batches(sc) as run:
+            run.collect(run.ssc.queueStream([["x"]]).mapOrDeadLetter(parse))
+            found = run.collect(run.ssc.deadLetters())
+            run.run(2)
+            assert found == [[], []]
+
+    def test_on_a_cluster_they_must_lie_where_the_driver_sees_them(
+        self, sc: Any, monkeypatch: Any
+    ) -> None:
+        with batches(sc) as run:
+            run.collect(run.ssc.deadLetters())
+            monkeypatch.setattr(sc, "master", "spark://somewhere:7077")
+            try:
+                with pytest.raises(StreamGraphError, match="to a folder on HDFS"):
+                    run.start()
+            finally:
+                monkeypatch.undo()
