@@ -25,6 +25,7 @@ The rooms, in the order in which they may import each other (never back):
 * `penstock.host`: what runs receivers, whoever takes their blocks: checks, durability, start, end.
 * `penstock.streaming`: `StreamingContext`, the DStream graph, batches and their jobs.
 * `penstock.sql`: `ReceiverHost`, and received records as a source of Structured Streaming.
+* `penstock.replay`: reading again what the logs of a `StreamingContext` have.
 * `penstock.sources`: receivers and streams that come with the project.
 * `penstock.monitor`: what somebody sees of a running program from outside. The start of a context
   begins it, and nothing else knows of it.

@@ -35,6 +35,7 @@ before a program runs:
 folders and settings:
   checkpoint   look into the checkpoints in a folder
   dead-letters look at records that were discarded, and take them elsewhere
+  replay       write what a stream received, as far as its logs have it, to a file
   consumers    look at who reads the streams of a ReceiverHost, and forget some
   settings     print what settings mean and accept
   wal          look into a segment log, and repair it
@@ -90,6 +91,11 @@ def _run(arguments: list[str]) -> int:
         from penstock.host.encryption import recovery_encryption
 
         return dead_letters(arguments[1:], lambda: recovery_encryption(None, os.environ))
+    if arguments[0] == "replay":
+        from penstock.host.encryption import recovery_encryption
+        from penstock.replay.cli import main as replay
+
+        return replay(arguments[1:], lambda: recovery_encryption(None, os.environ))
     if arguments[0] == "doctor":
         from penstock.monitor.doctor.cli import main as doctor
 

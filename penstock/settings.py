@@ -352,7 +352,7 @@ class Settings:
         Time(minimum_ms=1000),
         None,
         "How long blocks stay in the receivers' logs after their batch is cleaned up, so that they "
-        "can be looked at later ([recovery.md](recovery.md#keeping-blocks-after-their-batch)). The "
+        "can be read again ([recovery.md](recovery.md#keeping-blocks-after-their-batch)). The "
         "oldest go before that when the disk runs short, which is told.",
         unset="without `wal.retentionSize` they go with the clean-up",
     )

@@ -13,7 +13,7 @@ from penstock.blockstore._skipping import read_block_if_any
 from penstock.blockstore.arrow_frames import map_in_arrow, plain_schema, to_plain, to_spark_schema
 from penstock.blockstore.builder import BlockKind
 from penstock.blockstore.rdd import block_infos
-from penstock.blockstore.reader import BlockAccess
+from penstock.blockstore.reader import Block, BlockAccess
 from penstock.errors import PenstockError
 from penstock.wire.messages import ReceivedBlockInfo
 from penstock.worker import begin_task
@@ -21,7 +21,7 @@ from penstock.worker import begin_task
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["NoSchemaError", "block_schema", "blocks_to_dataframe"]
+__all__ = ["NoSchemaError", "block_schema", "blocks_to_dataframe", "columns_of"]
 
 _ROWS_PER_BATCH = 32_768
 _VALUE_SCHEMAS = {
@@ -126,6 +126,14 @@ def block_schema(kind: str, serialized: bytes | None) -> pa.Schema | None:
     if serialized is not None:
         return pa.ipc.read_schema(pa.py_buffer(serialized))
     return _VALUE_SCHEMAS.get(kind)
+
+
+def columns_of(block: Block) -> pa.Schema | None:
+    """Return the columns of a block that was read; None for pickled objects, which have none."""
+    if block.kind is BlockKind.ARROW:
+        with pa.ipc.open_stream(pa.py_buffer(block.data)) as stream:
+            return stream.schema
+    return block_schema(block.kind.value, None)
 
 
 def _read(data: bytes, access: BlockAccess, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ import mmap
 import os
 import pickle
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -42,6 +42,8 @@ from penstock.errors import PenstockError
 from penstock.wal import (
     EncryptionKey,
     LogCipher,
+    LogReader,
+    SegmentNotFoundError,
     WalError,
     is_on_hdfs,
     locate,
@@ -51,7 +53,7 @@ from penstock.wal import (
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, ReplicaPlace, SegmentPlace
 from penstock.wire.tls import TlsIdentity
 
-__all__ = ["Block", "BlockAccess", "BlockNotFoundError", "read_block"]
+__all__ = ["Block", "BlockAccess", "BlockNotFoundError", "read_block", "read_segment"]
 
 _log = logging.getLogger("penstock.blockstore")
 
@@ -319,6 +321,57 @@ def _find(info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitSt
         except (OSError, WalError, ValueError) as error:
             tried.append(f"after lease recovery {_describe(on_hdfs, error)}")
     raise BlockNotFoundError(info.block_id, tuple(tried))
+
+
+def read_segment(
+    folder: str,
+    number: int,
+    runs: Sequence[tuple[int, int]],
+    *,
+    attempt: str,
+    encryption: EncryptionKey | None,
+    is_wanted: Callable[[int, int | None], bool] = lambda created_ms, closed_ms: True,
+) -> Iterator[Block]:
+    """Yield blocks of one segment of a receiver's log, in order.
+
+    Args:
+        folder: The log, on this host or on HDFS.
+        number: The segment.
+        runs: The sequences of the blocks that are wanted: first and last of each run, in order.
+        attempt: The receiver attempt that wrote it.
+        encryption: The key, where logs are encrypted.
+        is_wanted: Called with the time at which the segment was begun, and that of the one after
+            it (None: it is the last), ms since the epoch; if it returns False, nothing is read.
+
+    Yields:
+        The blocks. The buffers of each are valid until the next one is asked for.
+
+    Raises:
+        OSError: It is not there, or cannot be read.
+        WalError: A record in it is damaged, or encrypted with another key.
+        ValueError: A record is no block, or one is missing.
+    """
+    fs, path = locate(folder)
+    reader = LogReader.open(path, fs=fs, cipher=block_cipher(encryption, attempt))
+    created_ms = {info.number: info.created_ms for info in reader.segments}
+    if number not in created_ms:
+        raise SegmentNotFoundError(segment_path(folder, number))
+    later = [found for found in created_ms if found > number]
+    if not is_wanted(created_ms[number], created_ms[min(later)] if later else None):
+        return
+    wanted = sum(last - first + 1 for first, last in runs)
+    run = iter(runs)
+    first, last = next(run, (0, -1))
+    for record in reader.segment_records(number):
+        while first <= last and record.sequence > last:
+            first, last = next(run, (0, -1))
+        if first <= record.sequence <= last:
+            wanted -= 1
+            block = parse_block(expanded(record.payload))
+            yield block
+            block.release()
+    if wanted:
+        raise ValueError(f"{wanted} of its blocks are missing")
 
 
 def _describe(place: SegmentPlace, error: Exception) -> str:

@@ -1,0 +1,35 @@
+"""Reading again what the receivers of a `StreamingContext` stored, from their logs.
+
+What must hold
+--------------
+
+- What is read is what the ledger took, in the order of the stream (I5), each block once; a record
+  that a receiver logged and the ledger never took is left out, for its source gave it again.
+- Nothing is written: neither to the logs nor to the ledger.
+- A segment that is gone, or cannot be read, is an error that names it, and never less data.
+- Memory is bounded by a block, whatever the logs hold.
+
+Layout
+------
+
+The ledger (``receivedBlockMetadata``) says which segments of the receivers' logs (``receivedData``)
+hold which blocks of a stream: those of batches that are not cleaned up yet, those that wait, and
+those that are retained (`spark.penstock.wal.retention`). Logs are looked for below the folder
+first, by the names of their receiver attempts, so that a copy is read wherever it lies; then where
+the ledger says.
+
+=============  =========================================================
+`_history`     `History`: the segments of a folder's streams; `Window`
+`_read`        `read` and `read_rdd`, which read them in Spark's tasks
+`cli`          ``penstock replay``, which writes them to a file
+=============  =========================================================
+
+Time counts by segments: a block has none of its own. A window takes each segment that may have a
+block of it, so it begins and ends up to one segment early and late (a segment is closed after a
+minute, or when it is full).
+"""
+
+from penstock.replay._history import HistoryError
+from penstock.replay._read import read, read_rdd
+
+__all__ = ["HistoryError", "read", "read_rdd"]

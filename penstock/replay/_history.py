@@ -1,0 +1,166 @@
+"""`History`: where a program's logs have the blocks of a stream."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from penstock._arguments import refused
+from penstock.blockstore import Block
+from penstock.blockstore.reader import read_segment
+from penstock.errors import PenstockError
+from penstock.host.durability import BLOCKS, LEDGER
+from penstock.tracker import LoggedSegment, ReceivedBlockTracker
+from penstock.wal import EncryptionKey, WalError, locate
+
+__all__ = ["History", "HistoryError", "Window", "as_time_ms"]
+
+_TRIES = 3
+
+
+class HistoryError(PenstockError):
+    """What a program received cannot be read again.
+
+    Attributes:
+        folder: The folder that was named, or that of a log.
+    """
+
+    def __init__(self, folder: str, reason: str) -> None:
+        super().__init__(f"{folder}: {reason}")
+        self.folder = folder
+
+
+@dataclass(frozen=True)
+class Window:
+    """Times between which blocks were stored, ms since the epoch.
+
+    Attributes:
+        start_ms: The first.
+        end_ms: The one after the last; None: whatever is there.
+    """
+
+    start_ms: int = 0
+    end_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.end_ms is not None and self.end_ms <= self.start_ms:
+            raise ValueError("the window is empty: it ends before it begins")
+
+    def takes(self, created_ms: int, closed_ms: int | None) -> bool:
+        """Tell whether a segment may have a block of it.
+
+        Args:
+            created_ms: When the segment was begun.
+            closed_ms: When the one after it was; None: it is the last.
+        """
+        begins = self.end_ms is None or created_ms < self.end_ms
+        return begins and (closed_ms is None or closed_ms > self.start_ms)
+
+
+def as_time_ms(value: datetime | str | None, name: str) -> int | None:
+    """Return a time in ms since the epoch; one without a zone is of this host's.
+
+    Raises:
+        TypeError: It is neither a time nor text.
+        ValueError: The text is no time.
+    """
+    accepted = 'a datetime, or text such as "2026-11-22T03:00:00" or "2026-11-22T03:00:00+00:00"'
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(refused(name, value, accepted)) from None
+    if not isinstance(value, datetime):
+        raise TypeError(refused(name, value, accepted))
+    return int(value.timestamp() * 1000)
+
+
+class History:
+    """What a folder's ledger knows, as it is now.
+
+    Args:
+        folder: The checkpoint directory or log folder of a program, on this host or ``hdfs://…``.
+        encryption: The key that its logs are encrypted with; None: they are in clear.
+
+    Raises:
+        HistoryError: It is no such folder, or cannot be read.
+    """
+
+    def __init__(self, folder: str, encryption: EncryptionKey | None = None) -> None:
+        self._folder = folder
+        self._encryption = encryption
+        self._blocks = os.path.join(folder, BLOCKS)
+        try:
+            fs, path = locate(os.path.join(folder, LEDGER))
+            if not fs.is_folder(path):
+                raise HistoryError(folder, f"there is no ledger {LEDGER} in it")
+            for left in reversed(range(_TRIES)):
+                try:
+                    self._ledger = ReceivedBlockTracker.read(path, fs=fs, encryption=encryption)
+                    break
+                except FileNotFoundError:
+                    # A running program replaced what was listed by a snapshot.
+                    if not left:
+                        raise
+            blocks_fs, blocks = locate(self._blocks)
+            is_there = blocks_fs.is_folder(blocks)
+            self._attempts = frozenset(blocks_fs.list_folder(blocks) if is_there else ())
+        except HistoryError:
+            raise
+        except (OSError, PenstockError) as error:
+            raise HistoryError(folder, str(error)) from error
+
+    def segments(self, stream: str | int) -> tuple[LoggedSegment, ...]:
+        """Return the segments that have blocks of a stream, in order.
+
+        Args:
+            stream: Its name or number.
+
+        Raises:
+            HistoryError: There is no such stream.
+        """
+        numbers = self._ledger.stream_numbers()
+        number = stream if isinstance(stream, int) else numbers.get(stream)
+        if number is None or number not in numbers.values():
+            known = ", ".join(f"{name} ({n})" for name, n in sorted(numbers.items())) or "none"
+            raise HistoryError(
+                self._folder, f"there is no stream {stream!r}; it has these: {known}"
+            )
+        return tuple(map(self._as_it_lies_now, self._ledger.logged_segments(number)))
+
+    def _as_it_lies_now(self, segment: LoggedSegment) -> LoggedSegment:
+        name = os.path.basename(segment.folder)
+        if name not in self._attempts:
+            return segment
+        return replace(segment, folder=os.path.join(self._blocks, name))
+
+
+def blocks_of(
+    segment: LoggedSegment, window: Window, encryption: EncryptionKey | None
+) -> Iterator[Block]:
+    """Yield the blocks of a segment, unless none of it can be of the window.
+
+    Each is valid until the next one is asked for.
+
+    Raises:
+        HistoryError: It cannot be read here.
+    """
+    try:
+        yield from read_segment(
+            segment.folder,
+            segment.number,
+            segment.runs,
+            attempt=segment.attempt,
+            encryption=encryption,
+            is_wanted=window.takes,
+        )
+    except (OSError, WalError, ValueError) as error:
+        raise HistoryError(
+            segment.folder,
+            f"segment {segment.number}, which {segment.host} wrote, cannot be read here: {error}. "
+            "Logs on local disks are read on the host that has them, or as a copy of the folder",
+        ) from error

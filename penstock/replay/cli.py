@@ -1,0 +1,163 @@
+"""``penstock replay``: write what a stream's receivers stored to a file."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any
+
+import pyarrow as pa
+
+from penstock.blockstore.arrow_frames import plain_schema
+from penstock.errors import PenstockError
+from penstock.replay._read import find, first_schema, tables
+from penstock.wal import EncryptionKey
+
+__all__ = ["main"]
+
+_DESCRIPTION = """\
+Write what the receivers of a stream stored, as far as their logs still have it, to a file. FOLDER
+is the checkpoint directory or the log folder of the program, which may run, or an address
+hdfs://... Blocks stay in the logs until their batch is cleaned up, or longer with
+spark.penstock.wal.retention.
+
+Times such as 2026-11-22T03:00:00 are of this host's zone unless they name one. They count by
+segments of the log, so up to a minute before and after comes with them. Nothing in FOLDER is
+changed. Encrypted logs are read with the key of PENSTOCK_ENCRYPTION_KEY.
+"""
+_EPILOG = """\
+exit codes: 0 written, 1 there is no record, 2 wrong usage, no such folder or stream, it cannot be
+            read or written, or its records have no columns; then no file is left
+"""
+
+
+def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: None) -> int:
+    """Run ``penstock replay`` with these arguments and return its exit code.
+
+    Args:
+        argv: The arguments.
+        key: Returns the key that encrypted logs are read with.
+    """
+    options = _parser().parse_args(argv)
+    stream = int(options.stream) if options.stream.isdecimal() else options.stream
+    if options.output is None and options.format != "json":
+        return _fail(f"--format {options.format} needs --output", 2)
+    try:
+        encryption = key()
+        window, segments = find(options.folder, stream, options.start, options.end, encryption)
+        schema = first_schema(segments, window, encryption)
+        if schema is None:
+            return _fail(f"no record of stream {options.stream} is there", 1)
+        schema = plain_schema(schema)
+        batches = (
+            batch for found in segments for batch in tables(found, window, encryption, schema)
+        )
+        if options.output is None:
+            _write_json(sys.stdout.buffer, schema, batches)
+            sys.stdout.flush()
+            return 0
+        return _write(options.output, _WRITERS[options.format], schema, batches)
+    except BrokenPipeError:
+        # Whoever read the output has seen enough: keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (OSError, ValueError, PenstockError) as error:
+        return _fail(str(error), 2)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock replay",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="of the program, or hdfs://…")
+    parser.add_argument("--stream", required=True, help="its name or number")
+    parser.add_argument("--from", dest="start", metavar="TIME", help="stored then or later")
+    parser.add_argument("--to", dest="end", metavar="TIME", help="stored before")
+    parser.add_argument(
+        "--format",
+        choices=sorted(_WRITERS),
+        default="json",
+        help="json (the default: an object a line), parquet, or arrow (an IPC stream)",
+    )
+    parser.add_argument(
+        "--output", metavar="FILE", help="one that is not there yet; without it JSON is printed"
+    )
+    return parser
+
+
+_Writer = Callable[[IO[bytes], pa.Schema, Iterator[pa.RecordBatch]], int]
+
+
+def _write(path: str, write: _Writer, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
+    # Private, as the logs are; and nothing is overwritten.
+    with open(path, "xb", opener=_private) as file:
+        try:
+            records = write(file, schema, batches)
+        except BaseException:
+            # Half of the records would look like all of them.
+            os.unlink(path)
+            raise
+    print(f"{records} records written to {path}", file=sys.stderr)
+    return 0
+
+
+def _write_parquet(file: IO[bytes], schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
+    import pyarrow.parquet as pq
+
+    records = 0
+    with pq.ParquetWriter(file, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            records += batch.num_rows
+    return records
+
+
+def _write_arrow(file: IO[bytes], schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
+    records = 0
+    with pa.ipc.new_stream(file, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            records += batch.num_rows
+    return records
+
+
+def _write_json(file: IO[bytes], schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
+    records = 0
+    for batch in batches:
+        for row in batch.to_pylist():
+            file.write(json.dumps(row, default=_as_json, ensure_ascii=False).encode() + b"\n")
+        records += batch.num_rows
+    return records
+
+
+_WRITERS: dict[str, _Writer] = {
+    "arrow": _write_arrow,
+    "json": _write_json,
+    "parquet": _write_parquet,
+}
+
+
+def _as_json(value: Any) -> Any:
+    """Return what JSON has for a value: text for times and decimals, and for bytes if it is."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _fail(text: str, code: int) -> int:
+    print(f"penstock replay: {text}", file=sys.stderr)
+    return code
