@@ -94,6 +94,8 @@ def main(argv: Sequence[str]) -> int:
         return _fail(str(error), 2)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("penstock").setLevel(logging.INFO)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_not_of_py4j)
     stop = _Stop()
     stop.listen()
     sys.argv = [str(path), *options.arguments]
@@ -107,6 +109,11 @@ def main(argv: Sequence[str]) -> int:
     if described is None:
         return _fail(f"{path} defines no function host(spark) that returns a ReceiverHost", 1)
     return _run(path, described, options, conf, stop)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Leave out Py4J's tracebacks of a JVM that ends, which come by the root logger: it is told."""
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -11,11 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import py4j
 import pytest
 from pyspark.sql import SparkSession
 
 from penstock.__main__ import main
 from penstock.sql import SourceError, connect
+from penstock.sql.host_cli import _is_not_of_py4j
 from tests.examples.running import Run
 from tests.system.running import SMALL
 
@@ -184,7 +187,7 @@ def test_it_ends_when_its_jvm_is_killed(command: Callable[..., Run]) -> None:
     os.kill(jvm_of(run), signal.SIGKILL)
     assert run.wait(BOUND_S) == 1, run.output
     assert "penstock host: Spark does not answer any more" in run.output
-    assert "Traceback" not in run.output
+    assert "Traceback" not in run.output, run.output
 
 
 @pytest.mark.slow
@@ -224,6 +227,15 @@ def test_signals_reach_it_while_nobody_reads_what_it_says(tmp_path: Path) -> Non
     finally:
         process.kill()
         process.communicate()
+
+
+def test_tracebacks_of_py4j_are_left_out() -> None:
+    def is_shown(path: str) -> bool:
+        record = logging.LogRecord("root", logging.ERROR, path, 1, "Exception", (), None)
+        return _is_not_of_py4j(record)
+
+    assert not is_shown(str(Path(py4j.__file__).with_name("java_gateway.py")))
+    assert is_shown(__file__)
 
 
 def test_wrong_usage_is_told(tmp_path: Path, capsys: Any) -> None:

@@ -170,7 +170,7 @@ def test_a_broker_that_is_away_at_the_start_is_told_and_tried_again(
 def test_a_stop_does_not_wait_for_a_connection_that_does_not_come(
     run: Run, tracker: Tracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.sources.kafka.receiver._CONNECT_S", 2 * WAIT_S)
+    monkeypatch.setattr("penstock.sources.kafka.receiver._CONNECT_S", 10.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host, port = silent.getsockname()
         running = run(
@@ -181,6 +181,10 @@ def test_a_stop_does_not_wait_for_a_connection_that_does_not_come(
         with accepted:
             tracker.send(StopReceiver(timeout_s=10 * WAIT_S))
             assert running.join() is None
+        (thread,) = (t for t in threading.enumerate() if t.name.startswith("penstock-kafka-"))
+        # It is not left to the tests behind this one.
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
     assert tracker.of(ReportError) == []
 
 
