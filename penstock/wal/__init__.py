@@ -11,7 +11,7 @@ What must hold
   nothing of a failed append once a later one succeeded.
 - A record never crosses a segment. A segment's name is never used twice.
 - One writer per folder, held by a lock that ends with its process; on HDFS the newest writer has
-  it, and whoever had it before can write no more (`penstock.wal._hdfs_lock`).
+  it, and whoever had it before can write no more (`penstock.wal._hdfs`).
 
 A folder lies on a disk of this host or on HDFS (`locate`). What is another thing there, and how it
 is made up for, stands in `penstock.wal._hdfs`.
@@ -65,24 +65,20 @@ details). What must hold:
 Modules
 -------
 
-=======================  ========================================================================
-`_writer`, `_reader`     the two ends of a log: `LogWriter`, `LogReader`
-`_segment_chain`         the segments of one writer, one after the other
-`_segment_writer`,       one segment: being written, being read
+========================  =======================================================================
+`_writer`, `_reader`      the two ends of a log: `LogWriter`, `LogReader`
+`_segment_chain`          the segments of one writer, one after the other
+`_segment_writer`,        one segment: being written, being read
 `_segment_reader`
-`_layout`                the bytes of a segment: headers, index, trailer
-`_encryption`,           keys and ciphers; what is appended, encrypted on its way to the disk
-`_sealing`
-`_check`, `cli`          looking for damage and repairing it; ``penstock wal``
-`_folder`                names in a log's folder, and taking it for one process
-`_options`, `_errors`    what a log is told and tells; what it raises
-`_filesystem`            what the log needs of a file system; on this host: `_local_filesystem`
-`_addresses`             which file system an address is on
-`_hdfs`, `_hdfs_files`,  HDFS as a file system: its client, open files, who writes, errors; what of
-`_hdfs_lock`,            Hadoop's configuration the client does not read
-`_hdfs_errors`,
-`_hadoop_configuration`
-=======================  ========================================================================
+`_layout`                 the bytes of a segment: headers, index, trailer
+`_encryption`             keys and ciphers; what is appended, encrypted on its way to the disk
+`_check`, `cli`           looking for damage and repairing it; ``penstock wal``
+`_folder`                 where a log lies: its address, the names in it, taking it for one process
+`_options`, `_errors`     what a log is told and tells; what it raises
+`_filesystem`             what the log needs of a file system; the one of this host
+`_hdfs`, `_hdfs_files`    HDFS as a file system, and who writes there; its open files
+`_hdfs_client`            what the client of HDFS leaves open: errors, Hadoop's configuration
+========================  =======================================================================
 
 Usage::
 
@@ -95,7 +91,6 @@ Usage::
 
 from __future__ import annotations
 
-from penstock.wal._addresses import is_on_hdfs, locate, normal_address
 from penstock.wal._check import LogReport, SegmentReport, check, remove_log, repair
 from penstock.wal._encryption import (
     KEY_COMMAND_VARIABLE,
@@ -122,10 +117,17 @@ from penstock.wal._errors import (
     WalError,
     WrongKeyError,
 )
-from penstock.wal._filesystem import AppendFile, FileSystem, FolderLock, ReadFile
-from penstock.wal._folder import LOCK_NAME, lock_folder, segment_path
-from penstock.wal._hadoop_configuration import HadoopConfiguration
+from penstock.wal._filesystem import AppendFile, FileSystem, FolderLock, LocalFileSystem, ReadFile
+from penstock.wal._folder import (
+    LOCK_NAME,
+    is_on_hdfs,
+    locate,
+    lock_folder,
+    normal_address,
+    segment_path,
+)
 from penstock.wal._hdfs import HdfsFileSystem
+from penstock.wal._hdfs_client import HadoopConfiguration
 from penstock.wal._layout import (
     RECORD_HEADER_SIZE,
     Record,
@@ -134,7 +136,6 @@ from penstock.wal._layout import (
     record_length,
     stamp_record,
 )
-from penstock.wal._local_filesystem import LocalFileSystem
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._reader import LogReader, SegmentInfo, read_record
 from penstock.wal._writer import LogWriter

@@ -9,9 +9,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from penstock.wal._errors import CorruptRecordError
-from penstock.wal._filesystem import FileSystem
+from penstock.wal._filesystem import FileSystem, LocalFileSystem
 from penstock.wal._folder import DAMAGED_SUFFIX, LOCK_NAME, list_names, lock_folder, segment_path
-from penstock.wal._local_filesystem import LocalFileSystem
 from penstock.wal._reader import LogReader, SegmentInfo
 
 __all__ = ["Gap", "LogReport", "SegmentReport", "check", "remove_log", "repair"]

@@ -1,4 +1,4 @@
-"""What the segment log needs of a file system, and nothing more.
+"""What the segment log needs of a file system, and nothing more; and the one of this host.
 
 The file system is a parameter of every call of this room, so that tests run the same code on a
 model of a disk that fails on purpose, and so that other stores can come later.
@@ -6,13 +6,25 @@ model of a disk that fails on purpose, and so that other stores can come later.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import threading
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["AppendFile", "FileSystem", "FolderLock", "ReadFile"]
+__all__ = ["AppendFile", "FileSystem", "FolderLock", "LocalFileSystem", "ReadFile"]
+
+_logger = logging.getLogger("penstock.wal")
+_COPY_BYTES = 4 << 20
+_MAX_BUFFERS = 512  # per pwritev; Linux accepts 1024 (IOV_MAX)
+_NOT_SUPPORTED = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 class AppendFile(Protocol):
@@ -208,3 +220,298 @@ class FileSystem(Protocol):
             BlockingIOError: Somebody else holds it; `strerror` is what they wrote into it.
         """
         ...
+
+
+class _Announcements:
+    """Says each thing once per process. One lock guards the set."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._said: set[str] = set()
+
+    def say(self, text: str) -> None:
+        with self._lock:
+            if text in self._said:
+                return
+            self._said.add(text)
+        _logger.info(text)
+
+
+_announcements = _Announcements()
+
+
+class LocalFileSystem:
+    """Files of this host, by system calls.
+
+    Space is reserved with `posix_fallocate`. With direct I/O a forced write is one `pwritev`
+    with `RWF_DSYNC`. Where the file system refuses direct I/O (overlay, some network file
+    systems), writes go through the page cache and are forced with `fdatasync`: slower, no less
+    durable. It says so once in the log.
+    """
+
+    def create(self, path: str, *, direct: bool) -> LocalAppendFile:
+        return LocalAppendFile(path, direct)
+
+    def reopen(self, path: str, *, direct: bool) -> LocalAppendFile:
+        return LocalAppendFile(path, direct, new=False)
+
+    def open(self, path: str) -> LocalReadFile:
+        return LocalReadFile(path)
+
+    def address(self, path: str) -> str:
+        return path
+
+    def settle(self, paths: Sequence[str]) -> None:
+        """Do nothing: the lock of a dead writer ended with it, and files can always be read."""
+
+    def truncate(self, path: str, size: int) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.ftruncate(fd, size)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_file(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def write_again(self, path: str, begin: int, end: int) -> None:
+        file = LocalAppendFile(path, direct=False, new=False)
+        try:
+            shown = LocalReadFile(path)
+            try:
+                for offset in range(begin, end, _COPY_BYTES):
+                    data = shown.read(offset, min(_COPY_BYTES, end - offset))
+                    file.write(offset, [data], sync=False)
+            finally:
+                shown.close()
+            file.sync()
+        finally:
+            file.close()
+
+    def rename(self, source: str, target: str, *, replace: bool = False) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def list_folder(self, folder: str) -> list[str]:
+        return os.listdir(folder)
+
+    def sync_folder(self, folder: str) -> None:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            # Some file systems (FUSE, SMB) have no sync of a folder: there is nothing to wait for.
+            if error.errno not in _NOT_SUPPORTED:
+                raise
+        finally:
+            os.close(fd)
+
+    def make_folder(self, folder: str) -> None:
+        os.mkdir(folder, 0o700)
+
+    def remove_folder(self, folder: str) -> None:
+        os.rmdir(folder)
+
+    def is_folder(self, folder: str) -> bool:
+        return os.path.isdir(folder)
+
+    def free_bytes(self, folder: str) -> int:
+        try:
+            facts = os.statvfs(folder)
+        except OSError:
+            return -1
+        return facts.f_bavail * facts.f_frsize
+
+    def lock(self, path: str, owner: str) -> LocalFolderLock:
+        return LocalFolderLock(path, owner)
+
+
+class LocalAppendFile:
+    """A file of this host that is being written."""
+
+    def __init__(self, path: str, direct: bool, *, new: bool = True) -> None:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if new else 0)
+        self._path = path
+        self._dsync = hasattr(os, "RWF_DSYNC")
+        self._direct = False
+        self._fd = os.open(path, flags, 0o600)
+        if direct:
+            self._set_direct(True)
+
+    def _set_direct(self, wanted: bool) -> None:
+        flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
+        flags = flags | os.O_DIRECT if wanted else flags & ~os.O_DIRECT
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, flags)
+        except OSError as error:
+            if error.errno not in _NOT_SUPPORTED:
+                raise
+            self._say_refused()
+            wanted = False
+        self._direct = wanted
+
+    def _say_refused(self) -> None:
+        _announcements.say(
+            f"direct I/O is refused in {os.path.dirname(self._path)}: "
+            "the log writes through the page cache, which is slower and as durable"
+        )
+
+    @property
+    def direct(self) -> bool:
+        return self._direct
+
+    @property
+    def forces_writes(self) -> bool:
+        return False
+
+    @property
+    def preallocates(self) -> bool:
+        return True
+
+    def preallocate(self, size: int) -> None:
+        try:
+            os.posix_fallocate(self._fd, 0, size)
+        except OSError as error:
+            if error.errno not in _NOT_SUPPORTED:
+                raise
+            # Without reservation the file still reads as zeros; a full disk then shows at a
+            # write, which the log treats like any failed write.
+            os.ftruncate(self._fd, size)
+
+    def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
+        views = [memoryview(buffer).cast("B") for buffer in buffers]
+        start = 0
+        while start < len(views):
+            group = views[start : start + _MAX_BUFFERS]
+            written = self._write_some(offset, group, sync)
+            if written == 0:
+                raise OSError(errno.EIO, "the file system wrote nothing", self._path)
+            offset += written
+            # The system may write less than asked: go on behind what it took.
+            while start < len(views) and written >= len(views[start]):
+                written -= len(views[start])
+                start += 1
+            if written:
+                views[start] = views[start][written:]
+        if sync and not self._dsync:
+            os.fdatasync(self._fd)
+
+    def _write_some(self, offset: int, views: list[memoryview], sync: bool) -> int:
+        flags = os.RWF_DSYNC if sync and self._dsync else 0
+        try:
+            return os.pwritev(self._fd, views, offset, flags)
+        except OSError as error:
+            if error.errno not in _NOT_SUPPORTED or not (self._direct or flags):
+                raise
+        # The first refusal may be of direct I/O (overlay accepts the flag and refuses the
+        # write) or of the per-write sync: do without both.
+        if self._direct:
+            self._set_direct(False)
+            self._say_refused()
+        self._dsync = False
+        return os.pwritev(self._fd, views, offset)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class LocalReadFile:
+    """A file of this host that is being read."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        data = os.pread(self._fd, length, offset)
+        if len(data) == length or not data:
+            return data
+        parts = [data]
+        done = len(data)
+        while done < length:
+            data = os.pread(self._fd, length - done, offset + done)
+            if not data:
+                break
+            parts.append(data)
+            done += len(data)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class LocalFolderLock:
+    """A `flock` on a file: the system lets it go when the process ends, however it ends."""
+
+    def __init__(self, path: str, owner: str) -> None:
+        self._fd = -1
+        while self._fd < 0:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                if self._take(fd, path):
+                    # It is for people only; a full disk has no room for it.
+                    with contextlib.suppress(OSError):
+                        os.ftruncate(fd, 0)
+                        os.pwrite(fd, owner.encode() + b"\n", 0)
+                    self._fd = fd
+            finally:
+                if self._fd < 0:
+                    os.close(fd)
+        _held_locks.add(self)
+
+    @staticmethod
+    def _take(fd: int, path: str) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            found = os.pread(fd, 4096, 0).decode(errors="replace").strip()
+            raise BlockingIOError(
+                errno.EWOULDBLOCK, found or "a process that has not said its name", path
+            ) from None
+        # Whoever removed the log may have unlinked the file between the two calls: then this is
+        # a lock on a file without a name, which nobody else would see.
+        try:
+            named = os.stat(path)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(named, os.fstat(fd))
+
+    def check(self) -> None:
+        """Do nothing: nobody else can have it."""
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+_held_locks: weakref.WeakSet[LocalFolderLock] = weakref.WeakSet()
+
+
+def _let_go_in_child() -> None:
+    # A forked child shares its parent's locks and would hold them beyond the parent's death.
+    for lock in list(_held_locks):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

@@ -1,4 +1,4 @@
-"""A log's folder: the names in it, making it, and taking it for one process."""
+"""A log's folder: on which file system it lies, making it, the names in it, taking it."""
 
 from __future__ import annotations
 
@@ -7,27 +7,83 @@ import os
 import re
 import socket
 
-from penstock.wal._errors import LogFolderInUseError, UnwritableFolderError
-from penstock.wal._filesystem import FileSystem, FolderLock
+from penstock.wal._errors import LogFolderInUseError, UnsupportedAddressError, UnwritableFolderError
+from penstock.wal._filesystem import FileSystem, FolderLock, LocalFileSystem
+from penstock.wal._hdfs import hdfs_file_system
 
 __all__ = [
     "DAMAGED_SUFFIX",
     "LOCK_NAME",
     "NEW_SUFFIX",
     "SPARE_SUFFIX",
+    "is_on_hdfs",
     "is_unwritable",
     "list_names",
+    "locate",
     "lock_folder",
     "make_folders",
+    "normal_address",
     "segment_number",
     "segment_path",
 ]
+
+_HDFS = re.compile(r"(hdfs://[^/]*)(/.*)?")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_LOCAL = LocalFileSystem()
 
 LOCK_NAME = "LOCK"
 NEW_SUFFIX = ".new"
 DAMAGED_SUFFIX = ".damaged"
 SPARE_SUFFIX = ".spare"
 _NAME = re.compile(r"segment-(\d{12})\.log(\.new|\.damaged|\.spare)?")
+
+
+def is_on_hdfs(address: str) -> bool:
+    """Tell whether an address is one of HDFS."""
+    return address.startswith("hdfs:")
+
+
+def normal_address(address: str) -> str:
+    """Return an address in the form in which they are compared and joined.
+
+    Args:
+        address: A path of this host, with or without ``file:``, or ``hdfs://host:port/path``.
+
+    Returns:
+        An absolute path, or ``hdfs://…`` without a slash at its end.
+
+    Raises:
+        UnsupportedAddressError: It is on another file system.
+    """
+    if is_on_hdfs(address):
+        match = _HDFS.fullmatch(address)
+        if match is None:
+            raise UnsupportedAddressError(address)
+        return match[1] + os.path.normpath("/" + (match[2] or "").lstrip("/"))
+    if _SCHEME.match(address) and not address.startswith("file:"):
+        raise UnsupportedAddressError(address)
+    rest = address.removeprefix("file:")
+    # file:///a and file:/a are the same; a host is not accepted by Hadoop either.
+    return os.path.abspath("/" + rest.lstrip("/") if rest != address else rest)
+
+
+def locate(address: str) -> tuple[FileSystem, str]:
+    """Return the file system of an address, and the path there.
+
+    Args:
+        address: See `normal_address`.
+
+    Raises:
+        UnsupportedAddressError: It is on another file system.
+        MissingClientError: It is on HDFS, and the client's package is not installed.
+    """
+    address = normal_address(address)
+    if not is_on_hdfs(address):
+        return _LOCAL, address
+    match = _HDFS.fullmatch(address)
+    assert match is not None
+    authority = "" if match[1] == "hdfs://" else match[1]
+    return hdfs_file_system(authority), match[2]
 
 
 def segment_path(folder: str, number: int) -> str:

@@ -18,6 +18,20 @@ lost answer for what may be done twice.
 
 The client has threads of its own, which a fork does not copy: each process has its own clients
 (`hdfs_file_system`), made at the first use.
+
+Who writes a log: a file in its folder says so, and each new segment asks it.
+
+HDFS has no lock that ends with its process. So ``LOCK`` is a small closed file with the name of its
+owner, put there by an atomic rename, and the newest owner wins:
+
+* An owner of the same host, whose process lives, keeps the folder; the newcomer is refused.
+* An owner whose process is gone, or that is on another host, is replaced. That is what a cluster
+  manager needs that starts a driver again elsewhere.
+* Whoever was replaced cannot write on. Before the newcomer reads the log it has the leases of all
+  its segments recovered, which breaks the open segment of a writer that is not dead after all; and
+  of a new segment it is checked that the lock is still its writer's before it is begun, and again
+  when it has its name, before the first append. So the newcomer, who looks at the names after it
+  has the lock, sees every segment that an append can go to, whatever its number.
 """
 
 from __future__ import annotations
@@ -27,6 +41,7 @@ import importlib
 import logging
 import os
 import posixpath
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,19 +49,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
+
 from penstock.backoff import Backoff
+from penstock.processes import ProcessIdentity
 from penstock.wal._errors import MissingClientError
-from penstock.wal._hadoop_configuration import AUTHENTICATION, HadoopConfiguration
-from penstock.wal._hdfs_errors import (
+from penstock.wal._hdfs_client import (
+    AUTHENTICATION,
+    HadoopConfiguration,
     HdfsAuthenticationError,
     HdfsUnavailableError,
     explained,
     translated,
 )
 from penstock.wal._hdfs_files import HdfsAppendFile, HdfsReadFile, NewFiles, WriteLimit
-from penstock.wal._hdfs_lock import HdfsFolderLock
 
-__all__ = ["HdfsFile", "HdfsFileSystem", "hdfs_file_system"]
+__all__ = ["HdfsFile", "HdfsFileSystem", "HdfsFolderLock", "hdfs_file_system"]
 
 _logger = logging.getLogger("penstock.wal")
 
@@ -70,6 +88,9 @@ _SILENCE = "dfs.client.socket-timeout"
 _LONGEST_SILENCE_MS = 5000
 """How long a DataNode may say nothing when it is asked for a block or a place for one: less than a
 write may take (`WriteLimit`), so that it is the client that gives a dead one up."""
+
+_held: set[str] = set()
+"""Tokens of the locks of this process; single additions and removals need no lock."""
 
 
 @dataclass(frozen=True)
@@ -402,3 +423,88 @@ os.register_at_fork(after_in_child=_clients.renew_lock)
 def hdfs_file_system(authority: str) -> HdfsFileSystem:
     """Return this process's file system of an address; see `HdfsFileSystem`."""
     return _clients.get(authority)
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    """What the file holds. Host and process are recognised, the name is for people."""
+
+    name: str
+    token: str
+    host: str
+    pid: int
+    started: str
+
+    @classmethod
+    def this_process(cls, name: str) -> _Owner:
+        this = ProcessIdentity.this_process()
+        return cls(name, secrets.token_hex(16), this.host, this.pid, this.started)
+
+    @property
+    def is_alive_here(self) -> bool:
+        """Whether it is a living process that this one can see, and still has the folder."""
+        if not ProcessIdentity(self.host, self.pid, self.started).is_alive_here:
+            return False
+        # This process may have let go of a lock whose file it could not remove.
+        return self.pid != os.getpid() or self.token in _held
+
+
+class HdfsFolderLock:
+    """The ownership of a folder; made by `HdfsFileSystem.lock`.
+
+    Raises:
+        BlockingIOError: A living process of this host has it.
+        OSError: HDFS cannot be reached.
+    """
+
+    def __init__(self, fs: HdfsFileSystem, path: str, owner: str) -> None:
+        self._fs = fs
+        self._path = path
+        self._owner = _Owner.this_process(owner)
+        before = self._read()
+        if before is not None and before.is_alive_here:
+            raise BlockingIOError(errno.EWOULDBLOCK, before.name, path)
+        if before is not None:
+            _logger.warning("taking the log folder of %s over from %s", path, before.name)
+        self._put()
+        _held.add(self._owner.token)
+
+    def _put(self) -> None:
+        present = f"{self._path}.{self._owner.token}"
+        file = self._fs.create(present, direct=False)
+        try:
+            file.write(0, [msgspec.json.encode(self._owner)], sync=True)
+        finally:
+            file.close()
+        self._fs.rename(present, self._path, replace=True)
+
+    def _read(self) -> _Owner | None:
+        try:
+            file = self._fs.open(self._path)
+        except FileNotFoundError:
+            return None
+        try:
+            return msgspec.json.decode(file.read(0, file.size), type=_Owner)
+        except msgspec.DecodeError:
+            return _Owner("an owner that has not said its name", "", "", 0, "")
+
+    def check(self) -> None:
+        """Make sure that nobody has taken the folder over.
+
+        Raises:
+            OSError: Somebody has; or HDFS cannot be reached.
+        """
+        now = self._read()
+        if now is None or now.token != self._owner.token:
+            taker = "somebody who removed it" if now is None else now.name
+            raise OSError(errno.ESTALE, f"the log was taken over by {taker}", self._path)
+
+    def release(self) -> None:
+        """Let others take it; one that was taken over, or cannot be reached, is left."""
+        _held.discard(self._owner.token)
+        try:
+            # A stop does not wait for a NameNode; who comes next replaces a dead owner.
+            if self._fs.answers():
+                self.check()
+                self._fs.remove(self._path)
+        except OSError as error:
+            _logger.debug("%s is left: %s", self._path, error)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.wal._hdfs_errors import HdfsUnavailableError
+from penstock.wal._hdfs_client import HdfsUnavailableError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

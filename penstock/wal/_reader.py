@@ -10,7 +10,7 @@ from types import TracebackType
 
 from penstock.wal._encryption import LogCipher
 from penstock.wal._errors import CorruptRecordError, SegmentNotFoundError
-from penstock.wal._filesystem import FileSystem
+from penstock.wal._filesystem import FileSystem, LocalFileSystem
 from penstock.wal._folder import list_names, segment_number, segment_path
 from penstock.wal._layout import (
     HEADER,
@@ -20,7 +20,6 @@ from penstock.wal._layout import (
     check_header,
     parse_record,
 )
-from penstock.wal._local_filesystem import LocalFileSystem
 from penstock.wal._segment_reader import SegmentEnd, SegmentReader
 
 __all__ = ["LogReader", "SegmentInfo", "read_record"]

@@ -10,13 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.clock import Clock
-from penstock.wal._encryption import LogCipher
+from penstock.wal._encryption import LogCipher, LogSealer
 from penstock.wal._errors import CorruptRecordError
 from penstock.wal._filesystem import FileSystem
 from penstock.wal._folder import SPARE_SUFFIX, segment_path
 from penstock.wal._layout import LOG_ID_SIZE
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
-from penstock.wal._sealing import LogSealer
 from penstock.wal._segment_reader import SegmentEnd, SegmentReader
 from penstock.wal._segment_writer import SegmentWriter, new_scratch
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from penstock.rate_limited_log import RateLimitedLog
+from penstock.wal._encryption import LogSealer, SegmentSealer
 from penstock.wal._filesystem import AppendFile, FileSystem
 from penstock.wal._folder import NEW_SUFFIX, segment_path
 from penstock.wal._layout import (
@@ -36,7 +37,6 @@ from penstock.wal._layout import (
     round_up,
     segment_owner,
 )
-from penstock.wal._sealing import LogSealer, SegmentSealer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

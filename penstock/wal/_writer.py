@@ -24,10 +24,9 @@ from penstock.wal._errors import (
     UnwritableFolderError,
     WalError,
 )
-from penstock.wal._filesystem import FileSystem, FolderLock
+from penstock.wal._filesystem import FileSystem, FolderLock, LocalFileSystem
 from penstock.wal._folder import is_unwritable, list_names, lock_folder, make_folders, segment_path
 from penstock.wal._layout import MAX_KIND, RECORD_HEADER_SIZE, RecordPlace, round_up
-from penstock.wal._local_filesystem import LocalFileSystem
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._segment_chain import SegmentChain
 from penstock.wal._segment_writer import (

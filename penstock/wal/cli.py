@@ -7,11 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from penstock.wal._addresses import locate
 from penstock.wal._check import LogReport, check, repair
 from penstock.wal._errors import CorruptRecordError, WalError
 from penstock.wal._filesystem import FileSystem
-from penstock.wal._folder import LOCK_NAME, list_names
+from penstock.wal._folder import LOCK_NAME, list_names, locate
 from penstock.wal._reader import LogReader
 
 __all__ = ["main"]

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.wal import LogReader, LogWriteError, LogWriter
 from penstock.wal._hdfs import HdfsFileSystem
-from penstock.wal._hdfs_errors import HdfsAuthenticationError
+from penstock.wal._hdfs_client import HdfsAuthenticationError
 from tests.services.hdfs import Hdfs, write_configuration
 from tests.services.kerberos import POM, Kdc
 from tests.wal.test_hdfs import BOUND_S, OPTIONS

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.wal._hadoop_configuration import HadoopConfiguration
 from penstock.wal._hdfs import HdfsFileSystem
-from penstock.wal._hdfs_errors import HdfsAuthenticationError, explained, translated
+from penstock.wal._hdfs_client import (
+    HadoopConfiguration,
+    HdfsAuthenticationError,
+    explained,
+    translated,
+)
 from tests.services.hdfs import write_configuration
 
 

@@ -1,19 +1,40 @@
-"""What the HDFS client raises, as `OSError` with an error number.
+"""What the HDFS client leaves to whoever uses it: settings that it does not read, and errors.
 
-The client raises plain `RuntimeError` with the name of the server's Java class in its text,
-`OSError` without a number, and a `PanicException` that is no `Exception`. What is asked again, and
-what a full disk is, must not hang on such texts all over the place.
+The client reads Hadoop's configuration folder, too; it takes the block size and the copies of a new
+file from the server's defaults, where Hadoop's own client takes them from the configuration.
+
+What it raises becomes an `OSError` with an error number here: it raises plain `RuntimeError` with
+the name of the server's Java class in its text, `OSError` without a number, and a `PanicException`
+that is no `Exception`. What is asked again, and what a full disk is, must not hang on such texts
+all over the place.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from xml.etree import ElementTree
 
-from penstock.wal._hadoop_configuration import HadoopConfiguration
+__all__ = [
+    "AUTHENTICATION",
+    "HadoopConfiguration",
+    "HdfsAuthenticationError",
+    "HdfsUnavailableError",
+    "explained",
+    "translated",
+]
 
-__all__ = ["HdfsAuthenticationError", "HdfsUnavailableError", "explained", "translated"]
+AUTHENTICATION = "hadoop.security.authentication"
+
+_logger = logging.getLogger("penstock.wal")
+
+_FILES = ("core-site.xml", "hdfs-site.xml")
+_NUMBER = re.compile(r"\s*([0-9]+)([kmgtpe]?)\s*", re.IGNORECASE)
+_PREFIXES = ("", "k", "m", "g", "t", "p", "e")
 
 _RPC_ERROR = re.compile(r'(?:Fatal)?RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
 _UNPROVED = re.compile(
@@ -27,7 +48,6 @@ _NO_SERVICE = "No NameNode hosts found"
 _NO_DEFAULT = "No fs.defaultFS setting found"
 _TOO_FEW_NODES = "could only be written to"
 _RUNNING = re.compile(r"There are (\d+) datanode\(s\) running and (\w+) node\(s\) are excluded")
-
 _REFUSED_FOR_NOW = (
     "SafeModeException",
     "StandbyException",
@@ -49,6 +69,80 @@ _NUMBERS = {
     "RecoveryInProgressException": errno.EBUSY,
     "AlreadyBeingCreatedException": errno.EBUSY,
 }
+
+
+@dataclass(frozen=True)
+class HadoopConfiguration:
+    """The settings of a configuration folder.
+
+    Attributes:
+        folder: The folder; empty when the environment names none.
+        settings: What its files say, by name.
+    """
+
+    folder: str
+    settings: Mapping[str, str]
+
+    @staticmethod
+    def of(environment: Mapping[str, str]) -> HadoopConfiguration:
+        """Return the configuration that an environment names, as the client finds it.
+
+        A file that is not there says nothing; of one that is no plain XML a warning says so.
+
+        Args:
+            environment: ``HADOOP_CONF_DIR``, or else ``HADOOP_HOME``, leads to the folder.
+
+        Raises:
+            OSError: A file cannot be read.
+        """
+        folder = environment.get("HADOOP_CONF_DIR")
+        if folder is None and "HADOOP_HOME" in environment:
+            folder = os.path.join(environment["HADOOP_HOME"], "etc", "hadoop")
+        settings: dict[str, str] = {}
+        for name in _FILES if folder else ():
+            settings.update(_read(os.path.join(str(folder), name)))
+        return HadoopConfiguration(folder or "", settings)
+
+    @property
+    def where(self) -> str:
+        """How to name the folder in an error."""
+        return self.folder or "HADOOP_CONF_DIR (which is not set)"
+
+    @property
+    def uses_kerberos(self) -> bool:
+        """Whether clients prove who they are by Kerberos."""
+        return self.settings.get(AUTHENTICATION, "simple") != "simple"
+
+    def number(self, name: str) -> int | None:
+        """Return a number, or a size such as ``128m``; None when it is not set.
+
+        Raises:
+            OSError: It is no number.
+        """
+        value = self.settings.get(name)
+        if value is None:
+            return None
+        match = _NUMBER.fullmatch(value)
+        if match is None:
+            raise OSError(errno.EINVAL, f"{name} is no number: {value!r}", self.folder)
+        return int(match[1]) << (10 * _PREFIXES.index(match[2].lower()))
+
+
+def _read(path: str) -> dict[str, str]:
+    try:
+        root = ElementTree.parse(path).getroot()
+    except FileNotFoundError:
+        return {}
+    except ElementTree.ParseError as error:
+        # The client has the last word: it knows entities that are other files.
+        _logger.warning("%s is not looked into for the sizes of files: %s", path, error)
+        return {}
+    found = {}
+    for each in root.iter("property"):
+        name, value = each.findtext("name"), each.findtext("value")
+        if name is not None and value is not None:
+            found[name.strip()] = value.strip()
+    return found
 
 
 class HdfsUnavailableError(OSError):
