@@ -26,26 +26,24 @@ What must hold:
 Layout:
 
 - ``received_block_tracker``: the ledger. ``_events`` (the log's records), ``_ledger_state`` (the
-  memory), ``_block_numbers`` (what makes adding idempotent), ``_snapshot`` and ``_recovery``.
-  ``_ledger_opening``: where it lies.
+  memory), ``_block_numbers`` (what makes adding idempotent), ``_recovery`` (snapshots, and
+  reading them back). ``_ledger_opening``: where it lies.
 - ``_driver_log``: how events and snapshots get into the segment log.
 - ``places``: the streams that are read by places. ``_kept_blocks`` (their blocks and consumers),
   ``_place_service`` (what is answered to those who read them), ``_backlog`` (whose receivers wait
   for those who read).
-- ``_retained``: the segments that stay after the clean-up of their batches. ``_disk_room``: lets
-  them go when the disk runs short.
+- ``_retained``: the segments that stay after the clean-up of their batches.
 - ``_batched_additions``: many `AddBlock` messages, one record of the log.
-- ``receiver_scheduling_policy``, ``task_location``: where receivers should run.
-- ``receiver_tracking_info``: the states of a receiver. ``_restart_backoff``: when to start again.
+- ``cluster``: what is asked of Spark. ``receiver_scheduling_policy``: where receivers should run.
+- ``receiver_tracking_info``: the states of a receiver, and what listeners are told of them.
 - ``_receivers``: all of them, under one lock. ``_receiver_jobs``: the Spark job of each, in a
-  thread of its own, whose task is `penstock.receiver.run_receiver`. ``_receiver_starts``: prepares
-  each start, and decides on the next. ``cluster``: what is asked of Spark.
-- ``_listeners``: tells the user's listeners of receivers.
+  thread of its own, whose task is `penstock.receiver.run_receiver`. It is prepared
+  there, and started again.
 - ``_endpoint``: the messages. ``_control``: what is done with them, and what is said of hosts that
   are out of reach. ``_block_servers``: who serves which host's blocks.
   ``_replica_hosts``: which host has the second copies of a receiver's blocks, and a block server.
-- ``_block_deletion``: has deleted what the ledger lets go. ``_shared_logs``: does so itself for
-  what ended receivers left on HDFS.
+- ``_block_deletion``: has deleted what the ledger lets go, by the hosts that have it; what is on
+  HDFS by itself; and what is retained, when the disk runs short.
 - ``receiver_tracker``: `ReceiverTracker`, which owns all of these.
 
 The life of a block here: added (logged, waiting), allocated to a batch (logged, before any job),
@@ -65,7 +63,14 @@ from __future__ import annotations
 
 from penstock.tracker._ledger_opening import open_ledger
 from penstock.tracker._place_service import KeptStreamSettings, PlaceService
-from penstock.tracker.cluster import Cluster, SparkCluster, TaskEnd
+from penstock.tracker.cluster import (
+    Cluster,
+    ExecutorLocation,
+    HostLocation,
+    SparkCluster,
+    TaskEnd,
+    TaskLocation,
+)
 from penstock.tracker.errors import (
     BatchCleanedError,
     DamagedLedgerError,
@@ -98,7 +103,6 @@ from penstock.tracker.receiver_tracking_info import (
     ReceiverTrackingInfo,
     TrackedReceiver,
 )
-from penstock.tracker.task_location import ExecutorLocation, HostLocation, TaskLocation
 
 __all__ = [
     "AttemptRegistration",

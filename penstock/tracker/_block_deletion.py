@@ -1,19 +1,41 @@
-"""Deleting blocks that nobody needs any more: who has the bytes is told (I4: last of all)."""
+"""Deleting blocks that nobody needs any more: who has the bytes is told (I4: last of all).
+
+*What is retained goes, oldest first, when the disk of the receivers' logs runs short*
+(`DiskRoom`). Receivers tell about once a second how much is free where their log lies. What is
+retained is promised to nobody, so nobody is asked: a program that runs never waits for it.
+
+*What ended receiver attempts left on HDFS* (`SharedLogs`). On its own disk a host's block server
+does that. What lies on HDFS is no host's, and a host that is gone for good is just when it matters:
+so the driver does it. A thread of its own, because a NameNode may take its time; what cannot be
+deleted is one line of the log and stays.
+"""
 
 from __future__ import annotations
 
+import logging
+import queue
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 
+from penstock.clock import Clock
+from penstock.rate_limited_log import RateLimitedLog
+from penstock.receiver import log_folder
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._receivers import Receivers
-from penstock.tracker._shared_logs import SharedLogs
 from penstock.tracker.received_block_tracker import AttemptRelease, ReceivedBlockTracker
-from penstock.wal import is_on_hdfs
-from penstock.wire.messages import CleanupOldBlocks, ReceivedBlockInfo
+from penstock.wal import HdfsFileSystem, WalError, is_on_hdfs, locate, segment_path
+from penstock.wire.messages import CleanupOldBlocks, ReceivedBlockInfo, ReportGate
 
-__all__ = ["BlockDeletion"]
+__all__ = ["BlockDeletion", "DiskRoom", "SharedLogs"]
 
 _IDS_PER_MESSAGE = 10_000
+
+_log = logging.getLogger("penstock.tracker")
+_SEGMENTS = 4
+"""So many segments of a receiver's log should find room: logs allocate theirs in advance."""
+
+_SETTLE_S = 2.0
+"""How long what was let go may take to be gone from the disk."""
 
 
 class BlockDeletion:
@@ -117,3 +139,120 @@ def _cleanups(
     if segments:
         found.append(CleanupOldBlocks((), segments))
     return found
+
+
+class DiskRoom:
+    """All calls come on the tracker's control thread."""
+
+    def __init__(
+        self,
+        ledger: ReceivedBlockTracker,
+        deletion: BlockDeletion,
+        clock: Clock,
+        *,
+        segment_bytes: int,
+        is_shared: bool,
+    ) -> None:
+        """Make it.
+
+        Args:
+            ledger: Knows what is retained.
+            deletion: Has it deleted.
+            clock: Time.
+            segment_bytes: The size of a segment.
+            is_shared: The logs of all hosts lie on one file system.
+        """
+        self._ledger = ledger
+        self._deletion = deletion
+        self._clock = clock
+        self._least_bytes = _SEGMENTS * segment_bytes
+        self._is_shared = is_shared
+        self._limited_log = RateLimitedLog(_log, clock)
+        # By host: when something was let go there.
+        self._last_s: dict[str | None, float] = {}
+
+    def take(self, report: ReportGate) -> None:
+        """Look at what a receiver tells, and let go what is in the way."""
+        log = None if report.pipe is None else report.pipe.log
+        if log is None or not 0 <= log.free_bytes < self._least_bytes:
+            return
+        host = None if self._is_shared else self._ledger.host_of(report.attempt)
+        now_s = self._clock.monotonic_s()
+        if now_s - self._last_s.get(host, -_SETTLE_S) < _SETTLE_S:
+            return
+        releases, segments, size_bytes = self._ledger.release_retained(
+            host, 2 * self._least_bytes - log.free_bytes
+        )
+        if not segments:
+            return
+        self._last_s[host] = now_s
+        self._limited_log.log(
+            f"The disk of the log of stream {report.stream_id} runs short ({log.free_bytes >> 20} "
+            f"MiB are free): {segments} segments with {size_bytes >> 20} MiB of retained blocks go "
+            "before their time, the oldest first; give the disk more room, or retain less "
+            "(spark.penstock.wal.retention, spark.penstock.wal.retentionSize)"
+        )
+        self._deletion.delete(self._ledger, releases)
+
+
+class SharedLogs:
+    """The block logs of all hosts on HDFS; does nothing where each host has its own.
+
+    Its thread ``penstock-shared-logs`` is started by the first deletion and ended by `close`.
+    `_lock` guards the thread.
+
+    Args:
+        root: Folder below which receivers make their logs.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        # Addresses of segments and folders; None ends the thread.
+        self._wanted: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def remove(self, release: AttemptRelease) -> None:
+        """Have what may go of an ended attempt deleted; returns at once."""
+        places = [place for place in release.segments if is_on_hdfs(place[0])]
+        if release.whole:
+            self.remove_attempt(release.stream_id, release.attempt)
+            for folder in {folder for folder, _ in places}:
+                self._remove(folder)
+        else:
+            for folder, number in places:
+                self._remove(segment_path(folder, number))
+
+    def remove_attempt(self, stream_id: int, attempt: str) -> None:
+        """Have the log folder of an attempt deleted; returns at once."""
+        if is_on_hdfs(self._root):
+            self._remove(log_folder(self._root, stream_id, attempt))
+
+    def _remove(self, address: str) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="penstock-shared-logs", daemon=True
+                )
+                self._thread.start()
+        self._wanted.put(address)
+
+    def close(self, timeout_s: float) -> None:
+        """Delete what is wanted, as far as that is done in time, and end the thread."""
+        with self._lock:
+            thread = self._thread
+        if thread is None:
+            return
+        self._wanted.put(None)
+        thread.join(timeout_s)
+        if thread.is_alive():
+            _log.warning("HDFS is slow: what ended receivers left in %s may stay", self._root)
+
+    def _run(self) -> None:
+        while (address := self._wanted.get()) is not None:
+            try:
+                fs, path = locate(address)
+                assert isinstance(fs, HdfsFileSystem)
+                fs.remove_tree(path)
+            except (OSError, WalError) as error:
+                _log.warning("%s stays: %s", address, error)

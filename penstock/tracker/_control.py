@@ -8,12 +8,11 @@ from collections.abc import Callable, Container, Mapping, Sequence
 
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.tracker._block_servers import BlockServers
-from penstock.tracker._listeners import Listeners
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._replica_hosts import ReplicaHosts
 from penstock.tracker.errors import LedgerError
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
-from penstock.tracker.receiver_tracking_info import ReceiverState
+from penstock.tracker.receiver_tracking_info import Listeners, ReceiverState
 from penstock.wal import is_on_hdfs
 from penstock.wire import Peer
 from penstock.wire.addresses import address_text

@@ -16,8 +16,7 @@ from penstock.tracker._events import (
     encode,
 )
 from penstock.tracker._ledger_state import LedgerState
-from penstock.tracker._recovery import RecoveredLedger
-from penstock.tracker._snapshot import snapshot_parts
+from penstock.tracker._recovery import RecoveredLedger, snapshot_parts
 from penstock.tracker.errors import LedgerWriteError
 from penstock.wal import LogWriter, SyncPolicy
 

@@ -1,24 +1,91 @@
-"""`ReceiverJob`: runs one receiver's Spark job again and again until there is a reason to stop."""
+"""The Spark job of each receiver: preparing a start, running it, and when there is another.
+
+A receiver that died is started again at once the first time, then ever later (`RestartBackoff`).
+"""
 
 from __future__ import annotations
 
 import enum
 import logging
+import random
 import threading
+import traceback
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from penstock.clock import Clock
+from penstock.errors import PenstockError
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.tracker._restart_backoff import RestartBackoff
-from penstock.tracker.cluster import Cluster, TaskEnd
-from penstock.tracker.task_location import TaskLocation
+from penstock.receiver import ReceiverFailedError, ReceiverLaunch, run_receiver
+from penstock.tracker._block_deletion import SharedLogs
+from penstock.tracker._block_servers import BlockServers
+from penstock.tracker._receivers import Receivers
+from penstock.tracker.cluster import Cluster, TaskEnd, TaskLocation
+from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
+from penstock.tracker.receiver_tracking_info import Listeners
 
-__all__ = ["Launch", "Next", "ReceiverJob", "ReceiverJobOwner"]
+__all__ = [
+    "BASE_DELAY_S",
+    "HOPELESS_STARTS",
+    "Launch",
+    "Next",
+    "ReceiverJob",
+    "ReceiverJobOwner",
+    "ReceiverStarts",
+    "RestartBackoff",
+]
+
+BASE_DELAY_S = 0.5
+"""The shortest time between two starts after the first restart."""
 
 _log = logging.getLogger("penstock.tracker")
+_TELLS_NOTHING = ("at ", "... ", "File ", "SQLSTATE: ")
+"""How lines of a JVM stack trace begin, and the line with which Spark ends Python's text."""
+
+HOPELESS_STARTS = 3
+"""Consecutive Python errors before registration after which a receiver is given up."""
+
+
+class RestartBackoff:
+    """The pauses before the restarts of one receiver. Used by one thread.
+
+    The first restart is immediate. After that two starts are a distance apart, which is drawn
+    between 0.5 s and three times the one before, up to the maximum: "decorrelated jitter" (M.
+    Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015), which about doubles it
+    and keeps receivers that died together from coming back together. So one that fails at once
+    waits ever longer, and one that ran for longer than that and lost its executor does not wait.
+    A good run starts it all over.
+    """
+
+    def __init__(
+        self, max_delay_s: float, reset_s: float, *, chance: random.Random | None = None
+    ) -> None:
+        """Make the pauses.
+
+        Args:
+            max_delay_s: The longest distance between two starts.
+            reset_s: A run of this length counts as good.
+            chance: Where the jitter comes from.
+        """
+        self._max_delay_s = max_delay_s
+        self._reset_s = reset_s
+        self._chance = chance or random.Random()
+        self._last_s: float | None = None
+
+    def next_delay_s(self, ran_s: float) -> float:
+        """Return the pause before the next start, after a run of `ran_s` seconds."""
+        if ran_s >= self._reset_s:
+            self._last_s = None
+        if self._last_s is None:
+            self._last_s = 0.0
+            return 0.0
+        high = max(BASE_DELAY_S, 3 * max(self._last_s, BASE_DELAY_S))
+        self._last_s = min(self._max_delay_s, self._chance.uniform(BASE_DELAY_S, high))
+        return max(0.0, self._last_s - ran_s)
 
 
 class Next(enum.Enum):
@@ -141,3 +208,146 @@ class ReceiverJob:
         when = f"in {delay_s:.1f} s" if delay_s else "at once"
         self._limited_log.log(f"Receiver {self._stream_id} is started again {when}", like="")
         return not self._clock.wait(self._stopping, delay_s)
+
+
+class ReceiverStarts:
+    """The `ReceiverJobOwner` of all receivers; called on their jobs' threads.
+
+    `_lock` guards the first places and the counts of hopeless starts.
+    """
+
+    def __init__(
+        self,
+        launches: Mapping[int, Callable[[str, Mapping[str, str]], ReceiverLaunch]],
+        first_places: Mapping[int, tuple[TaskLocation, ...]],
+        *,
+        cluster: Cluster,
+        ledger: ReceivedBlockTracker,
+        receivers: Receivers,
+        block_servers: BlockServers,
+        shared_logs: SharedLogs,
+        listeners: Listeners,
+        is_started: Callable[[], bool],
+    ) -> None:
+        """Make it.
+
+        Args:
+            launches: By stream, what makes a launch of an attempt, given its name and the hosts
+                of the executors by id.
+            first_places: Where the receivers run at first.
+            cluster: Where they run.
+            ledger: The ledger.
+            receivers: The table of receivers.
+            block_servers: The block servers.
+            shared_logs: The logs on HDFS, if they are there.
+            listeners: Are told of receivers.
+            is_started: Whether the tracker runs and does not stop yet.
+        """
+        self._launches = launches
+        self._cluster = cluster
+        self._ledger = ledger
+        self._receivers = receivers
+        self._block_servers = block_servers
+        self._shared_logs = shared_logs
+        self._listeners = listeners
+        self._is_started = is_started
+        self._limited_log = RateLimitedLog(_log)
+        self._policy = ReceiverSchedulingPolicy()
+        self._lock = threading.Lock()
+        self._first_places = dict(first_places)
+        self._hopeless = dict.fromkeys(launches, 0)
+
+    def next_launch(self, stream_id: int) -> Launch | None:
+        """Prepare a new attempt; None when the tracker stops."""
+        if not self._is_started():
+            return None
+        executors = self._cluster.executors()
+        with self._lock:
+            places = self._first_places.pop(stream_id, None)
+        if places is None:
+            places = self._policy.reschedule_receiver(
+                stream_id, self._receivers.preferred(stream_id), self._receivers.infos(), executors
+            )
+            self._warn_of_few_slots()
+        attempt = uuid.uuid4().hex
+        hosts = {executor.executor_id: executor.host for executor in executors}
+        launch = self._launches[stream_id](attempt, hosts)
+        self._receivers.schedule(stream_id, attempt, places)
+        return Launch(attempt, partial(run_receiver, launch), places)
+
+    def _warn_of_few_slots(self) -> None:
+        """Tell when the executors that are left have no room for batches beside the receivers."""
+        slots, receivers = self._cluster.slots(), len(self._launches)
+        if slots <= receivers:
+            self._limited_log.log(
+                f"the executors that are up run {slots} tasks at a time, and each of {receivers} "
+                "receivers holds one for good: no batch can run until there are more executors"
+            )
+
+    def job_ended(
+        self, stream_id: int, attempt: str, end: TaskEnd | None, error: Exception | None
+    ) -> Next:
+        """Take note of a job's end and say whether the receiver starts again.
+
+        It does unless the tracker stops, the receiver ended for good, or it is hopeless.
+        """
+        stopping = not self._is_started()
+        trace = _text_of(error) if error is not None else ""
+        ended = self._receivers.job_ended(stream_id, attempt)
+        # A receiver that deregistered has told of its error itself.
+        told = bool(trace) and not stopping and (ended.was_active or not ended.registered)
+        if told:
+            text = f"The job of receiver {stream_id} failed"
+            self._limited_log.log(f"{text}: {_headline(trace)}", about=stream_id)
+            self._listeners.error(self._receivers.keep_error(stream_id, text, trace))
+        if ended.was_active:
+            level = logging.INFO if told else logging.WARNING
+            _log.log(level, "Receiver %d exited but didn't deregister", stream_id)
+            self._listeners.stopped(ended.info)
+        if ended.disconnected:
+            self._ledger.end_attempt(attempt)
+        if not ended.registered:
+            # It may have made its files, on whichever host it was.
+            self._block_servers.release_everywhere((attempt,))
+            self._shared_logs.remove_attempt(stream_id, attempt)
+        if stopping or ended.permanent:
+            return Next.DONE
+        if end is TaskEnd.ENDED and not ended.bounced:
+            return Next.DONE
+        if self._is_hopeless(stream_id, ended.registered, end, trace):
+            message = f"Receiver {stream_id} failed {HOPELESS_STARTS} times at its start"
+            self._listeners.gave_up(stream_id, message, trace)
+            return Next.DONE
+        return Next.START_AGAIN
+
+    def _is_hopeless(
+        self, stream_id: int, registered: bool, end: TaskEnd | None, trace: str
+    ) -> bool:
+        if end is TaskEnd.RETRY:
+            return False  # that says nothing of why the first try failed
+        raised = "Traceback (most recent call last)" in trace
+        told_by_itself = ReceiverFailedError.__name__ in trace
+        with self._lock:
+            count = 0
+            if raised and not registered and not told_by_itself:
+                count = self._hopeless[stream_id] + 1
+            self._hopeless[stream_id] = count
+        return count >= HOPELESS_STARTS
+
+    def job_thread_died(self, stream_id: int, error: BaseException) -> None:
+        """Tell the user of a defect."""
+        trace = "".join(traceback.format_exception(error))
+        self._listeners.gave_up(stream_id, f"The thread of receiver {stream_id} died", trace)
+
+
+def _text_of(error: BaseException) -> str:
+    """Return what there is to know of a failed job: Spark puts the task's traceback there."""
+    return str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
+
+
+def _headline(text: str) -> str:
+    """Return the line of a failed job's text that says most: Java's text ends with its stack."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    telling = [line for line in lines if not line.startswith(_TELLS_NOTHING)]
+    return (causes or telling or lines or ["no reason given"])[-1]

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.clock import Clock
+from penstock.tracker.cluster import ExecutorLocation, HostLocation, TaskLocation
 from penstock.tracker.receiver_tracking_info import ReceiverState, ReceiverTrackingInfo
-from penstock.tracker.task_location import ExecutorLocation, HostLocation, TaskLocation
 from penstock.wire import Peer
 from penstock.wire.messages import (
     CleanupOldBlocks,

@@ -1,4 +1,7 @@
-"""What the tracker asks of Spark: executors, slots, addresses, and a job for each receiver."""
+"""What the tracker asks of Spark: executors, slots, addresses, and a job for each receiver.
+
+Where a receiver may run is a host, or one executor on a host (Spark's ``TaskLocation``).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import enum
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,13 +17,23 @@ from pyspark import RDD, InheritableThread, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.serializers import CPickleSerializer
 
-from penstock.tracker.task_location import ExecutorLocation, HostLocation, TaskLocation
 from penstock.wire.addresses import bare_host
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["Cluster", "SparkCluster", "TaskEnd", "most_tries"]
+__all__ = [
+    "Cluster",
+    "ExecutorLocation",
+    "HostLocation",
+    "SparkCluster",
+    "TaskEnd",
+    "TaskLocation",
+    "most_tries",
+    "parse_location",
+]
+
+_EXECUTOR_PREFIX = "executor_"
 
 DRIVER_ID = "driver"
 """Spark's name for the driver's own block manager, and for the one executor of a local master."""
@@ -29,6 +43,43 @@ _WILDCARDS = ("0.0.0.0", "::")
 
 _WAKE_TASKS = 50
 _WAKE_REDUCERS = 20
+
+
+@dataclass(frozen=True, order=True)
+class HostLocation:
+    """Any executor of a host."""
+
+    host: str
+
+    def __str__(self) -> str:
+        return self.host
+
+
+@dataclass(frozen=True, order=True)
+class ExecutorLocation:
+    """One executor. As text it is what Spark's scheduler reads: ``executor_<host>_<id>``."""
+
+    host: str
+    executor_id: str
+
+    def __str__(self) -> str:
+        return f"{_EXECUTOR_PREFIX}{self.host}_{self.executor_id}"
+
+
+TaskLocation = HostLocation | ExecutorLocation
+
+
+def parse_location(text: str) -> TaskLocation:
+    """Return the location that a receiver's ``preferredLocation`` names.
+
+    Text that begins like an executor's location but has no executor id is taken as a host, so
+    that a wrong wish never keeps a receiver from running.
+    """
+    if text.startswith(_EXECUTOR_PREFIX):
+        host, _, executor_id = text[len(_EXECUTOR_PREFIX) :].rpartition("_")
+        if host and executor_id:
+            return ExecutorLocation(host, executor_id)
+    return HostLocation(text)
 
 
 class TaskEnd(enum.Enum):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.tracker.receiver_tracking_info import ReceiverState, ReceiverTrackingInfo
-from penstock.tracker.task_location import (
+from penstock.tracker.cluster import (
     ExecutorLocation,
     HostLocation,
     TaskLocation,
     parse_location,
 )
+from penstock.tracker.receiver_tracking_info import ReceiverState, ReceiverTrackingInfo
 
 __all__ = ["ReceiverSchedulingPolicy"]
 

@@ -20,20 +20,15 @@ from penstock.errors import IllegalStateError, text_of
 from penstock.processes import ProcessIdentity
 from penstock.receiver import Receiver, ReceiverLaunch, SharedRatePlace
 from penstock.settings import Settings
-from penstock.tracker._block_deletion import BlockDeletion
+from penstock.tracker._block_deletion import BlockDeletion, DiskRoom, SharedLogs
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._control import Control
-from penstock.tracker._disk_room import DiskRoom
 from penstock.tracker._endpoint import TrackerEndpoint
 from penstock.tracker._ledger_opening import open_ledger
-from penstock.tracker._listeners import Listeners, ReceiverTrackerEvents
 from penstock.tracker._place_service import KeptStreamSettings, PlaceService
-from penstock.tracker._receiver_jobs import ReceiverJob
-from penstock.tracker._receiver_starts import ReceiverStarts
+from penstock.tracker._receiver_jobs import ReceiverJob, ReceiverStarts, RestartBackoff
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._replica_hosts import ReplicaHosts
-from penstock.tracker._restart_backoff import RestartBackoff
-from penstock.tracker._shared_logs import SharedLogs
 from penstock.tracker.cluster import Cluster, SparkCluster
 from penstock.tracker.errors import (
     LedgerWriteError,
@@ -43,7 +38,9 @@ from penstock.tracker.errors import (
 from penstock.tracker.received_block_tracker import LedgerStatistics, ReceivedBlockTracker
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
 from penstock.tracker.receiver_tracking_info import (
+    Listeners,
     ReceiverState,
+    ReceiverTrackerEvents,
     ReceiverTrackingInfo,
     TrackedReceiver,
 )

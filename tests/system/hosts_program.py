@@ -20,8 +20,7 @@ from pyspark import SparkConf, SparkContext, StorageLevel
 
 from penstock.errors import PenstockError
 from penstock.streaming import StreamingContext
-from penstock.tracker.cluster import SparkCluster
-from penstock.tracker.task_location import HostLocation
+from penstock.tracker.cluster import HostLocation, SparkCluster
 from tests.services.hosts import HOST_VARIABLE
 from tests.system.program import Tell, say
 from tests.system.receivers import NumberedLines

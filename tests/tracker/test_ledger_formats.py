@@ -14,7 +14,7 @@ import pytest
 from penstock.tracker import LedgerRecoveryError, ReceivedBlockTracker, _events
 from penstock.tracker._events import EVENTS_KIND, FORMAT, SNAPSHOT_KIND, encode
 from penstock.tracker._ledger_state import LedgerState
-from penstock.tracker._snapshot import snapshot_parts
+from penstock.tracker._recovery import snapshot_parts
 from penstock.wal import LogWriter
 from penstock.wire.messages import Ok
 from tests.tracker.ledger_cases import LOG_OPTIONS, add, attempt_name, block, ids

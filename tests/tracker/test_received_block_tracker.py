@@ -512,7 +512,7 @@ def test_a_snapshot_that_fails_harms_nothing(folder: str) -> None:
 
 def test_a_snapshot_without_its_end_is_as_if_never_begun(folder: str) -> None:
     from penstock.tracker._events import SNAPSHOT_KIND
-    from penstock.tracker._snapshot import snapshot_parts
+    from penstock.tracker._recovery import snapshot_parts
 
     tracker = recover(folder)
     first = tracker.register_attempt(0, A1, "host").first_block_number

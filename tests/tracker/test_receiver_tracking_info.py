@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import IllegalStateError
+from penstock.tracker.cluster import ExecutorLocation
 from penstock.tracker.receiver_tracking_info import NEVER, ReceiverState, ReceiverTrackingInfo
-from penstock.tracker.task_location import ExecutorLocation
 
 WHERE = ExecutorLocation("host", "1")
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from penstock.clock import ManualClock
 from penstock.tracker import Retention
+from penstock.tracker._block_deletion import DiskRoom
 from penstock.tracker._block_servers import BlockServers
-from penstock.tracker._disk_room import DiskRoom
 from penstock.tracker._retained import RetainedSegment
 from penstock.tracker.received_block_tracker import AttemptRelease, ReceivedBlockTracker
 from penstock.wire.messages import LogReading, PipeReading, ReleaseBlocks, ReportGate

@@ -15,8 +15,7 @@ from penstock.sources.kafka.records import OffsetRange, TopicPartition
 from penstock.sources.kafka.strategies import LocationStrategy
 from penstock.streaming.kernels.collector import collect_less
 from penstock.streaming.kernels.deferred import Content, DeferredRDD, Source
-from penstock.tracker.cluster import SparkCluster
-from penstock.tracker.task_location import HostLocation, TaskLocation
+from penstock.tracker.cluster import HostLocation, SparkCluster, TaskLocation
 from penstock.worker import begin_task
 
 if TYPE_CHECKING:
