@@ -12,7 +12,7 @@ import time
 from statistics import median
 
 from benchmarks.programs._program import tell
-from penstock.wire._seal import Seal
+from penstock.wire._authentication import Seal
 
 FRAMES = 200_000
 FRAME_BYTES = 300

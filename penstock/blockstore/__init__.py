@@ -81,12 +81,23 @@ The memory file of an attempt is locked as a whole by its receiver and by the bl
 somebody's. One that nobody has locked for a while was left by an application that was killed, and
 the next application's block server removes it.
 
-Modules: `memory` (arena and locks), `builder`, `arrow_sizes`, `record_pickles`, `store`,
-`reader`, `rdd`, `dataframe`, `server` (the block server), `_fetch` and `_remote` (reading from
-another host), `replicator`, `_peer_link`,
-`_replica_service`, `_replica_logs` (copies on another host: choosing, sending, receiving, writing),
-`_compression`, `_skipping` (going on without a lost block), `_orphans`, `arrow_frames` (PySpark's
-functions for Arrow data).
+Modules
+-------
+
+=================================  ===============================================================
+`memory`                           the arena of slots, and their locks
+`builder`, `record_pickles`        filling a slot; records that are pickled
+`arrow_frames`, `arrow_sizes`      PySpark's functions for Arrow data; what Arrow batches take
+`lines`                            where a block of lines is cut
+`store`, `launch`                  a receiver's blocks; making sure that its host has a block server
+`_compression`, `_encryption`      of a log's copies
+`reader`, `_direct_reads`          finding and reading a block, or going on without a lost one
+`_fetch`, `_remote`                reading from another host: one request; until a host has answered
+`rdd`, `dataframe`                 blocks as an RDD, as a DataFrame
+`server`, `_serving`, `_files`     the block server: its life, serving, which files are its own
+`_orphans`                         memory files that killed applications left
+`replicator`, `_replica_service`   copies on another host: choosing it and sending; taking them
+=================================  ===============================================================
 """
 
 from __future__ import annotations
@@ -96,13 +107,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.blockstore._encryption import check_in_memory
-    from penstock.blockstore._skipping import read_block_if_any
     from penstock.blockstore.builder import BlockBuilder, BlockKind, SealedBlock
     from penstock.blockstore.dataframe import block_schema, blocks_to_dataframe
     from penstock.blockstore.launch import end_on_this_host, scratch_claim_path
     from penstock.blockstore.memory import ArenaStatistics, MemoryArena, Slot
     from penstock.blockstore.rdd import BlockRDD
-    from penstock.blockstore.reader import Block, BlockAccess, BlockNotFoundError, read_block
+    from penstock.blockstore.reader import (
+        Block,
+        BlockAccess,
+        BlockNotFoundError,
+        read_block,
+        read_block_if_any,
+    )
     from penstock.blockstore.store import BlockStore, BlockStoreClosedError
 
 __all__ = [
@@ -145,7 +161,7 @@ _MODULES = {
     "check_in_memory": "_encryption",
     "end_on_this_host": "launch",
     "read_block": "reader",
-    "read_block_if_any": "_skipping",
+    "read_block_if_any": "reader",
     "scratch_claim_path": "launch",
 }
 

@@ -57,8 +57,8 @@ from penstock.wire import (
     ServerHandshake,
     TamperedError,
 )
+from penstock.wire.addresses import listen_in_range
 from penstock.wire.messages import MemoryPlace, SegmentPlace
-from penstock.wire.ports import listen_in_range
 
 __all__ = ["BlockService", "ServingLimits"]
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from penstock.blockstore._skipping import read_block_if_any
 from penstock.blockstore.arrow_frames import map_in_arrow, plain_schema, to_plain, to_spark_schema
 from penstock.blockstore.builder import BlockKind
 from penstock.blockstore.rdd import block_infos
-from penstock.blockstore.reader import Block, BlockAccess
+from penstock.blockstore.reader import Block, BlockAccess, read_block_if_any
 from penstock.errors import PenstockError
 from penstock.wire.messages import ReceivedBlockInfo
 from penstock.worker import begin_task

@@ -18,8 +18,7 @@ from pyspark import RDD
 from pyspark.core.rdd import PipelinedRDD
 from pyspark.serializers import CPickleSerializer
 
-from penstock.blockstore._skipping import read_block_if_any
-from penstock.blockstore.reader import Block, BlockAccess
+from penstock.blockstore.reader import Block, BlockAccess, read_block_if_any
 from penstock.wire.messages import ReceivedBlockInfo
 from penstock.worker import begin_task
 

@@ -7,6 +7,11 @@ that is gone leaves. (Should its writer live all the same, it begins a new segme
 host is recognised by the path, which holds the receiver attempt's random id, and a copy's its own;
 a host name proves nothing. Each way checks the record's header, sequence and CRC, so a block is
 either right or the next way is tried.
+
+Where the user has chosen to go on without a block that no host has (`read_block_if_any`), the task
+that misses it fails as always, so that Spark tries it again, here or on another host. Only its last
+try leaves the block out, and only after the tracker has taken note of it: what is left out is
+logged and counted, once for each block. Where there is no tracker any more, the task logs it.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from pyspark import TaskContext
 
 from penstock.blockstore._compression import expanded
 from penstock.blockstore._direct_reads import read_range
@@ -50,10 +56,24 @@ from penstock.wal import (
     parse_record,
     segment_path,
 )
-from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, ReplicaPlace, SegmentPlace
+from penstock.wire.messages import (
+    MemoryPlace,
+    Ok,
+    ReceivedBlockInfo,
+    ReplicaPlace,
+    SegmentPlace,
+    SkippedBlock,
+)
 from penstock.wire.tls import TlsIdentity
 
-__all__ = ["Block", "BlockAccess", "BlockNotFoundError", "read_block", "read_segment"]
+__all__ = [
+    "Block",
+    "BlockAccess",
+    "BlockNotFoundError",
+    "read_block",
+    "read_block_if_any",
+    "read_segment",
+]
 
 _log = logging.getLogger("penstock.blockstore")
 
@@ -62,6 +82,8 @@ _CHUNK = 2048
 """Records that become Python objects at a time: their memory is then used again and again."""
 _MAPPED_FILES = 8
 """Memory files that a worker process keeps mapped between tasks."""
+
+_log = logging.getLogger("penstock.blockstore")
 
 
 class BlockNotFoundError(PenstockError):
@@ -423,3 +445,41 @@ def _from_hdfs(
     finally:
         file.close()
     return parse_block(expanded(parse_record(record, expected_sequence=sequence, cipher=cipher)))
+
+
+@contextlib.contextmanager
+def read_block_if_any(info: ReceivedBlockInfo, access: BlockAccess) -> Iterator[Block | None]:
+    """Open a block for reading, as `read_block`.
+
+    Yields:
+        The block; None when it is nowhere, and the batch goes on without it.
+
+    Raises:
+        BlockNotFoundError: It is nowhere, and that is an error; or the tracker could not be told.
+    """
+    with contextlib.ExitStack() as stack:
+        block: Block | None = None
+        try:
+            block = stack.enter_context(read_block(info, access))
+        except BlockNotFoundError as error:
+            if not _is_last_try(access) or not _is_noted(info, access, error):
+                raise
+        yield block
+
+
+def _is_last_try(access: BlockAccess) -> bool:
+    context = TaskContext.get()
+    if access.skip_after is None or context is None:
+        return False
+    return context.attemptNumber() + 1 >= access.skip_after
+
+
+def _is_noted(info: ReceivedBlockInfo, access: BlockAccess, error: BlockNotFoundError) -> bool:
+    if access.tracker is None:
+        _log.warning("Block %s, which is lost, is left out: %s", info.block_id, error)
+        return True
+    # It is rare; the import would cost every task.
+    from penstock.blockstore._remote import ask_tracker
+
+    message = SkippedBlock(info.stream_id, info.block_id, str(error))
+    return isinstance(ask_tracker(message, access, access.fetch_timeout_s), Ok)

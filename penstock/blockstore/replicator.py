@@ -1,8 +1,8 @@
 """`Replicator`: has a second copy of each block made on another host, for one receiver attempt.
 
 Which host, the driver says. One thread (``penstock-copy-<stream>``) sends the blocks, one after the
-other, while the receiver's log takes them. `_changed` guards what is shared with it; nothing is
-sent or asked under it.
+other, over one kept connection (`PeerLink`), while the receiver's log takes them. `_changed` guards
+what is shared with it; nothing is sent or asked under it.
 
 =============  ===================================================================================
 linked         a connection stands; each block waits for its copy
@@ -17,7 +17,9 @@ that is cut off must not take itself for the only one.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -25,39 +27,161 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 
+import msgspec
+
 from penstock.backoff import Backoff
-from penstock.blockstore._peer_link import PeerLink
+from penstock.blockstore._fetch import BlockConnection, FetchStatus
+from penstock.blockstore._replica_service import ReplicaRequest, WrittenReplica
 from penstock.errors import PenstockError
-from penstock.wire import TlsIdentity, WireError
+from penstock.wire import ConnectionLostError, ProtocolError, TlsIdentity, WireError
+from penstock.wire.addresses import address_text
 from penstock.wire.messages import Message, ReplicaHostAt, ReplicaPlace
 
 __all__ = [
+    "BlockNotKeptError",
     "FindReplicaHost",
     "NoReplicaHostError",
+    "PeerLink",
     "ReplicationStatistics",
     "Replicator",
     "ReplicatorClosedError",
 ]
 
-_log = logging.getLogger("penstock.blockstore")
+_CONNECT_S = 3.0
+_COPY_S = 60.0
+"""Time limit for one whole copy; ten seconds of silence end it earlier."""
+_STEP_BYTES = 1 << 20
 
+_log = logging.getLogger("penstock.blockstore")
 SEARCH_S = 30.0
 """How long a block may wait for another host while the driver answers."""
+
 LOOK_AGAIN_S = 5.0
 """Pause between searches for another host while there is none."""
+
 SILENT_S = 30.0
 """How long a host is skipped after it did not answer or took no copy."""
+
 SLOW_DRIVER_S = 5.0
 """A driver that takes longer to answer counts as unreachable, not as slow."""
+
 _FIRST_PAUSE_S = 0.05
 _MAX_PAUSE_S = 1.0
 _STEP_S = 0.25
 IDLE_S = 60.0
 """The longest single wait for a block."""
-_JOIN_S = 10.0
 
+_JOIN_S = 10.0
 FindReplicaHost = Callable[[tuple[str, ...]], "Future[Message]"]
 """Asks the driver for a host, but not one of these; answered by `ReplicaHostAt`."""
+
+
+class BlockNotKeptError(WireError):
+    """The other host answers and does not take the copy.
+
+    Attributes:
+        status: What it answered.
+    """
+
+    def __init__(self, peer: str, status: FetchStatus, reason: str) -> None:
+        super().__init__(
+            peer,
+            f"the block server {peer} took no copy "
+            f"({status.name.lower().replace('_', ' ')}): {reason}",
+        )
+        self.status = status
+
+
+class PeerLink:
+    """A connection to the block server of another host; for one thread, but for `close`.
+
+    Args:
+        host: The other host.
+        address: Its block server.
+        secret: The application's secret.
+        ssl_context: Makes it a TLS connection, below the authentication.
+
+    Attributes:
+        host: The other host.
+        is_fresh: No copy was made over it yet.
+
+    Raises:
+        ConnectionLostError: It does not answer.
+        AuthenticationError: It does not know the secret.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        address: tuple[str, int],
+        secret: bytes,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.host = host
+        self.is_fresh = True
+        self._peer = address_text(*address)
+        try:
+            self._connection = BlockConnection(
+                address, self._peer, _COPY_S, ssl_context, connect_s=_CONNECT_S
+            )
+            try:
+                self._connection.authenticate(secret)
+            except BaseException:
+                self._connection.close()
+                raise
+        except (OSError, EOFError) as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: Exception) -> ConnectionLostError:
+        reason = str(error) or type(error).__name__
+        return ConnectionLostError(
+            self._peer, f"no copies can be made on {self.host} ({self._peer}): {reason}"
+        )
+
+    def keep(self, stream_id: int, attempt: str, payload: memoryview, crc: int) -> ReplicaPlace:
+        """Have a block kept there; returns when it is as durable as its log is.
+
+        Args:
+            stream_id: The stream.
+            attempt: The receiver attempt.
+            payload: The payload of the block's record.
+            crc: Its CRC-32C.
+
+        Raises:
+            BlockNotKeptError: It does not take it.
+            ConnectionLostError: The connection broke, or ten seconds passed without a sign; the
+                block may be there all the same, and nobody knows of it.
+            ProtocolError: The answer is none.
+            TamperedError: The answer is not that server's.
+        """
+        connection = self._connection
+        sealed = connection.seals_blocks
+        digest = hashlib.sha256()
+        try:
+            connection.extend(_COPY_S)
+            connection.ask(ReplicaRequest(stream_id, attempt, len(payload), crc, sealed))
+            for start in range(0, len(payload), _STEP_BYTES):
+                with payload[start : start + _STEP_BYTES] as piece:
+                    connection.send(piece)
+                    if sealed:
+                        digest.update(piece)
+            if sealed:
+                connection.send_seal(digest.digest())
+            status, length = connection.answer()
+            text = connection.text(length)
+            if status is not FetchStatus.KEPT:
+                raise BlockNotKeptError(self._peer, status, text.decode(errors="replace"))
+            kept = msgspec.msgpack.decode(text, type=WrittenReplica)
+        except (OSError, EOFError) as error:
+            raise self._lost(error) from error
+        except msgspec.MsgspecError as error:
+            raise ProtocolError(self._peer, f"an answer that cannot be read: {error}") from error
+        self.is_fresh = False
+        return ReplicaPlace(self.host, kept.segment, kept.sequence)
+
+    def close(self) -> None:
+        """Close it; a copy that is on its way in another thread fails."""
+        self._connection.close()
 
 
 class NoReplicaHostError(PenstockError):

@@ -43,8 +43,7 @@ import msgspec
 
 from penstock.blockstore._files import ApplicationFiles
 from penstock.blockstore._orphans import OrphanCollector
-from penstock.blockstore._replica_logs import ReplicaLogs
-from penstock.blockstore._replica_service import ReplicaService
+from penstock.blockstore._replica_service import ReplicaLogs, ReplicaService
 from penstock.blockstore._serving import BlockService, ServingLimits
 from penstock.blockstore.launch import (
     BlockServerLaunch,

@@ -35,7 +35,7 @@ from crc32c import crc32c
 
 from penstock.blockstore._compression import BlockCompression, Compressing
 from penstock.blockstore._encryption import block_cipher, check_in_memory, sealed_copy
-from penstock.blockstore._replica_logs import BLOCK_RECORD
+from penstock.blockstore._replica_service import BLOCK_RECORD
 from penstock.blockstore.builder import HEADER_ROOM, BlockBuilder, BlockKind, SealedBlock
 from penstock.blockstore.memory import ArenaError, MemoryArena, Slot
 from penstock.blockstore.replicator import Replicator

@@ -18,29 +18,24 @@ What must hold:
   So it may be seen twice, and handlers are idempotent (I2).
 
 On the wire: the handshake (`_authentication`: three messages of fixed size), then frames
-(`_frames`: length, id, kind, MessagePack of a `messages.Message`), each with its tag (`_seal`).
-``docs/protocol.md`` has it byte by byte. `ports` has the rule of which ports a server tries, and
-listens; `addresses` writes addresses of IPv6 as Spark and as sockets want them.
+(`_frames`: length, id, kind, MessagePack of a `messages.Message`), each with its tag.
+``docs/protocol.md`` has it byte by byte.
 
 The life of a connection: NEW, AUTHENTICATING (bounded in number and time), OPEN (a heartbeat when
 nothing else is sent; silence ends it), CLOSING (what was queued goes out, bounded), CLOSED. A
 `Server` and a `Client` each own one thread ``penstock-…`` with an event loop, on which all
 callbacks run; all their public methods may be called from any thread.
 
-==============================  ==================================================================
-`messages`                      every message, as a frozen type
-`client`, `_client_state`,      the connecting end; its states and statistics; what has no answer
-`_asks`                         yet
-`server`, `_arrivals`,          the listening end; accepting, within bounds; what its owner writes,
-`_handler`                      and the peers that it is given
-`_connection`                   one connection, as both ends use it
-`_authentication`, `_seal`,     proving the secret, then each frame; TLS around it
-`tls`
-`_frames`, `_mailbox`           cutting bytes into messages; handing items to an event loop
-`options`, `ports`,             limits; where a server listens; addresses as text
-`addresses`
-`errors`                        what can go wrong
-==============================  ==================================================================
+==========================  ======================================================================
+`messages`                  every message, as a frozen type
+`client`, `_client_state`   the connecting end; its states, statistics, and what has no answer yet
+`server`, `_arrivals`       the listening end, and what its owner writes; accepting, within bounds
+`_connection`               one connection, as both ends use it
+`_authentication`, `tls`    proving the secret, then each frame; TLS around it
+`_frames`, `_mailbox`       cutting bytes into messages; handing items to an event loop
+`addresses`, `options`      addresses as text, where a server listens; limits
+`errors`                    what can go wrong
+==========================  ======================================================================
 """
 
 from __future__ import annotations
@@ -49,13 +44,14 @@ from penstock.wire import messages
 from penstock.wire._arrivals import Arrival, Arrivals
 from penstock.wire._authentication import (
     PROTOCOL_VERSION,
+    TAG_BYTES,
     ClientHandshake,
     HandshakeState,
+    Seal,
+    Seals,
     ServerHandshake,
 )
 from penstock.wire._client_state import ClientState, ClientStatistics
-from penstock.wire._handler import Handler, Peer, PendingReply, Reply
-from penstock.wire._seal import TAG_BYTES, Seal, Seals
 from penstock.wire.client import Client
 from penstock.wire.errors import (
     AskTimeoutError,
@@ -69,7 +65,7 @@ from penstock.wire.errors import (
     WireError,
 )
 from penstock.wire.options import WireOptions
-from penstock.wire.server import Server, ServerStatistics
+from penstock.wire.server import Handler, Peer, PendingReply, Reply, Server, ServerStatistics
 from penstock.wire.tls import TlsIdentity, TlsNotInstalledError
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The mutual challenge: both ends prove that they know the secret, before anything else is read.
+"""The mutual challenge: both ends prove that they know the secret; then, who sent each frame.
 
 Three messages of fixed size, little-endian:
 
@@ -13,10 +13,25 @@ end's nonce is new each time. A reflected one is worthless, since the role diffe
 one service (the tracker) is worthless at another (a block server). Proofs are compared in
 constant time.
 
-From the secret and the nonces come also the keys that prove all that follows (`_seal`).
+From the secret and the nonces come also the keys that prove all that follows (`Seal`).
 
 The two classes here only turn bytes into bytes; who reads and writes the socket is not their
 matter. So the asyncio ends and the blocking reader of blocks share them.
+
+Each frame after it is proved, too: who sent it, in which direction, and in which place (`Seal`).
+The handshake proves two ends to each other once. Who waits in the middle could pass it on and then
+speak itself. So each end has a key of its own for what it sends, which only who knows the secret
+can compute, and a tag follows all that it sends:
+
+    key = HKDF-Expand(secret, "penstock <service> <role> frames", both nonces)    RFC 5869
+    tag = BLAKE2b(key, count u64, what is sent), 16 bytes                         RFC 7693
+
+The nonces are new for each connection, so that nothing of another one fits. The roles have
+different keys, so that nothing fits that is sent back. The count of what was sent before is in no
+frame: both ends know it, and what is repeated, left out or in another order does not fit.
+
+BLAKE2b is the faster one for small frames: a keyed state is copied, where the HMAC of Python's
+library takes more than twice the time.
 """
 
 from __future__ import annotations
@@ -25,16 +40,26 @@ import enum
 import hmac
 import secrets
 import struct
+from hashlib import blake2b
 
 from penstock.errors import IllegalStateError
-from penstock.wire._seal import Seals
-from penstock.wire.errors import AuthenticationError
+from penstock.wire.errors import AuthenticationError, TamperedError
 
-__all__ = ["PROTOCOL_VERSION", "ClientHandshake", "HandshakeState", "ServerHandshake"]
+__all__ = [
+    "PROTOCOL_VERSION",
+    "TAG_BYTES",
+    "ClientHandshake",
+    "HandshakeState",
+    "Seal",
+    "Seals",
+    "ServerHandshake",
+]
+
+TAG_BYTES = 16
+_COUNT = struct.Struct("<Q")
 
 PROTOCOL_VERSION = 2
 MIN_SECRET_BYTES = 16
-
 _MAGIC = b"PENSTOCK"
 _NONCE_BYTES = 32
 _PROOF_BYTES = 32
@@ -43,6 +68,54 @@ _HELLO = struct.Struct(f"<{len(_MAGIC)}sH{_NONCE_BYTES}s{_PROOF_BYTES}s")
 _VERDICT = struct.Struct(f"<B{_PROOF_BYTES}s")
 _ACCEPTED = 1
 _REFUSED = 0
+
+
+class Seal:
+    """The key and the count of one direction of one connection; for one thread.
+
+    An end has one for what it sends and one for what it receives. What is sealed must tell where
+    its parts end: by lengths in it, or by a fixed size.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._keyed = blake2b(key=key, digest_size=TAG_BYTES)
+        self._count = 0
+
+    def tag(self, *parts: bytes | bytearray | memoryview) -> bytes:
+        """Return the tag of what is sent next."""
+        mac = self._keyed.copy()
+        mac.update(_COUNT.pack(self._count))
+        for part in parts:
+            mac.update(part)
+        self._count += 1
+        return mac.digest()
+
+    def check(
+        self, peer: str, tag: bytes | memoryview, *parts: bytes | bytearray | memoryview
+    ) -> None:
+        """Check what was received next.
+
+        Raises:
+            TamperedError: It is not what the other end sent next. The connection is worthless.
+        """
+        # In constant time: how far a guess was right must not be told.
+        if not hmac.compare_digest(self.tag(*parts), tag):
+            raise TamperedError(peer)
+
+
+class Seals:
+    """Both directions of one connection, as one end has them.
+
+    Attributes:
+        outgoing: Of what this end sends.
+        incoming: Of what it receives.
+    """
+
+    __slots__ = ("incoming", "outgoing")
+
+    def __init__(self, outgoing: bytes, incoming: bytes) -> None:
+        self.outgoing = Seal(outgoing)
+        self.incoming = Seal(incoming)
 
 
 class HandshakeState(enum.Enum):

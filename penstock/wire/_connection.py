@@ -16,9 +16,8 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from penstock.wire._authentication import ClientHandshake, HandshakeState, ServerHandshake
+from penstock.wire._authentication import ClientHandshake, HandshakeState, Seal, ServerHandshake
 from penstock.wire._frames import HEARTBEAT_FRAME, FrameBuffer, Kind
-from penstock.wire._seal import Seal
 from penstock.wire.addresses import address_text
 from penstock.wire.errors import (
     AuthenticationError,

@@ -1,7 +1,7 @@
 """Frames: how a message lies on a connection, and how a stream of bytes is cut into them.
 
 A frame is, little-endian: u32 length of what follows | u64 id | u8 kind | MessagePack of the
-message. Its tag follows (`_seal`), which the length does not count. An *ask* has an id that its
+message. Its tag follows (`Seal`), which the length does not count. An *ask* has an id that its
 sender never used before on this connection; the *reply* carries the same; a *send* has id 0.
 
 `FrameBuffer` holds what was received and not yet used. Its memory follows what really came: a
@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from penstock.errors import IllegalStateError
-from penstock.wire._seal import TAG_BYTES, Seal
+from penstock.wire._authentication import TAG_BYTES, Seal
 from penstock.wire.errors import FrameTooLargeError, ProtocolError
 from penstock.wire.messages import Heartbeat
 

@@ -21,9 +21,8 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from penstock.errors import IllegalStateError
-from penstock.wire._asks import Ask, UnansweredAsks
 from penstock.wire._authentication import ClientHandshake
-from penstock.wire._client_state import ClientState, ClientStatistics
+from penstock.wire._client_state import Ask, ClientState, ClientStatistics, UnansweredAsks
 from penstock.wire._connection import Connection, peer_text
 from penstock.wire._frames import Kind, encode_frame
 from penstock.wire._mailbox import Mailbox

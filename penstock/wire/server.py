@@ -1,8 +1,8 @@
 """The listening end: a thread with its own event loop that answers authenticated peers.
 
-The thread is named ``penstock-<name>``; `Server.start` makes it, `Server.stop` joins it. The
-handler is called on it and must not block it; what takes time returns a `PendingReply` or an
-awaitable.
+What a server's owner writes is a `Handler`, which is given `Peer` and `PendingReply`. The thread is
+named ``penstock-<name>``; `Server.start` makes it, `Server.stop` joins it. The handler is called on
+it and must not block it; what takes time returns a `PendingReply` or an awaitable.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
@@ -22,11 +23,10 @@ from penstock.errors import IllegalStateError
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.wire._arrivals import Arrival, Arrivals
 from penstock.wire._authentication import ServerHandshake
-from penstock.wire._connection import Connection
+from penstock.wire._connection import Connection, ConnectionState
 from penstock.wire._frames import Kind, encode_frame
-from penstock.wire._handler import Handler, Peer, PendingReply
 from penstock.wire._mailbox import Mailbox
-from penstock.wire.addresses import address_text
+from penstock.wire.addresses import address_text, listen_in_range
 from penstock.wire.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -35,13 +35,92 @@ from penstock.wire.errors import (
 )
 from penstock.wire.messages import Failure, Message
 from penstock.wire.options import WireOptions
-from penstock.wire.ports import listen_in_range
 
-__all__ = ["Server", "ServerStatistics"]
+__all__ = ["Handler", "Peer", "PendingReply", "Reply", "Server", "ServerStatistics"]
 
 _logger = logging.getLogger("penstock.wire")
-
 _STOP_TIMEOUT_S = 5.0
+
+
+class PendingReply:
+    """The promise of an answer: a handler returns it, `Server.resolve` keeps it, from any thread.
+
+    It is far cheaper than a coroutine: many of them are resolved by one wake-up of the loop.
+    """
+
+    __slots__ = ("_ask_id", "_connection")
+
+    def __init__(self) -> None:
+        # Both are set on the loop's thread right after the handler returned, and read there.
+        self._connection: Connection | None = None
+        self._ask_id = 0
+
+
+Reply = Message | PendingReply | Awaitable[Message | None] | None
+"""What a handler may return. None and what it awaits to None: only for a send."""
+
+
+class Handler(Protocol):
+    """What a server does with messages. All methods are called on the server's thread."""
+
+    def on_message(self, peer: Peer, message: Message) -> Reply:
+        """Act on one message; must not block. Messages of one peer come in their order.
+
+        May be an ``async def``. An ask must be answered with a message; whatever is raised
+        becomes a `Failure` reply and a log line with its traceback, and the server lives on.
+        """
+
+    def on_disconnect(self, peer: Peer) -> None:
+        """The peer is gone; called once for each peer from which a message may have come."""
+
+
+class Peer:
+    """An authenticated connection, as a handler sees it. Compared by identity."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        call: Callable[[Callable[[], None]], None],
+        max_frame_bytes: int,
+    ) -> None:
+        self._connection = connection
+        self._call = call
+        self._max_frame_bytes = max_frame_bytes
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The other end's host and port."""
+        return self._connection.address
+
+    @property
+    def is_connected(self) -> bool:
+        """False once it has gone (or is about to)."""
+        return self._connection.state is ConnectionState.OPEN
+
+    def send(self, message: Message) -> None:
+        """Send a message that is not answered. From any thread; in order; never blocks.
+
+        It is lost without an error when the peer is gone or goes before it read it; the handler
+        hears of that by `Handler.on_disconnect`.
+
+        Raises:
+            FrameTooLargeError: It is larger than a frame may be.
+        """
+        frame = encode_frame(
+            message,
+            Kind.SEND,
+            limit_bytes=self._max_frame_bytes,
+            peer=self._connection.peer,
+        )
+        connection = self._connection
+        self._call(lambda: connection.queue(frame))
+
+    def close(self) -> None:
+        """End the connection once what was sent has gone out (bounded). From any thread."""
+        self._call(self._connection.close)
+
+    def __repr__(self) -> str:
+        return f"<Peer {self._connection.peer}>"
 
 
 @dataclass(frozen=True)

@@ -30,14 +30,14 @@ from penstock.blockstore import (
 )
 from penstock.blockstore._fetch import ANSWER, FetchStatus, fetch
 from penstock.blockstore._files import ApplicationFiles
-from penstock.blockstore._peer_link import BlockNotKeptError, PeerLink
 from penstock.blockstore._remote import copies_of, fetch_from_host
-from penstock.blockstore._replica_logs import ReplicaLogs
-from penstock.blockstore._replica_service import ReplicaRequest, ReplicaService
+from penstock.blockstore._replica_service import ReplicaLogs, ReplicaRequest, ReplicaService
 from penstock.blockstore._serving import BlockService, ServingLimits
 from penstock.blockstore.builder import join_binary
 from penstock.blockstore.replicator import (
+    BlockNotKeptError,
     NoReplicaHostError,
+    PeerLink,
     ReplicationStatistics,
     Replicator,
     ReplicatorClosedError,

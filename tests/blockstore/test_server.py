@@ -29,7 +29,6 @@ from penstock.blockstore._fetch import (
     FetchStatus,
     fetch,
 )
-from penstock.blockstore._peer_link import BlockNotKeptError, PeerLink
 from penstock.blockstore.launch import (
     BlockServerError,
     BlockServerLaunch,
@@ -41,6 +40,7 @@ from penstock.blockstore.launch import (
     scratch_claim_path,
 )
 from penstock.blockstore.memory import MemoryArena
+from penstock.blockstore.replicator import BlockNotKeptError, PeerLink
 from penstock.processes import ProcessIdentity, started
 from penstock.wal import (
     CorruptRecordError,

@@ -18,9 +18,9 @@ from crc32c import crc32c
 
 from penstock.blockstore import _fetch
 from penstock.blockstore._fetch import ANSWER, FetchStatus, fetch
-from penstock.blockstore._peer_link import PeerLink
 from penstock.blockstore._remote import fetch_from_host
 from penstock.blockstore.reader import BlockAccess
+from penstock.blockstore.replicator import PeerLink
 from penstock.wire import TAG_BYTES, ConnectionLostError, TamperedError, TlsIdentity
 from penstock.wire.addresses import is_within_host
 from tests.blockstore.peers import SECRET

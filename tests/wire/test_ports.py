@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 import pytest
 
 from penstock.wire import ServerStartError
-from penstock.wire.ports import listen_in_range, ports_to_try
+from penstock.wire.addresses import listen_in_range, ports_to_try
 
 
 def test_the_rule_is_sparks() -> None:
