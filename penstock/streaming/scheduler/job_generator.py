@@ -30,7 +30,7 @@ from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
 from penstock.streaming.dstream.job import JobSet
 from penstock.streaming.errors import JobGenerationError
 from penstock.streaming.scheduler.due_times import DueTimes
-from penstock.streaming.scheduler.event_loop import EventLoop
+from penstock.event_loop import EventLoop
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
 from penstock.streaming.user_errors import as_user_sees_it, place_of

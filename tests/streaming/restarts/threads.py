@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.streaming.checkpoint.writer import CheckpointWriter
 from penstock.streaming.listeners.bus import StreamingListenerBus
-from penstock.streaming.scheduler.event_loop import EventLoop
+from penstock.event_loop import EventLoop
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
