@@ -29,9 +29,6 @@ class AppUnreachableError(PenstockError):
         self.url = url
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[AppUnreachableError], tuple[str, str]]:
-        return type(self), (self.url, self.reason)
-
 
 class AppRefusedError(PenstockError):
     """The program says no.
@@ -45,9 +42,6 @@ class AppRefusedError(PenstockError):
         super().__init__(reason or f"it answered {status}")
         self.status = status
         self.reason = reason
-
-    def __reduce__(self) -> tuple[type[AppRefusedError], tuple[int, str]]:
-        return type(self), (self.status, self.reason)
 
 
 class AppClient:

@@ -46,9 +46,6 @@ class RegistryError(PenstockError):
         self.folder = folder
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[RegistryError], tuple[str, str]]:
-        return type(self), (self.folder, self.reason)
-
 
 @dataclass(frozen=True)
 class RegisteredApp:

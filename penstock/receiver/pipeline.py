@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.backoff import Backoff
 from penstock.blockstore import BlockStore, SealedBlock
 from penstock.blockstore.store import BlockStoreClosedError
 from penstock.dead_letters import DeadLetterWriter
@@ -327,7 +328,7 @@ class BlockPipeline:
         Raises:
             BaseException: What trying again cannot mend.
         """
-        delay = _RETRY_FIRST_S
+        backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S)
         told = False
         while not self._abandoned.is_set():
             try:
@@ -346,8 +347,7 @@ class BlockPipeline:
                 if not told:
                     told = True
                     self._on_error(message, error)
-                self._abandoned.wait(delay)
-                delay = min(delay * 2, _RETRY_MAX_S)
+                self._abandoned.wait(backoff.next_s())
             else:
                 if told:
                     _log.info("stream %d: blocks are stored again", self.stream_id)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
+from penstock.backoff import Backoff
 from penstock.errors import IllegalStateError
 from penstock.wire._authentication import ClientHandshake
 from penstock.wire._client_state import Ask, ClientState, ClientStatistics, UnansweredAsks
@@ -332,22 +333,20 @@ class Client:
 
     async def _stay_connected(self, loop: asyncio.AbstractEventLoop) -> None:
         lost_s = loop.time()
-        failures = 0
+        backoff = Backoff(_FIRST_DELAY_S, _MAX_DELAY_S)
         self._state = self._state.to(ClientState.CONNECTING)
         while not self._stop.is_set():
             connected_s = loop.time()
             try:
                 await self._live_connected(loop)
                 lost_s = loop.time()
-                failures = 0 if lost_s - connected_s >= _SETTLED_S else failures + 1
+                if lost_s - connected_s >= _SETTLED_S:
+                    backoff.reset()
             except AuthenticationError:
                 raise
             except (OSError, WireError, asyncio.TimeoutError) as error:
                 self._last_error = error
-                failures += 1
-            delay_s = min(_MAX_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(failures, 10))
-            delay_s *= random.uniform(0.5, 1.0)
-            await self._pause(delay_s, lost_s)
+            await self._pause(backoff.next_s() * random.uniform(0.5, 1.0), lost_s)
 
     async def _pause(self, delay_s: float, lost_s: float) -> None:
         """Wait until the next try, or until the client is stopped or gives up."""
