@@ -31,9 +31,9 @@ The rooms, in the order in which they may import each other (never back):
   begins it, and nothing else knows of it.
 
 Beside them stand `penstock.settings` (every configuration key), `penstock.clock`,
-`penstock.wait_clock`, `penstock.backoff` (pauses between tries), `penstock.position_text`
-(positions as JSON), `penstock.rate_limited_log` (log lines that repeat), `penstock.errors` and
-`penstock.processes`.
+`penstock.wait_clock`, `penstock.backoff` (pauses between tries), `penstock.event_loop` (a thread
+and its queue), `penstock.position_text` (positions as JSON), `penstock.rate_limited_log` (log lines
+that repeat), `penstock.errors` and `penstock.processes`.
 
 Importing this package is cheap: it starts nothing and does not import PySpark. It raises
 `ImportError` when Python or PySpark does not fit, naming both versions. Logging goes to the

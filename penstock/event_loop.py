@@ -6,53 +6,55 @@ import queue
 import threading
 from collections.abc import Callable
 
-from penstock.streaming._threads import InheritingThread
-
 __all__ = ["EventLoop"]
 
-Event = Callable[[], None]
+Event = Callable[[], object]
 
 
 class EventLoop:
-    """Runs what is posted, in order, in a thread of its own.
+    """Runs what is posted, in order, in a thread of its own (Spark's ``EventLoop``).
 
     Args:
         name: Names the thread.
+        on_error: Told of an error of an event, in the thread; the next event is handled all the
+            same.
         on_start: Run in the thread before the first event.
-        on_error: Told of an error of an event; the next event is handled all the same.
+        kind: What kind of thread.
     """
 
     def __init__(
         self,
         name: str,
-        on_start: Callable[[], None],
         on_error: Callable[[BaseException], None],
+        *,
+        on_start: Event = lambda: None,
+        kind: type[threading.Thread] = threading.Thread,
     ) -> None:
         self._on_start = on_start
         self._on_error = on_error
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self._thread = InheritingThread(target=self._run, name=f"penstock-{name}", daemon=True)
+        self.thread = kind(target=self._run, name=f"penstock-{name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to handle events."""
-        self._thread.start()
+        """Begin to handle events, also those that were posted before."""
+        self.thread.start()
 
     def post(self, event: Event) -> None:
-        """Queue an event. Any thread may; returns at once."""
+        """Queue an event. Any thread may; returns at once. After `stop` it is dropped."""
         self._events.put(event)
 
     @property
     def is_running(self) -> bool:
         """Whether it was started and has not ended."""
-        return self._thread.is_alive()
+        return self.thread.is_alive()
 
     def is_current_thread(self) -> bool:
         """Tell whether the caller is an event."""
-        return threading.current_thread() is self._thread
+        return threading.current_thread() is self.thread
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until the events posted so far were handled; False when the time was over first."""
-        if not self._thread.is_alive() or self.is_current_thread():
+        if not self.thread.is_alive() or self.is_current_thread():
             return True
         handled = threading.Event()
         self.post(handled.set)
@@ -61,10 +63,10 @@ class EventLoop:
     def stop(self, timeout_s: float) -> bool:
         """Handle what was posted, then end; False when that took longer."""
         self._events.put(None)
-        if not self._thread.is_alive() or self.is_current_thread():
+        if not self.thread.is_alive() or self.is_current_thread():
             return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        self.thread.join(timeout_s)
+        return not self.thread.is_alive()
 
     def _run(self) -> None:
         event: Event | None = self._on_start
@@ -73,4 +75,6 @@ class EventLoop:
                 event()
             except BaseException as error:  # noqa: BLE001  # travels to the owner
                 self._on_error(error)
+            # What it refers to is not kept until the next one comes.
+            event = None
             event = self._events.get()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
@@ -15,6 +15,7 @@ from penstock.blockstore import BlockStore
 from penstock.clock import Clock, SystemClock
 from penstock.dead_letters import DeadLetterBudgetError
 from penstock.errors import IllegalStateError, PenstockError, SettingError
+from penstock.event_loop import EventLoop
 from penstock.receiver.attempt_state import (
     AttemptState,
     Bounds,
@@ -120,10 +121,7 @@ class ReceiverSupervisor:
         self._storage: BlockStore | None = None
         self._generator: BlockGenerator | None = None
         self._helpers: list[UserCall] = []
-        self._released: queue.SimpleQueue[CleanupOldBlocks | None] = queue.SimpleQueue()
-        self._releasing = threading.Thread(
-            target=self._release_loop, name=f"penstock-release-{self.stream_id}", daemon=True
-        )
+        self._releasing = EventLoop(f"release-{self.stream_id}", self._on_release_failed)
         self._on_stop_by_s = 0.0
         self._thread = threading.Thread(
             target=self._run, name=f"penstock-supervisor-{self.stream_id}", daemon=True
@@ -517,14 +515,11 @@ class ReceiverSupervisor:
         self._tracker.report_exit(exit_report, self._bounds.ask_s)
         for helper in self._helpers:
             helper.join(self._bounds.abandon_s)
-        self._released.put(None)
-        if self._releasing.ident is not None:
-            self._releasing.join(self._bounds.abandon_s)
-            if self._releasing.is_alive():
-                self.report_error(
-                    f"The release of old blocks of receiver {self.stream_id} hangs and was left "
-                    f"behind; it stands at {blocked_at(self._releasing, frames=5)}"
-                )
+        if not self._releasing.stop(self._bounds.abandon_s):
+            self.report_error(
+                f"The release of old blocks of receiver {self.stream_id} hangs and was left "
+                f"behind; it stands at {blocked_at(self._releasing.thread, frames=5)}"
+            )
         closing = UserCall(
             f"receiver-{self.stream_id}-close", self._close_storage, self._on_close_failed
         )
@@ -596,20 +591,13 @@ class ReceiverSupervisor:
                 if isinstance(message, EnsureBlockServer):
                     self._ensure_block_server()
             except Exception as error:  # noqa: BLE001 - the receiver goes on; the driver knows
-                self._report_failed(message, error)
+                name = type(message).__name__
+                self.report_error(f"{name} failed on receiver {self.stream_id}", error)
 
-    def _release_loop(self) -> None:
-        """Free what the driver has released, until the attempt is closed."""
-        while (message := self._released.get()) is not None:
-            try:
-                if self._storage is not None:
-                    self._storage.release(message.block_ids, message.segments)
-            except Exception as error:  # noqa: BLE001 - the receiver goes on; the driver knows
-                self._report_failed(message, error)
-
-    def _report_failed(self, message: Message, error: BaseException) -> None:
-        name = type(message).__name__
-        self.report_error(f"{name} failed on receiver {self.stream_id}", error)
+    def _release(self, message: CleanupOldBlocks) -> None:
+        """Free what the driver has released."""
+        if self._storage is not None:
+            self._storage.release(message.block_ids, message.segments)
 
     def _fail(self, text: str, error: BaseException) -> None:
         """Let `error` end the attempt; a bad setting ends it for good."""
@@ -639,6 +627,10 @@ class ReceiverSupervisor:
         if door is self._door or not self.is_started() or self._attempt.stop is not None:
             return  # told already, or of no concern any more
         self._earlier.used_late(threading.current_thread())
+
+    def _on_release_failed(self, error: BaseException) -> None:
+        # The receiver goes on; the driver knows.
+        self.report_error(f"CleanupOldBlocks failed on receiver {self.stream_id}", error)
 
     def _fail_with(self, text: str) -> None:
         self.report_error(text)
@@ -671,7 +663,7 @@ class ReceiverSupervisor:
         elif isinstance(message, RestartReceiver):
             self.restart(message.reason)
         elif isinstance(message, CleanupOldBlocks):
-            self._released.put(message)
+            self._releasing.post(partial(self._release, message))
         elif isinstance(message, EnsureBlockServer):
             self._attempt.add_work(message)
         else:

@@ -13,11 +13,12 @@ deleted is one line of the log and stays.
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from penstock.clock import Clock
+from penstock.event_loop import EventLoop
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver import log_folder
 from penstock.tracker._block_servers import BlockServers
@@ -199,7 +200,7 @@ class SharedLogs:
     """The block logs of all hosts on HDFS; does nothing where each host has its own.
 
     Its thread ``penstock-shared-logs`` is started by the first deletion and ended by `close`.
-    `_lock` guards the thread.
+    `_lock` guards whether it was.
 
     Args:
         root: Folder below which receivers make their logs.
@@ -208,9 +209,8 @@ class SharedLogs:
     def __init__(self, root: str) -> None:
         self._root = root
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        # Addresses of segments and folders; None ends the thread.
-        self._wanted: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._loop = EventLoop("shared-logs", self._failed)
+        self._is_started = False
 
     def remove(self, release: AttemptRelease) -> None:
         """Have what may go of an ended attempt deleted; returns at once."""
@@ -230,29 +230,24 @@ class SharedLogs:
 
     def _remove(self, address: str) -> None:
         with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="penstock-shared-logs", daemon=True
-                )
-                self._thread.start()
-        self._wanted.put(address)
+            if not self._is_started:
+                self._is_started = True
+                self._loop.start()
+        self._loop.post(partial(_remove_tree, address))
 
     def close(self, timeout_s: float) -> None:
         """Delete what is wanted, as far as that is done in time, and end the thread."""
-        with self._lock:
-            thread = self._thread
-        if thread is None:
-            return
-        self._wanted.put(None)
-        thread.join(timeout_s)
-        if thread.is_alive():
+        if not self._loop.stop(timeout_s):
             _log.warning("HDFS is slow: what ended receivers left in %s may stay", self._root)
 
-    def _run(self) -> None:
-        while (address := self._wanted.get()) is not None:
-            try:
-                fs, path = locate(address)
-                assert isinstance(fs, HdfsFileSystem)
-                fs.remove_tree(path)
-            except (OSError, WalError) as error:
-                _log.warning("%s stays: %s", address, error)
+    def _failed(self, error: BaseException) -> None:
+        _log.error("Some of what ended receivers left in %s stays", self._root, exc_info=error)
+
+
+def _remove_tree(address: str) -> None:
+    try:
+        fs, path = locate(address)
+        assert isinstance(fs, HdfsFileSystem)
+        fs.remove_tree(path)
+    except (OSError, WalError) as error:
+        _log.warning("%s stays: %s", address, error)

@@ -7,13 +7,13 @@ import errno
 import itertools
 import logging
 import math
-import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock.event_loop import EventLoop
 from penstock.wal._hdfs_client import HdfsUnavailableError
 
 if TYPE_CHECKING:
@@ -108,12 +108,8 @@ class _Calls:
     _numbers = itertools.count(1)
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[
-            tuple[Callable[[], Any], concurrent.futures.Future[Any]] | None
-        ] = queue.SimpleQueue()
-        name = f"penstock-hdfs-{next(self._numbers)}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._loop = EventLoop(f"hdfs-{next(self._numbers)}", self._failed)
+        self._loop.start()
 
     def call(self, function: Callable[[], Any], timeout_s: float) -> Any:
         """Call it and return what it returns, or raise what it raises.
@@ -122,7 +118,14 @@ class _Calls:
             TimeoutError: It has not returned in time; this object is of no more use.
         """
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        self._jobs.put((function, future))
+
+        def call() -> None:
+            try:
+                future.set_result(function())
+            except BaseException as error:  # noqa: BLE001  # it goes to who waits
+                future.set_exception(error)
+
+        self._loop.post(call)
         try:
             return future.result(timeout_s)
         except concurrent.futures.TimeoutError:
@@ -132,20 +135,14 @@ class _Calls:
 
     def end(self) -> None:
         """End the thread."""
-        self._jobs.put(None)
-        self._thread.join(_JOIN_S)
+        self._loop.stop(_JOIN_S)
 
     def abandon(self) -> None:
         """Let the thread end when it can."""
-        self._jobs.put(None)
+        self._loop.stop(0.0)
 
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            function, future = job
-            try:
-                future.set_result(function())
-            except BaseException as error:  # noqa: BLE001  # it goes to who waits
-                future.set_exception(error)
+    def _failed(self, error: BaseException) -> None:
+        _logger.error("a call of the HDFS client was lost", exc_info=error)
 
 
 class HdfsAppendFile:

@@ -393,7 +393,7 @@ class TestStop:
             assert run.ssc.getState() is StreamingContextState.STOPPED
             release.set()
             assert run.ssc._engine is not None
-            run.ssc._engine._generator._loop._thread.join(WAIT_S)
+            run.ssc._engine._generator._loop.thread.join(WAIT_S)
         assert ran == []
 
     def test_a_stop_that_hangs_or_fails_in_one_part_stops_the_others(

@@ -23,14 +23,15 @@ from collections.abc import Callable
 
 from penstock.clock import Clock
 from penstock.errors import text_of, typed_text
+from penstock.event_loop import EventLoop
 from penstock.rate_limited_log import RateLimitedLog
+from penstock.streaming._threads import InheritingThread
 from penstock.streaming.checkpoint.checkpointer import Checkpointer, Progress
 from penstock.streaming.checkpoint.errors import CheckpointWriteError
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
 from penstock.streaming.dstream.job import JobSet
 from penstock.streaming.errors import JobGenerationError
 from penstock.streaming.scheduler.due_times import DueTimes
-from penstock.event_loop import EventLoop
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
 from penstock.streaming.user_errors import as_user_sees_it, place_of
@@ -89,7 +90,9 @@ class JobGenerator:
         self._on_error = on_error
         self._unpersist = unpersist
         self._patience_s = allocation_patience_s
-        self._loop = EventLoop("job-generator", enter_thread, on_error)
+        self._loop = EventLoop(
+            "job-generator", on_error, on_start=enter_thread, kind=InheritingThread
+        )
         self._timer = RecurringTimer(clock, graph.batch_ms, self._tick, "batch-timer")
         self._checkpointer = checkpointer
         self._recovered = recovered

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from penstock.event_loop import EventLoop
 from penstock.streaming.checkpoint.writer import CheckpointWriter
 from penstock.streaming.listeners.bus import StreamingListenerBus
-from penstock.event_loop import EventLoop
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
@@ -33,14 +33,14 @@ _WAIT_MS = 100
 class DrivenLoop(EventLoop):
     """The job generator's loop."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._waiting: deque[Callable[[], None]] = deque()
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._waiting: deque[Callable[[], object]] = deque()
 
     def start(self) -> None:
         self._on_start()
 
-    def post(self, event: Callable[[], None]) -> None:
+    def post(self, event: Callable[[], object]) -> None:
         self._waiting.append(event)
 
     def has_work(self) -> bool:
