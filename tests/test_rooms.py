@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 _ROOT = Path(__file__).parents[1]
 
@@ -46,3 +49,46 @@ def test_the_rule_sees_private_modules_and_names() -> None:
         "penstock.wal._names.x",
         "penstock.wal._names",
     ]
+
+
+def imported_at_once(tree: ast.AST) -> Iterator[str]:
+    """Yield what an import of a file imports: nothing of functions, nor what is for types only."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.If):
+            if ast.unparse(node.test) not in ("TYPE_CHECKING", "__name__ == '__main__'"):
+                yield from imported_at_once(node)
+        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from imported_at_once(node)
+
+
+def in_order(texts: dict[str, str]) -> list[str]:
+    """Return modules in an order in which each finds what it imports; raises `CycleError`."""
+    graph: dict[str, set[str]] = {}
+    for module, text in texts.items():
+        found = {
+            name if name in texts else name.rpartition(".")[0]
+            for name in imported_at_once(ast.parse(text))
+        }
+        graph[module] = (found & texts.keys()) - {module}
+    return list(TopologicalSorter(graph).static_order())
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    texts = {
+        ".".join(path.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__"): (
+            path.read_text(encoding="utf-8")
+        )
+        for path in sorted((_ROOT / "penstock").rglob("*.py"))
+    }
+    assert len(in_order(texts)) == len(texts) > 100
+
+
+def test_the_rule_sees_circles_and_lets_later_imports_pass() -> None:
+    lazy = "if TYPE_CHECKING:\n    import a\ndef f():\n    import a"
+    assert in_order({"a": "import b", "b": lazy}) == ["b", "a"]
+    with pytest.raises(CycleError):
+        in_order({"a": "import b", "b": "class C:\n    from a import x"})

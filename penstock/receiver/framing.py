@@ -31,7 +31,6 @@ _STAGING_BYTES = 256 << 10
 _START = 64 << 10
 """Bytes of a dropped record that are kept to show how it begins."""
 _LF = 10
-_CR = 13
 
 
 class CutRecordError(PenstockError, ValueError):
