@@ -98,7 +98,7 @@ class SimulatedDay:
             any_launch = self._living[0].launch
             for place in self._cluster.executors():
                 server = SyntheticBlockServer(
-                    any_launch.tracker_address, any_launch.secret, place.host
+                    any_launch.link.tracker_address, any_launch.link.secret, place.host
                 )
                 self.servers.append(server)
                 stack.callback(server.close)

@@ -89,8 +89,8 @@ class SyntheticReceiver:
     def register(self):
         hello = self.registration()
         self._client = Client(
-            self.launch.tracker_address,
-            self.launch.secret,
+            self.launch.link.tracker_address,
+            self.launch.link.secret,
             on_message=self._hear,
             on_reconnect=lambda: [hello],
         )

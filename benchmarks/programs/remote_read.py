@@ -24,7 +24,7 @@ from penstock.blockstore import _fetch
 from penstock.blockstore._fetch import fetch
 from penstock.blockstore.launch import BlockServerLaunch, ensure_block_server
 from penstock.wal import RECORD_HEADER_SIZE, stamp_record
-from penstock.wire import Server
+from penstock.wire import ApplicationLink, Server
 from penstock.wire.messages import (
     BlockServerRegistered,
     MemoryPlace,
@@ -111,8 +111,7 @@ def main():
     ready = ensure_block_server(
         BlockServerLaunch(
             application_id=APPLICATION,
-            secret=secret,
-            tracker_address=server.start(),
+            link=ApplicationLink(secret, server.start()),
             host="there",
             scratch_folder=folder,
             block_log_root=folder,

@@ -149,7 +149,7 @@ def measure(tracker, launched):
     places = [(r.stream_id, r.attempt, r.location.host, r.location.executor_id) for r in launched]
     launch = launched[0].launch
     begun_s = time.monotonic()
-    peers = Peers(launch.tracker_address, launch.secret, places)
+    peers = Peers(launch.link.tracker_address, launch.link.secret, places)
     registered_s = time.monotonic() - begun_s
     tell({"progress": f"{RECEIVERS} receivers registered in {registered_s:.1f} s"})
     batches = Batches(tracker)

@@ -65,7 +65,7 @@ def fetch_from_host(
         ConnectionLostError: The host has no block server; or the block lies on several hosts, and
             the text says of each what was wrong.
     """
-    context = access.tls.client_context() if access.tls else None
+    context = access.link.client_context()
     deadline_s = time.monotonic() + access.fetch_timeout_s
     sources = [
         _Source(copy, access.servers.get(copy.host), cipher, is_copy=number > 0)
@@ -155,7 +155,7 @@ class _Source:
                 wanted = msgspec.structs.replace(wanted, num_bytes=wanted.num_bytes + SEAL_SIZE)
             payload = fetch(
                 self._address,
-                access.secret,
+                access.link.secret,
                 wanted,
                 timeout_s,
                 connect_s=_CONNECT_S if is_one_of_many else None,
@@ -201,14 +201,15 @@ def _failed(sources: list[_Source]) -> PenstockError:
 
 def ask_tracker(message: Message, access: BlockAccess, timeout_s: float) -> Message | None:
     """Return the tracker's answer, or None when it cannot be asked."""
-    if access.tracker is None:
+    link = access.link
+    if link.tracker is None:
         return None
     client = Client(
-        access.tracker,
-        access.secret,
+        link.tracker,
+        link.secret,
         ask_timeout_s=timeout_s,
         name="block-reader",
-        ssl_context=access.tls.client_context() if access.tls else None,
+        ssl_context=link.client_context(),
     )
     try:
         with closing(client):

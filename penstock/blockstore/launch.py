@@ -29,7 +29,7 @@ from penstock.blockstore._files import ApplicationFiles
 from penstock.errors import PenstockError
 from penstock.processes import ProcessIdentity, host_id
 from penstock.wal import KEY_COMMAND_VARIABLE, KEY_VARIABLE, LogOptions, SyncPolicy
-from penstock.wire import TlsIdentity
+from penstock.wire import ApplicationLink
 
 __all__ = [
     "BlockServerError",
@@ -78,9 +78,7 @@ class BlockServerLaunch:
 
     Attributes:
         application_id: Spark's.
-        secret: The application's secret; not in the repr.
-        tls: Its certificate and key; None for connections without TLS.
-        tracker_address: Host and port of the tracker's server.
+        link: Where the tracker is, and what proves who belongs to the application.
         host: The name under which the tracker and tasks know this host.
         scratch_folder: Holds the lock file and the server's log; one per application, or shared,
             also by several hosts. The server ends when its lock file there is gone.
@@ -103,8 +101,7 @@ class BlockServerLaunch:
     """
 
     application_id: str
-    secret: bytes = field(repr=False)
-    tracker_address: tuple[str, int]
+    link: ApplicationLink
     host: str
     scratch_folder: str
     block_log_root: str
@@ -117,7 +114,6 @@ class BlockServerLaunch:
     driver_timeout_s: float = 7200.0
     remove_at_lease_end: bool = False
     left_after_s: float = 60.0
-    tls: TlsIdentity | None = None
     replica_log: LogOptions = field(default_factory=partial(LogOptions, sync=SyncPolicy.NONE))
     block_max_bytes: int = 32 << 20
 
@@ -136,7 +132,7 @@ class BlockServerLaunch:
             return self.listen_host
         unreachable: OSError | None = None
         for family, kind, protocol, _, address in socket.getaddrinfo(
-            *self.tracker_address, type=socket.SOCK_DGRAM
+            *self.link.tracker_address, type=socket.SOCK_DGRAM
         ):
             # Connecting a datagram socket sends nothing; it only asks for the route.
             try:

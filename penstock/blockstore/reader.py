@@ -56,6 +56,7 @@ from penstock.wal import (
     parse_record,
     segment_path,
 )
+from penstock.wire.link import ApplicationLink
 from penstock.wire.messages import (
     MemoryPlace,
     Ok,
@@ -64,7 +65,6 @@ from penstock.wire.messages import (
     SegmentPlace,
     SkippedBlock,
 )
-from penstock.wire.tls import TlsIdentity
 
 __all__ = [
     "Block",
@@ -108,20 +108,17 @@ class BlockAccess:
 
     Attributes:
         servers: Addresses of block servers by host, as they were when the batch was made.
-        secret: The application's secret; never shown.
-        tls: Its certificate and key; None for connections without TLS.
+        link: What opens connections to them, and to the tracker: it knows where a block server is
+            by now.
         fetch_timeout_s: Bound of one fetch from another host, all its tries together.
-        tracker: The tracker's address: it knows where a block server is by now.
         encryption: The key that the blocks' logs are encrypted with; None: they are in clear.
         skip_after: After so many tries of its task a block that is nowhere is left out of the
             batch; None: never, the batch fails.
     """
 
     servers: dict[str, tuple[str, int]] = field(default_factory=dict)
-    secret: bytes = field(default=b"", repr=False)
+    link: ApplicationLink = field(default_factory=ApplicationLink)
     fetch_timeout_s: float = 30.0
-    tls: TlsIdentity | None = None
-    tracker: tuple[str, int] | None = None
     encryption: EncryptionKey | None = None
     skip_after: int | None = None
 
@@ -328,7 +325,7 @@ def _find(info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitSt
             return _from_copy(replica, info.block_id, cipher, stack)
         except (OSError, WalError, ValueError) as error:
             tried.append(_describe(replica.segment, error))
-    if access.tracker is not None or any(host in access.servers for host in info.hosts):
+    if access.link.tracker is not None or any(host in access.servers for host in info.hosts):
         # A fetch is rare; the import would cost every task.
         from penstock.blockstore._remote import fetch_from_host
         from penstock.wire import WireError
@@ -475,7 +472,7 @@ def _is_last_try(access: BlockAccess) -> bool:
 
 
 def _is_noted(info: ReceivedBlockInfo, access: BlockAccess, error: BlockNotFoundError) -> bool:
-    if access.tracker is None:
+    if access.link.tracker is None:
         _log.warning("Block %s, which is lost, is left out: %s", info.block_id, error)
         return True
     # It is rare; the import would cost every task.

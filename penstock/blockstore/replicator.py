@@ -33,7 +33,7 @@ from penstock.backoff import Backoff
 from penstock.blockstore._fetch import BlockConnection, FetchStatus
 from penstock.blockstore._replica_service import ReplicaRequest, WrittenReplica
 from penstock.errors import PenstockError
-from penstock.wire import ConnectionLostError, ProtocolError, TlsIdentity, WireError
+from penstock.wire import ApplicationLink, ConnectionLostError, ProtocolError, WireError
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import Message, ReplicaHostAt, ReplicaPlace
 
@@ -234,8 +234,7 @@ class Replicator:
     Args:
         stream_id: The stream.
         attempt: The receiver attempt, 32 hex digits.
-        secret: The application's secret.
-        tls: Its certificate and key; None for connections without TLS.
+        link: What opens connections.
         find: Asks the driver for a host.
         on_error: Told once when blocks go on with one copy although there was, or should be,
             another host; on this object's thread.
@@ -246,15 +245,13 @@ class Replicator:
         stream_id: int,
         attempt: str,
         *,
-        secret: bytes,
-        tls: TlsIdentity | None,
+        link: ApplicationLink,
         find: FindReplicaHost,
         on_error: Callable[[str, BaseException], None],
     ) -> None:
         self.stream_id = stream_id
         self._attempt = attempt
-        self._secret = secret
-        self._tls = tls
+        self._application = link
         self._find = find
         self._on_error = on_error
         self._changed = threading.Condition()
@@ -458,9 +455,9 @@ class Replicator:
                 raise self._closed()
 
     def _try_host(self, host: str, address: tuple[str, int]) -> bool:
-        context = self._tls.client_context() if self._tls else None
+        context = self._application.client_context()
         try:
-            link = PeerLink(host, address, self._secret, context)
+            link = PeerLink(host, address, self._application.secret, context)
         except WireError as error:
             self._reason = str(error)
             self._silent[host] = time.monotonic() + SILENT_S

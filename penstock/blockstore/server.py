@@ -141,14 +141,13 @@ class BlockServer:
         self._exit_reason = self._loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._end, ExitReason.SIGNAL)
-        tls = self._launch.tls
         limits = ServingLimits()
         copies = ReplicaService(self._replicas, self._launch.block_max_bytes, limits.step_timeout_s)
         service = BlockService(
-            self._launch.secret,
+            self._launch.link.secret,
             self._files,
             limits,
-            ssl_context=tls.server_context() if tls else None,
+            ssl_context=self._launch.link.server_context(),
             replicas=copies,
         )
         try:
@@ -205,9 +204,10 @@ class BlockServer:
         await self._loop.run_in_executor(self._worker, function)
 
     def _make_client(self, hello: RegisterBlockServer) -> Client:
+        link = self._launch.link
         return Client(
-            self._launch.tracker_address,
-            self._launch.secret,
+            link.tracker_address,
+            link.secret,
             on_message=lambda message: self._call(self._on_message, message),
             on_reconnect=lambda: [hello],
             on_hello_answer=lambda _, answer: self._call(self._on_hello_answer, answer),
@@ -215,7 +215,7 @@ class BlockServer:
             ask_timeout_s=max(1.0, min(30.0, self._launch.lease_s)),
             give_up_after_s=max(self._launch.lease_s, self._launch.driver_timeout_s),
             name="block-server",
-            ssl_context=self._launch.tls.client_context() if self._launch.tls else None,
+            ssl_context=link.client_context(),
         )
 
     # -- from the client's thread to the loop --------------------------------------------------

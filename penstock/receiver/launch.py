@@ -34,7 +34,7 @@ from penstock.receiver.tracker_client import TrackerClient
 from penstock.receiver.user_calls import UncaughtErrors
 from penstock.settings import Settings
 from penstock.wal import SEAL_SIZE, EncryptionKey, LogOptions, SyncPolicy
-from penstock.wire import TlsIdentity
+from penstock.wire import ApplicationLink
 from penstock.wire.messages import RegisterReceiver
 
 __all__ = [
@@ -170,9 +170,7 @@ class ReceiverLaunch:
         stream_id: The stream.
         attempt: This attempt: 32 hex digits, never used before.
         receiver: The pickled `Receiver`.
-        tracker_address: Host and port of the tracker's server.
-        secret: The application's secret; not in the repr.
-        tls: Its certificate and key; None for connections without TLS.
+        link: Where the tracker is, and what proves who belongs to the application.
         application_id: Spark's.
         settings: The application's settings.
         block_log_root: Folder under which the attempt makes its own log folder: on each host, or
@@ -193,8 +191,7 @@ class ReceiverLaunch:
     stream_id: int
     attempt: str
     receiver: bytes = field(repr=False)
-    tracker_address: tuple[str, int]
-    secret: bytes = field(repr=False)
+    link: ApplicationLink
     application_id: str
     settings: Settings
     block_log_root: str
@@ -204,7 +201,6 @@ class ReceiverLaunch:
     shared_rate: SharedRatePlace | None = None
     remove_at_lease_end: bool = False
     driver: ProcessIdentity | None = None
-    tls: TlsIdentity | None = None
     host_root: str | None = None
     encryption: EncryptionKey | None = None
     has_copies: bool = False
@@ -229,9 +225,7 @@ class ReceiverLaunch:
         settings = self.settings
         return block_server.BlockServerLaunch(
             application_id=self.application_id,
-            secret=self.secret,
-            tls=self.tls,
-            tracker_address=self.tracker_address,
+            link=self.link,
             host=host,
             # Beside the logs, not among them: the folder of the logs may be shared.
             scratch_folder=os.path.dirname(self.folder_of_host),

@@ -99,8 +99,7 @@ class Parts:
             replicator = Replicator(
                 launch.stream_id,
                 launch.attempt,
-                secret=launch.secret,
-                tls=launch.tls,
+                link=launch.link,
                 find=find,
                 on_error=on_error,
             )

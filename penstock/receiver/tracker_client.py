@@ -82,8 +82,8 @@ class TrackerClient:
 
         settings = launch.settings
         connection = Client(
-            launch.tracker_address,
-            launch.secret,
+            launch.link.tracker_address,
+            launch.link.secret,
             on_message=on_message,
             on_reconnect=hello,
             on_hello_answer=on_hello_answer,
@@ -92,7 +92,7 @@ class TrackerClient:
             give_up_after_s=settings.block_server_lease_s,
             name=f"receiver-{launch.stream_id}",
             options=WireOptions(max_frame_bytes=settings.max_frame_bytes),
-            ssl_context=launch.tls.client_context() if launch.tls else None,
+            ssl_context=launch.link.client_context(),
         )
         connection.connect()
         with self._lock:

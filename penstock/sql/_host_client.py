@@ -26,10 +26,10 @@ class HostClient:
     """
 
     def __init__(self, access: BlockAccess) -> None:
-        if access.tracker is None:
+        if access.link.tracker is None:
             raise ValueError("the access names no tracker")
-        self._access = access
-        self._address = access.tracker
+        self._link = access.link
+        self._address = access.link.tracker
         self._client: Client | None = None
 
     def ask(self, message: Message, kind: type[M]) -> M:
@@ -67,13 +67,12 @@ class HostClient:
             client.close()
 
     def _connected(self) -> Client:
-        access = self._access
         client = Client(
             self._address,
-            access.secret,
+            self._link.secret,
             ask_timeout_s=_PATIENCE_S,
             name="place-reader",
-            ssl_context=access.tls.client_context() if access.tls else None,
+            ssl_context=self._link.client_context(),
         )
         client.connect(_PATIENCE_S)
         return client

@@ -13,7 +13,7 @@ from penstock.sql._host_client import HostClient
 from penstock.sql.errors import SourceError
 from penstock.sql.host import ReceiverHost
 from penstock.sql.source import register
-from penstock.wire import TlsIdentity
+from penstock.wire import ApplicationLink, TlsIdentity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,14 +50,14 @@ def connect(spark: SparkSession, share: str | None = None) -> None:
         found = json.loads(text)
         host_name, port = found["tracker"]
         access = BlockAccess(
-            secret=base64.b64decode(found["secret"]),
-            fetch_timeout_s=float(found["fetch_timeout_s"]),
-            tls=(
+            link=ApplicationLink(
+                base64.b64decode(found["secret"]),
+                (str(host_name), int(port)),
                 None
                 if found["certificate"] is None
-                else TlsIdentity(found["certificate"], found["key"])
+                else TlsIdentity(found["certificate"], found["key"]),
             ),
-            tracker=(str(host_name), int(port)),
+            fetch_timeout_s=float(found["fetch_timeout_s"]),
         )
         HostClient(access).close()
     except (ValueError, KeyError, TypeError, PenstockError):

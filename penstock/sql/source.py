@@ -214,13 +214,13 @@ def write_share_file(path: str, access: BlockAccess) -> ShareFile:
     check_share_file(path)
     if access.encryption is not None:
         raise SourceError("a host whose logs are encrypted cannot be shared by a file")
-    tls = access.tls
+    link, tls = access.link, access.link.tls
     text = json.dumps(
         {
             "version": 1,
             "process": astuple(ProcessIdentity.this_process()),
-            "tracker": access.tracker,
-            "secret": base64.b64encode(access.secret).decode(),
+            "tracker": link.tracker,
+            "secret": base64.b64encode(link.secret).decode(),
             "certificate": None if tls is None else tls.certificate,
             "key": None if tls is None else tls.private_key,
             "fetch_timeout_s": access.fetch_timeout_s,

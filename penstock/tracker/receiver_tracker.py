@@ -8,6 +8,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ from penstock.tracker.receiver_tracking_info import (
     TrackedReceiver,
 )
 from penstock.wal import EncryptionKey, is_on_hdfs
-from penstock.wire import TlsIdentity, WireOptions
+from penstock.wire import ApplicationLink, TlsIdentity, WireOptions
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import ReceivedBlockInfo, ReportGate, StopReceiver
 
@@ -152,8 +153,10 @@ class ReceiverTracker:
         self._on_rate_status = on_rate_status or (lambda report: None)
         self._shared_rate = shared_rate
         self._encryption = encryption
-        self._secret = secrets.token_bytes(32)
-        self._tls = TlsIdentity.make() if self._settings.tls_enabled else None
+        self._link = ApplicationLink(
+            secrets.token_bytes(32),
+            tls=TlsIdentity.make() if self._settings.tls_enabled else None,
+        )
         self._receivers = Receivers(
             {
                 stream_id: (name, receiver.preferredLocation())
@@ -197,7 +200,6 @@ class ReceiverTracker:
         self._control: Control | None = None
         self._disk_room: DiskRoom | None = None
         self._skip_after = cluster.most_tries() if settings.lost_blocks == "skip" else None
-        self._address = ("", 0)
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -360,13 +362,13 @@ class ReceiverTracker:
     def _listen(self, ledger: ReceivedBlockTracker) -> None:
         host, advertised = self._cluster.addresses(self._settings.tracker_bind_address)
         endpoint = TrackerEndpoint(
-            self._secret,
+            self._link.secret,
             ledger,
             host=host,
             port=self._settings.tracker_port,
             port_retries=self._settings.port_max_retries,
             options=WireOptions(max_frame_bytes=self._settings.max_frame_bytes),
-            ssl_context=self._tls.server_context() if self._tls else None,
+            ssl_context=self._link.server_context(),
         )
         self._disk_room = DiskRoom(
             ledger,
@@ -399,7 +401,7 @@ class ReceiverTracker:
             self._place_service.backlogs.check()
         bound = endpoint.start()
         self._endpoint = endpoint
-        self._address = (advertised or bound[0], bound[1])
+        self._link = replace(self._link, tracker=(advertised or bound[0], bound[1]))
         _log.info("the tracker listens at %s", address_text(*bound))
 
     def _take_report(self, report: ReportGate) -> None:
@@ -454,9 +456,7 @@ class ReceiverTracker:
             stream_id=stream_id,
             attempt=attempt,
             receiver=self._pickled[stream_id],
-            tracker_address=self._address,
-            secret=self._secret,
-            tls=self._tls,
+            link=self._link,
             application_id=self._application_id,
             settings=self._settings,
             block_log_root=self._block_log_root,
@@ -564,10 +564,8 @@ class ReceiverTracker:
         """What a batch task needs to reach blocks, as of now."""
         return BlockAccess(
             servers=self._block_servers.addresses(),
-            secret=self._secret,
-            tls=self._tls,
+            link=self._link,
             fetch_timeout_s=self._settings.ask_timeout_s,
-            tracker=self._address,
             encryption=self._encryption,
             skip_after=self._skip_after,
         )

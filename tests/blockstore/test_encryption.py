@@ -24,6 +24,7 @@ from penstock.blockstore._encryption import block_cipher, check_in_memory
 from penstock.blockstore._fetch import fetch
 from penstock.blockstore.memory import ArenaError
 from penstock.wal import CorruptRecordError, EncryptionKey, LogOptions, LogWriter, segment_path
+from penstock.wire import ApplicationLink
 from penstock.wire.messages import ReceivedBlockInfo
 from tests.blockstore.test_blocks import OPTIONS, put, without_memory
 from tests.blockstore.test_server import APPLICATION, ATTEMPT, WAIT_S, Host
@@ -105,7 +106,7 @@ def test_a_block_of_another_attempt_does_not_pass_for_this_one(
 
 
 def test_what_travels_to_tasks_does_not_show_the_key() -> None:
-    access = BlockAccess(secret=b"other", encryption=KEY)
+    access = BlockAccess(link=ApplicationLink(b"other"), encryption=KEY)
     assert repr(KEY.secret)[2:-1] not in repr(access)
     assert KEY.secret.hex() not in repr(access)
     assert pickle.loads(pickle.dumps(access)) == access

@@ -19,7 +19,7 @@ from penstock.blockstore._orphans import OrphanCollector
 from penstock.blockstore.launch import BlockServerLaunch, ensure_block_server
 from penstock.blockstore.memory import MemoryArena
 from penstock.clock import ManualClock
-from penstock.wire import Server
+from penstock.wire import ApplicationLink, Server
 from penstock.wire.messages import StopBlockServer
 from tests.doubles import BlockServerTracker
 
@@ -183,8 +183,7 @@ def test_the_next_applications_block_server_removes_what_a_killed_one_left(
     server = Server(secret, tracker)
     launch = BlockServerLaunch(
         application_id=OWN,
-        secret=secret,
-        tracker_address=server.start(),
+        link=ApplicationLink(secret, server.start()),
         host="here",
         scratch_folder=str(tmp_path / "scratch"),
         block_log_root=str(tmp_path / "blocks"),

@@ -44,7 +44,7 @@ from penstock.blockstore.replicator import (
 )
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.wal import EncryptionKey, LogOptions, LogReader, SyncPolicy, WalError
-from penstock.wire import AuthenticationError, ConnectionLostError, TlsIdentity
+from penstock.wire import ApplicationLink, AuthenticationError, ConnectionLostError, TlsIdentity
 from penstock.wire.messages import Message, ReceivedBlockInfo, ReplicaHostAt, ReplicaPlace
 from tests.blockstore.peers import SECRET, connect
 from tests.blockstore.test_server_limits import in_thread
@@ -138,7 +138,7 @@ class Driver:
 
     def replicator(self, attempt: str = ATTEMPT) -> Replicator:
         return Replicator(
-            3, attempt, secret=SECRET, tls=None, find=self.find, on_error=self.on_error
+            3, attempt, link=ApplicationLink(SECRET), find=self.find, on_error=self.on_error
         )
 
 
@@ -325,7 +325,7 @@ def test_a_copy_of_an_encrypted_block_is_not_in_clear_on_the_other_host(
     lost = msgspec.structs.replace(first, memory=None, segment=None)
     with read_block(lost, BlockAccess(encryption=key)) as block:
         assert list(block.records()) == records
-    access = BlockAccess(servers, SECRET, WAIT_S, encryption=key)
+    access = BlockAccess(servers, ApplicationLink(SECRET), WAIT_S, encryption=key)
     cipher = key.cipher(f"blocks of {first.attempt}")
     with read_block(lost, access) as block:
         assert bytes(block.data) in bytes(fetch_from_host(lost, access, cipher))
@@ -334,7 +334,9 @@ def test_a_copy_of_an_encrypted_block_is_not_in_clear_on_the_other_host(
     for info, with_key in ((swapped, key), (lost, None), (lost, EncryptionKey.generate())):
         with (
             pytest.raises(BlockNotFoundError),
-            read_block(info, BlockAccess(servers, SECRET, WAIT_S, encryption=with_key)),
+            read_block(
+                info, BlockAccess(servers, ApplicationLink(SECRET), WAIT_S, encryption=with_key)
+            ),
         ):
             pass
 
@@ -369,7 +371,7 @@ def test_a_block_is_stored_when_the_other_host_has_it_too(tmp_path: Path, other:
             info, memory=None, segment=msgspec.structs.replace(info.segment, folder="/gone")
         )
         assert records_of(lost) == [b"a", b"b"]
-        access = BlockAccess({"other": other.address}, SECRET)
+        access = BlockAccess({"other": other.address}, ApplicationLink(SECRET))
         assert len(fetch_from_host(lost, access)) == info.num_bytes
         assert copies.statistics() == ReplicationStatistics(copied=1, alone=0, switches=1)
 
@@ -593,11 +595,13 @@ def test_a_block_is_fetched_from_the_second_host_when_the_first_is_gone(
         info = put(store, 1, [b"x"])
         with socket.create_server(("127.0.0.1", 0)) as nobody:
             gone = nobody.getsockname()
-        access = BlockAccess({"here": gone, "other": other.address}, SECRET)
+        access = BlockAccess({"here": gone, "other": other.address}, ApplicationLink(SECRET))
         payload = bytes(fetch_from_host(info, access))
         assert len(payload) == info.num_bytes
         # The first host has a server, which does not have the block.
-        access = BlockAccess({"here": other.address, "other": other.address}, SECRET)
+        access = BlockAccess(
+            {"here": other.address, "other": other.address}, ApplicationLink(SECRET)
+        )
         assert bytes(fetch_from_host(info, access)) == payload
         with pytest.raises(ConnectionLostError, match=r"input-3-1.*; .*other has no block server"):
-            fetch_from_host(info, BlockAccess({"here": gone}, SECRET))
+            fetch_from_host(info, BlockAccess({"here": gone}, ApplicationLink(SECRET)))

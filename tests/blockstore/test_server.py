@@ -50,7 +50,13 @@ from penstock.wal import (
     segment_path,
     stamp_record,
 )
-from penstock.wire import AuthenticationError, ConnectionLostError, Server, TlsIdentity
+from penstock.wire import (
+    ApplicationLink,
+    AuthenticationError,
+    ConnectionLostError,
+    Server,
+    TlsIdentity,
+)
 from penstock.wire.messages import (
     BlockServerRegistered,
     MemoryPlace,
@@ -91,13 +97,11 @@ class Host:
         )
         self.launch = BlockServerLaunch(
             application_id=APPLICATION,
-            secret=self.secret,
-            tracker_address=self.server.start(),
+            link=ApplicationLink(self.secret, self.server.start(), tls),
             host="here",
             scratch_folder=str(self.scratch),
             block_log_root=str(self.root),
             memory_folder=str(self.memory),
-            tls=tls,
         )
         self._started: list[int] = []
 
@@ -160,7 +164,7 @@ class Host:
         return info(payload, sequence, memory=MemoryPlace(str(path), 4096, len(record)))
 
     def fetch(self, server: BlockServerReady, block: ReceivedBlockInfo) -> bytes:
-        tls = self.launch.tls
+        tls = self.launch.link.tls
         context = tls.client_context() if tls else None
         return bytes(fetch(server.address, self.secret, block, WAIT_S, ssl_context=context))
 
@@ -388,7 +392,7 @@ def test_a_reader_without_the_secret_gets_nothing(host: Host) -> None:
 def test_a_tracker_does_not_accept_the_proof_for_a_block_server(host: Host) -> None:
     block = host.memory_block(b"x")
     with pytest.raises(AuthenticationError):
-        fetch(host.launch.tracker_address, host.secret, block, WAIT_S)
+        fetch(host.launch.link.tracker_address, host.secret, block, WAIT_S)
 
 
 def test_many_readers_at_once_get_their_blocks(host: Host) -> None:
@@ -563,7 +567,7 @@ def test_a_server_that_cannot_start_says_why_and_leaves_nothing(host: Host) -> N
     with pytest.raises(BlockServerError, match="this application is stopping"):
         host.ensure()
     with pytest.raises(BlockServerError, match="same application"):
-        host.ensure(secret=os.urandom(32))
+        host.ensure(link=replace(host.launch.link, secret=os.urandom(32)))
     with pytest.raises(BlockServerError, match="Not a directory"):
         host.ensure(scratch_folder="/dev/null/no")
     host.tracker.answer = BlockServerRegistered(60.0)
@@ -678,7 +682,7 @@ def test_a_driver_that_is_silent_for_longer_than_the_lease_finds_everything_agai
         # Several of its looks later it still serves.
         assert not select.select([host._started[-1]], [], [], 3.5)[0]
         assert host.fetch(server, hot) == b"hot"
-        host.server = Server(host.secret, host.tracker, port=host.launch.tracker_address[1])
+        host.server = Server(host.secret, host.tracker, port=host.launch.link.tracker_address[1])
         host.server.start()
         host.tracker.wait_for(lambda: len(host.tracker.registered) == 2)
     assert host.fetch(server, hot) == b"hot"
@@ -690,7 +694,7 @@ def test_it_removes_nothing_when_somebody_else_answers_in_the_drivers_place(host
     host.segment_block(b"x")
     host.start(remove_at_lease_end=True)
     host.server.stop()
-    host.server = Server(os.urandom(32), host.tracker, port=host.launch.tracker_address[1])
+    host.server = Server(os.urandom(32), host.tracker, port=host.launch.link.tracker_address[1])
     host.server.start()
     host.wait_for_end()
     assert host.memory_path().exists()
@@ -701,7 +705,7 @@ def test_it_registers_again_with_a_tracker_that_comes_back_within_the_lease(host
     block = host.memory_block(b"x")
     server = host.start()
     host.server.stop()
-    host.server = Server(host.secret, host.tracker, port=host.launch.tracker_address[1])
+    host.server = Server(host.secret, host.tracker, port=host.launch.link.tracker_address[1])
     host.server.start()
     host.tracker.wait_for(lambda: len(host.tracker.registered) == 2)
     assert host.tracker.registered[0][1] == host.tracker.registered[1][1]
@@ -713,7 +717,7 @@ def test_it_ends_when_the_tracker_does_not_want_it_back(host: Host) -> None:
     host.start()
     host.tracker.answer = Refused("another has this host")
     host.server.stop()
-    host.server = Server(host.secret, host.tracker, port=host.launch.tracker_address[1])
+    host.server = Server(host.secret, host.tracker, port=host.launch.link.tracker_address[1])
     host.server.start()
     host.wait_for_end()
     assert host.memory_path().exists()

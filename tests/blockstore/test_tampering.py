@@ -21,7 +21,13 @@ from penstock.blockstore._fetch import ANSWER, FetchStatus, fetch
 from penstock.blockstore._remote import fetch_from_host
 from penstock.blockstore.reader import BlockAccess
 from penstock.blockstore.replicator import PeerLink
-from penstock.wire import TAG_BYTES, ConnectionLostError, TamperedError, TlsIdentity
+from penstock.wire import (
+    TAG_BYTES,
+    ApplicationLink,
+    ConnectionLostError,
+    TamperedError,
+    TlsIdentity,
+)
 from penstock.wire.addresses import is_within_host
 from tests.blockstore.peers import SECRET
 from tests.blockstore.test_replicas import ATTEMPT, OtherHost
@@ -88,7 +94,7 @@ def test_an_answer_that_was_changed_is_not_believed_and_the_block_is_fetched_aga
         with pytest.raises(TamperedError, match="is not what it sent"):
             fetch(middle.address, SECRET, block, WAIT_S)
         middle = between(address, to_client=ANSWERS[changed])
-        access = BlockAccess({"h": middle.address}, SECRET)
+        access = BlockAccess({"h": middle.address}, ApplicationLink(SECRET))
         assert len(fetch_from_host(block, access)) == SIZE
         assert middle.connections == 2
 

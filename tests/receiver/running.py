@@ -21,7 +21,7 @@ from pyspark import StorageLevel, cloudpickle
 from penstock.blockstore import BlockAccess, read_block
 from penstock.receiver import Receiver, ReceiverLaunch, as_receiver, run_receiver
 from penstock.settings import Settings
-from penstock.wire import Peer, Reply, Server
+from penstock.wire import ApplicationLink, Peer, Reply, Server
 from penstock.wire.messages import (
     AddBlock,
     BlockServerRegistered,
@@ -173,8 +173,7 @@ def make_launch(
         stream_id=3,
         attempt=uuid.uuid4().hex,
         receiver=pickled,
-        tracker_address=tracker.address,
-        secret=tracker.secret,
+        link=ApplicationLink(tracker.secret, tracker.address),
         application_id="app-test",
         settings=settings,
         block_log_root=str(folder / "blocks"),

@@ -17,6 +17,7 @@ from pyspark import StorageLevel
 from penstock.blockstore.launch import BlockServerError
 from penstock.receiver import ExitKind, ReceiverFailedError, ReceiverLaunch
 from penstock.receiver.launch import executor_id, host_name, start_block_server
+from penstock.wire import ApplicationLink
 from penstock.wire.messages import (
     DeregisterReceiver,
     FindReplicaHost,
@@ -103,8 +104,7 @@ def test_the_launch_hides_what_nobody_should_see(tracker: Tracker) -> None:
         stream_id=1,
         attempt="a" * 32,
         receiver=b"the pickled receiver",
-        tracker_address=tracker.address,
-        secret=tracker.secret,
+        link=ApplicationLink(tracker.secret, tracker.address),
         application_id="app",
         settings=SETTINGS,
         block_log_root="/x",
@@ -284,8 +284,7 @@ def launch_of_module(module: str, name: str, tracker: Tracker, folder: Path) -> 
         stream_id=3,
         attempt="b" * 32,
         receiver=receiver,
-        tracker_address=tracker.address,
-        secret=tracker.secret,
+        link=ApplicationLink(tracker.secret, tracker.address),
         application_id="app",
         settings=replace(SETTINGS, memory_dir=str(folder)),
         block_log_root=str(folder),

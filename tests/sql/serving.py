@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from penstock.blockstore import BlockAccess
 from penstock.tracker._endpoint import TrackerEndpoint
-from penstock.wire import WireOptions
+from penstock.wire import ApplicationLink, WireOptions
 from tests.tracker.place_cases import Case
 
 __all__ = ["serving"]
@@ -22,6 +22,6 @@ def serving(case: Case) -> Iterator[BlockAccess]:
     endpoint.places = case.service
     address = endpoint.start()
     try:
-        yield BlockAccess(servers={}, secret=SECRET, fetch_timeout_s=10.0, tracker=address)
+        yield BlockAccess({}, ApplicationLink(SECRET, address), fetch_timeout_s=10.0)
     finally:
         endpoint.stop()

@@ -15,9 +15,10 @@ from penstock.blockstore import BlockAccess
 from penstock.processes import ProcessIdentity, host_id, started
 from penstock.sql import ShareFileError
 from penstock.sql.source import check_share_file, write_share_file
+from penstock.wire import ApplicationLink
 
 ACCESS = BlockAccess(
-    servers={}, secret=b"a secret of this test alone", fetch_timeout_s=10.0, tracker=("h", 1)
+    {}, ApplicationLink(b"a secret of this test alone", ("h", 1)), fetch_timeout_s=10.0
 )
 
 

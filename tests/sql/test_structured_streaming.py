@@ -469,7 +469,7 @@ def test_no_secret_is_shown_or_written_and_a_share_file_is_its_owners(
         await_records(host, "numbers", 100)
         query.processAllAvailable()
         assert host._hosted is not None
-        secret = host._hosted.tracker.block_access.secret
+        secret = host._hosted.tracker.block_access.link.secret
         forms = [secret, secret.hex().encode(), base64.b64encode(secret)]
         shown = [caplog.text.encode(), json.dumps(query.lastProgress, default=str).encode()]
         shown.append(load(spark)._jdf.queryExecution().toString().encode())

@@ -17,6 +17,7 @@ from penstock.blockstore import BlockAccess, BlockNotFoundError, read_block
 from penstock.blockstore._remote import fetch_from_host
 from penstock.tracker import ReceivedBlockTracker
 from penstock.wire import (
+    ApplicationLink,
     AskTimeoutError,
     AuthenticationError,
     Client,
@@ -161,7 +162,7 @@ def fetched(
 ) -> bytes:
     """Read a block as a batch task of another host does, which knows this address."""
     servers = {} if address is None else {"here": address}
-    access = BlockAccess(servers, host.secret, timeout_s, tracker=host.launch.tracker_address)
+    access = BlockAccess(servers, host.launch.link, timeout_s)
     return bytes(fetch_from_host(block, access))
 
 
@@ -273,7 +274,7 @@ def test_a_block_that_is_gone_is_an_error_that_names_all_that_was_tried(host: Ho
     block = host.memory_block(PAYLOAD)
     server = host.start()
     host.memory_path().unlink()
-    access = BlockAccess({"here": server.address}, host.secret, WAIT_S)
+    access = BlockAccess({"here": server.address}, ApplicationLink(host.secret), WAIT_S)
     with pytest.raises(BlockNotFoundError) as caught, read_block(block, access):
         pass
     in_memory, at_server = caught.value.tried

@@ -63,7 +63,7 @@ def test_a_batch_task_is_told_where_blocks_are_by_now_and_whether_to_wait(tmp_pa
         wait_until_lost(tracker)
         assert attempt.ask(FIND) == BlockServerAt(None, True)
         block_server(attempt, 4712).close()
-        assert tracker.block_access.tracker == attempt.launch.tracker_address
+        assert tracker.block_access.link.tracker == attempt.launch.link.tracker_address
 
 
 def test_a_receiver_that_is_out_of_reach_is_told_and_so_is_its_return(

@@ -649,9 +649,9 @@ def test_i9_the_secret_is_in_no_repr(tmp_path: Path) -> None:
     with running_tracker(tmp_path) as (tracker, cluster, _):
         launch = cluster.next_attempt().launch
         shown = repr(launch) + repr(tracker.block_access) + repr(tracker)
-        assert repr(launch.secret) not in shown
-        assert launch.secret.hex() not in shown
-        assert len(launch.secret) == 32
+        assert repr(launch.link.secret) not in shown
+        assert launch.link.secret.hex() not in shown
+        assert len(launch.link.secret) == 32
 
 
 def test_settings_reach_the_receiver(tmp_path: Path) -> None:
@@ -659,7 +659,7 @@ def test_settings_reach_the_receiver(tmp_path: Path) -> None:
     with running_tracker(tmp_path, settings=settings) as (_, cluster, _):
         launch = cluster.next_attempt().launch
         assert launch.settings == settings
-        assert launch.tracker_address[0] == "127.0.0.2"
+        assert launch.link.tracker_address[0] == "127.0.0.2"
         assert launch.application_id == "app-1"
 
 

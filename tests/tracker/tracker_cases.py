@@ -103,8 +103,8 @@ class Attempt:
 
     def connect(self) -> Client:
         self.client = Client(
-            self.launch.tracker_address,
-            self.launch.secret,
+            self.launch.link.tracker_address,
+            self.launch.link.secret,
             on_message=self.messages.put,
             on_reconnect=lambda: [self.registration()],
         )

@@ -24,7 +24,7 @@ from penstock.blockstore.launch import (
     log_path,
 )
 from penstock.wal import LogOptions, LogWriter, SyncPolicy, stamp_record
-from penstock.wire import Client, TlsIdentity
+from penstock.wire import ApplicationLink, Client, TlsIdentity
 from penstock.wire.messages import (
     AddBlock,
     DeregisterReceiver,
@@ -150,16 +150,15 @@ class Application:
             self.secret = bytes.fromhex(said["secret"])
             self.tracker: tuple[str, int] = (said["address"][0], said["address"][1])
             self.tls = TlsIdentity(*said["tls"]) if said["tls"] else None
+            self.link = ApplicationLink(self.secret, self.tracker, self.tls)
             self.attempts: dict[int, str] = {int(k): v for k, v in said["attempts"].items()}
             self._launch = BlockServerLaunch(
                 application_id=APPLICATION,
-                secret=self.secret,
-                tracker_address=self.tracker,
+                link=self.link,
                 host=HOST,
                 scratch_folder=str(folder / "scratch"),
                 block_log_root=str(self._root),
                 memory_folder=str(self._memory),
-                tls=self.tls,
             )
             with exact_memory():
                 ready = ensure_block_server(self._launch, START_S)
@@ -198,7 +197,7 @@ class Application:
     def access(self, *, knows_server: bool) -> BlockAccess:
         """Return what a batch task has; one that does not know the block server asks for it."""
         servers = {HOST: self.server} if knows_server else {}
-        return BlockAccess(servers=servers, secret=self.secret, tls=self.tls, tracker=self.tracker)
+        return BlockAccess(servers, self.link)
 
     def client(self, address: tuple[str, int], hello: RegisterReceiver | None = None) -> Client:
         return Client(
@@ -231,7 +230,7 @@ class Application:
                 client.ask(DeregisterReceiver(ATTACKED, attempt, "done", ""))
             launch = replace(
                 self._launch,
-                tracker_address=relay.address,
+                link=replace(self.link, tracker=relay.address),
                 host=STRANGE_HOST,
                 scratch_folder=scratch,
                 memory_folder=scratch,

@@ -108,9 +108,9 @@ def described(launches: dict[int, ReceiverLaunch]) -> dict[str, object]:
     """Return what the fuzzer needs to know; it goes through a pipe."""
     launch = launches[GOOD]
     return {
-        "address": launch.tracker_address,
-        "secret": launch.secret.hex(),
-        "tls": launch.tls and (launch.tls.certificate, launch.tls.private_key),
+        "address": launch.link.tracker_address,
+        "secret": launch.link.secret.hex(),
+        "tls": launch.link.tls and (launch.link.tls.certificate, launch.link.tls.private_key),
         "attempts": {stream_id: found.attempt for stream_id, found in launches.items()},
     }
 
