@@ -30,10 +30,24 @@ The rooms, in the order in which they may import each other (never back):
 * `penstock.monitor`: what somebody sees of a running program from outside. The start of a context
   begins it, and nothing else knows of it.
 
-Beside them stand `penstock.settings` (every configuration key), `penstock.clock`,
-`penstock.wait_clock`, `penstock.backoff` (pauses between tries), `penstock.event_loop` (a thread
-and its queue), `penstock.position_text` (positions as JSON), `penstock.rate_limited_log` (log lines
-that repeat), `penstock.errors` and `penstock.processes`.
+Beside them stand:
+
+===========================  =====================================================================
+`settings`                   every configuration key
+`_setting_values`,           how their text is read; those of Spark that do nothing here; the page
+`_settings_without_effect`,  and the command that tell of them
+`_settings_page`,
+`_settings_cli`
+`errors`                     the root of the errors
+`clock`, `wait_clock`        time, which tests drive; how long threads waited
+`event_loop`, `backoff`      a thread and its queue; pauses between tries
+`rate_limited_log`           log lines that repeat
+`position_text`              positions as JSON
+`processes`                  which process is meant, and whether it lives
+`worker`                     what makes short tasks short in PySpark's worker
+`_arguments`, `_html`        what a program gives; records as tables in notebooks
+`_versions`, `__main__`      which versions fit; the command ``penstock``
+===========================  =====================================================================
 
 Importing this package is cheap: it starts nothing and does not import PySpark. It raises
 `ImportError` when Python or PySpark does not fit, naming both versions. Logging goes to the

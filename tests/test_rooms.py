@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -92,3 +93,12 @@ def test_the_rule_sees_circles_and_lets_later_imports_pass() -> None:
     assert in_order({"a": "import b", "b": lazy}) == ["b", "a"]
     with pytest.raises(CycleError):
         in_order({"a": "import b", "b": "class C:\n    from a import x"})
+
+
+def test_each_door_has_a_map_of_its_files() -> None:
+    missing = []
+    for door in sorted((_ROOT / "penstock").rglob("__init__.py")):
+        words = set(re.findall(r"\w+", ast.get_docstring(ast.parse(door.read_text("utf-8"))) or ""))
+        names = {path.stem for path in door.parent.glob("*.py")} - {"__init__"}
+        missing += [f"{door.parent.name}: {name}" for name in sorted(names - words)]
+    assert missing == []

@@ -25,7 +25,7 @@ Layout
 ------
 
 ===========================  =====================================================================
-`context`                    `StreamingContext`: inputs, settings, start, wait, stop
+`context`, `_running`        `StreamingContext`: inputs, settings, start, wait, stop
 `dstream/`                   streams, their operations, and the graph of nodes behind them
 `scheduler/`                 a batch at each tick, its jobs, executors
 `checkpoint/`                the graph and the progress kept
@@ -34,10 +34,12 @@ Layout
 `listeners/`                 what a program implements to be told of all that, and the events
 `recovery`                   the context made again: `StreamingContext.getOrCreate`
 `durations`                  durations and batch times, as programs give and get them
-`errors`                     what goes wrong, with the way out
+`errors`, `user_errors`      what goes wrong, with the way out; in the program's own functions
+`_stream_numbers`            the numbers that the ledger has for a program's streams
+`_letters`                   where the dead letters of a program go
 `_engine`, `_receivers`,     what runs between start and stop, in the order in which it starts
 `received_blocks`, `waiter`
-`stop_report`                what a stop gave up
+`console`, `stop_report`     what a program says on its terminal; what a stop gave up
 `stream_errors`              what goes wrong in a running context, on its way to the waiter
 `_call_site`, `_interrupts`  names that people recognise; Ctrl-C and the order to end
 `_live_view`, `_threads`     what a notebook shows of a context, and the cell that output goes to

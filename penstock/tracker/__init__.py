@@ -44,7 +44,7 @@ Layout:
   ``_replica_hosts``: which host has the second copies of a receiver's blocks, and a block server.
 - ``_block_deletion``: has deleted what the ledger lets go, by the hosts that have it; what is on
   HDFS by itself; and what is retained, when the disk runs short.
-- ``receiver_tracker``: `ReceiverTracker`, which owns all of these.
+- ``receiver_tracker``: `ReceiverTracker`, which owns all of these. ``errors``: what can go wrong.
 
 The life of a block here: added (logged, waiting), allocated to a batch (logged, before any job),
 released when the batch is cleaned up (logged), and only then deleted, by the living attempt that

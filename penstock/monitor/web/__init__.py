@@ -13,12 +13,13 @@ What must hold
 `server`            connections: how many, for how long, how large; a thread for each
 `exchange`          a request and its answer, apart from connections
 `access`            who may read, who may act
+`ports`, `tls`      where the server listens; its certificate
 `routes`            which path shows what
 `rest`              Spark's endpoints under ``/api/v1``, with its field names
 `metrics`           ``/metrics`` for Prometheus
 `health`            ``/health/live`` and ``/health/ready``
 `status`            what page and commands show, under ``/api/penstock``
-`actions`           what may be done, under ``/api/penstock/actions``
+`actions`, `tap`    what may be done, under ``/api/penstock/actions``; records as they pass
 `page`              the page, its files (``static``), and the events that it listens to
 ==================  =============================================================================
 

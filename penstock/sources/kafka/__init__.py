@@ -21,7 +21,7 @@ Layout
 `utils`              `KafkaUtils`: makes streams and RDDs; `KafkaDStream` with `commitAsync`
 `strategies`         what is read, where, how fast
 `params`             the client's settings
-`direct_stream`      the node in the driver: which offsets each batch takes
+`direct_stream`      the node in the driver: which offsets each batch takes; `_allowance`: how many
 `_driver_client`     what the driver asks the brokers
 `rdd`                one partition per range
 `_reading`           a task reads its range
