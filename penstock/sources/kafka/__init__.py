@@ -24,14 +24,13 @@ Layout
 `direct_stream`      the node in the driver: which offsets each batch takes; `_allowance`: how many
 `_driver_client`     what the driver asks the brokers
 `rdd`                one partition per range
-`_reading`           a task reads its range
+`_reading`           a task reads its range, with a consumer that its Python worker keeps
 `engines`            a room of its own: the clients, kafka-python and confluent-kafka
 `layout`, `columns`  the columns of DataFrames: those of Spark's Kafka source
 `formats`            JSON and Avro as typed columns
 `avro_types`
 `receiver`           a member of a consumer group, for those who want blocks
 `_ledger`            its offsets: stored, durable, committed
-`_task_consumers`    the consumers that a Python worker keeps
 `records`, `errors`  what programs see
 ===================  =============================================================================
 

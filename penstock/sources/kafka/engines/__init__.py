@@ -17,8 +17,8 @@ Layout
                  what records of both have in common
 `kafka_python`   kafka-python: needs nothing but Python; how it is set up is in
                  `_kafka_python_client`
-`confluent`      confluent-kafka: librdkafka, some four times as fast; its parts are in
-                 `_confluent_client`, `_confluent_chunk`, `_confluent_driver`, `_confluent_member`
+`confluent`      confluent-kafka: librdkafka, some four times as fast; how it is set up is in
+                 `_confluent_client`
 ===============  =================================================================================
 """
 
