@@ -31,6 +31,7 @@ Layout
 `host`              `ReceiverHost`: who runs the receivers, and for whom
 `source`            the data source, as Spark makes it by its name
 `_reader`           offsets, partitions and commits of one query
+`_streams_reader`   the same of several streams as one source
 `_batch_reader`     partitions of a batch read
 `_tasks`            what a task does with its partition
 `_options`          what a query or a batch read may say

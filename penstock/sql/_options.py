@@ -18,6 +18,7 @@ METADATA_COLUMNS = ("_stream", "_place", "_received_at", "_position", "_watermar
 
 _NAMES = (
     "stream",
+    "streams",
     "path",
     "startingOffsets",
     "startingTimestamp",
@@ -38,7 +39,8 @@ class SourceOptions:
     """The options of one query, or of one batch read.
 
     Attributes:
-        stream: The stream's name.
+        stream: The stream's name; empty: there are several.
+        streams: Their names, where there are several.
         path: The directory of a host that has ended, for a batch read; empty: a running host.
         start: Where a new query begins: ``earliest``, ``latest``, or a place.
         start_ms: It begins with what was received at this time or later, ms since the epoch.
@@ -53,6 +55,7 @@ class SourceOptions:
     """
 
     stream: str
+    streams: tuple[str, ...] = ()
     path: str = ""
     start: str | int = "earliest"
     start_ms: int | None = None
@@ -79,10 +82,12 @@ class SourceOptions:
             if name is None:
                 raise SourceOptionError(key, f"it is not known; there are {', '.join(_NAMES)}")
             given[name] = text
-        if not given.get("stream"):
+        if not (given.get("stream") or given.get("streams")):
             raise SourceOptionError(
                 "stream", "it is missing: name a stream that ReceiverHost.stream was given"
             )
+        if "stream" in given and "streams" in given:
+            raise SourceOptionError("streams", "stream is set, too; set one")
         for offsets, timestamp in (
             ("startingOffsets", "startingTimestamp"),
             ("endingOffsets", "endingTimestamp"),
@@ -106,7 +111,8 @@ class SourceOptions:
             "2026-01-31T12:00:00+00:00"
         )
         return cls(
-            stream=given["stream"],
+            stream=given.get("stream", ""),
+            streams=read("streams", _stream_names, (), "names with commas between, each once"),
             path=given.get("path", ""),
             start=read("startingOffsets", _start, earliest, "earliest, latest, or a place"),
             start_ms=read("startingTimestamp", _time_ms, None, a_time),
@@ -142,6 +148,11 @@ class SourceOptions:
                     "it is for spark.read; a query goes on, or with trigger(availableNow=True) "
                     "reads what is there at its start",
                 )
+        if self.streams and isinstance(self.start, int):
+            raise SourceOptionError(
+                "startingOffsets",
+                "each stream has places of its own; startingTimestamp holds for all",
+            )
 
     def check_batch(self) -> None:
         """Check that there is nothing among them that a batch read does not have.
@@ -150,6 +161,7 @@ class SourceOptions:
             SourceOptionError: There is, or it would end before it begins.
         """
         for name, is_set in (
+            ("streams", bool(self.streams)),
             ("maxRecordsPerTrigger", self.max_records is not None),
             ("maxBytesPerTrigger", self.max_bytes is not None),
             ("consumer", bool(self.consumer)),
@@ -164,6 +176,13 @@ class SourceOptions:
             )
         if self.start_ms is not None and self.end_ms is not None and self.start_ms > self.end_ms:
             raise SourceOptionError("endingTimestamp", "it lies before startingTimestamp")
+
+
+def _stream_names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise ValueError
+    return names
 
 
 def _start(text: str) -> str | int:

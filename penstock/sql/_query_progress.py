@@ -88,23 +88,24 @@ def batch_of(progress: Any) -> BatchOfQuery:
     begun = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00"))
     reads: dict[str, tuple[int, int]] = {}
     for source in progress.sources:
-        end = _offset(source.endOffset)
-        if end is None:
-            continue
-        start = _offset(source.startOffset)
-        if start is None or start["consumer"] != end["consumer"]:
-            # The first batch: its offset does not tell how many there were before it.
-            records = int(source.numInputRows)
-        else:
-            resumed = end.get("resumed") or start
-            records = end["records"] - max(start["records"], resumed["records"])
-        known = reads.get(end["stream"])
-        # A query may read a stream more than once.
-        reads[end["stream"]] = (
-            (records, end["records"])
-            if known is None
-            else (max(records, known[0]), min(end["records"], known[1]))
-        )
+        starts, ends = _offsets(source.startOffset), _offsets(source.endOffset)
+        for name, end in ends.items():
+            start = starts.get(name)
+            if start is not None and start["consumer"] == end["consumer"]:
+                resumed = end.get("resumed") or start
+                records = end["records"] - max(start["records"], resumed["records"])
+            elif len(ends) == 1:
+                # The first batch: its offset does not tell how many there were before it.
+                records = int(source.numInputRows)
+            else:
+                continue
+            known = reads.get(end["stream"])
+            # A query may read a stream more than once.
+            reads[end["stream"]] = (
+                (records, end["records"])
+                if known is None
+                else (max(records, known[0]), min(end["records"], known[1]))
+            )
     return BatchOfQuery(
         str(progress.runId),
         progress.name or str(progress.id),
@@ -115,13 +116,27 @@ def batch_of(progress: Any) -> BatchOfQuery:
     )
 
 
-def _offset(text: str | None) -> dict[str, Any] | None:
-    """Return an offset of `PlaceReader`; None: it is another source's, or there is none."""
+def _offsets(text: str | None) -> dict[str, dict[str, Any]]:
+    """Return an offset's parts by their streams; none if it is another source's, or there is none.
+
+    That of a query of one stream is its only part, without a name.
+    """
     try:
         found = json.loads(text or "")
     except ValueError:
-        return None
-    if not isinstance(found, dict) or not isinstance(found.get("stream"), str):
-        return None
-    is_ours = isinstance(found.get("consumer"), str) and isinstance(found.get("records"), int)
-    return found if is_ours else None
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    parts = found.get("streams", {"": found})
+    if not isinstance(parts, dict):
+        return {}
+    return {name: part for name, part in parts.items() if _is_ours(part)}
+
+
+def _is_ours(part: Any) -> bool:
+    return (
+        isinstance(part, dict)
+        and isinstance(part.get("stream"), str)
+        and isinstance(part.get("consumer"), str)
+        and isinstance(part.get("records"), int)
+    )

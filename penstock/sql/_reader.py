@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["PlaceReader"]
+__all__ = ["FoundBlocks", "Offset", "PlaceReader", "ReaderOfQuery", "default_read_limit"]
 
 _VERSION = 1
 
@@ -81,20 +82,57 @@ _log = logging.getLogger("penstock.sql")
 Offset = dict[str, Any]
 
 
-class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+@dataclass(frozen=True)
+class FoundBlocks:
+    """The blocks of a batch.
+
+    Attributes:
+        blocks: They, in order.
+        places: The place of each.
+        added_ms: When each was added, ms since the epoch.
+        servers: The block servers by host.
+    """
+
+    blocks: list[ReceivedBlockInfo] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    added_ms: list[int] = field(default_factory=list)
+    servers: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+
+class ReaderOfQuery(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What reads for one query: a stream (`PlaceReader`), or several."""
+
+
+def default_read_limit(options: SourceOptions) -> ReadLimit:
+    """Return the limit of a query that Spark shows."""
+    if options.max_records is not None:
+        return ReadMaxRows(options.max_records)
+    if options.max_bytes is not None:
+        return ReadMaxBytes(options.max_bytes)
+    return ReadAllAvailable()
+
+
+class PlaceReader(ReaderOfQuery):
     """Reads a stream by places for one query.
 
     Args:
         access: What reaches the host and the blocks.
         options: The query's.
         schema: The columns.
+        client: Asks the host; None: one is made with the first question.
     """
 
-    def __init__(self, access: BlockAccess, options: SourceOptions, schema: StructType) -> None:
+    def __init__(
+        self,
+        access: BlockAccess,
+        options: SourceOptions,
+        schema: StructType,
+        client: HostClient | None = None,
+    ) -> None:
         self._access = access
         self._options = options
         self._schema = schema
-        self._client: HostClient | None = None
+        self._client = client
         self._stream: StreamAt | None = None
         self._first_offset: Offset | None = None
         self._last: Offset | None = None
@@ -109,7 +147,7 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where a new query begins."""
         if self._first_offset is None:
             options = self._options
-            stream = self._found()
+            stream = self.found()
             if options.start_ms is not None:
                 asked = FindStream(options.stream, options.start_ms)
                 place = self._ask(asked, StreamAt).place
@@ -140,11 +178,7 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that Spark shows; both are held by `latestOffset`."""
-        if self._options.max_records is not None:
-            return ReadMaxRows(self._options.max_records)
-        if self._options.max_bytes is not None:
-            return ReadMaxBytes(self._options.max_bytes)
-        return ReadAllAvailable()
+        return default_read_limit(self._options)
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
         """Return how far the next batch goes, within the limits.
@@ -155,7 +189,7 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begin = start or self._last or self.initialOffset()
         self._check(begin)
-        stream, options = self._found(), self._options
+        stream, options = self.found(), self._options
         is_limited = not (HAS_LIMITS and isinstance(limit, ReadAllAvailable))
         end = self._ask(
             FindEnd(
@@ -214,6 +248,18 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[BlocksPartition]:
         """Return the blocks between two offsets, packed; may be called more than once."""
+        found = self.blocks_between(start, end)
+        return packed(
+            found.blocks,
+            found.places,
+            found.added_ms,
+            found.servers,
+            min_partitions=self._options.min_partitions,
+            parallelism=self.found().parallelism,
+        )
+
+    def blocks_between(self, start: Offset, end: Offset) -> FoundBlocks:
+        """Return the blocks between two offsets; may be called more than once."""
         self._check(start)
         self._check(end)
         self._last = end
@@ -223,27 +269,15 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if end["block"] == end["began"]:
                 # Spark has logged a query that has nothing to read yet: it is real from here on.
                 self.commit(end)
-            return []
+            return FoundBlocks()
         records = start["records"] if begin == start["block"] else None
         resumed = end.get("resumed")
         if resumed is not None and resumed["block"] > begin:
             begin, records = resumed["block"], resumed["records"]
-        blocks, places, added_ms, servers = self._list(
-            begin, records, end, "" if is_same else start["consumer"]
-        )
-        return packed(
-            blocks,
-            places,
-            added_ms,
-            servers,
-            min_partitions=self._options.min_partitions,
-            parallelism=self._found().parallelism,
-        )
+        return self._list(begin, records, end, "" if is_same else start["consumer"])
 
-    def _list(
-        self, begin: int, records: int | None, end: Offset, phantom: str
-    ) -> tuple[list[ReceivedBlockInfo], list[int], list[int], dict[str, tuple[str, int]]]:
-        """Return the blocks of a batch, their places, when they were added, and the block servers.
+    def _list(self, begin: int, records: int | None, end: Offset, phantom: str) -> FoundBlocks:
+        """Return the blocks of a batch.
 
         Args:
             begin: The place at which it begins.
@@ -251,12 +285,9 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end: Where it ends.
             phantom: A consumer to be dropped, or nothing.
         """
-        stream = self._found()
+        stream = self.found()
         self._passed_over.pop(end["block"], None)
-        blocks: list[ReceivedBlockInfo] = []
-        places: list[int] = []
-        added_ms: list[int] = []
-        servers: dict[str, tuple[str, int]] = {}
+        batch = FoundBlocks()
         at = begin
         while at < end["block"]:
             found = self._ask(
@@ -285,14 +316,14 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 at = found.first
                 if not found.blocks:
                     break
-            blocks.extend(found.blocks)
-            places.extend(range(at, at + len(found.blocks)))
-            added_ms.extend(found.added_ms)
-            servers.update(found.servers)
+            batch.blocks.extend(found.blocks)
+            batch.places.extend(range(at, at + len(found.blocks)))
+            batch.added_ms.extend(found.added_ms)
+            batch.servers.update(found.servers)
             at += len(found.blocks)
             if records is not None:
                 records += sum(block.num_records for block in found.blocks)
-        return blocks, places, added_ms, servers
+        return batch
 
     def _pass_over(self, at: int, first: int, records: int | None, end: Offset) -> int:
         """Count what a batch goes on without; return how many records the stream has before that.
@@ -303,7 +334,7 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             records: How many there are before `at`, if that is known.
             end: Where the batch ends.
         """
-        stream, place = self._found(), min(first, end["block"])
+        stream, place = self.found(), min(first, end["block"])
         there = self._ask(FindEnd(stream.stream_id, stream.epoch, "", place, place), EndAt)
         gone = None if records is None else there.records - records
         self._warn_of_release(at, place, gone)
@@ -328,7 +359,7 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Offset) -> None:
         """Say that all before an offset was processed."""
         self._check(end)
-        message = CommitPlace(self._found().stream_id, end["stream"], end["consumer"], end["block"])
+        message = CommitPlace(self.found().stream_id, end["stream"], end["consumer"], end["block"])
         self._ask(message, Ok)
 
     def stop(self) -> None:
@@ -343,7 +374,8 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client = HostClient(self._access)
         return self._client.ask(message, kind)
 
-    def _found(self) -> StreamAt:
+    def found(self) -> StreamAt:
+        """Return the stream, as it was when it was first asked for."""
         if self._stream is None:
             found: StreamAt = self._ask(FindStream(self._options.stream), StreamAt)
             self._stream = found
@@ -364,11 +396,12 @@ class PlaceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if version != _VERSION or not is_whole:
             raise SourceError(
                 f"the checkpoint has an offset that is none of version {_VERSION} of this source: "
-                f"{msgspec.json.encode(offset).decode()}. It is of another source or a newer "
-                "Penstock, or was edited; another checkpointLocation begins anew"
+                f"{msgspec.json.encode(offset).decode()}. It is of a query of several streams "
+                "(the option streams), of another source or a newer Penstock, or was edited; "
+                "another checkpointLocation begins anew"
             )
-        if stream != self._found().epoch:
-            raise AnotherLedgerError(self._options.stream, self._found().epoch, stream)
+        if stream != self.found().epoch:
+            raise AnotherLedgerError(self._options.stream, self.found().epoch, stream)
 
     def _check_records(self, offset: Offset, there: EndAt) -> None:
         """Check that the ledger still has what was read up to an offset, of which `there` tells."""

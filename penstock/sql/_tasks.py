@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -53,6 +55,7 @@ class BlocksPartition(InputPartition):
         places: Their places.
         added_ms: When each was added, ms since the epoch.
         servers: The block servers by host.
+        names: Of the streams by their ids, where blocks of several are read.
     """
 
     def __init__(
@@ -61,12 +64,14 @@ class BlocksPartition(InputPartition):
         places: tuple[int, ...],
         added_ms: tuple[int, ...],
         servers: dict[str, tuple[str, int]],
+        names: Mapping[int, str],
     ) -> None:
         super().__init__(None)
         self.blocks = blocks
         self.places = places
         self.added_ms = added_ms
         self.servers = servers
+        self.names = names
 
 
 def packed(
@@ -77,6 +82,7 @@ def packed(
     *,
     min_partitions: int,
     parallelism: int,
+    names: Mapping[int, str] = MappingProxyType({}),
 ) -> list[BlocksPartition]:
     """Return blocks in order as partitions of about the same number of bytes.
 
@@ -89,39 +95,32 @@ def packed(
         servers: The block servers by host.
         min_partitions: At least so many, if there are as many blocks.
         parallelism: How many tasks run at a time.
+        names: Of the streams by their ids, where there are several.
     """
     total = sum(block.num_bytes for block in blocks)
     wanted = min(parallelism, -(-total // _SMALL_BYTES))
     wanted = max(wanted, -(-total // _LARGE_BYTES), min_partitions, 1)
     count = min(wanted, len(blocks))
-    found: list[BlocksPartition] = []
-    start, size = 0, 0
+    ends: list[int] = []
+    size = 0
     for at, block in enumerate(blocks):
         size += block.num_bytes
-        left = count - len(found) - 1
-        is_full = size * count >= total * (len(found) + 1)
+        left = count - len(ends) - 1
+        is_full = size * count >= total * (len(ends) + 1)
         if left and (is_full or len(blocks) - at - 1 == left):
-            found.append(_partition(blocks, places, added_ms, servers, start, at + 1))
-            start = at + 1
-    if start < len(blocks):
-        found.append(_partition(blocks, places, added_ms, servers, start, len(blocks)))
-    return found
-
-
-def _partition(
-    blocks: Sequence[ReceivedBlockInfo],
-    places: Sequence[int],
-    added_ms: Sequence[int],
-    servers: dict[str, tuple[str, int]],
-    start: int,
-    end: int,
-) -> BlocksPartition:
-    return BlocksPartition(
-        tuple(msgspec.msgpack.encode(block) for block in blocks[start:end]),
-        tuple(places[start:end]),
-        tuple(added_ms[start:end]),
-        servers,
-    )
+            ends.append(at + 1)
+    if blocks and (not ends or ends[-1] < len(blocks)):
+        ends.append(len(blocks))
+    return [
+        BlocksPartition(
+            tuple(msgspec.msgpack.encode(block) for block in blocks[start:end]),
+            tuple(places[start:end]),
+            tuple(added_ms[start:end]),
+            servers,
+            dict(names),
+        )
+        for start, end in pairwise([0, *ends])
+    ]
 
 
 def read_partition(
@@ -152,6 +151,8 @@ def read_partition(
     facts = zip(partition.blocks, partition.places, partition.added_ms, strict=True)
     for encoded, place, added_ms in facts:
         info = _decoder.decode(encoded)
+        if partition.names:
+            options = replace(options, stream=partition.names[info.stream_id])
         if not info.num_records:
             continue  # It carries a position or acknowledgements, and has no columns to speak of.
         if block_schema(info.kind, info.schema) is None:

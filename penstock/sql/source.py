@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -28,8 +28,14 @@ from penstock.sql._batch_reader import BatchReader, PlaceClient
 from penstock.sql._ended_host import EndedHost
 from penstock.sql._host_client import HostClient
 from penstock.sql._options import SourceOptions
-from penstock.sql._reader import PlaceReader
-from penstock.sql.errors import NoColumnsError, ShareFileError, SourceError
+from penstock.sql._reader import PlaceReader, ReaderOfQuery
+from penstock.sql._streams_reader import StreamsReader
+from penstock.sql.errors import (
+    NoColumnsError,
+    ShareFileError,
+    SourceError,
+    SourceOptionError,
+)
 from penstock.tracker.cluster import most_tries
 from penstock.wire.messages import FindStream, StreamAt
 
@@ -81,25 +87,28 @@ class PenstockSource(DataSource):
         """
         options = SourceOptions.of(self.options)
         client = self._connection(options)()
+        patience_s = 0.0 if options.path else _COLUMNS_S
+        names = options.streams or (options.stream,)
         try:
-            found = _with_columns(client, options.stream, 0.0 if options.path else _COLUMNS_S)
+            found = {name: _columns(client, name, patience_s) for name in names}
         finally:
             client.close()
-        schema = block_schema(found.kind, found.schema)
-        if schema is None:
-            raise NoColumnsError(
-                options.stream,
-                "its records are Python objects, which are pickled. Let the receiver store bytes, "
-                'str or Arrow batches, or declare a schema: @receiver(schema="name string")',
-            )
-        fields = list(plain_schema(schema))
+        fields = found[names[0]]
+        for name, others in found.items():
+            if others != fields:
+                raise SourceOptionError(
+                    "streams",
+                    f"they have not the same columns: {names[0]} has {_names(fields)}, {name} has "
+                    f"{_names(others)}. Read them one by one, and union what they have",
+                )
         return to_spark_schema(pa.schema(fields + [_METADATA[name] for name in options.metadata]))
 
-    def streamReader(self, schema: StructType) -> PlaceReader:
-        """Return what reads the stream for one query."""
+    def streamReader(self, schema: StructType) -> ReaderOfQuery:
+        """Return what reads the streams for one query."""
         options = SourceOptions.of(self.options)
         options.check_query()
-        return PlaceReader(self._access(options), options, schema)
+        reader = StreamsReader if options.streams else PlaceReader
+        return reader(self._access(options), options, schema)
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return what reads the stream for `spark.read`."""
@@ -139,6 +148,22 @@ def _with_columns(client: PlaceClient, name: str, patience_s: float) -> StreamAt
                 else "nothing was received",
             )
         time.sleep(_PAUSE_S)
+
+
+def _columns(client: PlaceClient, name: str, patience_s: float) -> list[pa.Field]:
+    found = _with_columns(client, name, patience_s)
+    schema = block_schema(found.kind, found.schema)
+    if schema is None:
+        raise NoColumnsError(
+            name,
+            "its records are Python objects, which are pickled. Let the receiver store bytes, "
+            'str or Arrow batches, or declare a schema: @receiver(schema="name string")',
+        )
+    return list(plain_schema(schema))
+
+
+def _names(fields: Sequence[pa.Field]) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in fields)
 
 
 def register(spark: SparkSession, access: BlockAccess | None) -> None:
