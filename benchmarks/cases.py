@@ -24,6 +24,8 @@ MEMORY_BOUND_MIB = ARENA_MIB + 256
 _PROGRAMS = "benchmarks.programs."
 _SERVICES = "more results"
 """The section of what needs more than one host, a service, or minutes for a figure."""
+_QUERIES = "results of queries"
+"""The section of Structured Streaming on received records."""
 
 
 def _streaming(
@@ -162,6 +164,10 @@ _ALL = (
     Subject("rate-group", "Penstock", _PROGRAMS + "rate_group"),
     Subject("rate-settle-aimd", "Penstock, AIMD", _PROGRAMS + "rate_settle_aimd"),
     Subject("kafka-reading", "Penstock", _PROGRAMS + "kafka_reading"),
+    Subject("query-reading", "Penstock", _PROGRAMS + "query_reading"),
+    Subject("query-latency", "Penstock", _PROGRAMS + "query_latency"),
+    Subject("query-trigger", "Penstock", _PROGRAMS + "query_trigger"),
+    Subject("query-many", "Penstock", _PROGRAMS + "query_many"),
     Subject("operations", "Penstock and pyspark.streaming", _PROGRAMS + "operations"),
     Subject(
         "memory",
@@ -477,6 +483,64 @@ CASES: tuple[Case, ...] = (
         ),
         main=False,
         section=_SERVICES,
+    ),
+    Case(
+        "query-reading",
+        "Structured Streaming on received records of 100 bytes, log synced",
+        "query-reading",
+        checks=(
+            Check("count_of_kafka", at_least=5, title="count, times Spark's Kafka source"),
+            Check("count_of_socket", at_least=100, title="count, times its socket source"),
+            Check("words_of_kafka", at_least=5, title="SQL word count, times the Kafka source"),
+            Check("words_of_socket", at_least=100, title="the same, times the socket source"),
+            Check(
+                "words_of_dstream",
+                at_least=0.9,
+                title="the same, times `foreachBatch` of a DStream",
+            ),
+        ),
+        main=False,
+        section=_QUERIES,
+    ),
+    Case(
+        "query-latency",
+        "from `store` to `foreachBatch` of a query, 10,000 records/s, 10 ms blocks, no trigger "
+        "interval, beside Spark's Kafka source from `send`",
+        "query-latency",
+        checks=(
+            Check("p50_of_kafka", at_most=0.5, title="p50, times the Kafka source's"),
+            Check("p99_of_kafka", at_most=0.5, title="p99, times the Kafka source's"),
+            Check("p50_ms", title="p50 ms"),
+            Check("p99_ms", title="p99 ms"),
+            Check("kafka_p50_ms", title="p50 ms of the Kafka source"),
+            Check("kafka_p99_ms", title="p99 ms of the Kafka source"),
+        ),
+        main=False,
+        section=_QUERIES,
+    ),
+    Case(
+        "query-trigger",
+        "a trigger of a query whose batch is nearly empty, beside `rate-micro-batch`",
+        "query-trigger",
+        checks=(
+            Check("extra_ms", at_most=20, title="ms more"),
+            Check("penstock_ms", title="ms"),
+            Check("rate_ms", title="ms of `rate-micro-batch`"),
+        ),
+        main=False,
+        section=_QUERIES,
+    ),
+    Case(
+        "query-many",
+        "64 receivers on 8 executors of 512 MiB as one source",
+        "query-many",
+        checks=(
+            Check("blocks_growth", at_most=1.5, title="time with four times the blocks, times"),
+            Check("bytes_growth", title="time with four times the bytes, times"),
+            Check("most_partitions", title="partitions of a batch, at most"),
+        ),
+        main=False,
+        section=_QUERIES,
     ),
     Case(
         "memory",

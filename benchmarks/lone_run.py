@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.child import Child
 from benchmarks.results import Figures
-from benchmarks.streaming_run import shared_memory
+from benchmarks.streaming_run import Window, shared_memory
 
 __all__ = ["run_alone"]
 
@@ -17,9 +17,16 @@ _BOUND_S = 1800.0
 
 
 def run_alone(
-    program: str, parent_folder: str, show: Callable[[str], None]
+    program: str, window: Window, parent_folder: str, show: Callable[[str], None]
 ) -> tuple[Figures, dict[str, Any]]:
     """Run a program to its end; return its figures, and what it notes beside them.
+
+    Args:
+        program: Its module.
+        window: How long a measured window is: one that takes its figures of so many records, takes
+            them of fewer or more in proportion (``scale``).
+        parent_folder: Where the run's own folder is made.
+        show: Told now and then how far it is.
 
     Raises:
         ChildFailedError: It failed.
@@ -34,7 +41,11 @@ def run_alone(
         else:
             heard.append(message)
 
-    options = {"folder": folder, "memory_folder": memory_folder}
+    options = {
+        "folder": folder,
+        "memory_folder": memory_folder,
+        "scale": window.seconds / Window().seconds,
+    }
     child = Child(program, options, hear, {"TMPDIR": folder})
     try:
         child.wait("figures", lambda: bool(heard), _BOUND_S)

@@ -37,6 +37,10 @@ _NOTE_HEADS = {
     "tracker-many": ("what", "found"),
     "tracker-day": ("what", "found"),
     "many": ("what", "found"),
+    "query-reading": ("query, way", "rows/s"),
+    "query-latency": ("what", "found"),
+    "query-trigger": ("what", "found"),
+    "query-many": ("what", "found"),
 }
 
 MAIN_HEADS = (

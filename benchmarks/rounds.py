@@ -108,7 +108,7 @@ def _run(
     show("starting")
     if isinstance(subject.run, StreamingRun):
         return run_streaming(subject.run, window, folder, show)
-    figures, results.notes[subject.name] = run_alone(subject.run, folder, show)
+    figures, results.notes[subject.name] = run_alone(subject.run, window, folder, show)
     return figures
 
 

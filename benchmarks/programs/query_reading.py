@@ -1,0 +1,152 @@
+"""How fast queries read what was received, beside Spark's Kafka and socket sources and DStreams.
+
+Each way runs in processes of its own, one after the other, on the same lines. Those of Kafka's
+topic and those of the receiver's log, which is synced, all lie in the page cache or in memory when
+the query begins. The socket source has no log and takes lines as they come, so it is fed meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from benchmarks.feeder import FeederOptions, lines_of_words
+from benchmarks.programs._program import ProgramOptions, tell
+from benchmarks.programs.kafka_reading import BOUND_S, PEER, PEER_JARS
+from benchmarks.programs.query_reader import RECORD_BYTES
+from benchmarks.streaming_run import StreamingRun, Window, run_streaming
+from tests.services.jars import jars
+from tests.services.kafka import Broker
+
+RECORDS = {"count": 12_000_000, "words": 4_000_000}
+BATCHES = 4
+PASSES = {"count": 3, "words": 2}
+CORES = (os.cpu_count() or 1) + 1
+"""A slot for the receiver, and one for each core, as in all other cases; for all ways."""
+PARTITIONS = CORES - 1
+SOCKET_WINDOW = Window(8.0, 10.0)
+
+WAYS = (
+    ("count", "kafka"),
+    ("count", "penstock"),
+    ("count", "socket"),
+    ("words", "kafka"),
+    ("words", "penstock"),
+    ("words", "dstream"),
+    ("words", "socket"),
+)
+QUOTIENTS = {
+    "count_of_kafka": (("count", "penstock"), ("count", "kafka")),
+    "count_of_socket": (("count", "penstock"), ("count", "socket")),
+    "words_of_kafka": (("words", "penstock"), ("words", "kafka")),
+    "words_of_socket": (("words", "penstock"), ("words", "socket")),
+    "words_of_dstream": (("words", "penstock"), ("words", "dstream")),
+}
+
+
+def fill(broker, records):
+    """Write so many lines of 100 bytes to a new topic; return its name."""
+    topic = broker.create_topic(PARTITIONS)
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.address,
+            "linger.ms": 50,
+            "batch.size": 1 << 20,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    rows = 10_000
+    lines = lines_of_words(RECORD_BYTES + 1, rows * (RECORD_BYTES + 1)).splitlines()
+    for number in range(records // rows):
+        left = [{"value": line} for line in lines]
+        while left:
+            producer.produce_batch(topic, left, number % PARTITIONS)
+            # Those that found no room say so.
+            left = [{"value": each["value"]} for each in left if "_error" in each]
+            producer.poll(0.05 if left else 0)
+    assert producer.flush(BOUND_S) == 0
+    return topic
+
+
+def read(query, way, records, given, parent):
+    folder = tempfile.mkdtemp(dir=parent)
+    options = {
+        "way": way,
+        "query": query,
+        "records": records,
+        "batches": BATCHES,
+        "passes": PASSES[query],
+        "partitions": PARTITIONS,
+        "folder": folder,
+        "cores": CORES,
+        **given,
+    }
+    command = [sys.executable, "-m", "benchmarks.programs.query_reader", json.dumps(options)]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S)
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        return json.loads(ended.stdout.splitlines()[-1])["records_per_s"]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def read_socket(query, folder):
+    options = ProgramOptions("pyspark", "", query, cores=CORES)
+    # It falls far behind what it is sent.
+    feeder = FeederOptions(content="words", least_in_flight_bytes=1 << 20)
+    run = StreamingRun("benchmarks.programs.query_socket", options, feeder)
+    return run_streaming(run, SOCKET_WINDOW, folder, lambda _: None)["records_per_s"]
+
+
+def main():
+    options = json.loads(sys.argv[1])
+    ways = [tuple(way) for way in options.get("ways", WAYS)]
+    scale = options.get("scale", 1)
+    sizes = {query: int(RECORDS[query] * scale) for query in RECORDS}
+    folder = tempfile.mkdtemp(prefix="queries-", dir=options["folder"])
+    given = {}
+    broker = None
+    try:
+        if any(way == "kafka" for _, way in ways):
+            (Path(folder) / "broker").mkdir()
+            broker = Broker(Path(folder) / "broker")
+            broker.start()
+            tell({"progress": "the topics are filled"})
+            found = sorted(jars(PEER).iterdir())
+            given = {
+                "address": broker.address,
+                "jars": ",".join(str(jar) for jar in found if jar.name.startswith(PEER_JARS)),
+            }
+            topics = {query: fill(broker, sizes[query]) for query, way in ways if way == "kafka"}
+        speeds = {}
+        for query, way in ways:
+            tell({"progress": f"{query}, {way}"})
+            if way == "socket":
+                speeds[query, way] = read_socket(query, folder)
+            else:
+                more = {**given, "topic": topics[query]} if way == "kafka" else {}
+                speeds[query, way] = read(query, way, sizes[query], more, folder)
+            tell({"progress": f"{query}, {way}: {speeds[query, way]:,.0f} rows/s"})
+            print(f"{query}, {way}: {speeds[query, way]:,.0f} rows/s", file=sys.stderr)
+        figures = {
+            name: speeds[one] / speeds[other]
+            for name, (one, other) in QUOTIENTS.items()
+            if one in speeds and other in speeds
+        }
+        notes = {f"{query}, {way}": float(speed) for (query, way), speed in speeds.items()}
+        tell({"figures": figures, "notes": notes})
+    finally:
+        if broker is not None:
+            broker.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
