@@ -173,6 +173,7 @@ class Hdfs:
         settings: More settings of its nodes and its clients.
         options: Options of the nodes' Java.
         block_size: Bytes of a block; small ones make tests meet the ends of blocks.
+        host: The address of this machine that its nodes have.
 
     Attributes:
         address: ``hdfs://host:port``, or the name of the service when there are two NameNodes.
@@ -189,10 +190,11 @@ class Hdfs:
         settings: Mapping[str, str] = MappingProxyType({}),
         options: Sequence[str] = (),
         block_size: int = 1 << 20,
+        host: str = "127.0.0.1",
     ) -> None:
         ports = iter(free_ports(2 * name_nodes + 3 * data_nodes))
-        rpcs = [f"127.0.0.1:{next(ports)}" for _ in range(name_nodes)]
-        self._name_webs = [f"127.0.0.1:{next(ports)}" for _ in range(name_nodes)]
+        rpcs = [f"{host}:{next(ports)}" for _ in range(name_nodes)]
+        self._name_webs = [f"{host}:{next(ports)}" for _ in range(name_nodes)]
         service = _service(rpcs, self._name_webs)
         self.address = service["fs.defaultFS"]
         files = {"dfs.replication": str(replication), "dfs.blocksize": str(block_size)}
@@ -218,7 +220,7 @@ class Hdfs:
         self._data_nodes: list[_Node] = []
         self.data_nodes = range(data_nodes)
         for number in range(data_nodes):
-            data, ipc, web = (f"127.0.0.1:{next(ports)}" for _ in range(3))
+            data, ipc, web = (f"{host}:{next(ports)}" for _ in range(3))
             self._data_webs.append(web)
             self._data_nodes.append(
                 _Node(

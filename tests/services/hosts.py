@@ -111,6 +111,13 @@ class Host:
         """Put the cable in again."""
         _must("link", "set", self._link, "up")
 
+    def traffic(self) -> tuple[int, int]:
+        """Return the bytes that have come to it over the network, and those that have left it."""
+        counted = Path("/sys/class/net", self._link, "statistics")
+        # What the near end of its cable sends, comes to it.
+        sent, received = ((counted / f"{way}_bytes").read_text() for way in ("tx", "rx"))
+        return int(sent), int(received)
+
     def processes(self) -> list[int]:
         return [int(pid) for pid in _ip("netns", "pids", self._name).stdout.split()]
 
