@@ -33,7 +33,7 @@ BLOCK_MS = 10
 TICK_S = 0.002
 CORES = (os.cpu_count() or 1) + 1
 ROUNDS = 2
-WARM_UP_S, SECONDS = 15.0, 15.0
+WARM_UP_S, SECONDS = 12.0, 12.0
 
 
 def stamped(until):

@@ -21,7 +21,7 @@ from penstock.sql import ReceiverHost
 
 TRIGGER_MS = 250
 STORE_S = 0.1
-ROUNDS = 4
+ROUNDS = 3
 """The first one warms up."""
 TRIGGERS = 40
 FIRST = 10
