@@ -164,7 +164,7 @@ def compare(options):
             "warm_up_s": WARM_UP_S * scale,
             "seconds": SECONDS * scale,
         }
-        for number in range(ROUNDS):
+        for number in range(max(1, round(ROUNDS * scale))):
             for way in sorted(found, reverse=number % 2 == 1):
                 tell({"progress": f"round {number + 1}, {way}"})
                 # A partition, as what comes in a batch of ours is packed into one.
