@@ -644,7 +644,8 @@ class Settings:
         "false",
         "Encrypt logs, checkpoints and saved RDDs on disk. Spark's own setting, for its own files "
         "too. Needs the package cryptography in the driver and on every host, and with a "
-        "checkpoint directory or `spark.penstock.wal.dir` a key in the environment variable "
+        "checkpoint directory, `spark.penstock.wal.dir` or `spark.penstock.deadLetters.dir` a key "
+        "in the environment variable "
         "`PENSTOCK_ENCRYPTION_KEY` of the driver ([security.md](security.md#on-disk)).",
     )
     max_frame_bytes: int = _setting(

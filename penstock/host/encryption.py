@@ -1,8 +1,8 @@
 """Which key the logs and checkpoints of a program are encrypted with.
 
 On when Spark's own ``spark.io.encryption.enabled`` is true. A program whose files outlive it (a
-checkpoint directory, or a log folder) needs a key of the user's, from the driver's environment:
-``PENSTOCK_ENCRYPTION_KEY`` is the key, the base64 of 32 bytes; or
+checkpoint directory, a log folder, or one for dead letters) needs a key of the user's, from the
+driver's environment: ``PENSTOCK_ENCRYPTION_KEY`` is the key, the base64 of 32 bytes; or
 ``PENSTOCK_ENCRYPTION_KEY_COMMAND`` is a command of the shell that prints it, so that it is in no
 environment. Without such files a new key is made for each run, which nobody needs to know. (Not
 Spark's own key of the run, which has 128 bits by default.)
@@ -27,13 +27,13 @@ _COMMAND_TIMEOUT_S = 60.0
 
 
 def choose_encryption(
-    settings: Settings, is_kept: bool, environment: Mapping[str, str]
+    settings: Settings, directory: str | None, environment: Mapping[str, str]
 ) -> EncryptionKey | None:
     """Return the key of a program that starts; None when nothing is to be encrypted.
 
     Args:
         settings: The settings.
-        is_kept: Whether something of what it writes is there for another run.
+        directory: The folder for what survives the driver, or None.
         environment: The driver's.
 
     Raises:
@@ -42,20 +42,31 @@ def choose_encryption(
     """
     if not settings.io_encryption_enabled:
         return None
-    if is_kept:
+    kept = _kept_folder(settings, directory)
+    if kept is not None:
         key = _key_of(environment)
         if key is None:
             raise EncryptionKeyError(
                 KEY_VARIABLE,
-                "with spark.io.encryption.enabled, a program with a checkpoint directory or "
-                "spark.penstock.wal.dir needs a key that is there again after a restart: set it to "
-                f"the base64 of 32 random bytes, or set {KEY_COMMAND_VARIABLE} to a command that "
-                "prints that",
+                f"with spark.io.encryption.enabled, a program with {kept} needs a key that is "
+                "there again after its end: set it to the base64 of 32 random bytes, or set "
+                f"{KEY_COMMAND_VARIABLE} to a command that prints that",
             )
     else:
         key = EncryptionKey.generate()
     key.cipher("")  # The package is missing now, or never.
     return key
+
+
+def _kept_folder(settings: Settings, directory: str | None) -> str | None:
+    """Return how the user has set a folder that outlives the run, or None."""
+    if directory is not None:
+        return f"the directory {directory}"
+    if settings.wal_dir is not None:
+        return "spark.penstock.wal.dir"
+    if settings.dead_letters_enabled and settings.dead_letters_dir is not None:
+        return "spark.penstock.deadLetters.dir"
+    return None
 
 
 def recovery_encryption(

@@ -52,7 +52,10 @@ def needed_modules(
         encryption: The key; None: nothing is encrypted.
     """
     needed = set(requires)
-    if is_on_hdfs(settings.wal_dir or directory or ""):
+    folders = [settings.wal_dir or directory]
+    if settings.dead_letters_enabled:
+        folders.append(settings.dead_letters_dir)
+    if any(is_on_hdfs(folder) for folder in folders if folder is not None):
         needed.add("hdfs_native")
     if encryption is not None:
         needed.add("cryptography")

@@ -262,8 +262,7 @@ class ReceiverHost:
         if self._share is not None:
             check_share_file(self._share)
         settings = read_settings(self._sc)
-        is_kept = self._directory is not None or settings.wal_dir is not None
-        encryption = choose_encryption(settings, is_kept, os.environ)
+        encryption = choose_encryption(settings, self._directory, os.environ)
         receivers = {name: found.receiver for name, found in self._streams.items()}
         requires = {module for found in receivers.values() for module in found.requires}
         check_application(
@@ -273,6 +272,7 @@ class ReceiverHost:
         )
         run = prepare_run(self._sc, settings, self._directory)
         durability = run.durability
+        is_kept = self._directory is not None or settings.wal_dir is not None
         if is_kept and not durability.keeps_blocks:
             raise SettingError(
                 "spark.streaming.receiver.writeAheadLog.enable",

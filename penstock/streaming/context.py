@@ -520,8 +520,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
     def _make_engine(self) -> StreamingEngine:
         self._check_graph()
         settings = read_settings(self._sc)
-        is_kept = self._checkpoint_directory is not None or settings.wal_dir is not None
-        encryption = choose_encryption(settings, is_kept, os.environ)
+        encryption = choose_encryption(settings, self._checkpoint_directory, os.environ)
         self._graph.encryption = encryption
         checkpointing = self._make_checkpointing(encryption, settings.removed_states or ())
         try:

@@ -17,22 +17,39 @@ KEY = EncryptionKey.generate()
 TEXT = base64.b64encode(KEY.secret).decode()
 ON = Settings.from_pairs([("spark.io.encryption.enabled", "true")])
 OFF = Settings.from_pairs([])
+LETTERS = ("spark.penstock.deadLetters.dir", "/letters")
 
 
 def test_nothing_is_encrypted_unless_spark_encrypts() -> None:
-    assert choose_encryption(OFF, True, {KEY_VARIABLE: TEXT}) is None
+    assert choose_encryption(OFF, "/folder", {KEY_VARIABLE: TEXT}) is None
     assert recovery_encryption(False, {KEY_VARIABLE: TEXT}) is None
 
 
-def test_what_is_kept_needs_a_key_that_is_there_again() -> None:
-    assert choose_encryption(ON, True, {KEY_VARIABLE: TEXT + "\n"}) == KEY
+@pytest.mark.parametrize(
+    ("directory", "setting", "named"),
+    [
+        ("/folder", None, "the directory /folder"),
+        (None, ("spark.penstock.wal.dir", "/logs"), "spark.penstock.wal.dir"),
+        (None, LETTERS, "spark.penstock.deadLetters.dir"),
+    ],
+)
+def test_what_is_kept_needs_a_key_that_is_there_again(
+    directory: str | None, setting: tuple[str, str] | None, named: str
+) -> None:
+    pairs = [("spark.io.encryption.enabled", "true")]
+    settings = Settings.from_pairs(pairs + ([] if setting is None else [setting]))
+    assert choose_encryption(settings, directory, {KEY_VARIABLE: TEXT + "\n"}) == KEY
     with pytest.raises(EncryptionKeyError, match=KEY_VARIABLE) as error:
-        choose_encryption(ON, True, {KEY_VARIABLE: ""})
+        choose_encryption(settings, directory, {KEY_VARIABLE: ""})
     assert KEY_COMMAND_VARIABLE in str(error.value)
+    assert f"a program with {named} needs" in str(error.value)
 
 
 def test_what_goes_with_the_program_has_a_key_of_its_own() -> None:
-    first, second = (choose_encryption(ON, False, {KEY_VARIABLE: TEXT}) for _ in range(2))
+    unused = [LETTERS, ("spark.penstock.deadLetters.enabled", "false")]
+    settings = Settings.from_pairs([("spark.io.encryption.enabled", "true"), *unused])
+    environment = {KEY_VARIABLE: TEXT}
+    first, second = (choose_encryption(found, None, environment) for found in (ON, settings))
     assert first is not None
     assert len({first, second, KEY}) == 3
 
@@ -43,7 +60,7 @@ def test_a_command_prints_the_key_and_is_run_once(tmp_path: Path) -> None:
     text.write_text(TEXT + "\n")
     command = f"echo again >> {shlex.quote(str(ran))}; cat {shlex.quote(str(text))}"
     environment = {KEY_COMMAND_VARIABLE: command}
-    assert choose_encryption(ON, True, environment) == KEY
+    assert choose_encryption(ON, "/folder", environment) == KEY
     assert recovery_encryption(None, environment) == KEY
     assert recovery_encryption(True, environment) == KEY
     assert ran.read_text() == "again\n"
