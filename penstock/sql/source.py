@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
+import fcntl
 import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -49,6 +51,14 @@ _COLUMNS_S = 30.0
 """So long the first record of a stream without a schema is waited for."""
 
 _PAUSE_S = 0.5
+
+_LOCK_S = 10.0
+"""So long a share file waits for the lock of its folder, which a host has for a moment."""
+
+_LOCK_PAUSE_S = 0.02
+
+_NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What the lock of a folder fails with on file systems without it, such as NFS."""
 
 _METADATA = {
     "_stream": pa.field("_stream", pa.string(), nullable=False),
@@ -236,7 +246,6 @@ def write_share_file(path: str, access: BlockAccess) -> ShareFile:
         SourceError: Its logs are encrypted: the key is in no file.
         ShareFileError: It cannot be written, or is that of another host that lives.
     """
-    check_share_file(path)
     if access.encryption is not None:
         raise SourceError("a host whose logs are encrypted cannot be shared by a file")
     link, tls = access.link, access.link.tls
@@ -252,16 +261,53 @@ def write_share_file(path: str, access: BlockAccess) -> ShareFile:
         }
     )
     unnamed = f"{path}.{secrets.token_hex(4)}"
-    try:
-        fd = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-            made = os.fstat(fd)
-        os.rename(unnamed, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(unnamed)
-        if isinstance(error, OSError):
-            raise ShareFileError.unwritable(path, error) from error
-        raise
+    # Two hosts that start in one instant: the second one finds the file of the first.
+    with _folder_locked(path):
+        check_share_file(path)
+        try:
+            fd = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(fd, "w", encoding="utf-8") as file:
+                file.write(text)
+                made = os.fstat(fd)
+            os.rename(unnamed, path)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                os.unlink(unnamed)
+            if isinstance(error, OSError):
+                raise ShareFileError.unwritable(path, error) from error
+            raise
     return ShareFile(path, (made.st_dev, made.st_ino))
+
+
+@contextlib.contextmanager
+def _folder_locked(path: str) -> Iterator[None]:
+    """Hold the lock of a share file's folder, where its file system has locks.
+
+    Raises:
+        ShareFileError: The folder cannot be opened, or another process holds the lock for long.
+    """
+    end_s = time.monotonic() + _LOCK_S
+    try:
+        fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ShareFileError.unwritable(path, error) from error
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= end_s:
+                    raise ShareFileError(
+                        path,
+                        f"another process has held the lock of its folder for {_LOCK_S:g} s. Name "
+                        "a file in a folder of this application's own",
+                    ) from None
+                time.sleep(_LOCK_PAUSE_S)
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise ShareFileError.unwritable(path, error) from error
+                break
+        yield
+    finally:
+        os.close(fd)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotDoneError
 from dataclasses import astuple
 from pathlib import Path
 
@@ -13,7 +16,7 @@ import pytest
 
 from penstock.blockstore import BlockAccess
 from penstock.processes import ProcessIdentity, host_id, started
-from penstock.sql import ShareFileError
+from penstock.sql import ShareFileError, source
 from penstock.sql.source import check_share_file, write_share_file
 from penstock.wire import ApplicationLink
 
@@ -56,6 +59,44 @@ def test_the_file_of_another_host_that_lives_is_left_and_that_of_a_killed_one_re
     write_share_file(str(path), ACCESS)
     assert json.loads(path.read_text())["process"] == list(astuple(ProcessIdentity.this_process()))
     assert os.listdir(tmp_path) == ["share"]
+
+
+def test_of_hosts_that_start_in_one_instant_one_has_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "share"
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # The other host is at it.
+        with ThreadPoolExecutor(1) as pool:
+            written = pool.submit(write_share_file, str(path), ACCESS)
+            with pytest.raises(NotDoneError):
+                written.result(0.5)
+            identity = ProcessIdentity(host_id(), other.pid, started(other.pid))
+            text = json.dumps({"version": 1, "process": astuple(identity)})
+            path.write_text(text)
+            os.close(folder)
+            with pytest.raises(ShareFileError, match=f"process {other.pid}, which lives"):
+                written.result(60)
+        assert path.read_text() == text
+        assert os.listdir(tmp_path) == ["share"]
+    finally:
+        other.kill()
+        other.communicate()
+
+
+def test_a_folder_that_somebody_keeps_locked_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "_LOCK_S", 0.05)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        with pytest.raises(ShareFileError, match="held the lock of its folder"):
+            write_share_file(str(tmp_path / "share"), ACCESS)
+        assert not list(tmp_path.iterdir())
+    finally:
+        os.close(folder)
+    write_share_file(str(tmp_path / "share"), ACCESS)
 
 
 def test_a_file_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
