@@ -2,7 +2,9 @@
 
 What an estimator is told is a batch of a batch interval. A query need not have one: without a
 trigger interval it begins its next batch at once, however much or little has come. So it is told
-of such a batch as if it had an interval, of a second or more:
+of such a batch as if it had an interval, of a second or more. (Where batches take longer than that
+however few records they have, the rate would fall for good, and to no avail: the interval becomes
+twice what a batch takes that has only what comes at the lowest rate.) So:
 
 * its records are those that come in an interval, at the speed at which this batch's came;
 * its processing delay is that of this batch. One that took less than the interval leaves room, and
@@ -36,6 +38,12 @@ _INTERVAL_MS = 1000
 """Of a query without a trigger interval."""
 _TIMES_BESIDE = 4
 """Its interval is so many times what Spark needs beside the batch, so that most time is used."""
+_TIMES_SMALLEST = 2
+"""Or so many times what the smallest batches take, so that half of the time is for records."""
+_TIMES_LOWEST = 1.5
+"""The smallest batches have at most so many times what comes at the lowest rate."""
+_LONGEST_MS = 60_000
+"""By that an interval is at most so long."""
 _MOST_WAITING = 2.5
 """Intervals of unread records that count: with PID's own weights half of the speed is left."""
 
@@ -116,6 +124,28 @@ class _Follower:
     estimator: RateEstimator
     begun_ms: int | None = None
     rate: float | None = None
+    smallest_ms: int | None = None
+    """What its smallest batches take, where that is more than the interval."""
+
+    def interval_ms(self, batch: BatchOfQuery, is_small: bool) -> int:
+        """Return the interval that a batch counts for.
+
+        Args:
+            batch: The batch.
+            is_small: It has no more than what comes at the lowest rate.
+        """
+        if self.trigger_ms is not None:
+            return self.trigger_ms
+        took_ms = batch.took_ms
+        if self.smallest_ms is not None:
+            self.smallest_ms = min(self.smallest_ms, took_ms)
+        if is_small and took_ms > self._free_interval_ms(batch):
+            self.smallest_ms = took_ms
+        return self._free_interval_ms(batch)
+
+    def _free_interval_ms(self, batch: BatchOfQuery) -> int:
+        smallest_ms = min(_TIMES_SMALLEST * (self.smallest_ms or 0), _LONGEST_MS)
+        return max(_INTERVAL_MS, _TIMES_BESIDE * batch.beside_ms, smallest_ms)
 
 
 @dataclass
@@ -226,9 +256,12 @@ class QueryRates:
             return
         # Of the estimator, which cannot change; that of this batch may be longer.
         own_ms = follower.trigger_ms or _INTERVAL_MS
-        interval_ms = follower.trigger_ms or max(_INTERVAL_MS, _TIMES_BESIDE * batch.beside_ms)
         # So long its records came: since the batch before. Nobody knows it of the first.
         came_ms = took_ms if begun_ms is None else max(1, batch.begun_ms - begun_ms)
+        is_aimd = self._settings.rate_estimator == "aimd"
+        lowest = self._settings.aimd_min_rate if is_aimd else self._settings.pid_min_rate
+        is_small = records * 1000 <= _TIMES_LOWEST * lowest * came_ms
+        interval_ms = follower.interval_ms(batch, is_small)
         waits_ms = unread * took_ms / records - interval_ms
         waits_ms = min(max(0.0, waits_ms), _MOST_WAITING * interval_ms)
         fill, followed.queue_fill = followed.queue_fill, 0.0
@@ -247,8 +280,6 @@ class QueryRates:
         if int(rate) <= 0:
             return
         follower.rate = float(int(rate))
-        is_aimd = self._settings.rate_estimator == "aimd"
-        lowest = self._settings.aimd_min_rate if is_aimd else self._settings.pid_min_rate
         if follower.rate <= lowest and took_ms > interval_ms:
             key = (
                 "spark.penstock.backpressure.aimd.minRate"

@@ -59,6 +59,29 @@ def test_batches_come_to_take_about_a_second(estimator: str, speed: int) -> None
     assert all(0.4 * speed < (rate or 0) < 1.3 * speed for rate in plant.sent[-20:]), plant.sent
 
 
+@pytest.mark.parametrize("estimator", ["pid", "aimd"])
+@pytest.mark.parametrize("fixed_s", [4, 20])
+@pytest.mark.parametrize("unread_s", [1, 600])
+def test_a_query_whose_small_batches_take_long_gets_larger_ones(
+    estimator: str, fixed_s: float, unread_s: float
+) -> None:
+    speed = 1000
+    plant = Plant(speed, fixed_s, **{"spark.streaming.backpressure.rateEstimator": estimator})
+    plant.rates.began("run")
+    plant.there += speed * unread_s
+    took = [plant.batch() for _ in range(80)]
+    assert all(1.5 * fixed_s < found < 2.7 * fixed_s for found in took[-20:]), took
+    assert all(0.4 * speed < (rate or 0) < 0.8 * speed for rate in plant.sent[-20:]), plant.sent
+
+
+def test_a_query_that_catches_up_has_short_batches_afterwards() -> None:
+    plant = Plant(1000, 0.2)
+    plant.rates.began("run")
+    plant.there += 3_600_000
+    took = [plant.batch() for _ in range(80)]
+    assert all(found < 2.5 for found in took[-20:]), took
+
+
 def test_the_slowest_decides_and_the_last_that_ends_lifts_the_rate() -> None:
     plant = Plant(1000, 0.1)
     plant.receive(0.01)
