@@ -1,0 +1,32 @@
+"""A host that does not answer is an error within a bound, whatever keeps it from answering."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from penstock.blockstore import BlockAccess
+from penstock.sql import HostNotReachableError, _host_client
+from penstock.sql._host_client import HostClient
+from penstock.wire import ApplicationLink
+from penstock.wire.messages import FindStream, StreamAt
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_host_client, "_PATIENCE_S", 0.5)
+
+
+@pytest.mark.parametrize("is_listening", [True, False], ids=["silent", "gone"])
+def test_a_host_that_is_silent_or_gone_is_named(is_listening: bool) -> None:
+    with socket.socket() as host:
+        host.bind(("127.0.0.1", 0))
+        port = host.getsockname()[1]
+        if is_listening:
+            # As for a process that is paused: connections are taken, and that is all.
+            host.listen()
+        link = ApplicationLink(b"a secret of this test alone", ("127.0.0.1", port))
+        client = HostClient(BlockAccess({}, link, fetch_timeout_s=10.0))
+        with pytest.raises(HostNotReachableError, match=f"at 127.0.0.1:{port} does not answer"):
+            client.ask(FindStream("numbers"), StreamAt)
