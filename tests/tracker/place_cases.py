@@ -9,6 +9,7 @@ import msgspec
 
 from penstock.clock import ManualClock
 from penstock.tracker import KeptStreamSettings, ReceivedBlockTracker, Retention
+from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._place_service import PlaceService
 from penstock.wire.messages import CommitPlace, FindEnd, ListBlocks, Ok, ReceivedBlockInfo
 from tests.tracker.ledger_cases import LOG_OPTIONS, add, attempt_name, block
@@ -31,6 +32,7 @@ class Case:
     def __init__(self, folder: Path, count: int = 5, **settings: Any) -> None:
         self.clock = ManualClock(1_700_000_000_000)
         self.folder = folder
+        self.snapshots = settings.pop("snapshots", SnapshotRule())
         self.kept = KeptStreamSettings(
             "clicks", settings.pop("retention", Retention(0)), **settings
         )
@@ -42,7 +44,11 @@ class Case:
 
     def open(self) -> None:
         self.ledger = ReceivedBlockTracker.recover(
-            (), str(self.folder), options=LOG_OPTIONS, clock=self.clock
+            (),
+            str(self.folder),
+            options=LOG_OPTIONS,
+            clock=self.clock,
+            snapshots=self.snapshots,
         )
         self.ledger.register_streams({"clicks": 0}, are_kept=True)
         self.runs += 1

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 from benchmarks.programs._simulated_day import REMEMBERED, SimulatedDay
+from penstock.tracker._driver_log import SnapshotRule
+from tests.tracker.place_cases import Case
 
 RECEIVERS = 16
 EXECUTORS = 4
@@ -47,3 +49,24 @@ def test_neither_objects_nor_the_driver_log_grow_with_time_I7(tmp_path: Path) ->
     # Each third of the time has thousands of blocks, and each block is several objects.
     assert objects[2] - objects[1] < BATCHES * BLOCKS // 2, objects
     assert day.most_log_files <= 4, day.most_log_files
+
+
+def test_a_queue_that_two_queries_read_is_as_small_after_an_hour_as_after_a_minute(
+    tmp_path: Path,
+) -> None:
+    case = Case(tmp_path, count=0, snapshots=SnapshotRule(age_s=60))
+    sizes, held = [], []
+    for _ in range(60):
+        for _ in range(60):
+            case.add(5)
+            case.clock.advance(1000)
+            end = case.ledger.places.stream(0).next
+            case.commit(end - 5, "slow")
+            case.commit(end, "quick")
+        case.release()
+        found = case.ledger.places.stream(0)
+        held.append(found.next - found.first)
+        sizes.append(sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()))
+    assert case.ledger.places.stream(0).next == 18_000
+    assert set(held) == {5}
+    assert max(sizes[30:]) <= max(sizes[:30]), sizes
