@@ -138,6 +138,7 @@ class PlaceReader(ReaderOfQuery):
         self._last: Offset | None = None
         self._until: int | None = None
         self._newest: Offset | None = None
+        self._asked = 0
         # By the end of a batch: how many of its records were released after it was planned.
         self._passed_over: dict[int, int] = {}
 
@@ -187,6 +188,7 @@ class PlaceReader(ReaderOfQuery):
             start: Where it begins; None before PySpark 4.2: after what was planned last.
             limit: Spark's; with `ReadAllAvailable` those of the options do not count.
         """
+        self._asked += 1
         begin = start or self._last or self.initialOffset()
         self._check(begin)
         stream, options = self.found(), self._options
@@ -363,7 +365,19 @@ class PlaceReader(ReaderOfQuery):
         self._ask(message, Ok)
 
     def stop(self) -> None:
-        """Close the connection."""
+        """Close the connection; say so where Spark has ended the query with its first batch."""
+        newest, last = self._newest, self._last
+        if not HAS_LIMITS and self._asked == 1 and newest is not None and last is not None:
+            unread = newest["records"] - last["records"]
+            if unread > 0:
+                _log.warning(
+                    "Stream %s: the query has ended after one batch, and %d records that were "
+                    "there then are not read. PySpark before 4.2 runs one batch of a source in "
+                    "Python with trigger(availableNow=True): start the query again, or leave "
+                    "maxRecordsPerTrigger and maxBytesPerTrigger out there",
+                    self._options.stream,
+                    unread,
+                )
         if self._client is not None:
             self._client.close()
 

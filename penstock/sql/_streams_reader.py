@@ -134,6 +134,8 @@ class StreamsReader(ReaderOfQuery):
 
     def stop(self) -> None:
         """Close the connection."""
+        for each in self._readers.values():
+            each.stop()
         if self._client is not None:
             self._client.close()
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from penstock.sql import LedgerPutBackError, PlacesReleasedError
+from penstock.sql import LedgerPutBackError, PlacesReleasedError, _reader
 from penstock.sql._options import SourceOptions
 from penstock.sql._reader import PlaceReader
 from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
@@ -193,3 +193,21 @@ def test_a_ledger_that_was_put_back_is_an_error_also_after_it_has_grown(
             pytest.raises(LedgerPutBackError, match="50 records"),
         ):
             reader.latestOffset(end)
+
+
+@pytest.mark.parametrize("triggers", [1, 2])
+def test_a_query_that_spark_ends_with_its_first_batch_says_what_it_has_not_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    triggers: int,
+) -> None:
+    monkeypatch.setattr(_reader, "HAS_LIMITS", False)  # As PySpark 4.0 and 4.1 have none.
+    with reading(Case(tmp_path), maxRecordsPerTrigger="20") as reader:
+        start = reader.initialOffset()
+        for _ in range(triggers):
+            end = reader.latestOffset()
+            reader.partitions(start, end)
+            start = end
+    told = "ended after one batch, and 30 records that were there then are not read"
+    assert (told in caplog.text) == (triggers == 1)
