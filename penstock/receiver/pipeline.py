@@ -31,7 +31,7 @@ from penstock.dead_letters import DeadLetterWriter
 from penstock.errors import IllegalStateError, PenstockError, SettingError
 from penstock.receiver.exit_report import described
 from penstock.wait_clock import WaitClock
-from penstock.wal import AppendTooLargeError, LogClosedError
+from penstock.wal import AppendTooLargeError, LogClosedError, LogRemovedError
 from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import ReceivedBlockInfo
 
@@ -62,6 +62,7 @@ _NEVER_PASSES = (
     FrameTooLargeError,
     AppendTooLargeError,
     LogClosedError,
+    LogRemovedError,
     BlockStoreClosedError,
 )
 """Among these, what is the same the next time. All else is a defect, and it is, too."""

@@ -364,7 +364,9 @@ class StreamingEngine:
         self._stop_receiving(True, left_s())
         is_drained = self._generator.finish(left_s())
         is_drained = self._scheduler.wait_until_idle(left_s()) and is_drained
-        if not is_drained:
+        if self._generator.ledger_removed:
+            _log.warning("Nothing is drained: the driver log was removed")
+        elif not is_drained:
             left = self._scheduler.statistics()
             _log.warning(
                 "Graceful stop took longer than spark.streaming.gracefulStopTimeout (%d ms): "
@@ -409,7 +411,7 @@ class StreamingEngine:
             batches,
             self._generator.not_made,
             waiting,
-            self._durability.keeps_blocks and is_resumed,
+            self._durability.keeps_blocks and is_resumed and not self._generator.ledger_removed,
             duration_s,
         )
         if not report.is_complete:

@@ -17,8 +17,8 @@ from penstock.tracker._events import (
 )
 from penstock.tracker._ledger_state import LedgerState
 from penstock.tracker._recovery import RecoveredLedger, snapshot_parts
-from penstock.tracker.errors import LedgerWriteError
-from penstock.wal import LogWriter, SyncPolicy
+from penstock.tracker.errors import LedgerRemovedError, LedgerWriteError
+from penstock.wal import LogRemovedError, LogWriter, SyncPolicy
 
 __all__ = ["DriverLog", "SnapshotRule"]
 
@@ -56,6 +56,7 @@ class DriverLog:
         self._rule = rule
         self._clock = clock
         self._closed = False
+        self._removed: LogRemovedError | None = None
         self._number = 0
         self._after = 0
         self._first_segment = 0
@@ -81,6 +82,7 @@ class DriverLog:
             events: The events.
 
         Raises:
+            LedgerRemovedError: The log was removed, now or before.
             LedgerWriteError: The log did not take them. They may be on the disk all the same, but
                 no recovery will count them once a later record was written.
         """
@@ -88,10 +90,17 @@ class DriverLog:
             raise LedgerWriteError(what, "the ledger is closed")
         if self._writer is None:
             return
+        if self._removed is not None:
+            raise LedgerRemovedError(what, str(self._removed)) from self._removed
         self._number += 1
         payload = encode(LedgerRecord(self._number, self._after, events, FORMAT))
         try:
             self._writer.append(EVENTS_KIND, payload)
+        except LogRemovedError as error:
+            # A new segment would not make up for those that are gone.
+            self.failures += 1
+            self._removed = error
+            raise LedgerRemovedError(what, str(error)) from error
         except (PenstockError, OSError) as error:
             self.failures += 1
             raise LedgerWriteError(what, str(error)) from error
@@ -131,6 +140,8 @@ class DriverLog:
                 size += len(payload)
         except (PenstockError, OSError) as error:
             self.failures += 1
+            if isinstance(error, LogRemovedError):
+                self._removed = error
             _log.warning("the driver log did not take a snapshot, older segments stay: %s", error)
             return
         self._after = self._number

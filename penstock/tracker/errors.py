@@ -11,6 +11,7 @@ __all__ = [
     "LedgerBehindError",
     "LedgerError",
     "LedgerRecoveryError",
+    "LedgerRemovedError",
     "LedgerWriteError",
     "NoExecutorsError",
     "ReceiverPickleError",
@@ -59,6 +60,20 @@ class LedgerWriteError(LedgerError):
         super().__init__(f"the driver log did not take {what}: {reason}")
         self.what = what
         self.reason = reason
+
+
+class LedgerRemovedError(LedgerWriteError):
+    """The driver log was removed under the program: it takes nothing more in this run.
+
+    A restart would not find what was acknowledged so far. The log's own error is the cause.
+    """
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(
+            what,
+            f"{reason}. Nothing more can be acknowledged: stop the program, and start it on a "
+            "folder that nobody else clears",
+        )
 
 
 class DamagedLedgerError(CorruptRecordError, LedgerError):

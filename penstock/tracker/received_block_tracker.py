@@ -42,6 +42,7 @@ from penstock.tracker._retained import RetainedSegments
 from penstock.tracker.errors import (
     DamagedLedgerError,
     LedgerError,
+    LedgerRemovedError,
     LedgerWriteError,
     StreamsDoNotFitError,
     StreamUseError,
@@ -535,7 +536,9 @@ class ReceivedBlockTracker:
                 try:
                     self._commit(f"{count} blocks", events, apply)
                 except LedgerWriteError as error:
-                    failure = Failure(str(error))
+                    failure: Refused | Failure = Failure(str(error))
+                    if isinstance(error, LedgerRemovedError):
+                        failure = Refused(str(error))
                     # Also for messages without new blocks: one of theirs may be among these.
                     return [failure if answer is _OK else answer for answer in answers]
                 self._blocks_added += count

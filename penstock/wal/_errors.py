@@ -12,6 +12,7 @@ __all__ = [
     "LogClosedError",
     "LogFolderInUseError",
     "LogFullError",
+    "LogRemovedError",
     "LogStalledError",
     "LogWriteError",
     "MissingClientError",
@@ -122,6 +123,19 @@ class LogWriteError(WalError):
         super().__init__(f"the log in {folder} could not be written: {reason}")
         self.folder = folder
         self.reason = reason
+
+
+class LogRemovedError(LogWriteError):
+    """The log was removed while it was written; the records of this call are not committed.
+
+    What was appended before may be gone, too.
+    """
+
+    def __init__(self, folder: str, reason: str) -> None:
+        super().__init__(
+            folder,
+            f"it was removed while this program wrote there ({reason}), with what was acknowledged",
+        )
 
 
 class LogFullError(WalError):

@@ -334,7 +334,11 @@ class LocalFileSystem:
 
 
 class LocalAppendFile:
-    """A file of this host that is being written."""
+    """A file of this host that is being written.
+
+    A write or sync of a file that was removed raises `FileNotFoundError`: nobody would find what
+    lies in it. The system itself tells that at the next new name only.
+    """
 
     def __init__(self, path: str, direct: bool, *, new: bool = True) -> None:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if new else 0)
@@ -342,6 +346,8 @@ class LocalAppendFile:
         self._dsync = hasattr(os, "RWF_DSYNC")
         self._direct = False
         self._fd = os.open(path, flags, 0o600)
+        # Some file systems (FUSE) count no names.
+        self._counts_names = os.fstat(self._fd).st_nlink > 0
         if direct:
             self._set_direct(True)
 
@@ -402,6 +408,11 @@ class LocalAppendFile:
                 views[start] = views[start][written:]
         if sync and not self._dsync:
             os.fdatasync(self._fd)
+        self._check_named()
+
+    def _check_named(self) -> None:
+        if self._counts_names and os.fstat(self._fd).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, "the file has no name any more", self._path)
 
     def _write_some(self, offset: int, views: list[memoryview], sync: bool) -> int:
         flags = os.RWF_DSYNC if sync and self._dsync else 0
@@ -420,6 +431,7 @@ class LocalAppendFile:
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
+        self._check_named()
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

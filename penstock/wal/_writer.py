@@ -19,6 +19,7 @@ from penstock.wal._errors import (
     AppendTooLargeError,
     LogClosedError,
     LogFullError,
+    LogRemovedError,
     LogStalledError,
     LogWriteError,
     UnwritableFolderError,
@@ -349,6 +350,8 @@ class LogWriter:
     def _raise_background_error(self) -> None:
         if self._background_error is not None:
             error, self._background_error = self._background_error, None
+            if isinstance(error, FileNotFoundError):
+                raise LogRemovedError(self._folder, str(error)) from error
             raise LogWriteError(
                 self._folder,
                 f"an earlier sync in the background failed ({error}); "
@@ -656,4 +659,6 @@ def _translated(error: OSError, fs: FileSystem, folder: str) -> WalError:
         return LogFullError(folder, fs.free_bytes(folder))
     if is_unwritable(error):
         return UnwritableFolderError.of(folder, error)
+    if isinstance(error, FileNotFoundError):
+        return LogRemovedError(folder, str(error))
     return LogWriteError(folder, str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.streaming import StreamingContext
+from penstock.streaming.errors import JobGenerationError
 from penstock.wal import UnwritableFolderError
 from tests.system.driver_process import driver_process
 from tests.system.feeder import Feeder
@@ -93,6 +95,26 @@ def test_a_second_application_on_the_same_log_folder_is_refused_and_the_first_un
         total = feeder.finish()
         run.stop()
         assert run.processed == list(range(total))
+
+
+@pytest.mark.slow
+def test_a_checkpoint_folder_that_is_removed_ends_the_program_and_nothing_is_acknowledged(
+    sc: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "checkpoint"
+    with Feeder() as feeder, run_on(sc, {}, checkpoint=str(folder)) as run:
+        run.process(NumberedLines(feeder.address))
+        run.start()
+        feeder.await_acknowledged(1000)
+        shutil.rmtree(folder)
+        with pytest.raises(JobGenerationError, match="it was removed while this program wrote"):
+            run.ssc.awaitTerminationOrTimeout(60)
+        acknowledged = feeder.acknowledged
+        # A graceful stop has nothing to wait for either.
+        report = run.ssc.stop(stopSparkContext=False, stopGraceFully=True)
+        assert report is not None
+        assert not report.are_kept
+        assert feeder.acknowledged == acknowledged
 
 
 def test_mounts_are_left_alone() -> None:

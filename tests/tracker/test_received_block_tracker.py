@@ -26,6 +26,7 @@ from penstock.tracker.errors import (
     DamagedLedgerError,
     LedgerError,
     LedgerRecoveryError,
+    LedgerRemovedError,
     LedgerWriteError,
 )
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
@@ -494,6 +495,20 @@ def test_snapshots_come_with_age_too_so_that_a_quiet_log_does_not_grow(folder: s
         assert tracker.statistics().snapshots == minute + 1
     with LogReader.open(folder) as reader:
         assert len(reader.segments) == 1
+
+
+def test_a_ledger_that_was_removed_takes_nothing_more_in_this_run(folder: str) -> None:
+    tracker = recover(folder, 0)
+    first = tracker.register_attempt(0, A1, "host").first_block_number
+    shutil.rmtree(folder)
+    answer = add(tracker, 0, A1, [block(0, A1, first)])
+    assert isinstance(answer, Refused)  # a receiver does not ask again
+    assert folder in answer.reason
+    # A new segment would not have what the old one had.
+    os.makedirs(folder)
+    with pytest.raises(LedgerRemovedError, match="the allocation of batch 1 ms"):
+        tracker.allocate_blocks_to_batch(1)
+    assert os.listdir(folder) == []
 
 
 def test_a_snapshot_that_fails_harms_nothing(folder: str) -> None:

@@ -402,3 +402,21 @@ def test_descriptor_zero_is_a_descriptor_in_a_process_without_standard_input(
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_file_system_that_counts_no_names_is_written(
+    tmp_path: Path, fs: LocalFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fstat
+
+    def fstat(fd: int) -> os.stat_result:
+        found = list(real(fd))
+        found[stat.ST_NLINK] = 0
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    file = fs.create(str(tmp_path / "a"), direct=False)
+    file.write(0, [b"taken"], sync=True)
+    file.sync()
+    file.close()
+    assert (tmp_path / "a").read_bytes() == b"taken"

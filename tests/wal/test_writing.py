@@ -7,8 +7,10 @@ import fcntl
 import logging
 import mmap
 import os
+import shutil
 import stat
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from penstock.wal import (
     LogClosedError,
     LogOptions,
     LogReader,
+    LogRemovedError,
     LogStalledError,
     LogWriteError,
     LogWriter,
@@ -467,6 +470,28 @@ def test_a_slow_sync_is_logged(
     with caplog.at_level(logging.WARNING, "penstock.wal"):
         LogWriter.create("/log", fs=FaultyFileSystem(), options=SMALL).append(1, b"x")
     assert any("slow disk" in line.getMessage() for line in caplog.records)
+
+
+@pytest.mark.parametrize("policy", SyncPolicy)
+def test_nothing_is_acknowledged_into_a_folder_that_was_removed(
+    folder: str, policy: SyncPolicy
+) -> None:
+    with LogWriter.create(folder, options=replace(SMALL, sync=policy)) as writer:
+        writer.append(1, b"before")
+        shutil.rmtree(folder)
+        for _ in range(2):
+            with pytest.raises(LogRemovedError, match=folder):
+                writer.append(1, b"behind")
+
+
+def test_a_log_goes_on_behind_a_segment_that_was_removed(folder: str) -> None:
+    with LogWriter.create(folder, options=SMALL) as writer:
+        writer.append(1, b"before")
+        os.unlink(segment_path(folder, 1))
+        with pytest.raises(LogRemovedError, match="segment-000000000001"):
+            writer.append(1, b"not taken")
+        place = writer.append(1, b"behind")
+    assert read_record(segment_path(folder, 2), place.offset).payload == b"behind"
 
 
 def test_a_removed_log_is_gone(folder: str) -> None:

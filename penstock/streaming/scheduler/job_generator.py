@@ -35,6 +35,7 @@ from penstock.streaming.scheduler.due_times import DueTimes
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
 from penstock.streaming.user_errors import as_user_sees_it, place_of
+from penstock.tracker.errors import LedgerRemovedError
 
 __all__ = ["JobGenerator"]
 
@@ -65,6 +66,9 @@ class JobGenerator:
             start.
         after_ms: The last batch of another version of the program, whose batches this one does not
             go on with; -1 without one.
+
+    Attributes:
+        ledger_removed: The driver log was removed under the program: no batch can be made any more.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class JobGenerator:
         self._is_durable = True
         self._failing_since_s: float | None = None
         self._told_of_failure = False
+        self.ledger_removed = False
         self._last_ms: int | None = None
         self._released_ms: int | None = None
         self._abandoned = threading.Event()
@@ -189,9 +194,13 @@ class JobGenerator:
             return max(0.0, end_s - time.monotonic())
 
         blocks = self._runtime.received_blocks
-        has_all = self._wait_until(lambda: not blocks.has_unallocated_blocks(), left_s())
+        has_all = self._wait_until(
+            lambda: self.ledger_removed or not blocks.has_unallocated_blocks(), left_s()
+        )
         self._timer.stop(left_s())
-        is_made = self._wait_until(lambda: not self.not_made, left_s())
+        is_made = self._wait_until(lambda: self.ledger_removed or not self.not_made, left_s())
+        if self.ledger_removed:
+            return False
         return self._loop.drain(left_s()) and has_all and is_made
 
     def _wait_until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
@@ -292,8 +301,11 @@ class JobGenerator:
             try:
                 self._clear_due()
             finally:
-                if is_made or not self._clock.wait(self._abandoned, _RETRY_S):
+                if is_made or self._is_to_be_tried_again():
                     self._make_soon()
+
+    def _is_to_be_tried_again(self) -> bool:
+        return not self.ledger_removed and not self._clock.wait(self._abandoned, _RETRY_S)
 
     def _clear_due(self) -> None:
         with self._changed:
@@ -340,6 +352,15 @@ class JobGenerator:
             return True  # It has its blocks since before the restart (I3).
         try:
             blocks.allocate_blocks_to_batch(time_ms)
+        except LedgerRemovedError as error:
+            with self._changed:
+                is_told, self.ledger_removed = self.ledger_removed, True
+            if not is_told:
+                failure = JobGenerationError(time_ms, str(error))
+                failure.__cause__ = error
+                _log.error("%s", failure)
+                self._on_error(failure)
+            return False
         except Exception as error:  # noqa: BLE001  # the disk may have space again
             self._tell_of_failure(time_ms, error)
             return False

@@ -23,6 +23,7 @@ from penstock.streaming.listeners.input_info import InputInfoTracker
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.spark_jobs import SparkJobScope
+from penstock.tracker.errors import LedgerRemovedError
 
 WAIT_S = 30.0
 
@@ -35,6 +36,7 @@ class Ledger:
         self.waiting: list[int] = []
         self.batches: dict[int, list[int]] = {}
         self.disk_full = False
+        self.is_removed = False
         self.refused = 0
         self.complete: set[int] = set()
 
@@ -48,6 +50,8 @@ class Ledger:
         if self.disk_full:
             self.refused += 1
             raise OSError("no space left on device")
+        if self.is_removed:
+            raise LedgerRemovedError("the allocation", "it was removed")
         self.history.append(("allocated", time_ms))
         self.batches[time_ms], self.waiting = self.waiting, []
 
@@ -249,6 +253,24 @@ def test_a_disk_that_stays_full_is_told(run: Generator) -> None:
     assert isinstance(error, JobGenerationError)
     assert isinstance(error.__cause__, OSError)
     assert error.batch_time_ms == 1000
+
+
+def test_a_ledger_that_was_removed_is_told_at_once_and_nothing_waits_for_it(
+    run: Generator, caplog: Any
+) -> None:
+    run.output()
+    run.generator.start()
+    run.ledger.waiting = [1]
+    run.ledger.is_removed = True
+    run.until(lambda: bool(run.errors))
+    (error,) = run.errors
+    assert isinstance(error.__cause__, LedgerRemovedError)
+    assert not run.generator.finish(WAIT_S)
+    run.clock.advance(5000)
+    run.settle()
+    assert run.errors == [error]
+    assert caplog.text.count("it was removed") == 1
+    assert "Traceback" not in caplog.text
 
 
 class TestLastBatches:
