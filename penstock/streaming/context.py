@@ -382,7 +382,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         """Return the records of all the streams, which must have the same slide."""
         if not dstreams:
             raise ValueError("should have at least one DStream to union")
-        nodes = [node_of(stream, "dstreams") for stream in dstreams]
+        nodes = self._nodes_of(dstreams)
         if len(dstreams) == 1:
             return dstreams[0]
         return self._stream(UnionDStream(nodes))
@@ -394,8 +394,16 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         if not dstreams:
             raise ValueError("should have at least one DStream to transform")
         check_arguments(transformFunc, "a tuple of RDDs", 1, "transformFunc")
-        nodes = [node_of(stream, "dstreams") for stream in dstreams]
+        nodes = self._nodes_of(dstreams)
         return self._stream(TransformedDStream(nodes, lambda _, *rdds: transformFunc(rdds)))
+
+    def _nodes_of(self, streams: Sequence[DStream[Any]]) -> list[DStreamNode]:
+        nodes = [node_of(stream, "dstreams") for stream in streams]
+        if any(node.graph is not self._graph for node in nodes):
+            raise ValueError(
+                "the DStreams belong to different contexts, or to another one than this"
+            )
+        return nodes
 
     def _stream(self, node: DStreamNode) -> DStream[Any]:
         return DStream(self, node)

@@ -61,19 +61,25 @@ class StopReport:
         parts = []
         if self.given_up or self.batches_not_made:
             count = len(self.given_up) + self.batches_not_made
-            parts.append(f"{count} batches with {_records(self.given_up_records)}")
+            what = "batch" if count == 1 else "batches"
+            parts.append(f"{count} {what}{self._of_batches()}")
         if self.waiting_records:
             parts.append(f"{_records(self.waiting_records)} that no batch has")
         then = (
             "the next start processes them"
             if self.are_kept
-            else "they are lost, because neither a checkpoint directory nor "
-            "spark.penstock.wal.dir is set"
+            else "they are lost, because no checkpoint directory and no spark.penstock.wal.dir "
+            "keeps them"
         )
         return f"The stop gave up {' and '.join(parts)}; {then}"
 
+    def _of_batches(self) -> str:
+        if self.given_up_records:
+            return f" with {_records(self.given_up_records)}"
+        if self.batches_not_made:
+            return ", whose records are not counted yet"
+        return " without records"
+
 
 def _records(by_stream: Mapping[str, int]) -> str:
-    if not by_stream:
-        return "no records that are counted"
     return ", ".join(f"{count} records of {name}" for name, count in by_stream.items())

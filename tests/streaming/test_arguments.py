@@ -394,7 +394,14 @@ def test_an_output_operation_that_a_call_would_not_run_is_refused(
 def test_streams_of_two_contexts_are_not_put_together(sc: SparkContext) -> None:
     first, second = StreamingContext(sc, 1), StreamingContext(sc, 1)
     mine, other = first.receiverStream(some), second.receiverStream(some)
-    for put in (lambda: mine.union(other), lambda: first.union(mine, other)):
+    for put in (
+        lambda: mine.union(other),
+        lambda: first.union(mine, other),
+        lambda: first.union(other),
+        lambda: first.transform([other], lambda rdds: rdds[0]),
+        lambda: first.rateGroup("1000/second", [mine, other]),
+        lambda: first.rateGroup("1000/second", [other]),
+    ):
         with pytest.raises(ValueError, match="belong to different contexts"):
             put()
     first.stop(stopSparkContext=False)
@@ -503,3 +510,13 @@ def test_a_name_can_be_printed(ssc: StreamingContext) -> None:
         with pytest.raises(ValueError, match="is not accepted: a stream's name is printable text"):
             stream.named(wrong)
     assert "Bestellungen für März" in repr(stream.named("Bestellungen für März"))
+
+
+def test_an_operation_that_record_batches_do_not_have_names_the_way_to_it(
+    ssc: StreamingContext,
+) -> None:
+    batches = ssc.receiverStream(some).arrow.map(lambda batch: batch)
+    with pytest.raises(AttributeError, match=r"stream\.arrow\.records\(\)\.pprint\("):
+        batches.pprint()  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"has no attribute 'pprnt'$"):
+        batches.pprnt()  # type: ignore[attr-defined]

@@ -59,6 +59,14 @@ class ArrowStream:
     def __repr__(self) -> str:
         return f"<ArrowStream of {self._node.made_by or 'the program'}>"
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            told = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_") and hasattr(self._ssc._stream(self._node), name):
+                told += f": records() has it, as in stream.arrow.records().{name}(...)"
+            raise AttributeError(told)
+
     def map(
         self, f: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table | pa.Array]
     ) -> ArrowStream:

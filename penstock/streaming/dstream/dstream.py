@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import datetime
@@ -405,7 +406,13 @@ def _show(rdd: RDD[Any], num: int, time: str) -> None:
     if len(taken) > num:
         lines.append("...")
     # One call, so that the output of other threads does not come between.
-    print("\n".join([*lines, ""]))
+    text = "\n".join([*lines, ""])
+    try:
+        print(text)
+    except UnicodeEncodeError:
+        # A terminal of ASCII is no reason for a batch to fail.
+        encoding = sys.stdout.encoding
+        print(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _as_list(_: int, records: Iterable[Any]) -> list[list[Any]]:

@@ -10,6 +10,7 @@ from penstock._arguments import refused
 from penstock.clock import Clock
 from penstock.settings import Settings
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
+from penstock.streaming.dstream.stream_handle import node_of
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.rates.book import RateBook
 from penstock.streaming.rates.decision import RateLimits, StreamRate
@@ -88,11 +89,15 @@ class RateOperations(ABC):
             A handle by which the total can be seen and changed.
 
         Raises:
-            ValueError: It is not one rate above 0, or there is no stream.
+            ValueError: It is not one rate above 0; no stream, or one of another context.
             TypeError: They are no list of streams of receivers.
             StreamGraphError: A stream has no receiver, or is in a group already.
         """
         stream_ids = _stream_ids(streams)
+        if any(node_of(stream, "streams").graph is not self._graph for stream in streams):
+            raise ValueError(
+                "the DStreams belong to different contexts, or to another one than this"
+            )
         return self._rates.make_group(rate, stream_ids, in_bytes=inBytes)
 
     def _make_rates(self) -> RateBook:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import io
 import operator
+import sys
 from datetime import datetime
 from operator import add
 from typing import Any
@@ -335,6 +337,17 @@ class TestOutput:
         assert capsys.readouterr().out == (
             f"{rule}Time: {first}\n{rule}1\n2\n...\n\n{rule}Time: {second}\n{rule}é\n\n"
         )
+
+    def test_pprint_on_a_terminal_of_ascii_escapes_what_it_cannot_show(
+        self, sc: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shown = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii"))
+        with batches(sc, 0.5) as run:
+            run.ssc.queueStream([["é", "e"]]).pprint()
+            run.run(1)
+        sys.stdout.flush()
+        assert shown.getvalue().endswith(b"\\xe9\ne\n\n")
 
     def test_save_as_text_files(self, sc: Any, tmp_path: Any) -> None:
         with batches(sc) as run:
