@@ -37,12 +37,14 @@ from penstock.blockstore.lines import line_ends
 from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.record_pickles import pickle_record
 from penstock.dead_letters import DeadLetterWriter, PickledRecord
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, text_of
+from penstock.receiver.discards import start_shown
 from penstock.wait_clock import WaitClock
 
 __all__ = [
     "MAX_LEASE",
     "BlockAssembler",
+    "RecordPickleError",
     "RecordTooLargeError",
     "row_of",
 ]
@@ -62,6 +64,21 @@ _pickle_of = itemgetter(0)
 
 def _nothing() -> None:
     """Acknowledge a block that has no records, and nobody who waits for it."""
+
+
+class RecordPickleError(PenstockError, TypeError):
+    """A record cannot be pickled, so no task could read it. What pickling raised is the cause.
+
+    Attributes:
+        record_type: The name of its type.
+    """
+
+    def __init__(self, record: object, error: Exception) -> None:
+        self.record_type = type(record).__name__
+        super().__init__(
+            f"a record of type {self.record_type} cannot be pickled: {text_of(error)}; it is "
+            f"{start_shown(lambda: record)}. Store what the batch needs of it"
+        )
 
 
 class RecordTooLargeError(PenstockError, ValueError):
@@ -217,9 +234,11 @@ class BlockAssembler:
         try:
             # A tuple is not bytes-like: it cannot be mistaken for a bytes record when joined.
             kept = (pickle_record(record),)
-        except Exception:
+        except MemoryError:
+            raise
+        except Exception as error:
             if self._schema is None:
-                raise
+                raise RecordPickleError(record, error) from error
             return _Unexpected, record, False
         return _Unexpected, kept, len(kept[0]) < LARGE_RECORD
 

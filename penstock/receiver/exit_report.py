@@ -24,6 +24,7 @@ frame."""
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """Where the files of this package lie."""
+_PICKLER = os.path.join("cloudpickle", "cloudpickle.py")
 
 
 class ExitKind(enum.Enum):
@@ -79,11 +80,15 @@ def described(error: BaseException) -> str:
     places = traceback.extract_tb(error.__traceback__)
     # A generator's StopIteration is the cause of an error that begins where it was called.
     causes = [] if error.__cause__ is None else traceback.extract_tb(error.__cause__.__traceback__)
-    theirs = [place for place in (*causes, *places) if not place.filename.startswith(_OURS)]
+    theirs = [place for place in (*causes, *places) if not _is_machinery(place.filename)]
     if not (theirs or places):
         return text
     place = (theirs or places)[-1]
     return f"{text} ({place.filename}:{place.lineno} in {place.name})"
+
+
+def _is_machinery(filename: str) -> bool:
+    return filename.startswith(_OURS) or filename.endswith(_PICKLER)
 
 
 def error_text(error: BaseException | None) -> str:

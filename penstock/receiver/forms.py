@@ -239,6 +239,10 @@ def as_it_is(item: Any) -> Any:
     return tuple(map(as_it_is, item)) if type(item) is tuple else copy.deepcopy(item)
 
 
+_AWAITED_S = 1.0
+"""How long the error of a task may go unread before it is told; most are awaited at once."""
+
+
 def tell_of_errors(context: ReceiverContext) -> None:
     """Let the running loop report what its tasks and its unawaited stores die of."""
 
@@ -248,7 +252,24 @@ def tell_of_errors(context: ReceiverContext) -> None:
             detail = "" if error is None else f": {described(error)}"
             context.reportError(f"{facts['message']}{detail}", error)
 
-    asyncio.get_running_loop().set_exception_handler(tell)
+    def make(loop: asyncio.AbstractEventLoop, coroutine: Any, **others: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(coroutine, loop=loop, **others)
+        task.add_done_callback(look_later)
+        return task
+
+    def look_later(task: asyncio.Task[Any]) -> None:
+        if not task.cancelled():
+            loop.call_later(_AWAITED_S, look, task)
+
+    def look(task: asyncio.Task[Any]) -> None:
+        # What asyncio itself goes by when such a task is collected, which may be never.
+        if getattr(task, "_log_traceback", False):
+            error = task.exception()
+            tell(loop, {"message": "A task of it failed that nobody awaits", "exception": error})
+
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(tell)
+    loop.set_task_factory(make)
 
 
 def run_coroutine(

@@ -37,6 +37,7 @@ from penstock.receiver.block_generator import (
     RecordTooLargeError,
     RefusedError,
 )
+from penstock.receiver.exit_report import described
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.storing import PositionTooLargeError
 from penstock.wal import AppendTooLargeError, LogOptions, SyncPolicy
@@ -458,8 +459,10 @@ def test_a_rate_that_changes_often_costs_no_permits(make):
 def test_a_record_that_cannot_be_pickled_fails_in_its_own_call_and_the_stream_goes_on(make):
     bench = make()
     bench.generator.store({"good": 1})
-    with pytest.raises(TypeError, match="pickle"):
+    with pytest.raises(TypeError, match="a record of type lock cannot be pickled") as caught:
         bench.generator.store(threading.Lock())
+    assert "; it is <unlocked " in str(caught.value)
+    assert f"({__file__}:" in described(caught.value)
     with pytest.raises(TypeError, match="pickle"):
         bench.generator.store([1, threading.Lock()])
     bench.generator.store({"good": 2})

@@ -890,6 +890,34 @@ def test_an_error_of_storing_is_raised_where_it_is_awaited_or_else_reported(
     assert "Future exception was never retrieved: PositionTypeError" in report.message
 
 
+def test_a_task_that_fails_and_that_nobody_awaits_is_told(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    async def poll() -> None:
+        raise KeyError("no such device")
+
+    @receiver(finite=True)
+    async def source(ctx: ReceiverContext) -> AsyncIterator[str]:
+        yield "x"
+        awaited = asyncio.create_task(poll())
+        with contextlib.suppress(KeyError):
+            await awaited
+        # Held, so that it is not collected.
+        held = asyncio.create_task(poll())
+        await asyncio.to_thread(shared.wait_for, "told")
+        assert held.done()
+        yield "y"
+
+    running = run(source)
+    tracker.wait_for_count(ReportError, 1)
+    shared.say("told")
+    assert running.join() is None
+    assert tracker.records() == ["x", "y"]
+    (report,) = tracker.of(ReportError)
+    assert "failed that nobody awaits: KeyError: 'no such device'" in report.message
+    assert "in poll" in report.message
+
+
 def test_who_waits_goes_on_also_when_the_acknowledgement_fails(
     run: Run, tracker: Tracker, shared: Shared
 ) -> None:
