@@ -214,7 +214,8 @@ def _cells(
         ]
         if not found:
             return None
-        shown = row.form.format(found[0])
+        value, spread = _parts(found[0])
+        shown = row.form.format(value) + spread
         return (shown, "", "") if row.column == "ours" else ("", "", shown)
     if isinstance(row, _Ways):
         ways = _ways(page, row.subject)
@@ -224,7 +225,7 @@ def _cells(
         return (
             f"{ways[row.ours]} {row.unit}",
             f"{ways[row.beside]} {row.unit} ({row.peer})",
-            f"{times}x" if times else "",
+            "{}x{}".format(*_parts(times)) if times else "",
         )
     ours = main.get((_TITLES[row.case], SUBJECTS[row.ours].title))
     beside = main.get((_TITLES[row.case], SUBJECTS[row.beside].title))
@@ -235,12 +236,22 @@ def _cells(
         parts = [part.strip() for part in ours["ratio"].split(";")]
         ratio = next((p.removeprefix(row.ratio) for p in parts if p.startswith(row.ratio)), "")
     return (
-        f"{ours[row.figure]} {row.unit}" + "\\*" * (row.ours in late),
-        f"{beside[row.figure]} {row.unit}"
-        + "\\*" * (row.beside in late)
+        _shown(ours[row.figure], row.unit, row.ours in late),
+        _shown(beside[row.figure], row.unit, row.beside in late)
         + f" ({SUBJECTS[row.beside].title})",
         ratio,
     )
+
+
+def _parts(cell: str) -> tuple[str, str]:
+    """Return the value, and what its rounds were between; empty for one round."""
+    value, opening, rest = cell.partition(" (")
+    return value, opening + rest
+
+
+def _shown(cell: str, unit: str, is_late: bool) -> str:
+    value, spread = _parts(cell)
+    return f"{value} {unit}" + "\\*" * is_late + spread
 
 
 def _tables(page: str) -> Iterator[list[list[str]]]:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.cases import SUBJECTS, Case, Check
 from benchmarks.headline import headline
-from benchmarks.results import Figures
 from benchmarks.rounds import Results
 from benchmarks.streaming_run import StreamingRun
 
@@ -77,7 +76,7 @@ def main_rows(cases: Sequence[Case], results: Results) -> list[Row]:
                 (
                     title if place == 0 else "",
                     SUBJECTS[name].title + _record_size(case, name),
-                    *_columns(results.of(name)),
+                    *_columns(results, name),
                     *verdict,
                 )
             )
@@ -94,7 +93,9 @@ def also_rows(cases: Sequence[Case], results: Results) -> list[Row]:
                 (
                     case.title,
                     check.title,
-                    _NONE if value is None else _number(value),
+                    _NONE
+                    if value is None
+                    else _number(value) + _spread(_values(case, check, results)),
                     _goal(check),
                     _reached(check, value),
                 )
@@ -108,17 +109,33 @@ def _record_size(case: Case, name: str) -> str:
     return "" if owner else " (socket text, count)" if "count" in name else ""
 
 
-def _columns(figures: Figures) -> Row:
+def _values(case: Case, check: Check, results: Results) -> list[float]:
+    if case.beside is not None and check.is_relative:
+        return results.quotients(case, check)
+    return results.by_round(case.ours, check.figure)
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Return what the rounds were between, for behind their median; empty for one round."""
+    return f" ({_number(min(values))} to {_number(max(values))})" if len(values) > 1 else ""
+
+
+def _columns(results: Results, name: str) -> Row:
+    figures = results.of(name)
     if not figures:
         return ("failed", *[_NONE] * 6)
+
+    def spread(figure: str) -> str:
+        return _number(figures[figure]) + _spread(results.by_round(name, figure))
+
     return (
-        _number(figures["records_per_s"]),
+        spread("records_per_s"),
         _number(figures["mb_per_s"]),
         _number(figures["cpu_s_per_million"]),
         _number(figures["peak_memory_mib"]),
         _number(figures["batch_delay_s"]),
-        _number(figures["p50_ms"]) if "p50_ms" in figures else _NONE,
-        _number(figures["p99_ms"]) if "p99_ms" in figures else _NONE,
+        spread("p50_ms") if "p50_ms" in figures else _NONE,
+        spread("p99_ms") if "p99_ms" in figures else _NONE,
     )
 
 

@@ -35,11 +35,14 @@ class Results:
         """Return the medians of a subject; empty when it never succeeded."""
         return medians(list(self.figures.get(name, {}).values()))
 
+    def by_round(self, name: str, figure: str) -> list[float]:
+        """Return a figure of a subject, of each round that has it."""
+        return [found[figure] for found in self.figures.get(name, {}).values() if figure in found]
+
     def value(self, case: Case, check: Check) -> float | None:
         """Return what the check is about: a figure, or the median of the rounds' quotients."""
-        ours = self.figures.get(case.ours, {})
         if case.beside is None or not check.is_relative:
-            figures = [found[check.figure] for found in ours.values() if check.figure in found]
+            figures = self.by_round(case.ours, check.figure)
             return median(figures) if figures else None
         quotients = self.quotients(case, check)
         return median(quotients) if quotients else None

@@ -77,7 +77,7 @@ def test_what_stands_alone_has_its_own_table() -> None:
         "c", "a title", "limiter", checks=(Check("ns", at_most=60, title="ns"),), main=False
     )
     results = Results({"limiter": {0: {"ns": 40.0}, 1: {"ns": 70.0}, 2: {"ns": 50.0}}})
-    assert also_rows([case], results) == [("a title", "ns", "50", "≤ 60", "yes")]
+    assert also_rows([case], results) == [("a title", "ns", "50 (40 to 70)", "≤ 60", "yes")]
 
 
 def test_the_page_keeps_what_people_wrote() -> None:
@@ -120,3 +120,16 @@ def test_a_headline_leaves_out_what_was_not_run_and_tells_what_fell_short() -> N
     assert row.endswith(r"| 7 lines/s\* | 1 lines/s (pyspark.streaming) | 7.00x |")
     assert late.startswith(r"\* Its batches did not keep up")
     assert short == "- socket text, `rdd.count()`: 7.00x, to reach ≥ 8x"
+
+
+def test_a_headline_of_several_rounds_says_what_they_were_between() -> None:
+    results = Results(
+        {
+            "count": {0: figures(700.0), 1: figures(900.0), 2: figures(800.0)},
+            "peer-count": {0: figures(70.0), 1: figures(90.0), 2: figures(100.0)},
+        }
+    )
+    section = markdown([COUNT], results, {"CPU": "one"}, {}, None)
+    row = headline(section).splitlines()[2]
+    assert "| 800 lines/s (700 to 900) | 90 lines/s (70 to 100) (pyspark.streaming) | 10.0" in row
+    assert row.endswith("x (8 to 10) |")
