@@ -43,6 +43,8 @@ BASE_DELAY_S = 0.5
 """The shortest time between two starts after the first restart."""
 
 _log = logging.getLogger("penstock.tracker")
+_SPARK_IS_OVER = "SparkContext was shut down"
+"""In what Spark says of jobs that its own stop ends."""
 _TELLS_NOTHING = ("at ", "... ", "File ", "SQLSTATE: ")
 """How lines of a JVM stack trace begin, and the line with which Spark ends Python's text."""
 
@@ -291,8 +293,9 @@ class ReceiverStarts:
 
         It does unless the tracker stops, the receiver ended for good, or it is hopeless.
         """
-        stopping = not self._is_started()
         trace = _text_of(error) if error is not None else ""
+        is_spark_over = _SPARK_IS_OVER in trace
+        stopping = is_spark_over or not self._is_started()
         ended = self._receivers.job_ended(stream_id, attempt)
         # A receiver that deregistered has told of its error itself.
         told = bool(trace) and not stopping and (ended.was_active or not ended.registered)
@@ -301,7 +304,8 @@ class ReceiverStarts:
             self._limited_log.log(f"{text}: {_headline(trace)}", about=stream_id)
             self._listeners.error(self._receivers.keep_error(stream_id, text, trace))
         if ended.was_active:
-            level = logging.INFO if told else logging.WARNING
+            # That Spark is over is told by who waits for the batches.
+            level = logging.INFO if told or is_spark_over else logging.WARNING
             _log.log(level, "Receiver %d exited but didn't deregister", stream_id)
             self._listeners.stopped(ended.info)
         if ended.disconnected:

@@ -264,6 +264,21 @@ def test_the_log_says_why_a_job_failed_in_spite_of_what_spark_ends_its_text_with
     assert "The job of receiver 0 failed: LostError: no connection" in caplog.messages
 
 
+def test_a_job_that_ends_with_spark_is_neither_told_nor_run_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        running_tracker(tmp_path) as (_, cluster, events),
+        caplog.at_level(logging.WARNING, "penstock.tracker"),
+    ):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        attempt.fail(RuntimeError("Job 3 cancelled because SparkContext was shut down\n\tat x"))
+        events.until("stopped")
+        assert not cluster.has_more()
+    assert caplog.messages == []
+
+
 def test_a_receiver_that_misses_the_stop_is_cancelled_and_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

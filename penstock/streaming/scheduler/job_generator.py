@@ -42,6 +42,9 @@ __all__ = ["JobGenerator"]
 _RETRY_S = 1.0
 """Pause before a failed allocation is tried again."""
 
+_MANY_MISSED = 30
+"""From how many missed batches on a restart says that it makes them; fewer are made in seconds."""
+
 _log = logging.getLogger("penstock.streaming.job_generator")
 
 
@@ -165,6 +168,11 @@ class JobGenerator:
         for time_ms in times:
             self._tick(time_ms)
         self._timer.start(first_ms)
+        if len(missed) >= _MANY_MISSED:
+            _log.warning(
+                "Catching up: the program missed %d batches while it did not run; they come first",
+                len(missed),
+            )
         _log.info(
             "Recovered: %d batches that were not complete are made again, and %d since the batch "
             "of %d ms; the next one comes at %d ms, then one every %d ms",

@@ -167,6 +167,19 @@ def test_a_driver_that_was_paused_for_two_minutes_goes_on(with_restart: bool) ->
         assert max(ahead_ms(program).values()) <= 0
 
 
+def test_a_restart_that_makes_many_batches_first_says_how_many(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with Driven(build) as program:
+        program.start()
+        program.advance(2000)
+        program.crash()
+        program.advance(120_000)
+        program.start()
+        program.advance(1000)
+    assert "Catching up: the program missed 12" in caplog.text
+
+
 @pytest.mark.parametrize("restarted_when", ["never", "forward", "back", "stopped while back"])
 def test_a_clock_that_is_set_forward_and_back_by_an_hour_loses_nothing(
     restarted_when: str,
