@@ -22,6 +22,8 @@ from penstock.wal import LOCK_NAME
 __all__ = ["ScratchClaim", "remove_empty_rdd_folders", "remove_scratch_folders"]
 
 _CLAIM = re.compile(r"\.(penstock-.+-[0-9a-f]{8})\.lock")
+_UNNAMED_CLAIM = re.compile(r"\.penstock-.+-[0-9a-f]{8}\.[a-z0-9_]{8}")
+"""One whose driver was killed before it had its name (`tempfile.mkstemp`)."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _AGE_S = 60.0
 """A younger lock may be one that its owner has made and not taken yet."""
@@ -89,6 +91,11 @@ def remove_scratch_folders(parent: str) -> None:
     for name in found:
         match = _CLAIM.fullmatch(name)
         if match is None:
+            if _UNNAMED_CLAIM.fullmatch(name):
+                path = os.path.join(parent, name)
+                with contextlib.suppress(OSError), _held(path, _AGE_S) as is_held:
+                    if is_held:
+                        os.unlink(path)
             continue
         folder = os.path.join(parent, match[1])
         with contextlib.suppress(OSError), _held(os.path.join(parent, name), 0.0) as is_held:

@@ -69,6 +69,21 @@ def test_a_claim_keeps_the_folder_and_its_release_removes_both(tmp_path: Path) -
     assert list(folder.parent.iterdir()) == []
 
 
+def test_a_claim_that_never_had_its_name_is_removed_once_it_is_old(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from penstock.host.orphans import ScratchClaim;"
+        "os.rename = lambda *_: os._exit(0); ScratchClaim(sys.argv[1])"
+    )
+    folder = tmp_path / "penstock-local-1-0123abcd"
+    subprocess.run([sys.executable, "-c", code, str(folder)], check=True, timeout=60)
+    [left] = tmp_path.iterdir()
+    remove_scratch_folders(str(tmp_path))
+    assert left.exists()  # Its owner may be about to name it.
+    os.utime(left, (0, 0))
+    remove_scratch_folders(str(tmp_path))
+    assert not left.exists()
+
+
 def test_a_claim_goes_with_its_process(tmp_path: Path) -> None:
     folder = tmp_path / "penstock-local-1-0123abcd"
     folder.mkdir()
