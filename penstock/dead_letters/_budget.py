@@ -11,9 +11,9 @@ from penstock.errors import PenstockError
 __all__ = ["BudgetMeter", "DeadLetterBudgetError"]
 
 _PARTS = 60
-"""The window moves on in steps of this part of it."""
+"""The window advances in steps of this fraction of it."""
 _FEW_RECORDS = 1000
-"""Of fewer records a percentage is taken as if there were so many: one of two is no trend."""
+"""Least number of records that a percentage is taken of: one of two is no trend."""
 
 
 class DeadLetterBudgetError(PenstockError):

@@ -21,7 +21,7 @@ from penstock.wal import (
 __all__ = ["DeadLettersRemovedError", "Retention"]
 
 _TOLD_EVERY_MS = 60_000
-"""What goes in between is told in sum."""
+"""Shortest time between two lines about removed letters; those between are summed up."""
 
 
 class DeadLettersRemovedError(PenstockError):

@@ -16,7 +16,7 @@ from penstock.wire.messages import PipeReading, ReportGate
 __all__ = ["ReceiverReading", "ReceiverReadings", "ReceiverWaits"]
 
 _STALE_S = 5.0
-"""A receiver of which nothing was heard for so long does not wait for what it did then."""
+"""Age after which a reading no longer says what a receiver waits for."""
 
 _SHOWN_PERCENT = 1.0
 

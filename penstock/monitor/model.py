@@ -42,11 +42,11 @@ from penstock.streaming.listeners.events import (
 __all__ = ["STREAM_FIGURES", "TOTAL_FIGURES", "WAIT_FIGURES", "Model"]
 
 EVENTS = 1_000
-"""So many of the last events are kept."""
+"""Events that are kept, the last ones."""
 ERRORS = 200
-"""So many of the last errors are kept, with what they say, when newer events push them out."""
+"""Errors that are kept with their text after newer events have displaced them."""
 UNFINISHED = 2_000
-"""So many batches that wait or run are kept; of more, the oldest are counted only."""
+"""Waiting or running batches that are kept; beyond that, the oldest are only counted."""
 
 TOTAL_FIGURES = (
     "records_per_second",
@@ -486,7 +486,7 @@ _DELAYS = {
 }
 
 _RECENT = 5
-"""So many of the last batches tell how it goes."""
+"""Number of last batches by which the state of the program is judged."""
 
 
 def _mean(durations: list[int | None]) -> int | None:

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 TEXT_LIMIT = 20_000
-"""Characters of an error with its traceback that are kept: of a longer one both ends."""
+"""Characters of an error's traceback that are kept; of a longer one, both ends."""
 
 
 def bounded(text: str, limit: int = TEXT_LIMIT) -> str:

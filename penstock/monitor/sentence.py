@@ -10,7 +10,7 @@ from penstock.monitor.records import Batch, Receiver
 __all__ = ["Facts", "sentence"]
 
 _MUCH_PERCENT = 30.0
-"""What a receiver waits for at least so long holds it up."""
+"""A wait that takes at least this share of a receiver's time holds it up."""
 
 _LIMITS = {
     "paused": "because it is paused",

@@ -58,7 +58,7 @@ LARGE_RECORD = 8192
 _CHUNK_BYTES = 128 << 10
 """The pending list is joined at about this size: it stays in the processor's cache."""
 _LETTER_BYTES = 1 << 20
-"""After about so many bytes of dead letters a block is sealed, with which they are written."""
+"""Bytes of dead letters after which a block is sealed, with which they are written."""
 _pickle_of = itemgetter(0)
 
 

@@ -52,7 +52,7 @@ CALLBACK_S = 2.0
 """A callback that takes longer while `store` waits may itself wait for a lock around `store`."""
 
 _LATENCIES = 256
-"""So many of the last blocks tell how long a block takes from sealed to acknowledged."""
+"""Number of last blocks from which the time from sealed to acknowledged is computed."""
 
 _MAY_PASS = (PenstockError, OSError, TimeoutError, FutureTimeoutError, MemoryError)
 """What trying again may mend: a full disk or memory, a driver or another host out of reach."""

@@ -15,7 +15,7 @@ __all__ = ["HostClient"]
 M = TypeVar("M")
 
 _PATIENCE_S = 20.0
-"""So long a host that is gone is asked; Spark itself waits for ever."""
+"""How long a host that is gone is asked; Spark itself waits for ever."""
 
 
 class HostClient:

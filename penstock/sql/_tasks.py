@@ -37,7 +37,7 @@ _SMALL_BYTES = 1 << 20
 """Less than this is not worth another task."""
 
 _LARGE_BYTES = 64 << 20
-"""About so much is enough for one."""
+"""About as much as one task should read."""
 
 _ROWS_PER_BATCH = 32_768
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["PenstockSource", "ShareFile", "check_share_file", "register", "write_share_file"]
 
 _COLUMNS_S = 30.0
-"""So long the first record of a stream without a schema is waited for."""
+"""How long to wait for the first record of a stream without a schema."""
 
 _PAUSE_S = 0.5
 

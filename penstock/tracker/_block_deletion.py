@@ -33,7 +33,7 @@ _IDS_PER_MESSAGE = 10_000
 
 _log = logging.getLogger("penstock.tracker")
 _SEGMENTS = 4
-"""So many segments of a receiver's log should find room: logs allocate theirs in advance."""
+"""Segments of each receiver's log that should find room: logs allocate theirs in advance."""
 
 _SETTLE_S = 2.0
 """How long what was let go may take to be gone from the disk."""

@@ -38,17 +38,17 @@ PLACE_MESSAGES = (FindStream, FindEnd, ListBlocks, CommitPlace)
 
 _BLOCKS_PER_ANSWER = 1000
 _BYTES_PER_ANSWER = 1 << 20
-"""About: an answer fits into a frame with much to spare."""
+"""Approximate size of an answer, well below the limit of a frame."""
 
 _UNCOMMITTED_S = 600.0
-"""So long a consumer of which no batch was asked for is kept without a connection: Spark may never
+"""How long a consumer that has asked for no batch is kept without a connection: Spark may never
 have logged that it is there."""
 
 _SEEN_S = 600.0
-"""So often the ledger is told that a consumer is or was there, whatever it commits."""
+"""How often the ledger is told that a consumer was there, whatever it commits."""
 
 _RETURN_S = 86_400.0
-"""So long a host that was started again waits for consumers whose time was over meanwhile."""
+"""How long a restarted host waits for consumers that expired while it was down."""
 
 _log = logging.getLogger("penstock.tracker")
 

@@ -77,7 +77,7 @@ _PART_BYTES = 2 << 20
 """A part holds about this much, so that no record is large."""
 
 _ROW_BYTES = 48
-"""About what a block without a position takes."""
+"""Approximate size of a block without a position."""
 
 _RETAINED_PER_PART = 8192
 

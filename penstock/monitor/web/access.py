@@ -21,7 +21,7 @@ from penstock.monitor.web.exchange import Request
 __all__ = ["Access"]
 
 _CODES = 16
-"""So many links that were not used yet work; with another one, the oldest no more."""
+"""Unused links that are valid at a time; one more invalidates the oldest."""
 
 
 class Access:

@@ -29,7 +29,8 @@ _FILES = ("page.css", "page.js", "uplot.css", "uplot.js", "uplot-license.txt")
 
 _INTERVAL_S = 1.0
 _SILENT = 15
-"""After so many intervals without news something is said all the same, so that both ends know."""
+"""Intervals without news after which a comment is sent, so that both ends notice a lost
+connection."""
 
 _SPARK_PATHS = {
     "/streaming": ".",

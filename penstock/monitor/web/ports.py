@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 __all__ = ["listen_host", "ports_near"]
 
 _TRIES = 16
-"""As often as Spark tries for its own page (`spark.port.maxRetries`)."""
+"""As many tries as Spark makes for its own page (`spark.port.maxRetries`)."""
 _LAST_PORT = 65_535
 
 

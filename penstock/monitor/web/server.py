@@ -45,7 +45,7 @@ _PAUSE_S = 0.5
 _LINGER_S = 1.0
 _LINGER_BYTES = 1 << 20
 _HANDSHAKE = b"\x16"
-"""How a client of TLS begins."""
+"""First byte of a TLS handshake."""
 _PLAIN = (
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"
     b"This speaks HTTPS: ask with https:// in the address.\n"

@@ -37,7 +37,7 @@ _ROWS = 1 << 16
 """Rows of a batch that is made of records."""
 
 _PIECE_BYTES = 1 << 20
-"""About so much of a block is one batch: what is made of it stays in the processor's cache."""
+"""Approximate size of a batch that is cut from a block: it stays in the processor's cache."""
 
 VALUE = "value"
 """The column of records that are no rows."""

@@ -38,7 +38,7 @@ _CHUNK = 64
 _WRITE_BYTES = 1 << 20
 """A task that has more than this writes it, and does not wait for its end."""
 _RETAINED = 64
-"""Of so many logs of one operation, on HDFS, one looks at what is too much or too old."""
+"""On HDFS, one in this many logs of an operation looks for letters that are too many or too old."""
 
 _log = logging.getLogger("penstock.streaming")
 _told = RateLimitedLog(_log)
