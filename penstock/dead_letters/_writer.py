@@ -240,6 +240,8 @@ class DeadLetterWriter:
                 sync_interval_s=place.sync_interval_s,
                 roll_age_s=roll_age_s,
                 direct=False,
+                # A worker of Spark is killed when it was idle for a minute, with its log.
+                preallocates=False,
             ),
             clock=self._clock,
             cipher=dead_letter_cipher(place.encryption, place.name),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -289,6 +291,32 @@ def test_of_the_logs_of_earlier_attempts_the_oldest_goes_first(tmp_path: Path) -
         clock.advance(1000)
         found.append("".join(stored.letter.shown for stored in letters(str(tmp_path))))
     assert found == ["fffff", "fffffaaaaa", "aaaaab"]
+
+
+_LOGS_OF_KILLED_WORKERS = """
+import os, sys, uuid
+from penstock.dead_letters import DeadLetterPlace, DeadLetterWriter
+
+for _ in range(40):
+    place = DeadLetterPlace(sys.argv[1], 2, uuid.uuid4().hex, "map", "here", max_bytes=8 << 20)
+    writer = DeadLetterWriter(place, lambda message, error: None)
+    writer.add(b"bad", ValueError(), "bad")
+    writer.write()
+os._exit(0)
+"""
+
+
+def test_what_killed_workers_leave_counts_as_much_as_they_wrote(tmp_path: Path) -> None:
+    folder = tmp_path / "deadLetters"
+    subprocess.run([sys.executable, "-c", _LOGS_OF_KILLED_WORKERS, str(folder)], check=True)
+    told: list[str] = []
+    writer = DeadLetterWriter(
+        place(tmp_path, max_bytes=8 << 20), lambda message, error: told.append(message)
+    )
+    writer.add(b"worse", ValueError(), "worse")
+    writer.write()
+    writer.close()
+    assert (len(list(letters(str(tmp_path)))), told) == (41, [])
 
 
 @pytest.mark.parametrize("folder", [None, object(), b"/checkpoints", ""])

@@ -106,6 +106,7 @@ class LogMachine(RuleBasedStateMachine):
         policy=st.sampled_from([*SyncPolicy, SyncPolicy.ALWAYS]),
         alignment=st.sampled_from([64, 512, 4096, 4096]),
         direct=st.booleans(),
+        preallocates=st.sampled_from([True, True, False]),
         segments=st.sampled_from([4, 8, 40]),
         encrypted=st.booleans(),
     )
@@ -115,6 +116,7 @@ class LogMachine(RuleBasedStateMachine):
         policy: SyncPolicy,
         alignment: int,
         direct: bool,
+        preallocates: bool,
         segments: int,
         encrypted: bool,
     ) -> None:
@@ -127,6 +129,7 @@ class LogMachine(RuleBasedStateMachine):
             alignment=alignment,
             sync=policy,
             direct=direct,
+            preallocates=preallocates,
             roll_age_s=60,
         )
         self.open_writer()
