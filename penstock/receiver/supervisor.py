@@ -32,6 +32,7 @@ from penstock.receiver.pipeline import CALLBACK_S
 from penstock.receiver.rate_status import RateStatus
 from penstock.receiver.tracker_client import TrackerClient
 from penstock.receiver.user_calls import Author, UserCall, blocked_at, is_ours
+from penstock.wal import LogFullError
 from penstock.wire.messages import (
     CleanupOldBlocks,
     EnsureBlockServer,
@@ -277,7 +278,14 @@ class ReceiverSupervisor:
             on_closed=self._on_driver_lost,
         )
         self._ensure_block_server()
-        self._storage = self._parts.open_storage(self._tracker.find_replica_host, self.report_error)
+        try:
+            self._storage = self._parts.open_storage(
+                self._tracker.find_replica_host, self.report_error
+            )
+        except LogFullError as error:
+            # What only is retained may be in the way: the driver lets it go for the next attempt.
+            self._tracker.report_full_log(error.free_bytes)
+            raise
         self._releasing.start()
 
     def _ensure_block_server(self) -> None:

@@ -24,6 +24,7 @@ from penstock.wire.messages import (
     Refused,
     RegisterReceiver,
     ReportError,
+    ReportFullLog,
     ReportGate,
 )
 
@@ -172,6 +173,15 @@ class TrackerClient:
             self.connection.send(report)
         except (WireError, IllegalStateError) as failure:
             self._limited_log.log(f"not reported to the driver ({failure}): {message}", error=error)
+
+    def report_full_log(self, free_bytes: int) -> None:
+        """Tell that there is no room for the log. Never raises; the next attempt tells it again."""
+        mine = self._registration
+        report = ReportFullLog(mine.stream_id, mine.attempt, mine.host, free_bytes)
+        try:
+            self.connection.send(report)
+        except (WireError, IllegalStateError) as failure:
+            logger.debug("that the log finds no room was not reported: %s", failure)
 
     def report_rate_status(self, reading: RateUsage, rate_version: int, at_s: float) -> None:
         """Tell how the rate is used. Never raises; the next report makes up for a lost one."""

@@ -1,8 +1,9 @@
 """Deleting blocks that nobody needs any more: who has the bytes is told (I4: last of all).
 
 *What is retained goes, oldest first, when the disk of the receivers' logs runs short*
-(`DiskRoom`). Receivers tell about once a second how much is free where their log lies. What is
-retained is promised to nobody, so nobody is asked: a program that runs never waits for it.
+(`DiskRoom`). Receivers tell about once a second how much is free where their log lies, and one that
+cannot begin its log tells that. What is retained is promised to nobody, so nobody is asked: a
+program that runs never waits for it.
 
 *What ended receiver attempts left on HDFS* (`SharedLogs`). On its own disk a host's block server
 does that. What lies on HDFS is no host's, and a host that is gone for good is just when it matters:
@@ -25,7 +26,7 @@ from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._receivers import Receivers
 from penstock.tracker.received_block_tracker import AttemptRelease, ReceivedBlockTracker
 from penstock.wal import HdfsFileSystem, WalError, is_on_hdfs, locate, segment_path
-from penstock.wire.messages import CleanupOldBlocks, ReceivedBlockInfo, ReportGate
+from penstock.wire.messages import CleanupOldBlocks, ReceivedBlockInfo, ReportFullLog, ReportGate
 
 __all__ = ["BlockDeletion", "DiskRoom", "SharedLogs"]
 
@@ -175,23 +176,35 @@ class DiskRoom:
     def take(self, report: ReportGate) -> None:
         """Look at what a receiver tells, and let go what is in the way."""
         log = None if report.pipe is None else report.pipe.log
-        if log is None or not 0 <= log.free_bytes < self._least_bytes:
-            return
-        host = None if self._is_shared else self._ledger.host_of(report.attempt)
+        if log is not None and 0 <= log.free_bytes < self._least_bytes:
+            host = self._ledger.host_of(report.attempt)
+            if host is not None:
+                self._make_room(report.stream_id, host, log.free_bytes)
+
+    def take_full(self, report: ReportFullLog) -> None:
+        """Let go what is in the way of a receiver that cannot begin its log.
+
+        Whatever is said to be free: a quota may leave less.
+        """
+        self._make_room(report.stream_id, report.host, report.free_bytes)
+
+    def _make_room(self, stream_id: int, log_host: str, free_bytes: int) -> None:
+        host = None if self._is_shared else log_host
         now_s = self._clock.monotonic_s()
         if now_s - self._last_s.get(host, -_SETTLE_S) < _SETTLE_S:
             return
         releases, segments, size_bytes = self._ledger.release_retained(
-            host, 2 * self._least_bytes - log.free_bytes
+            host, max(self._least_bytes, 2 * self._least_bytes - free_bytes)
         )
         if not segments:
             return
         self._last_s[host] = now_s
+        free = f"{free_bytes >> 20} MiB are free" if free_bytes >= 0 else "it is full"
         self._limited_log.log(
-            f"The disk of the log of stream {report.stream_id} runs short ({log.free_bytes >> 20} "
-            f"MiB are free): {segments} segments with {size_bytes >> 20} MiB of retained blocks go "
-            "before their time, the oldest first; give the disk more room, or retain less "
-            "(spark.penstock.wal.retention, spark.penstock.wal.retentionSize)"
+            f"The disk of the log of stream {stream_id} runs short ({free}): {segments} segments "
+            f"with {size_bytes >> 20} MiB of retained blocks go before their time, the oldest "
+            "first; give the disk more room, or retain less (spark.penstock.wal.retention, "
+            "spark.penstock.wal.retentionSize)"
         )
         self._deletion.delete(self._ledger, releases)
 

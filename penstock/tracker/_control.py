@@ -32,6 +32,7 @@ from penstock.wire.messages import (
     Registered,
     RegisterReceiver,
     ReportError,
+    ReportFullLog,
     ReportGate,
     SkippedBlock,
     StopReceiver,
@@ -77,6 +78,7 @@ class Control:
         is_started: Callable[[], bool],
         later: Callable[[float, Callable[[], None]], None],
         on_rate_status: Callable[[ReportGate], None],
+        on_full_log: Callable[[ReportFullLog], None],
     ) -> None:
         """Make it.
 
@@ -90,6 +92,7 @@ class Control:
             is_started: Whether the tracker runs and does not stop yet.
             later: Runs something on the control thread after some seconds.
             on_rate_status: Is told how a receiver's rate is used.
+            on_full_log: Is told that a receiver finds no room for its log.
         """
         self._ledger = ledger
         self._receivers = receivers
@@ -100,6 +103,7 @@ class Control:
         self._is_started = is_started
         self._later = later
         self._on_rate_status = on_rate_status
+        self._on_full_log = on_full_log
         self._limited_log = RateLimitedLog(_log)
         # Attempts already reported as out of reach.
         self._out_of_reach: set[str] = set()
@@ -113,6 +117,10 @@ class Control:
         if isinstance(message, ReportGate):
             if self._receivers.is_current(message):
                 self._on_rate_status(message)
+            return Ok()
+        if isinstance(message, ReportFullLog):
+            if self._receivers.is_current(message):
+                self._on_full_log(message)
             return Ok()
         if isinstance(message, ReportError):
             self._report_error(message)

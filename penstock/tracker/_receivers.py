@@ -16,6 +16,7 @@ from penstock.wire.messages import (
     DeregisterReceiver,
     RegisterReceiver,
     ReportError,
+    ReportFullLog,
     ReportGate,
     RestartReceiver,
     UpdateRateLimit,
@@ -378,7 +379,7 @@ class Receivers:
         peer.send(RestartReceiver(reason))
         return True
 
-    def is_current(self, message: ReportGate) -> bool:
+    def is_current(self, message: ReportGate | ReportFullLog) -> bool:
         """Tell whether a report comes from the attempt that was launched last."""
         with self._lock:
             entry = self._entries.get(message.stream_id)

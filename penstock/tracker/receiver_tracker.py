@@ -370,7 +370,7 @@ class ReceiverTracker:
             options=WireOptions(max_frame_bytes=self._settings.max_frame_bytes),
             ssl_context=self._link.server_context(),
         )
-        self._disk_room = DiskRoom(
+        disk_room = self._disk_room = DiskRoom(
             ledger,
             self._deletion,
             self._clock,
@@ -387,6 +387,7 @@ class ReceiverTracker:
             is_started=self._is_started,
             later=endpoint.later,
             on_rate_status=self._take_report,
+            on_full_log=disk_room.take_full,
         )
         if self._kept:
             endpoint.places = self._place_service = PlaceService(

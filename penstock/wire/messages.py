@@ -41,6 +41,7 @@ __all__ = [
     "ReplicaHostAt",
     "ReplicaPlace",
     "ReportError",
+    "ReportFullLog",
     "ReportGate",
     "RestartReceiver",
     "SegmentPlace",
@@ -228,6 +229,16 @@ class ReportGate(msgspec.Struct, frozen=True, tag=True):
     """Bytes that passed since the attempt began."""
     pipe: PipeReading | None = None
     """About once a second: what the attempt's threads wait for."""
+
+
+class ReportFullLog(msgspec.Struct, frozen=True, tag=True):
+    """Tell that a receiver finds no room to begin its log, and so does not start (send)."""
+
+    stream_id: int
+    attempt: str
+    host: str
+    free_bytes: int
+    """Free bytes where the log should lie; -1 when that is not known."""
 
 
 class DeregisterReceiver(msgspec.Struct, frozen=True, tag=True):
@@ -523,6 +534,7 @@ Message = (
     | AddBlock
     | ReportError
     | ReportGate
+    | ReportFullLog
     | DeregisterReceiver
     | FindReplicaHost
     | ReplicaHostAt

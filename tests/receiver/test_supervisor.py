@@ -25,6 +25,7 @@ from penstock.receiver import (
 from penstock.receiver import launch as launch_module
 from penstock.receiver.attempt_state import AttemptState, Bounds, RestartRequest
 from penstock.receiver.exit_report import TEXT_LIMIT, ExitReport, error_text
+from penstock.wal import LogFullError
 from penstock.wire.messages import (
     AddBlock,
     CleanupOldBlocks,
@@ -34,6 +35,7 @@ from penstock.wire.messages import (
     Message,
     RegisterReceiver,
     ReportError,
+    ReportFullLog,
     StopReceiver,
     UpdateRateLimit,
 )
@@ -349,6 +351,21 @@ def test_released_blocks_are_freed_and_a_failure_there_is_only_reported(
     assert released == [((block.block_id,), ()), (("input-3-9",), (("/elsewhere", 1),))]
     tracker.send(StopReceiver())
     assert running.join() is None
+
+
+def test_a_log_that_finds_no_room_is_told_before_the_attempt_ends(
+    tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise LogFullError("/log", 4096)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(parts, "BlockStore", full)
+        running = Running(Quiet(shared), tracker, tmp_path, SETTINGS)
+        assert "no space left" in str(running.join())
+    (told,) = tracker.of(ReportFullLog)
+    assert (told.stream_id, told.free_bytes) == (3, 4096)
+    assert told.host
 
 
 def test_the_block_server_is_ensured_at_the_start_and_when_the_driver_asks(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from penstock.tracker import ReceivedBlockTracker
 from penstock.wal import LogReader
 from tests.system.driver_process import driver_process
 from tests.system.feeder import Feeder
-from tests.system.mounts import in_own_mounts
+from tests.system.mounts import own_mounts
 from tests.system.receivers import NumberedLines
 from tests.system.running import run_on
 
@@ -66,38 +67,47 @@ def test_what_was_processed_is_still_in_the_logs_also_of_a_killed_driver(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_a_disk_that_runs_short_takes_the_oldest_and_holds_nothing_up(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
     with (
         Feeder(line_bytes=1000) as feeder,
-        driver_process(
-            tmp_path,
-            {
-                "master": "local[3]",
-                "feeders": [feeder.address],
-                "settings": {
-                    "spark.penstock.wal.dir": str(folder),
-                    "spark.penstock.wal.segmentSize": "2m",
-                    "spark.penstock.block.maxSize": "512k",
-                    "spark.penstock.memory.size": "4m",
-                    "spark.penstock.wal.retention": "1h",
-                    # Room for what comes between two looks at the disk.
-                    "spark.penstock.receiver.byteRate": "3000000/second",
-                },
-            },
-            in_own_mounts(f"mount -t tmpfs -o size=64m tmpfs {folder}"),
-        ) as driver,
+        own_mounts(f"mount -t tmpfs -o size=64m tmpfs {folder}") as (command, holder),
     ):
-        driver.wait_until_started()
-        feeder.await_acknowledged(90_000)
-        total = feeder.finish()
-        driver.stop()
-        assert driver.numbers() == list(range(total))
-        assert "retained blocks go before their time, the oldest first" in driver.log()
-        assert "No space left" not in driver.log()
-        assert "LogFullError" not in driver.log()
+        config = {
+            "master": "local[3]",
+            "feeders": [feeder.address],
+            "settings": {
+                "spark.penstock.wal.dir": str(folder),
+                "spark.penstock.wal.segmentSize": "2m",
+                "spark.penstock.block.maxSize": "512k",
+                "spark.penstock.memory.size": "4m",
+                "spark.penstock.wal.retention": "1h",
+                # Room for what comes between two looks at the disk.
+                "spark.penstock.receiver.byteRate": "3000000/second",
+            },
+        }
+        with driver_process(tmp_path, config, command) as driver:
+            driver.wait_until_started()
+            feeder.await_acknowledged(90_000)
+            driver.stop()
+            first = driver.numbers()
+            assert "retained blocks go before their time, the oldest first" in driver.log()
+            assert "No space left" not in driver.log()
+            assert "LogFullError" not in driver.log()
+        # Something else fills the disk until no receiver can begin its log.
+        inside = Path(f"/proc/{holder}/root{folder}")
+        free = os.statvfs(inside)
+        with open(inside / "other", "wb") as other:
+            os.posix_fallocate(other.fileno(), 0, free.f_bavail * free.f_frsize - (1500 << 10))
+        with driver_process(tmp_path, config, command) as driver:
+            driver.wait_until_started()
+            feeder.await_acknowledged(20_000)
+            total = feeder.finish()
+            driver.stop()
+            assert "LogFullError" in driver.log()
+            assert first + driver.numbers() == list(range(total))
 
 
 def test_a_retention_without_a_folder_that_outlives_the_program_is_refused(sc: Any) -> None:

@@ -18,7 +18,13 @@ from penstock.tracker._block_deletion import DiskRoom
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._retained import RetainedSegment
 from penstock.tracker.received_block_tracker import AttemptRelease, ReceivedBlockTracker
-from penstock.wire.messages import LogReading, PipeReading, ReleaseBlocks, ReportGate
+from penstock.wire.messages import (
+    LogReading,
+    PipeReading,
+    ReleaseBlocks,
+    ReportFullLog,
+    ReportGate,
+)
 from tests.tracker.ledger_cases import (
     LOG_OPTIONS,
     RefusingFileSystem,
@@ -246,6 +252,24 @@ def test_retained_segments_go_also_when_the_driver_log_takes_nothing(tmp_path: P
     program.open_again(Retention(HOUR_MS))
     assert program.retained() == []
     assert program.ledger.attempts == ()
+
+
+def test_what_is_retained_goes_for_a_receiver_that_finds_no_room_to_begin_its_log(
+    tmp_path: Path,
+) -> None:
+    program = Program(tmp_path, Retention(HOUR_MS))
+    program.register()
+    program.batches(5)
+    deletion = Deletion()
+    disk = room(program, deletion, 266)
+    # Its attempt is not known to the ledger yet. Much is said to be free: there is a quota.
+    disk.take_full(ReportFullLog(0, attempt_name(2), "another", 1 << 30))
+    assert deletion.segments == []
+    disk.take_full(ReportFullLog(0, attempt_name(2), "host", 1 << 30))
+    assert deletion.segments == [1]
+    program.clock.advance(2000)
+    disk.take_full(ReportFullLog(0, attempt_name(2), "host", -1))
+    assert deletion.segments == [1, 2, 3, 4]
 
 
 class FakePeer:

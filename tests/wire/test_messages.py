@@ -50,6 +50,7 @@ from penstock.wire.messages import (
     ReplicaHostAt,
     ReplicaPlace,
     ReportError,
+    ReportFullLog,
     ReportGate,
     RestartReceiver,
     SegmentPlace,
@@ -86,6 +87,7 @@ EXAMPLES: list[Message] = [
     UpdateRateLimit(1, None, 1e9, 7),
     UpdateRateLimit(1, 5.0, None, 8, is_paused=True),
     RestartReceiver("it was asked for"),
+    ReportFullLog(1, ATTEMPT, "host", 4096),
     ReportGate(1, ATTEMPT, 7, 1 << 40, 1.5, True, 0.25, 12345.5),
     ReportGate(
         1,
