@@ -47,6 +47,10 @@ _LONGEST_MS = 60_000
 _MOST_WAITING = 2.5
 """Intervals of unread records that count: with PID's own weights half of the speed is left."""
 
+_MOST_APART = 10
+"""Intervals since the batch before that count. An estimator is told whole records and milliseconds
+of one interval: of what came in a night too few are left to tell the speed from."""
+
 _log = logging.getLogger("penstock.sql")
 
 
@@ -262,6 +266,7 @@ class QueryRates:
         lowest = self._settings.aimd_min_rate if is_aimd else self._settings.pid_min_rate
         is_small = records * 1000 <= _TIMES_LOWEST * lowest * came_ms
         interval_ms = follower.interval_ms(batch, is_small)
+        came_ms = min(came_ms, max(took_ms, _MOST_APART * interval_ms))
         waits_ms = unread * took_ms / records - interval_ms
         waits_ms = min(max(0.0, waits_ms), _MOST_WAITING * interval_ms)
         fill, followed.queue_fill = followed.queue_fill, 0.0

@@ -82,6 +82,21 @@ def test_a_query_that_catches_up_has_short_batches_afterwards() -> None:
     assert all(found < 2.5 for found in took[-20:]), took
 
 
+@pytest.mark.parametrize("estimator", ["pid", "aimd"])
+def test_after_a_night_without_records_the_rate_is_what_the_first_batch_can_do(
+    estimator: str,
+) -> None:
+    plant = Plant(20_000, 0.0, **{"spark.streaming.backpressure.rateEstimator": estimator})
+    plant.receive(0.1)
+    for _ in range(60):
+        plant.batch()
+    plant.there = plant.read
+    plant.now_s += 12 * 3600
+    plant.there += 3000
+    plant.batch()
+    assert (plant.sent[-1] or 0) > 10_000, plant.sent[-3:]
+
+
 def test_the_slowest_decides_and_the_last_that_ends_lifts_the_rate() -> None:
     plant = Plant(1000, 0.1)
     plant.receive(0.01)
