@@ -82,6 +82,9 @@ class LetterTail:
         reached: dict[str, int] = {}
         size = 0
         try:
+            if not self._fs.is_folder(self._root):
+                # There are none yet; or it is away, and what was read of it is when it is back.
+                return NewLetters([], dict(after))
             names = log_names(self._fs, self._root)
         except OSError as error:
             self._tell(f"The dead letters in {self._root} cannot be looked at: {error}")
