@@ -60,6 +60,9 @@ _LOCK_PAUSE_S = 0.02
 _NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 """What the lock of a folder fails with on file systems without it, such as NFS."""
 
+_SHARE_BYTES = 1 << 20
+"""A share file is smaller than that."""
+
 _METADATA = {
     "_stream": pa.field("_stream", pa.string(), nullable=False),
     "_place": pa.field("_place", pa.int64(), nullable=False),
@@ -210,18 +213,9 @@ def check_share_file(path: str) -> None:
     """Check that a share file can be written, and is not that of another host that lives.
 
     Raises:
-        ShareFileError: It cannot, or it is.
+        ShareFileError: It cannot, or it is; or the file is something else.
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file).get("process")
-        writer = ProcessIdentity(*found)
-    except FileNotFoundError:
-        writer = None
-    except IsADirectoryError as error:
-        raise ShareFileError.unwritable(path, error) from error
-    except (OSError, ValueError, TypeError, AttributeError):
-        writer = None  # Whether it can be replaced, its folder tells.
+    writer = _writer_of(path)
     if writer is not None and writer.is_alive_here and writer.pid != os.getpid():
         raise ShareFileError(
             path,
@@ -234,6 +228,35 @@ def check_share_file(path: str) -> None:
         os.unlink(trial)
     except OSError as error:
         raise ShareFileError.unwritable(path, error) from error
+
+
+def _writer_of(path: str) -> ProcessIdentity | None:
+    """Return who wrote a share file; None if there is none, or that is not known.
+
+    Raises:
+        ShareFileError: There is something else.
+    """
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_SHARE_BYTES)
+    except IsADirectoryError as error:
+        raise ShareFileError.unwritable(path, error) from error
+    except OSError:
+        return None  # Whether it can be replaced, its folder tells.
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if isinstance(found, dict) and "version" in found:
+        try:
+            return ProcessIdentity(*found["process"])
+        except (KeyError, TypeError):
+            return None
+    if text.strip(b"\0"):
+        raise ShareFileError(
+            path, "it is a file of something else. Remove it, or give this host another share"
+        )
+    return None  # What a power loss left of one.
 
 
 def write_share_file(path: str, access: BlockAccess) -> ShareFile:

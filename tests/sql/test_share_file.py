@@ -99,6 +99,22 @@ def test_a_folder_that_somebody_keeps_locked_is_an_error(
     write_share_file(str(tmp_path / "share"), ACCESS)
 
 
+@pytest.mark.parametrize("text", ["print('mine')\n", '{"mine": 1}', "[1]"])
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "app.py"
+    path.write_text(text)
+    with pytest.raises(ShareFileError, match="a file of something else"):
+        write_share_file(str(path), ACCESS)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("left", [b"", bytes(300)])
+def test_what_a_power_loss_left_of_one_is_replaced(tmp_path: Path, left: bytes) -> None:
+    (tmp_path / "share").write_bytes(left)
+    write_share_file(str(tmp_path / "share"), ACCESS)
+    assert json.loads((tmp_path / "share").read_text())["version"] == 1
+
+
 def test_a_file_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
     for path in (tmp_path / "none" / "share", tmp_path):
         with pytest.raises(ShareFileError, match=r"share file .* cannot be used: .*Name a file"):
