@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from penstock._arguments import refused
 from penstock.clock import SystemClock
 from penstock.errors import IllegalStateError, SettingError
-from penstock.host.bounded import stop_bounded
+from penstock.host.bounded import stop_bounded, told
 from penstock.host.context_settings import read_settings
 from penstock.host.durability import checkpoint_folder
 from penstock.host.encryption import choose_encryption
@@ -439,10 +439,12 @@ class ReceiverHost:
             if hosted is not None:
                 stop_bounded("the tracker", lambda: hosted.stop(_THREAD_ENDS_S), _STOP_S)
                 stop_bounded("the block server", hosted.end_block_server, _STOP_S)
-            if self._shared is not None:
-                self._shared.remove()
-            if self._scratch is not None:
-                self._scratch.release()
+            with told("the share file"):
+                if self._shared is not None:
+                    self._shared.remove()
+            with told("the scratch folder"):
+                if self._scratch is not None:
+                    self._scratch.release()
         finally:
             with ReceiverHost._active_lock:
                 if ReceiverHost._active is self:

@@ -54,7 +54,14 @@ def letters_of_run(
         for node in nodes
     )
     reads = any(isinstance(node, DeadLetterInputDStream) for node in nodes)
-    if not (writes or reads) or not settings.dead_letters_enabled:
+    if not (writes or reads):
+        return None
+    if not settings.dead_letters_enabled:
+        if reads:
+            _log.warning(
+                "deadLetters() stays empty: spark.penstock.deadLetters.enabled is false, so that "
+                "none are kept"
+            )
         return None
     durability = run.durability
     place = dead_letter_place(settings, durability.block_log_root, durability.sync, encryption)

@@ -250,8 +250,8 @@ class TestDeadLetters:
         # The window had batches of before the restart made again.
         assert program.result(4, "last") == [["a", "b", "c"]]
 
-    def test_it_is_empty_where_none_are_kept(
-        self, sc: Any, tmp_path: Path, monkeypatch: Any
+    def test_it_is_empty_where_none_are_kept_and_that_is_told(
+        self, sc: Any, tmp_path: Path, monkeypatch: Any, caplog: Any
     ) -> None:
         set_conf(sc, monkeypatch, deadLetters_dir=str(tmp_path), deadLetters_enabled="false")
         with batches(sc) as run:
@@ -259,6 +259,7 @@ class TestDeadLetters:
             found = run.collect(run.ssc.deadLetters())
             run.run(2)
             assert found == [[], []]
+        assert "deadLetters() stays empty: spark.penstock.deadLetters.enabled is" in caplog.text
 
     def test_on_a_cluster_they_must_lie_where_the_driver_sees_them(
         self, sc: Any, monkeypatch: Any
