@@ -133,6 +133,19 @@ class TestMap:
         del results
         assert 0 in [int(each.letter.data) for each in kept(tmp_path)]
 
+    def test_many_do_not_wait_in_memory_for_the_end_of_the_task(self, tmp_path: Path) -> None:
+        written = []
+
+        def records() -> Iterator[bytes]:
+            for _ in range(3):
+                yield from itertools.repeat(bytes(20_000), 64)
+            written.append(len(kept(tmp_path)))
+
+        parse = operation(MapOrLetterOperation, int, of_run(tmp_path))
+        assert list(FusedFunction([parse])(0, records())) == []
+        assert written[0] > 100
+        assert len(kept(tmp_path)) == 192
+
     def test_a_folder_that_cannot_be_written_fails_the_task(self, tmp_path: Path) -> None:
         (tmp_path / "deadLetters").write_text("in the way")
         parse = operation(MapOrLetterOperation, odd_only, of_run(tmp_path))
