@@ -191,6 +191,16 @@ class TestComputedAgain:
         list(FusedFunction([parse.in_batch(BATCH_MS + 1, 3, parse.letters)])(0, [2]))
         assert len(kept(tmp_path)) == 4
 
+    def test_the_oldest_go_when_there_are_too_many_of_a_stream(self, tmp_path: Path) -> None:
+        for number in range(30):
+            run = of_run(tmp_path)
+            run = replace(run, place=replace(run.place, max_bytes=1 << 20))
+            parse = operation(MapOrLetterOperation, int, run)
+            list(FusedFunction([parse])(number, [bytes(100_000)]))
+        found = [each.letter.origin.split(":")[2] for each in letters(str(tmp_path))]
+        assert "29" in found
+        assert len(found) < 15
+
     def test_what_fails_only_at_another_try_is_kept_too(self, tmp_path: Path) -> None:
         run = of_run(tmp_path)
         for bad in ("a", "b"):
