@@ -41,7 +41,14 @@ LOG = f"/log/0-{NAME}"
 class Program:
     """A ledger whose stream 0 stores one block a batch, each in a segment of its own."""
 
-    def __init__(self, folder: Path, retention: Retention | None, **named: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        retention: Retention | None,
+        streams: Sequence[int] = (0,),
+        **named: Any,
+    ) -> None:
+        self.streams = streams
         self.folder = folder
         self.clock = ManualClock(1_000_000)
         self.named = named
@@ -50,7 +57,7 @@ class Program:
 
     def open(self, retention: Retention | None) -> None:
         self.ledger = ReceivedBlockTracker.recover(
-            [0],
+            self.streams,
             str(self.folder),
             options=LOG_OPTIONS,
             clock=self.clock,
@@ -136,6 +143,34 @@ def test_what_is_retained_outlives_drivers(tmp_path: Path, snapshots: bool) -> N
     assert segments([release]) == [1, 2, 3]
     program.ledger.forget_attempts([NAME])
     assert program.ledger.attempts == ()
+
+
+def test_batches_that_a_killed_driver_had_processed_are_retained_too(tmp_path: Path) -> None:
+    program = Program(tmp_path, Retention(HOUR_MS))
+    program.register()
+    add(program.ledger, 0, NAME, [block(0, NAME, program.next, segment=1)])
+    program.ledger.allocate_blocks_to_batch(1000)
+    program.ledger.complete_batches([1000])
+    program.open_again(Retention(HOUR_MS))
+    # A program without a checkpoint: it begins anew.
+    assert program.ledger.return_unfinished_batches() == 0
+    for _ in range(2):
+        assert program.ledger.statistics().segments_retained == 1
+        assert segments(program.ledger.cleanup_old_batches(0)) == []
+        program.open_again(Retention(HOUR_MS))
+
+
+def test_what_is_retained_of_another_stream_is_not_named(tmp_path: Path) -> None:
+    program = Program(tmp_path, Retention(HOUR_MS), streams=(0, 1))
+    program.register()
+    program.batches(2)
+    other = attempt_name(2)
+    first = program.ledger.register_attempt(1, other, "host").first_block_number
+    add(program.ledger, 1, other, [block(1, other, first, segment=7)])
+    program.ledger.allocate_blocks_to_batch(9000)
+    program.ledger.cleanup_old_batches(9001)
+    assert program.retained() == [1, 2]
+    assert [found.number for found in program.ledger.logged_segments(1)] == [7]
 
 
 def test_a_program_that_retains_no_longer_lets_all_go(tmp_path: Path) -> None:
