@@ -38,7 +38,12 @@ def run_bounded(name: str, step: Callable[[], object], timeout_s: float) -> bool
             errors.append(error)
 
     thread = threading.Thread(target=run, name=f"penstock-stop-{name}", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:
+        # Python 3.12.0 and 3.12.1 start no thread while the interpreter exits.
+        step()
+        return True
     thread.join(timeout_s)
     if errors:
         raise errors[0]

@@ -52,8 +52,9 @@ def tell_of_silence(spark_context: SparkContext) -> None:
             )
 
     name = _name(spark_context)
-    # Beside the stop, whose time it is.
-    threading.Thread(target=look, name="penstock-stop-watch", daemon=True).start()
+    # Beside the stop, whose time it is. Not where no thread can be started: see `run_bounded`.
+    with suppress(RuntimeError):
+        threading.Thread(target=look, name="penstock-stop-watch", daemon=True).start()
 
 
 def stop_spark(spark_context: SparkContext) -> None:

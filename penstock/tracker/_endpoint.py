@@ -3,7 +3,9 @@
 On the server's event loop only two things happen: an `AddBlock` is queued for the next log record
 (`BatchedAdditions`), everything else for the thread ``penstock-tracker-control``, which may wait
 for the disk and calls the user's listeners, or, about places, for the thread ``penstock-places``.
-So messages of one kind keep their order, and nothing blocks the loop.
+So messages of one kind keep their order, and nothing blocks the loop. These threads are no
+executor's: those end as soon as the interpreter begins to exit, and a program that ends without a
+stop is stopped only then.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from penstock.event_loop import EventLoop
 from penstock.tracker._batched_additions import BatchedAdditions
 from penstock.tracker._place_service import PLACE_MESSAGES, PlaceService
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
@@ -70,9 +72,8 @@ class TrackerEndpoint:
             ssl_context=ssl_context,
         )
         self._additions: BatchedAdditions[PendingReply] = BatchedAdditions(ledger, self._added)
-        self._control = ThreadPoolExecutor(1, "penstock-tracker-control")
-        # Its thread begins with the first question.
-        self._readers = ThreadPoolExecutor(1, "penstock-places")
+        self._control = EventLoop("tracker-control", _failed)
+        self._readers = EventLoop("places", _failed)
 
     def start(self) -> tuple[str, int]:
         """Listen; return the address that was bound.
@@ -81,26 +82,32 @@ class TrackerEndpoint:
             ServerStartError: The address cannot be bound.
         """
         self._additions.start()
+        self._control.start()
+        if self.places is not None:
+            self._readers.start()
         try:
             return self._server.start()
         except BaseException:
             self._additions.stop(_STOP_TIMEOUT_S)
-            self._control.shutdown()
-            self._readers.shutdown()
+            self._end_loops()
             raise
 
     def stop(self) -> None:
         """Write and answer what has arrived, then close all connections and join all threads."""
         self._additions.stop(_STOP_TIMEOUT_S)
         self._server.stop()
-        self._control.shutdown()
-        self._readers.shutdown()
+        self._end_loops()
+
+    def _end_loops(self) -> None:
+        for loop in (self._control, self._readers):
+            if not loop.stop(_STOP_TIMEOUT_S):
+                _log.error("%s has not ended after %g s", loop.thread.name, _STOP_TIMEOUT_S)
 
     def later(self, delay_s: float, function: Callable[[], None]) -> None:
         """Run `function` on the control thread after a while; not at all when stopped before."""
 
         def schedule() -> None:
-            asyncio.get_running_loop().call_later(delay_s, self._submit, function)
+            asyncio.get_running_loop().call_later(delay_s, self._control.post, function)
 
         self._server.call(schedule)
 
@@ -113,30 +120,22 @@ class TrackerEndpoint:
             return self._additions.submit(pending, message) or pending
         places = self.places
         if places is not None and isinstance(message, PLACE_MESSAGES):
-            self._submit(lambda: self._answer(places.answer, peer, message, pending), self._readers)
+            self._readers.post(lambda: self._answer(places.answer, peer, message, pending))
             return pending
         handler = self.handler
         if handler is None:
             return Refused(f"{type(message).__name__} is not taken here")
-        self._submit(lambda: self._answer(handler.on_control, peer, message, pending))
+        self._control.post(lambda: self._answer(handler.on_control, peer, message, pending))
         return pending
 
     def on_disconnect(self, peer: Peer) -> None:
         """Queue the end of a connection behind the messages that came from it."""
         handler = self.handler
         if handler is not None:
-            self._submit(lambda: handler.on_peer_gone(peer))
+            self._control.post(lambda: handler.on_peer_gone(peer))
         places = self.places
         if places is not None:
-            self._submit(lambda: places.disconnected(peer), self._readers)
-
-    def _submit(
-        self, function: Callable[[], None], executor: ThreadPoolExecutor | None = None
-    ) -> None:
-        try:
-            (executor or self._control).submit(self._run, function)
-        except RuntimeError:
-            _log.debug("something came after the tracker's endpoint was stopped")
+            self._readers.post(lambda: places.disconnected(peer))
 
     # -- called on the thread of additions -----------------------------------------------------
 
@@ -146,12 +145,6 @@ class TrackerEndpoint:
             self.places.backlogs.check()
 
     # -- called on the control thread, or on that of places ----------------------------------------
-
-    def _run(self, function: Callable[[], None]) -> None:
-        try:
-            function()
-        except Exception:  # noqa: BLE001 - a defect must not end the thread; it is logged
-            _log.exception("the tracker failed to deal with something that came from a peer")
 
     def _answer(
         self,
@@ -167,3 +160,8 @@ class TrackerEndpoint:
             answer = Failure(f"{type(error).__name__}: {error}")
         # An answer to what was only sent goes nowhere.
         self._server.resolve([(pending, answer)])
+
+
+def _failed(error: BaseException) -> None:
+    # A defect must not end the thread; it is logged.
+    _log.error("the tracker failed to deal with something that came from a peer", exc_info=error)
