@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import time
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, functions
+from pyspark.sql.streaming import StatefulProcessor
 
 from penstock.errors import IllegalStateError
 from penstock.receiver import receiver
@@ -25,7 +27,7 @@ from penstock.sql._options import METADATA_COLUMNS
 from penstock.sql._reader import HAS_LIMITS
 from penstock.sql.source import write_share_file
 from tests.sql.sources import WAIT_S, Sieved, await_records, hosting, numbers
-from tests.system.running import settings
+from tests.system.running import SMALL, settings
 from tests.system.spoiling import spoil
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -258,7 +260,9 @@ TYPES = pa.table(
         "word": pa.array(["a", "b", "a"]).dictionary_encode(),
         "large": pa.array(["x", None, "z"], pa.large_string()),
         "raw": pa.array([b"\x00", b"\xff", None], pa.binary()),
+        "large_raw": pa.array([b"\x00", b"\xff", None], pa.large_binary()),
         "list": pa.array([[1, 2], None, []], pa.list_(pa.int32())),
+        "large_list": pa.array([[1, 2], None, []], pa.large_list(pa.int32())),
         "map": pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int64())),
         "nested": pa.array(
             [{"a": 1, "b": {"c": "x"}}] * 3,
@@ -457,14 +461,71 @@ def test_a_queue_lets_go_what_all_queries_have_passed(spark: SparkSession, tmp_p
     assert written(spark, tmp_path) == list(range(COUNT))
 
 
+def test_what_two_queries_have_passed_of_a_queue_takes_no_room(
+    spark: SparkSession, sc: Any, tmp_path: Path
+) -> None:
+    # 100 MB pass, 10 a second, in segments of 4.
+    small = {**SMALL, "spark.penstock.wal.segmentSize": "4m", "spark.penstock.block.maxSize": "1m"}
+    small["spark.streaming.receiver.maxRate"] = "10000"
+    queue = {"retention": 0, "maxBacklog": 8 << 20}
+    sizes = []
+    with settings(sc, small), hosting(spark, flood, tmp_path / "host", **queue) as host:
+        queries = [
+            load(spark, maxBytesPerTrigger="8m")
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path / name))
+            .start()
+            for name in ("a", "b")
+        ]
+        for records in range(20_000, 100_001, 20_000):
+            await_records(host, "numbers", records)
+            files = (tmp_path / "host").rglob("*")
+            sizes.append(sum(on_disk(path) for path in files))
+        for query in queries:
+            query.stop()
+            assert not query.exception()
+        assert host.streams()["numbers"].first > 0
+    assert max(sizes) < 64 << 20, sizes
+
+
+def on_disk(path: Path) -> int:
+    try:
+        return path.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0
+
+
 # -- secrets -------------------------------------------------------------------------------------
+
+
+def event_log(spark: SparkSession, folder: Path) -> contextlib.ExitStack:
+    """Begin a log of Spark's events, from which its page is made, too; closing it writes all."""
+    context = spark.sparkContext._jsc.sc()  # type: ignore[attr-defined]
+    java: Any = spark.sparkContext._jvm
+    conf = context.conf().clone().set("spark.eventLog.compress", "false")
+    conf.set("spark.eventLog.rolling.enabled", "false")
+    listener = java.org.apache.spark.scheduler.EventLoggingListener(
+        context.applicationId(),
+        java.scala.Option.apply(None),
+        java.java.net.URI(folder.as_uri()),
+        conf,
+        context.hadoopConfiguration(),
+    )
+    listener.start()
+    context.addSparkListener(listener)
+    end = contextlib.ExitStack()
+    end.callback(listener.stop)
+    end.callback(context.removeSparkListener, listener)
+    end.callback(context.listenerBus().waitUntilEmpty)
+    return end
 
 
 def test_no_secret_is_shown_or_written_and_a_share_file_is_its_owners(
     spark: SparkSession, tmp_path: Path, caplog: Any
 ) -> None:
     share = tmp_path / "share"
-    with hosting(spark, numbers(100), tmp_path / "host", share=share) as host:
+    events = event_log(spark, tmp_path)
+    with events, hosting(spark, numbers(100), tmp_path / "host", share=share) as host:
         query = to_parquet(load(spark), tmp_path)
         await_records(host, "numbers", 100)
         query.processAllAvailable()
@@ -475,6 +536,11 @@ def test_no_secret_is_shown_or_written_and_a_share_file_is_its_owners(
         shown.append(load(spark)._jdf.queryExecution().toString().encode())
         shown.append(query._jsq.explainInternal(True).encode())
         query.stop()
+        events.close()
+        (events_file,) = tmp_path.glob("local-*")
+        told = events_file.read_bytes()
+        assert b"StreamingQueryListener$QueryProgressEvent" in told
+        assert b"SparkListenerSQLExecutionStart" in told
         shown += [
             path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != share
         ]
@@ -509,13 +575,50 @@ def test_a_session_with_the_secret_of_an_earlier_start_is_told_how_to_get_the_pr
 # -- what Spark does with it -----------------------------------------------------------------------
 
 
-def test_windows_joins_and_functions_are_as_over_files(spark: SparkSession, tmp_path: Path) -> None:
+EVENTS = 2000
+
+ROCKS_DB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+@pytest.fixture
+def rocks_db(spark: SparkSession) -> Iterator[None]:
+    """Have what `transformWithStateInPandas` needs of Spark's stores of states."""
+    key = "spark.sql.streaming.stateStore.providerClass"
+    spark.conf.set(key, ROCKS_DB)
+    yield
+    spark.conf.unset(key)
+
+
+class Collecting(StatefulProcessor):
+    """Keeps the ids of each user, and gives them when all are there."""
+
+    def init(self, handle: Any) -> None:
+        self.ids = handle.getListState("ids", "id bigint")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        import pandas
+
+        for frame in rows:
+            self.ids.appendList([(int(number),) for number in frame["id"]])
+        found = sorted(row[0] for row in self.ids.get())
+        if len(found) == len(range(int(key[0][1:]), EVENTS, 7)):
+            yield pandas.DataFrame({"user": [key[0]], "ids": [found]})
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def test_windows_joins_states_and_functions_are_as_over_files(
+    spark: SparkSession, tmp_path: Path, rocks_db: None
+) -> None:
     @receiver(positions=True, schema="id long, at timestamp, user string")
     def events(context: Any) -> Iterator[Any]:
         first = context.last_position or 0
-        for n in range(first, 2000):
+        for n in range(first, EVENTS):
             at = datetime.fromtimestamp(1_700_000_000 + n // 2, timezone.utc)
             yield {"id": n // 2, "at": at, "user": f"u{n % 7}"}, n + 1
+            if n % 500 == 499:
+                context.stopped.wait(0.3)  # In a block of their own.
         context.stopped.wait()
 
     def windows(frame: Any) -> Any:
@@ -545,7 +648,13 @@ def test_windows_joins_and_functions_are_as_over_files(spark: SparkSession, tmp_
     def by_arrow(frame: Any) -> Any:
         return frame.mapInArrow(lambda batches: batches, frame.schema)
 
+    def by_state(frame: Any) -> Any:
+        return frame.groupBy("user").transformWithStateInPandas(
+            Collecting(), "user string, ids array<bigint>", "append", "None"
+        )
+
     programs = {
+        "by_state": by_state,
         "windows": windows,
         "unique": unique,
         "joined": joined,
@@ -553,7 +662,7 @@ def test_windows_joins_and_functions_are_as_over_files(spark: SparkSession, tmp_
         "by_arrow": by_arrow,
     }
     with hosting(spark, events) as host:
-        await_records(host, "numbers", 2000)
+        await_records(host, "numbers", EVENTS)
         finished(
             load(spark)
             .writeStream.trigger(availableNow=True)
@@ -565,7 +674,9 @@ def test_windows_joins_and_functions_are_as_over_files(spark: SparkSession, tmp_
         files = spark.readStream.schema(load(spark).schema).parquet(str(tmp_path / "files"))
         for name, make in programs.items():
             found = []
-            for source, frame in (("penstock", load(spark)), ("files", files)):
+            # A state that goes from batch to batch.
+            limit = {"maxRecordsPerTrigger": 500} if make is by_state and HAS_LIMITS else {}
+            for source, frame in (("penstock", load(spark, **limit)), ("files", files)):
                 table = f"{name}_{source}"
                 query = (
                     make(frame)
@@ -576,6 +687,8 @@ def test_windows_joins_and_functions_are_as_over_files(spark: SparkSession, tmp_
                     .start()
                 )
                 finished(query)
+                batches = [run for run in query.recentProgress if run["numInputRows"]]
+                assert len(batches) > 1 or not limit or source == "files"
                 found.append(sorted(map(tuple, spark.table(table).collect())))
             assert found[0] == found[1], name
             assert found[0], name
