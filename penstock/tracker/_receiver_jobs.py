@@ -294,17 +294,20 @@ class ReceiverStarts:
         It does unless the tracker stops, the receiver ended for good, or it is hopeless.
         """
         trace = _text_of(error) if error is not None else ""
-        is_spark_over = _SPARK_IS_OVER in trace
-        stopping = is_spark_over or not self._is_started()
+        stopping = not self._is_started()
+        is_spark_over = not stopping and _SPARK_IS_OVER in trace
         ended = self._receivers.job_ended(stream_id, attempt)
         # A receiver that deregistered has told of its error itself.
-        told = bool(trace) and not stopping and (ended.was_active or not ended.registered)
+        told = (
+            bool(trace)
+            and not (stopping or is_spark_over)
+            and (ended.was_active or not ended.registered)
+        )
         if told:
             text = f"The job of receiver {stream_id} failed"
             self._limited_log.log(f"{text}: {_headline(trace)}", about=stream_id)
             self._listeners.error(self._receivers.keep_error(stream_id, text, trace))
         if ended.was_active:
-            # That Spark is over is told by who waits for the batches.
             level = logging.INFO if told or is_spark_over else logging.WARNING
             _log.log(level, "Receiver %d exited but didn't deregister", stream_id)
             self._listeners.stopped(ended.info)
@@ -314,6 +317,9 @@ class ReceiverStarts:
             # It may have made its files, on whichever host it was.
             self._block_servers.release_everywhere((attempt,))
             self._shared_logs.remove_attempt(stream_id, attempt)
+        if is_spark_over:
+            self._listeners.ended_with_spark(stream_id, trace)
+            return Next.DONE
         if stopping or ended.permanent:
             return Next.DONE
         if end is TaskEnd.ENDED and not ended.bounced:

@@ -188,6 +188,12 @@ class Listeners:
         _log.error("%s; it is given up", message)
         self._call(lambda: self._events.permanent_error(stream_id, message, error))
 
+    def ended_with_spark(self, stream_id: int, error: str) -> None:
+        """A receiver's job was ended by the stop of its SparkContext; who is told asks Spark."""
+        message = f"Receiver {stream_id} ended with its SparkContext"
+        _log.info("%s", message)
+        self._call(lambda: self._events.permanent_error(stream_id, message, error))
+
     @staticmethod
     def _call(event: Callable[[], None]) -> None:
         try:

@@ -274,7 +274,8 @@ def test_a_job_that_ends_with_spark_is_neither_told_nor_run_again(
         attempt = cluster.next_attempt()
         attempt.register()
         attempt.fail(RuntimeError("Job 3 cancelled because SparkContext was shut down\n\tat x"))
-        events.until("stopped")
+        # By which the program is told that Spark is over.
+        assert events.until("permanent")[:2] == (0, "Receiver 0 ended with its SparkContext")
         assert not cluster.has_more()
     assert caplog.messages == []
 
