@@ -2,8 +2,8 @@
 
 It lies in a folder of the user's own (``$XDG_RUNTIME_DIR/penstock``, or ``/tmp/penstock-<uid>``),
 which nobody else may enter, and has mode 0600: whoever can read it may act. It is there while the
-program runs; of a program that was killed, whoever looks or starts next removes it. The last one to
-end removes the folder.
+program runs; of a program that was killed, whoever looks or starts next removes it, and a file that
+it had not written to its end. The last one to end removes the folder.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import re
 import stat
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -31,6 +32,9 @@ __all__ = [
 ]
 
 _SUFFIX = ".json"
+_UNFINISHED = ".new"
+_UNFINISHED_S = 60.0
+"""A younger file may be one that somebody writes just now."""
 _MOST_BYTES = 64 << 10
 
 
@@ -139,6 +143,10 @@ def registered(folder: Path) -> list[RegisteredApp]:
     if not folder.exists():
         return []
     _check_own(folder)
+    for path in folder.glob(f"*{_UNFINISHED}"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.lstat().st_mtime >= _UNFINISHED_S:
+                path.unlink()
     found = []
     for path in sorted(folder.glob(f"*{_SUFFIX}")):
         app = _read(path)
@@ -155,7 +163,7 @@ def _write(path: Path, app: RegisteredApp) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     registered(path.parent)
     # Never a moment with other rights, and never half of it.
-    written = path.with_suffix(".new")
+    written = path.with_suffix(_UNFINISHED)
     written.unlink(missing_ok=True)
     number = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with open(number, "w", encoding="utf-8") as file:

@@ -74,6 +74,26 @@ def test_the_file_of_a_program_that_was_killed_is_removed_by_who_looks_next(tmp_
     assert list(folder.iterdir()) == []
 
 
+def test_a_file_that_a_killed_program_had_not_written_to_its_end_is_removed(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "penstock"
+    program = (
+        "import os, sys; from pathlib import Path; from penstock.monitor.registry import register; "
+        "Path.replace = lambda *_: os.kill(os.getpid(), 9); "
+        "register(Path(sys.argv[1]), application_id='dead', name='', url='', token='', "
+        "started_ms=1)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(folder)], timeout=100, check=False)
+    assert ended.returncode == -9
+    (left,) = folder.iterdir()
+    assert registered(folder) == []
+    assert left.exists()  # It may be one that is just being written.
+    os.utime(left, (1, 1))
+    assert registered(folder) == []
+    assert list(folder.iterdir()) == []
+
+
 def test_who_starts_next_removes_it_too(tmp_path: Path) -> None:
     folder = tmp_path / "penstock"
     path = put(folder)
