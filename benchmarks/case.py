@@ -34,6 +34,7 @@ class Check:
         figure: Name of the figure.
         times_at_least: It, divided by that of the subject beside it.
         times_at_most: The same.
+        more_at_most: It, less that of the subject beside it.
         at_least: The figure itself.
         at_most: The same.
         title: What it is, for people.
@@ -42,6 +43,7 @@ class Check:
     figure: str
     times_at_least: float | None = None
     times_at_most: float | None = None
+    more_at_most: float | None = None
     at_least: float | None = None
     at_most: float | None = None
     title: str = "records/s"
@@ -52,9 +54,10 @@ class Check:
         return self.at_least is None and self.at_most is None
 
     def is_reached(self, value: float) -> bool:
-        """Tell whether a value, or a quotient for a relative check, is good enough."""
+        """Tell whether a value, or what a relative check makes of it, is good enough."""
         low = self.times_at_least if self.times_at_least is not None else self.at_least
-        high = self.times_at_most if self.times_at_most is not None else self.at_most
+        highs = (self.times_at_most, self.more_at_most, self.at_most)
+        high = next((bound for bound in highs if bound is not None), None)
         return (low is None or value >= low) and (high is None or value <= high)
 
 

@@ -22,6 +22,7 @@ MEMORY_BOUND_MIB = ARENA_MIB + 256
 """The arena, and room for an interpreter with Arrow in it."""
 
 _PROGRAMS = "benchmarks.programs."
+_UI = "spark.penstock.ui.enabled"
 _SERVICES = "more results"
 """The section of what needs more than one host, a service, or minutes for a figure."""
 _QUERIES = "results of queries"
@@ -40,6 +41,7 @@ def _streaming(
     fed: bool = True,
     memory_only: bool = False,
     settings: tuple[tuple[str, str], ...] = (),
+    watched: str = "",
 ) -> StreamingRun:
     options = ProgramOptions(
         side=side,
@@ -50,6 +52,7 @@ def _streaming(
         block_ms=block_ms,
         record_bytes=record_bytes,
         settings=settings,
+        watched=watched,
     )
     if fed and feeder is None:
         feeder = FeederOptions(record_bytes=record_bytes, batch_s=batch_s)
@@ -135,19 +138,40 @@ _ALL = (
     ),
     Subject("segment-log", "Penstock", _PROGRAMS + "segment_log"),
     Subject("encryption", "Penstock", _PROGRAMS + "encryption"),
-    Subject(
-        "count-unwatched",
-        "Penstock, `spark.penstock.ui.enabled=false`",
-        _streaming(
-            "penstock", "count", "count", settings=(("spark.penstock.ui.enabled", "false"),)
-        ),
+    *(
+        Subject(f"{name}-{how}", f"Penstock, {title}", run)
+        for how, title, watched, settings in (
+            ("unwatched", f"`{_UI}=false`", "", ((_UI, "false"),)),
+            ("watched", "its page open and its metrics scraped", "page", ()),
+        )
+        for name, run in (
+            ("count", _streaming("penstock", "count", "count", settings=settings, watched=watched)),
+            (
+                "words",
+                _streaming(
+                    "penstock", "word_count", feeder=_WORDS, settings=settings, watched=watched
+                ),
+            ),
+            (
+                "latency",
+                _streaming(
+                    *("penstock", "latency"),
+                    feeder=_STAMPED,
+                    batch_s=0.2,
+                    block_ms=50,
+                    settings=settings,
+                    watched=watched,
+                ),
+            ),
+        )
     ),
     Subject(
-        "count-watched",
-        "Penstock, its page open and its metrics scraped",
-        _streaming("penstock", "watched_count"),
+        "count-tapped",
+        "Penstock, `penstock tap` beside it",
+        _streaming("penstock", "count", "count", watched="tap"),
     ),
     Subject("monitor-views", "Penstock", _PROGRAMS + "monitor_views"),
+    Subject("monitor-page", "Penstock", _PROGRAMS + "monitor_page"),
     Subject("limiter", "Penstock", _PROGRAMS + "limiter"),
     Subject("add-block", "Penstock", _PROGRAMS + "add_block"),
     Subject("frame-tags", "Penstock", _PROGRAMS + "frame_tags"),
@@ -280,6 +304,41 @@ CASES: tuple[Case, ...] = (
         "count-watched",
         "count-unwatched",
         (Check("records_per_s", times_at_least=0.99),),
+        main=False,
+    ),
+    Case(
+        "monitor-words",
+        "word count, looked at, beside the same with nobody able to look",
+        "words-watched",
+        "words-unwatched",
+        (Check("records_per_s", times_at_least=0.99),),
+        main=False,
+    ),
+    Case(
+        "monitor-latency",
+        "latency at 10,000 records/s, looked at, beside the same with nobody able to look",
+        "latency-watched",
+        "latency-unwatched",
+        (Check("p99_ms", more_at_most=1, title="ms more at p99"),),
+        main=False,
+    ),
+    Case(
+        "monitor-tap",
+        "socket text, `rdd.count()`, tapped, beside the same with nobody able to look",
+        "count-tapped",
+        "count-unwatched",
+        (Check("records_per_s", times_at_least=0.99),),
+        main=False,
+    ),
+    Case(
+        "monitor-page",
+        "the page of 64 receivers and 1,000 batches in a browser on this machine",
+        "monitor-page",
+        checks=(
+            Check("first_paint_ms", at_most=1_000, title="ms to the first paint"),
+            Check("shown_ms", at_most=1_000, title="ms until all of it is shown"),
+            Check("update_ms", at_most=20, title="ms of the driver's processor for an update"),
+        ),
         main=False,
     ),
     Case(

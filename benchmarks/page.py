@@ -111,7 +111,7 @@ def _record_size(case: Case, name: str) -> str:
 
 def _values(case: Case, check: Check, results: Results) -> list[float]:
     if case.beside is not None and check.is_relative:
-        return results.quotients(case, check)
+        return results.comparisons(case, check)
     return results.by_round(case.ours, check.figure)
 
 
@@ -155,8 +155,10 @@ def _ratio(case: Case, check: Check, results: Results, value: float | None) -> s
         return _NONE
     if check.figure == "keeps_up":
         return "yes" if value else "no"
-    quotients = results.quotients(case, check)
-    spread = f" ({min(quotients):.2g} to {max(quotients):.2g})" if len(quotients) > 1 else ""
+    found = results.comparisons(case, check)
+    spread = f" ({min(found):.2g} to {max(found):.2g})" if len(found) > 1 else ""
+    if check.more_at_most is not None:
+        return f"{value:+.2g}{spread}"
     return f"{value:.2f}x{spread}"
 
 
@@ -167,6 +169,8 @@ def _goal(check: Check) -> str:
         return f"≥ {check.times_at_least:g}x"
     if check.times_at_most is not None:
         return f"≤ {check.times_at_most:g}x"
+    if check.more_at_most is not None:
+        return f"≤ {check.more_at_most:+g}"
     if check.at_least is not None:
         return f"≥ {_number(check.at_least)}"
     if check.at_most is not None:

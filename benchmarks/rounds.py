@@ -40,18 +40,24 @@ class Results:
         return [found[figure] for found in self.figures.get(name, {}).values() if figure in found]
 
     def value(self, case: Case, check: Check) -> float | None:
-        """Return what the check is about: a figure, or the median of the rounds' quotients."""
+        """Return what the check is about: a figure, or the median of the rounds' comparisons."""
         if case.beside is None or not check.is_relative:
             figures = self.by_round(case.ours, check.figure)
             return median(figures) if figures else None
-        quotients = self.quotients(case, check)
-        return median(quotients) if quotients else None
+        found = self.comparisons(case, check)
+        return median(found) if found else None
 
-    def quotients(self, case: Case, check: Check) -> list[float]:
-        """Return ours divided by that of the subject beside it, round by round."""
+    def comparisons(self, case: Case, check: Check) -> list[float]:
+        """Return ours divided by that of the subject beside it, round by round.
+
+        For a check of how much more it is, the differences.
+        """
         ours, theirs = self.figures.get(case.ours, {}), self.figures.get(case.beside or "", {})
+        is_more = check.more_at_most is not None
         return [
-            ours[number][check.figure] / theirs[number][check.figure]
+            ours[number][check.figure] - theirs[number][check.figure]
+            if is_more
+            else ours[number][check.figure] / theirs[number][check.figure]
             for number in sorted(ours.keys() & theirs.keys())
             if check.figure in ours[number] and theirs[number].get(check.figure)
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -38,6 +39,8 @@ class ProgramOptions:
         record_bytes: Bytes of a record (with its newline, where it has one).
         settings: More Spark settings.
         checkpoint: The checkpoint directory; empty for one in `folder`.
+        watched: How somebody looks at it from outside: ``page`` (its page and its metrics),
+            ``tap``; empty: nobody does.
     """
 
     side: str
@@ -50,6 +53,7 @@ class ProgramOptions:
     record_bytes: int = 100
     settings: tuple[tuple[str, str], ...] = ()
     checkpoint: str = ""
+    watched: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return them as JSON wants them."""
@@ -120,6 +124,11 @@ def run(ssc: Any) -> None:
     """Run a streaming context until the harness closes standard input; then end at once."""
     ssc.start()
     tell({"started": time.monotonic()})
+    how = options().watched
+    if how:
+        # It ends when this process does.
+        watcher = [sys.executable, "-m", "benchmarks.programs._watcher", str(os.getpid()), how]
+        subprocess.Popen(watcher)
     sys.stdin.read()
     # A context that hangs while it stops is not what is measured.
     threading.Timer(_END_BOUND_S, os._exit, (1,)).start()

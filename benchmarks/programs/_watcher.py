@@ -1,4 +1,8 @@
-"""Looks at a running program as a page and Prometheus do; its one argument is the program's pid."""
+"""Looks at a running program from outside: ``_watcher PID page|tap``.
+
+``page`` listens to what its page listens to and scrapes its metrics; ``tap`` asks for records as
+``penstock tap`` does.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,13 @@ import threading
 import time
 from urllib.parse import urlsplit
 
+from penstock.errors import PenstockError
+from penstock.monitor.client import AppClient
 from penstock.monitor.registry import registered, runtime_folder
 
 SCRAPE_S = 5.0
+TAP_S = 1.0
+TAPPED = 10
 
 
 def connect(url):
@@ -34,20 +42,32 @@ def scrape(url):
     connection.close()
 
 
-def main(pid):
+def look(app):
+    threading.Thread(target=listen, args=(app.url,), daemon=True).start()
+    while True:
+        scrape(app.url)
+        time.sleep(SCRAPE_S)
+
+
+def tap(app):
+    client = AppClient(app.url, app.token, app.certificate)
+    (stream,) = client.get("/api/penstock/status")["streams"]
+    while True:
+        client.act("tap", stream=stream["id"], count=TAPPED)
+        time.sleep(TAP_S)
+
+
+def main(pid, how):
     while True:
         found = [app for app in registered(runtime_folder(os.environ)) if app.pid == pid]
         if found:
             break
         time.sleep(0.2)
-    threading.Thread(target=listen, args=(found[0].url,), daemon=True).start()
-    while True:
-        scrape(found[0].url)
-        time.sleep(SCRAPE_S)
+    {"page": look, "tap": tap}[how](found[0])
 
 
 if __name__ == "__main__":
     try:
-        main(int(sys.argv[1]))
-    except OSError:
+        main(int(sys.argv[1]), sys.argv[2])
+    except (OSError, PenstockError):
         sys.exit(0)  # the program has ended

@@ -49,7 +49,12 @@ def test_the_ratio_is_the_median_of_the_rounds_ratios() -> None:
 
 def test_a_round_in_which_one_side_failed_makes_no_ratio() -> None:
     results = Results({"count": {0: figures(8.0), 1: figures(9.0)}, "peer-count": {1: figures(3)}})
-    assert results.quotients(COUNT, COUNT.checks[0]) == [3]
+    assert results.comparisons(COUNT, COUNT.checks[0]) == [3]
+
+
+def test_how_much_more_it_is_is_a_difference() -> None:
+    results = Results({"count": {0: figures(8.0)}, "peer-count": {0: figures(7.5)}})
+    assert results.comparisons(COUNT, Check("records_per_s", more_at_most=1)) == [0.5]
 
 
 def test_a_side_that_failed_is_shown_as_failed() -> None:
@@ -63,6 +68,7 @@ def test_a_side_that_failed_is_shown_as_failed() -> None:
     [
         (Check("x", times_at_least=8), 7.99, False),
         (Check("x", times_at_most=0.5), 0.5, True),
+        (Check("x", more_at_most=1), 1.01, False),
         (Check("x", at_least=0.6), 0.6, True),
         (Check("x", at_most=60), 60.1, False),
         (Check("x"), 1.0, True),
