@@ -47,6 +47,7 @@ Beside them stand:
 `worker`                     what makes short tasks short in PySpark's worker
 `_arguments`, `_html`        what a program gives; records as tables in notebooks
 `_versions`, `__main__`      which versions fit; the command ``penstock``
+`_completion`                what a shell needs to complete that
 ===========================  =====================================================================
 
 Importing this package is cheap: it starts nothing and does not import PySpark. It raises

@@ -37,6 +37,7 @@ folders and settings:
   dead-letters look at records that were discarded, and take them elsewhere
   replay       write what a stream received, as far as its logs have it, to a file
   consumers    look at who reads the streams of a ReceiverHost, and forget some
+  completion   print a script with which a shell completes all of this
   settings     print what settings mean and accept
   wal          look into a segment log, and repair it
 
@@ -100,6 +101,10 @@ def _run(arguments: list[str]) -> int:
         from penstock.monitor.doctor.cli import main as doctor
 
         return doctor(arguments[1:])
+    if arguments[0] == "completion":
+        from penstock._completion import main as completion
+
+        return completion(arguments[1:])
     if arguments[0] == "settings":
         from penstock._settings_cli import main as settings
 

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from penstock._settings_without_effect import find_setting_without_effect
 from penstock.settings import Setting, closest_setting, settings_table
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
 def main(argv: Sequence[str]) -> int:
     """Run ``penstock settings`` with these arguments and return its exit code."""
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     if options.key is None:
         print("\n\n".join(_described(line) for line in settings_table()))
         return 0
@@ -41,7 +41,8 @@ def main(argv: Sequence[str]) -> int:
     return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return what takes the arguments of ``penstock settings``."""
     parser = argparse.ArgumentParser(
         prog="penstock settings",
         description="Print what settings mean, their defaults, and what they accept.",

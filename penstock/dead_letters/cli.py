@@ -18,7 +18,7 @@ from penstock.dead_letters._reader import StoredLetter, letters
 from penstock.errors import PenstockError
 from penstock.wal import CorruptRecordError, EncryptionKey
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 _DESCRIPTION = """\
 Look at the records that receivers discarded, and take them elsewhere. FOLDER is the checkpoint
@@ -45,7 +45,7 @@ def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: 
         argv: The arguments.
         key: Returns the key that encrypted logs are read with.
     """
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     damages: list[CorruptRecordError] = []
     try:
         found = letters(
@@ -74,7 +74,8 @@ def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: 
     return 1 if damages else code
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return what takes the arguments of ``penstock dead-letters``."""
     parser = argparse.ArgumentParser(
         prog="penstock dead-letters",
         description=_DESCRIPTION,

@@ -24,7 +24,7 @@ from penstock.monitor.tables import (
     top_lines,
 )
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "main", "make_parser"]
 
 COMMANDS = {
     "apps": "list the running programs of this user on this host",
@@ -55,7 +55,7 @@ class UsageError(PenstockError):
 
 def main(command: str, argv: Sequence[str]) -> int:
     """Run a command with these arguments and return its exit code."""
-    options = _parser(command).parse_args(argv)
+    options = make_parser(command).parse_args(argv)
     try:
         _RUN[command](options)
     except BrokenPipeError:
@@ -72,7 +72,8 @@ def main(command: str, argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
+def make_parser(command: str) -> argparse.ArgumentParser:
+    """Return what takes the arguments of a command."""
     parser = argparse.ArgumentParser(
         prog=f"penstock {command}",
         description=f"{COMMANDS[command][0].upper()}{COMMANDS[command][1:]}.",

@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 from penstock.replay._read import find, first_schema, tables
 from penstock.wal import EncryptionKey
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 _DESCRIPTION = """\
 Write what the receivers of a stream stored, as far as their logs still have it, to a file. FOLDER
@@ -42,7 +42,7 @@ def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: 
         argv: The arguments.
         key: Returns the key that encrypted logs are read with.
     """
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     stream = int(options.stream) if options.stream.isdecimal() else options.stream
     if options.output is None and options.format != "json":
         return _fail(f"--format {options.format} needs --output", 2)
@@ -69,7 +69,8 @@ def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: 
         return _fail(str(error), 2)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return what takes the arguments of ``penstock replay``."""
     parser = argparse.ArgumentParser(
         prog="penstock replay",
         description=_DESCRIPTION,

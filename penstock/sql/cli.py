@@ -14,7 +14,7 @@ from penstock.host.encryption import recovery_encryption
 from penstock.tracker import ReceivedBlockTracker
 from penstock.wal import locate
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 _DESCRIPTION = """\
 Show the streams in the directory of a ReceiverHost that has stopped, and who reads them: the
@@ -30,7 +30,7 @@ exit codes: 0 shown, 1 there is no such consumer, 2 wrong usage, no such folder,
 
 def main(argv: Sequence[str]) -> int:
     """Run ``penstock consumers`` with these arguments and return its exit code."""
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     try:
         fs, path = locate(os.path.join(options.folder, LEDGER))
         if not fs.is_folder(path):
@@ -48,7 +48,8 @@ def main(argv: Sequence[str]) -> int:
         return 2
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return what takes the arguments of ``penstock consumers``."""
     parser = argparse.ArgumentParser(
         prog="penstock consumers",
         description=_DESCRIPTION,

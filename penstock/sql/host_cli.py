@@ -25,7 +25,7 @@ from penstock.host.signal_lines import say_of_signal
 from penstock.host.spark_end import stop_spark
 from penstock.sql.host import ReceiverHost
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 _DESCRIPTION = """\
 Run the receivers that a file describes, until Ctrl-C or SIGTERM. The file defines a function
@@ -80,7 +80,7 @@ class _Stop:
 
 def main(argv: Sequence[str]) -> int:
     """Run ``penstock host`` with these arguments and return its exit code."""
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     conf = {}
     for pair in options.conf:
         key, sign, value = pair.partition("=")
@@ -116,7 +116,8 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in Path(record.pathname).parts
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return what takes the arguments of ``penstock host``."""
     parser = argparse.ArgumentParser(
         prog="penstock host",
         description=_DESCRIPTION,

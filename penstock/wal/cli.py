@@ -13,7 +13,7 @@ from penstock.wal._filesystem import FileSystem
 from penstock.wal._folder import LOCK_NAME, list_names, locate
 from penstock.wal._reader import LogReader
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 _DESCRIPTION = """\
 Look into the segment log in a folder, and repair it.
@@ -37,7 +37,7 @@ _SHOWN = 10
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``penstock wal`` with these arguments and return its exit code."""
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     try:
         fs, path = locate(options.folder)
         if not fs.is_folder(path):
@@ -75,7 +75,8 @@ def _no_log(fs: FileSystem, folder: str, shown: str) -> str:
     return f"no log in {shown} itself; below it are {', '.join(found[:_SHOWN])}{more}"
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return what takes the arguments of ``penstock wal``."""
     parser = argparse.ArgumentParser(
         prog="penstock wal",
         description=_DESCRIPTION,

@@ -25,7 +25,7 @@ from penstock.monitor.doctor.folder import check_folder, check_kerberos
 from penstock.monitor.tables import clean, table
 from penstock.settings import Settings
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 _EPILOG = """\
 exit codes: 0 nothing keeps a program from running (there may be warnings), 1 there is a problem,
@@ -36,7 +36,7 @@ _LINES_WIDTH = 200
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``penstock doctor`` with these arguments and return its exit code."""
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     conf = {}
     for pair in options.conf:
         key, sign, value = pair.partition("=")
@@ -70,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if any(found.level is Level.PROBLEM for found in findings) else 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return what takes the arguments of ``penstock doctor``."""
     parser = argparse.ArgumentParser(
         prog="penstock doctor",
         description="Check this machine, and with --master a cluster, before a program runs.",

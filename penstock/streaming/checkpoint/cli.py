@@ -14,7 +14,7 @@ from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder
 from penstock.streaming.durations import batch_datetime
 from penstock.wal import locate
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 _DESCRIPTION = """\
 Look into the checkpoints in a folder, the newest first: which of them are whole, which batch each
@@ -28,7 +28,7 @@ exit codes: 0 all are whole, 1 some are damaged, or there is none, 2 wrong usage
 
 def main(argv: Sequence[str]) -> int:
     """Run ``penstock checkpoint`` with these arguments and return its exit code."""
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     try:
         fs, path = locate(options.folder)
         if not fs.is_folder(path):
@@ -40,7 +40,8 @@ def main(argv: Sequence[str]) -> int:
         return 2
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return what takes the arguments of ``penstock checkpoint``."""
     parser = argparse.ArgumentParser(
         prog="penstock checkpoint",
         description=_DESCRIPTION,

@@ -1,0 +1,78 @@
+"""What a shell completes, asked of a real shell."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.__main__ import main
+from penstock.monitor.cli import COMMANDS
+
+WAIT_S = 100.0
+
+_ASK = """
+source "$1"
+COMP_LINE="$2"
+read -ra COMP_WORDS <<< "$COMP_LINE"
+[[ "$COMP_LINE" == *" " ]] && COMP_WORDS+=("")
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+$(complete -p penstock | sed 's/.*-F \\([^ ]*\\).*/\\1/') penstock "${COMP_WORDS[-1]}" ""
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def completed(line: str, script: Path) -> list[str]:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("platform: there is no bash")
+    asked = subprocess.run(
+        [bash, "-c", _ASK, "bash", str(script), line],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=True,
+    )
+    return asked.stdout.split()
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    command = [sys.executable, "-m", "penstock", "completion", "bash"]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True)
+    path = tmp_path_factory.mktemp("completion") / "penstock"
+    path.write_text(printed.stdout)
+    return path
+
+
+def test_bash_completes_commands_and_options(script: Path) -> None:
+    commands = completed("penstock ", script)
+    assert {*COMMANDS, "wal", "doctor", "replay", "dead-letters", "settings"} <= {*commands}
+    assert completed("penstock rec", script) == ["receivers"]
+    assert completed("penstock top --i", script) == ["--interval"]
+    assert {"queued", "processing", "completed"} <= {
+        *completed("penstock batches --status ", script)
+    }
+    assert "zsh" in completed("penstock completion ", script)
+
+
+def test_every_command_that_is_told_of_is_completed(
+    capsys: pytest.CaptureFixture[str], script: Path
+) -> None:
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    told = {line.split()[0] for line in lines if line.startswith("  ") and line.strip()}
+    assert told <= {*completed("penstock ", script)}
+
+
+@pytest.mark.parametrize("shell", ["zsh", "tcsh"])
+def test_there_is_a_script_for_other_shells(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "dead-letters" in capsys.readouterr().out
+
+
+def test_an_unknown_shell_is_wrong_usage() -> None:
+    assert main(["completion", "edlin"]) == 2
