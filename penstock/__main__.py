@@ -24,6 +24,7 @@ running programs:
   pause        let nothing of a stream pass
   resume       go on with a stream that is paused
   restart      have the receiver of a stream stop and start again
+  seal         have a receiver seal its open block now
   stop         stop it, gracefully unless told otherwise
 
 receiving for queries:

@@ -38,6 +38,7 @@ class Application:
         set_rate: Sets the rate of a stream, as `ReceiverDStream.set_rate`.
         set_paused: Lets nothing of a stream pass, or goes on with it.
         restart: Has the receiver of a stream stop and start again; the text says why.
+        seal: Has the receiver of a stream seal its open block now.
         stop: Begins to stop the streams, gracefully or at once; does not wait for the end.
     """
 
@@ -59,4 +60,5 @@ class Application:
     set_rate: Callable[[int, str | float | None], None] = lambda stream_id, rate: None
     set_paused: Callable[[int, bool], None] = lambda stream_id, is_paused: None
     restart: Callable[[int, str], None] = lambda stream_id, reason: None
+    seal: Callable[[int], None] = lambda stream_id: None
     stop: Callable[[bool], None] = lambda graceful: None

@@ -37,6 +37,7 @@ COMMANDS = {
     "pause": "let nothing of a stream pass; its source waits",
     "resume": "go on with a stream that is paused",
     "restart": "have the receiver of a stream stop and start again",
+    "seal": "have a receiver seal its open block now",
     "stop": "stop it, gracefully unless told otherwise",
 }
 
@@ -80,7 +81,7 @@ def make_parser(command: str) -> argparse.ArgumentParser:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    if command in ("tap", "rate", "pause", "resume", "restart"):
+    if command in ("tap", "rate", "pause", "resume", "restart", "seal"):
         parser.add_argument("stream", metavar="STREAM", help="its number or its name")
     if command == "rate":
         parser.add_argument(
@@ -114,7 +115,7 @@ def make_parser(command: str) -> argparse.ArgumentParser:
             help="its id, its name or its URL, if there are several; for a URL the token is that "
             "of the environment variable PENSTOCK_TOKEN",
         )
-    if command not in ("rate", "pause", "resume", "restart", "stop"):
+    if command not in ("rate", "pause", "resume", "restart", "seal", "stop"):
         parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
     return parser
 
@@ -232,6 +233,10 @@ def _restart(options: argparse.Namespace) -> None:
     print(clean(_client(options).act("restart", stream=options.stream)))
 
 
+def _seal(options: argparse.Namespace) -> None:
+    print(clean(_client(options).act("seal", stream=options.stream)))
+
+
 def _stop(options: argparse.Namespace) -> None:
     print(clean(_client(options).act("stop", graceful=not options.now)))
 
@@ -277,5 +282,6 @@ _RUN: dict[str, Callable[[argparse.Namespace], None]] = {
     "pause": _pause,
     "resume": _resume,
     "restart": _restart,
+    "seal": _seal,
     "stop": _stop,
 }

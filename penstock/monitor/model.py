@@ -208,6 +208,7 @@ class Model(StreamingListener):
                     reading,
                     status.waits,
                     rates.get(status.stream_id),
+                    "" if status.position is None else bounded(str(status.position), _POSITION),
                 )
             for stream_id, rate in rates.items():
                 self._tell_of_rate(stream_id, rate.effective, rate.source.value)
@@ -484,6 +485,9 @@ _DELAYS = {
     "processing_time": "From the start of a batch to its end",
     "total_delay": "From the submission of a batch to its end",
 }
+
+_POSITION = 200
+"""Characters of a position."""
 
 _RECENT = 5
 """Number of last batches by which the state of the program is judged."""

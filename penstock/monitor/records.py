@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from penstock.host.receiver_readings import ReceiverReading
 from penstock.streaming import ReceiverWaits, StreamRate
@@ -146,9 +147,9 @@ class Batch:
             tuple(Operation.of(operation) for _, operation in operations),
         )
 
-    @property
+    @cached_property
     def records(self) -> int:
-        """The records of all inputs."""
+        """The records of all inputs; counted once, as each view asks it of all batches."""
         return sum(found.records for found in self.inputs.values())
 
     @property
@@ -236,6 +237,8 @@ class Receiver:
         reading: What it told last; None while nothing is heard of it.
         waits: What it waited for in the last second.
         rate: The rates of its stream.
+        position: The place in the source after its last durable record, as text; empty: it has
+            none.
     """
 
     stream_id: int
@@ -252,6 +255,7 @@ class Receiver:
     reading: ReceiverReading | None
     waits: ReceiverWaits | None
     rate: StreamRate | None
+    position: str = ""
 
 
 @dataclass(frozen=True)

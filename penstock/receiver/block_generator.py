@@ -241,6 +241,7 @@ class BlockGenerator:
         self._state_lock = threading.Lock()
         self._state = BlockGeneratorState.INITIALIZED
         self._stopping = threading.Event()
+        self._seal_now = threading.Event()
         self._ticker = threading.Thread(
             target=self._tick_loop, name=f"penstock-tick-{stream_id}", daemon=True
         )
@@ -310,6 +311,7 @@ class BlockGenerator:
         self._storing.close()
         self._limiter.stop()
         self._stopping.set()
+        self._seal_now.set()
         self.give_up_within(timeout_s)
         sealed = self._seal_last(deadline)
         self._state = BlockGeneratorState.STOPPED_GENERATING_BLOCKS
@@ -477,9 +479,17 @@ class BlockGenerator:
             ),
         )
 
+    def seal_soon(self) -> None:
+        """Have the open block sealed now, and not at the end of its interval; never waits."""
+        self._seal_now.set()
+
     def _tick_loop(self) -> None:
         fails = False
-        while not self._clock.wait(self._stopping, self._until_seal_s()):
+        while True:
+            self._clock.wait(self._seal_now, self._until_seal_s())
+            self._seal_now.clear()
+            if self._stopping.is_set():
+                return
             self._discards.tell_rest()
             if self._pipeline.is_full():
                 continue  # the open block goes on filling up to its cap, then `store` waits

@@ -41,6 +41,7 @@ from penstock.wire.messages import (
     Registered,
     RegisterReceiver,
     RestartReceiver,
+    SealBlock,
     StopReceiver,
     UpdateRateLimit,
 )
@@ -670,6 +671,9 @@ class ReceiverSupervisor:
             )
         elif isinstance(message, RestartReceiver):
             self.restart(message.reason)
+        elif isinstance(message, SealBlock):
+            if self._generator is not None:
+                self._generator.seal_soon()
         elif isinstance(message, CleanupOldBlocks):
             self._releasing.post(partial(self._release, message))
         elif isinstance(message, EnsureBlockServer):

@@ -251,6 +251,7 @@ class StreamingEngine:
             set_rate=self._rates.set_rate,
             set_paused=self._rates.set_paused,
             restart=self._receivers.restart,
+            seal=self._receivers.seal,
             stop=self._on_stop_asked,
         )
         return start_monitor(

@@ -166,6 +166,15 @@ class ReceiverSide:
                 f"the receiver of stream {stream_id} does not run now; it is started by itself"
             )
 
+    def seal(self, stream_id: int) -> None:
+        """Have the receiver of a stream seal its open block now.
+
+        Raises:
+            IllegalStateError: It does not run now.
+        """
+        if self._hosted is None or not self._hosted.tracker.seal_block(stream_id):
+            raise IllegalStateError(f"the receiver of stream {stream_id} does not run now")
+
     def _on_rate_status(self, report: ReportGate) -> None:
         self._rates.on_rate_status(report)
         self._readings.take(report, self._clock.monotonic_s())

@@ -14,11 +14,13 @@ from penstock.wire import Peer
 from penstock.wire.messages import (
     CleanupOldBlocks,
     DeregisterReceiver,
+    Message,
     RegisterReceiver,
     ReportError,
     ReportFullLog,
     ReportGate,
     RestartReceiver,
+    SealBlock,
     UpdateRateLimit,
 )
 
@@ -371,12 +373,19 @@ class Receivers:
 
     def restart(self, stream_id: int, reason: str) -> bool:
         """Have a receiver stop and start again in its process; False when none is connected."""
+        return self._send(stream_id, RestartReceiver(reason))
+
+    def seal(self, stream_id: int) -> bool:
+        """Have a receiver seal its open block; False when none is connected."""
+        return self._send(stream_id, SealBlock())
+
+    def _send(self, stream_id: int, message: Message) -> bool:
         with self._lock:
             entry = self._entries.get(stream_id)
             peer = None if entry is None else entry.peer
         if peer is None:
             return False
-        peer.send(RestartReceiver(reason))
+        peer.send(message)
         return True
 
     def is_current(self, message: ReportGate | ReportFullLog) -> bool:

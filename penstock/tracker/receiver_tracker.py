@@ -547,6 +547,14 @@ class ReceiverTracker:
         """
         return self._receivers.restart(stream_id, reason)
 
+    def seal_block(self, stream_id: int) -> bool:
+        """Have a receiver seal its open block now.
+
+        Returns:
+            False when it is not connected now, and nothing was done.
+        """
+        return self._receivers.seal(stream_id)
+
     # -- blocks --------------------------------------------------------------------------------
 
     @property

@@ -44,6 +44,7 @@ __all__ = [
     "ReportFullLog",
     "ReportGate",
     "RestartReceiver",
+    "SealBlock",
     "SegmentPlace",
     "StopBlockServer",
     "StopReceiver",
@@ -296,6 +297,10 @@ class RestartReceiver(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
+class SealBlock(msgspec.Struct, frozen=True, tag=True):
+    """Seal the open block now, and not at the end of its interval (send)."""
+
+
 class CleanupOldBlocks(msgspec.Struct, frozen=True, tag=True):
     """The clean-up of these blocks is in the driver log: their bytes may go (I4) (send).
 
@@ -540,6 +545,7 @@ Message = (
     | ReplicaHostAt
     | StopReceiver
     | RestartReceiver
+    | SealBlock
     | CleanupOldBlocks
     | UpdateRateLimit
     | EnsureBlockServer

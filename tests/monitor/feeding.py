@@ -45,6 +45,7 @@ class Program:
         self.rates: dict[int, StreamRate] = {}
         self.readings = ReceiverReadings()
         self.acted: list[tuple[object, ...]] = []
+        self.skipped = 0
         self.blocks: list[tuple[str, Any]] = []
         self._sums: dict[int, dict[str, float]] = {}
         self.model = Model(
@@ -57,7 +58,7 @@ class Program:
             application_id="local-1",
             batch_ms=self.batch_ms,
             streams=self.streams,
-            statistics=lambda: SchedulerStatistics(0, 0, 0, 0, None),
+            statistics=lambda: SchedulerStatistics(0, 0, 0, 0, None, self.skipped),
             receivers=lambda: tuple(self.statuses.values()),
             readings=self._read,
             rates=lambda: self.rates,
@@ -68,6 +69,7 @@ class Program:
             set_paused=lambda stream_id, is_paused: self.acted.append(
                 ("pause" if is_paused else "resume", stream_id)
             ),
+            seal=lambda stream_id: self.acted.append(("seal", stream_id)),
             restart=lambda stream_id, reason: self.acted.append(("restart", stream_id)),
             stop=lambda graceful: self.acted.append(("stop", graceful)),
         )
@@ -118,7 +120,8 @@ class Program:
             self.model.onReceiverStopped(ReceiverStopped(info))
         attempts = 1 if known is None else known.attempts + (is_active and not error)
         self.statuses[stream_id] = ReceiverStatus(
-            stream_id, name, state, "h1", "3", "h1:5000", attempts, 12_345, 7, None, error, at_ms
+            *(stream_id, name, state, "h1", "3", "h1:5000", attempts, 12_345, 7),
+            *({"offset": 17}, error, at_ms),
         )
         self.rates[stream_id] = StreamRate(
             *(stream_id, None, limit, source, None, None, RateSource.UNLIMITED),

@@ -73,7 +73,7 @@ def test_it_is_stopped_gracefully_unless_told_otherwise(program: Program) -> Non
     assert program.acted == [("stop", True), ("stop", False)]
 
 
-@pytest.mark.parametrize("action", ["pause", "resume", "restart"])
+@pytest.mark.parametrize("action", ["pause", "resume", "restart", "seal"])
 def test_a_receiver_is_paused_goes_on_and_is_restarted(program: Program, action: str) -> None:
     assert act(program, action, {"stream": "numbers"}).status == 200
     assert program.acted == [(action, 0)]
@@ -82,7 +82,7 @@ def test_a_receiver_is_paused_goes_on_and_is_restarted(program: Program, action:
     assert program.acted == [(action, 0)]
 
 
-@pytest.mark.parametrize("action", ["rate", "pause", "restart", "stop", "login", "nothing"])
+@pytest.mark.parametrize("action", ["rate", "pause", "restart", "seal", "stop", "login", "nothing"])
 def test_nobody_acts_without_the_token(program: Program, action: str) -> None:
     door = Routes(program.model, open_access())
     path = f"/api/penstock/actions/{action}"
@@ -124,7 +124,7 @@ def test_what_is_not_there_is_told(program: Program) -> None:
     missing = act(program, "explode", {})
     assert (missing.status, text(missing)) == (
         404,
-        "there is no such action; there are rate, pause, resume, restart, stop, tap, login",
+        "there is no such action; there are rate, pause, resume, restart, seal, stop, tap, login",
     )
 
 

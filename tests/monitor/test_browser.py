@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
-from selenium.webdriver import Chrome
+from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from penstock.monitor.web.access import Access
 from penstock.monitor.web.routes import Routes
 from penstock.monitor.web.server import WebServer
+from penstock.monitor.web.status import Status
 from penstock.streaming.rates import RateSource
-from tests.monitor.asking import open_access, serving
+from tests.monitor.asking import get, open_access, serving
 from tests.monitor.feeding import START_MS, Program
 from tests.monitor.picture import take_picture
 from tests.services.chromium import BrowserMissingError, open_browser
@@ -99,7 +104,8 @@ def test_after_a_minute_it_shows_how_the_program_goes(shown: Shown) -> None:
     ]
     assert "Input Rate, records/sec: now 8,000" in labels
     assert "Processing Time, ms: now 260 ms" in labels
-    assert shown.count("#receivers tbody tr") == 1
+    assert shown.count("#receivers tbody tr") == 2
+    assert "3 / h1 " in shown.text("#receivers table:last-child")
     assert "tokens (estimator) 90 %" in shown.text("#receivers")
     assert "1 / 1 active" in shown.text("#receivers")
     assert shown.count("#completed tbody tr") == 60
@@ -116,10 +122,14 @@ def test_news_comes_without_a_reload(shown: Shown) -> None:
     shown.wait_for("61 completed batches", "#since")
     shown.wait_for("The last batch failed", "#sentence")
     shown.wait_for("of a batch failed: ValueError: no <script>", "#events")
+    assert not shown.browser.find_element(By.ID, "skipped").is_displayed()
+    shown.program.skipped = 3
     shown.program.receiver(state="stopped", error="the source is gone", trace="Traceback ...")
     shown.program.model.tick()
     shown.wait_for("STOPPED", "#receivers")
     shown.wait_for("the source is gone", "#receivers")
+    shown.wait_for("3 blocks were left out of batches because no host has them", "#skipped")
+    shown.wait_for("{'offset': 17}", "#receivers")
 
 
 def test_a_failed_batch_has_a_page_that_says_why_and_leads_to_sparks_jobs(shown: Shown) -> None:
@@ -150,11 +160,143 @@ def test_only_who_proves_the_right_may_act(shown: Shown) -> None:
     value.clear()
     value.send_keys("-5\n")
     shown.wait_for("it must be above 0", "#acted")
+    for button, told in (
+        ("pause", "is paused"),
+        ("resume", "goes on"),
+        ("restart", "stops and starts again"),
+        ("seal", "seals its open block"),
+    ):
+        shown.browser.find_element(By.ID, button).click()
+        shown.wait_for(told, "#acted")
     shown.browser.find_element(By.ID, "stop").click()
     shown.browser.switch_to.alert.accept()
     shown.wait_for("stopping gracefully", "#acted")
-    assert shown.program.acted == [("rate", 0, "5000/second"), ("stop", True)]
+    did = [("pause", 0), ("resume", 0), ("restart", 0), ("seal", 0)]
+    assert shown.program.acted == [("rate", 0, "5000/second"), *did, ("stop", True)]
     shown.browser.delete_all_cookies()
+
+
+PREFIX = "/proxy/application_1"
+
+
+@contextlib.contextmanager
+def proxied(port: int) -> Iterator[int]:
+    """Have the server under a longer path, as YARN's proxy and Spark's reverse proxy have it."""
+
+    def serve(client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", port)) as server:
+            head = b""
+            while b"\r\n" not in head and (part := client.recv(1 << 16)):
+                head += part
+            if f" {PREFIX}/".encode() not in head:
+                return  # Nothing else of that host is the program's.
+            server.sendall(head.replace(PREFIX.encode(), b"", 1))
+            back = threading.Thread(target=pass_on, args=(server, client))
+            back.start()
+            pass_on(client, server)
+            back.join(WAIT_S)
+
+    def pass_on(source: socket.socket, to: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while part := source.recv(1 << 16):
+                to.sendall(part)
+            to.shutdown(socket.SHUT_WR)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                threading.Thread(target=serve, args=(client,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_it_works_behind_a_proxy_that_has_it_under_another_path(shown: Shown) -> None:
+    direct = shown.address
+    with proxied(int(direct.rstrip("/").rpartition(":")[2])) as port:
+        shown.address = f"http://localhost:{port}{PREFIX}/"
+        shown.open(f"login?code={shown.access.new_code()}")
+        shown.wait_for("60 completed batches", "#since")
+        WebDriverWait(shown.browser, WAIT_S).until(lambda _: shown.count("#charts canvas") == 5)
+        shown.wait_for("Set the rate", "#acting")
+        shown.browser.find_element(By.ID, "pause").click()
+        shown.wait_for("is paused", "#acted")
+        shown.browser.find_element(By.CSS_SELECTOR, "#completed tbody tr:first-child a").click()
+        shown.wait_for("Details of batch at", "#batch-head")
+        shown.browser.find_element(By.LINK_TEXT, "All batches").click()
+        shown.wait_for("60 completed batches", "#since")
+        assert shown.browser.current_url == shown.address
+        shown.open("streaming/batch/?id=1")
+        shown.wait_for("there is no such batch", "#batch-head")
+        shown.browser.get("about:blank")
+    shown.browser.delete_all_cookies()
+
+
+def test_it_can_be_used_with_a_keyboard_and_says_what_everything_is(shown: Shown) -> None:
+    shown.program.receiver(error="the source is gone", trace="Traceback of it")
+    shown.program.model.tick()
+    shown.open(f"login?code={shown.access.new_code()}")
+    shown.wait_for("Set the rate", "#acting")
+    shown.wait_for("the source is gone", "#receivers")
+    reached: dict[str, str] = {}
+    for _ in range(400):
+        ActionChains(shown.browser).send_keys(Keys.TAB).perform()
+        focus = shown.browser.switch_to.active_element
+        if focus.tag_name == "body":
+            break
+        reached.setdefault(focus.get_attribute("id") or focus.tag_name, focus.accessible_name)
+        if focus.tag_name == "summary":
+            outline = focus.value_of_css_property("outline-style")
+            assert outline == "solid"
+            ActionChains(shown.browser).send_keys(Keys.ENTER).perform()
+        if focus.get_attribute("id") == "stop":
+            break
+    assert reached["span"].startswith("Time shown")
+    assert reached["rate-stream"].startswith("Stream")
+    assert reached["rate-value"].startswith("Rate")
+    assert {"a", "summary", "pause", "resume", "restart", "seal", "stop"} <= {*reached}
+    assert all(reached.values()), reached
+    assert "Traceback of it" in shown.text("#receivers")
+    ActionChains(shown.browser).send_keys(Keys.ENTER).perform()
+    shown.browser.switch_to.alert.accept()
+    shown.wait_for("stopping gracefully", "#acted")
+    # A person who hears it: news are said, tables and charts have names, heads belong to columns.
+    browser = shown.browser
+    assert browser.find_element(By.ID, "sentence").get_attribute("aria-live") == "polite"
+    assert browser.find_element(By.ID, "lost").get_attribute("role") == "alert"
+    for chart in browser.find_elements(By.CSS_SELECTOR, "#charts figure"):
+        assert chart.aria_role in ("image", "img")
+        assert chart.accessible_name
+    for head in browser.find_elements(By.CSS_SELECTOR, "thead th"):
+        assert head.get_attribute("scope") == "col"
+    assert browser.find_element(By.CSS_SELECTOR, "html").get_attribute("lang") == "en"
+    browser.delete_all_cookies()
+
+
+def test_ten_thousand_batches_do_not_slow_it(browser: Chrome) -> None:
+    program = Program(retained_batches=10_000)
+    program.start()
+    program.receiver()
+    for number in range(1, 10_001):
+        program.batch(number)
+    program.second(100)
+    routes = Routes(program.model, open_access())
+    with serving(routes.answer) as server:
+        shown = Shown(program, open_access(), server, browser)
+        shown.open()
+        shown.wait_for("10,000 completed batches", "#since")
+        # What is told and shown of them is as much as of the last hundred.
+        assert shown.count("#completed tbody tr") == 100
+        assert len(Status(program.model).answer(get("/api/penstock/status")).body) < 100_000  # type: ignore[union-attr]
+        shown.open(f"?batch={START_MS + 1000}")
+        shown.wait_for("Details of batch at", "#batch-head")
+        browser.get("about:blank")
+        routes.stop()
 
 
 def test_it_can_be_read_on_a_phone(shown: Shown) -> None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
+import pty
+import signal
 import socket
+import struct
+import subprocess
+import sys
+import termios
 import threading
 from collections.abc import Iterator
 from datetime import datetime
@@ -194,6 +201,43 @@ def test_a_program_elsewhere_needs_its_token(
     monkeypatch.setenv("PENSTOCK_TOKEN", app.access.token)
     assert main(["stop", "--app", url]) == 0
     assert app.program.acted == [("stop", True)]
+
+
+def test_top_on_a_terminal_of_80_columns_shows_nothing_longer(app: App) -> None:
+    app.program.streams[0] = "a stream with a name that is longer than any terminal is wide " * 3
+    app.program.receiver(error="e" * 200)
+    app.program.model.tick()
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {name: text for name, text in os.environ.items() if name != "COLUMNS"}
+    shown = b""
+    with open(controller, "rb", buffering=0) as screen:
+        command = [sys.executable, "-m", "penstock", "top", "--interval", "0.1"]
+        process = subprocess.Popen(command, stdout=terminal, stderr=terminal, env=environment)
+        os.close(terminal)
+        try:
+            while shown.count(b"\x1b[H\x1b[J") < 3:
+                shown += screen.read(1 << 16)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.wait()
+    first = shown.decode().split("\x1b[H\x1b[J")[1].splitlines()
+    assert "RECEIVER" in "".join(first)
+    assert len(first) <= 24
+    assert max(map(len, first)) <= 80
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="platform: only root can give a folder away")
+def test_a_program_of_another_user_is_not_acted_on(app: App, capsys: Out) -> None:
+    os.chown(app.file.parent, 65_534, 65_534)
+    assert main(["stop"]) == 2
+    assert "belongs to another user" in capsys.readouterr().err
+    # Its address alone is no right to act.
+    assert main(["stop", "--app", f"http://127.0.0.1:{app.server.port}"]) == 1
+    assert "as the user who started the program" in capsys.readouterr().err
+    assert app.program.acted == []
 
 
 def test_a_program_that_just_ended_is_told(app: App, capsys: Out) -> None:

@@ -29,6 +29,7 @@ from penstock.wire.messages import (
     RegisterReceiver,
     ReportError,
     RestartReceiver,
+    SealBlock,
     StopReceiver,
 )
 from tests.receiver.conftest import SETTINGS
@@ -255,6 +256,29 @@ def test_the_driver_can_have_it_restarted(run: Run, tracker: Tracker, shared: Sh
     running.join()
     assert shared.events == ["onStart", "onStop", "onStart", "onStop"]
     assert tracker.of(DeregisterReceiver)[0].message.endswith("it was asked for")
+
+
+class Single(Quiet):
+    """Stores one record."""
+
+    def onStart(self) -> None:
+        self.store("one")
+        super().onStart()
+
+
+def test_the_driver_can_have_the_open_block_sealed(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    running = run(Single(shared), replace(SETTINGS, block_interval_ms=3_600_000))
+    shared.wait_for("onStart")
+    assert not tracker.of(AddBlock)
+    tracker.send(SealBlock())
+    tracker.wait_for_count(AddBlock, 1)
+    (added,) = tracker.of(AddBlock)
+    assert [block.num_records for block in added.blocks] == [1]
+    tracker.send(StopReceiver())
+    running.join()
+    assert len(tracker.of(AddBlock)) == 1
 
 
 def test_a_stop_during_the_restart_delay_cancels_the_restart(

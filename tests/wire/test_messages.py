@@ -53,6 +53,7 @@ from penstock.wire.messages import (
     ReportFullLog,
     ReportGate,
     RestartReceiver,
+    SealBlock,
     SegmentPlace,
     SkippedBlock,
     StopBlockServer,
@@ -88,6 +89,7 @@ EXAMPLES: list[Message] = [
     UpdateRateLimit(1, 5.0, None, 8, is_paused=True),
     RestartReceiver("it was asked for"),
     ReportFullLog(1, ATTEMPT, "host", 4096),
+    SealBlock(),
     ReportGate(1, ATTEMPT, 7, 1 << 40, 1.5, True, 0.25, 12345.5),
     ReportGate(
         1,

@@ -38,6 +38,7 @@ class Actions:
             "pause": self._pause,
             "resume": self._resume,
             "restart": self._restart,
+            "seal": self._seal,
             "stop": self._stop,
             "tap": self._records,
             "login": self._login,
@@ -84,6 +85,12 @@ class Actions:
         self._model.application.restart(stream_id, "it was asked for from outside")
         self._model.note(f"{name} was restarted from outside", stream_id)
         return f"{name} stops and starts again"
+
+    def _seal(self, asked: dict[str, Any]) -> str:
+        stream_id, name = self._stream(asked)
+        self._model.application.seal(stream_id)
+        self._model.note(f"{name} seals its open block (asked from outside)", stream_id)
+        return f"{name} seals its open block"
 
     def _stop(self, asked: dict[str, Any]) -> str:
         graceful = asked.get("graceful", True)

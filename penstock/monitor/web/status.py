@@ -189,6 +189,7 @@ def _of_receiver(receiver: Receiver) -> dict[str, Any]:
         "attempts": receiver.attempts,
         "records": receiver.records,
         "blocks": receiver.blocks,
+        "position": receiver.position or None,
         "lastError": receiver.last_error or None,
         "lastErrorDetail": receiver.last_error_detail or None,
         "lastErrorMs": receiver.last_error_ms,

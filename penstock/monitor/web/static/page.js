@@ -244,15 +244,22 @@
     const latency = found.latencyMs ? `${duration(found.latencyMs[0])} / ${duration(found.latencyMs[1])}` : "";
     const log = found.log ? `${count(found.log.bytes / 1048576)} MiB in ${found.log.segments} segments, a sync ${duration(found.log.syncMs)}` : "";
     const error = found.lastError ? unfolding(`${time(found.lastErrorMs)} ${found.lastError.slice(0, 100)}`, found.lastErrorDetail || found.lastError) : "";
-    return [found.name, state, `${found.executor} / ${found.host}`, count(found.recordsPerSecond), limit, waits, way, latency, log, count(found.attempts), error];
+    return [found.name, state, `${found.executor} / ${found.host}`, count(found.recordsPerSecond), limit, waits, way, latency, log, found.position ?? "", count(found.attempts), error];
   }
 
   function receiversView(status) {
-    const heads = ["Stream", "Status", "Executor ID / Host", ">Records/sec", "Limit", "Waits for", "Blocks on their way", "Acknowledged after (p50 / p99)", "Log", ">Starts", "Last Error"];
+    const heads = ["Stream", "Status", "Executor ID / Host", ">Records/sec", "Limit", "Waits for", "Blocks on their way", "Acknowledged after (p50 / p99)", "Log", "Position", ">Starts", "Last Error"];
     const key = element("p");
     for (const name of WAITS) key.append(element("span", null, `key ${name}`), element("span", name));
     const active = status.receivers.filter((found) => found.state === "running").length;
-    return [key, table(`${active} / ${status.receivers.length} active`, heads, status.receivers.map(receiverRow))];
+    const executors = new Map();
+    for (const found of status.receivers.filter((each) => each.host)) {
+      const place = `${found.executor} / ${found.host}`;
+      executors.set(place, [...(executors.get(place) ?? []), found]);
+    }
+    const places = [...executors].map(([place, there]) => [place, there.map((found) => found.name).join(", "), count(there.reduce((sum, found) => sum + (found.recordsPerSecond ?? 0), 0))]);
+    const more = places.length ? [table("Executors with receivers", ["Executor ID / Host", "Receivers", ">Records/sec"], places)] : [];
+    return [key, table(`${active} / ${status.receivers.length} active`, heads, status.receivers.map(receiverRow)), ...more];
   }
 
   function batchLink(found) {
@@ -274,6 +281,8 @@
     document.title = `${status.application.name} - Streaming`;
     byId("name").textContent = status.application.name;
     byId("sentence").textContent = status.sentence;
+    byId("skipped").hidden = !totals.skippedBlocks;
+    byId("skipped").textContent = `${count(totals.skippedBlocks)} blocks were left out of batches because no host has them.`;
     byId("since").textContent = totals.startedMs === null ? "" :
       `Running batches of ${duration(batchMs)} since ${time(totals.startedMs)} (${count(totals.completedBatches)} completed batches, ${count(totals.processedRecords)} records)`;
     if (batchId) return;
@@ -431,7 +440,7 @@
       const rate = byId("rate-value").value.trim();
       act("rate", { stream: Number(byId("rate-stream").value), rate: rate || null });
     });
-    for (const action of ["pause", "resume", "restart"]) {
+    for (const action of ["pause", "resume", "restart", "seal"]) {
       byId(action).addEventListener("click", () => act(action, { stream: Number(byId("rate-stream").value) }));
     }
     byId("stop").addEventListener("click", () => {
