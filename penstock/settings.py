@@ -419,6 +419,28 @@ class Settings:
         "The private key of that certificate, not encrypted.",
         unset="in the file of the certificate",
     )
+    otel_enabled: bool = _setting(
+        "spark.penstock.otel.enabled",
+        Flag(),
+        "false",
+        "Whether the figures of `/metrics`, and traces of blocks, are sent by OTLP "
+        "([monitoring.md](monitoring.md#opentelemetry)). Needs `penstock[otel]` in the driver.",
+    )
+    otel_endpoint: str | None = _setting(
+        "spark.penstock.otel.endpoint",
+        Text("an address such as http://collector:4318"),
+        None,
+        "Where to; `/v1/metrics` and `/v1/traces` are put behind it.",
+        unset="what the `OTEL_EXPORTER_OTLP_*` variables of the driver say, or "
+        "`http://localhost:4318`",
+    )
+    otel_traces_every: int = _setting(
+        "spark.penstock.otel.traces.every",
+        Whole(minimum=0, maximum=1_000_000_000, unit="blocks"),
+        "100",
+        "Of so many blocks of a receiver one is traced on its way from `store` to its batch. "
+        "0: none.",
+    )
     retained_batches: int = _setting(
         "spark.streaming.ui.retainedBatches",
         Whole(minimum=1, maximum=100_000, unit="batches"),

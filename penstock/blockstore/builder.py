@@ -75,6 +75,7 @@ class SealedBlock:
         position: MessagePack of the source position after the last record, or None.
         acknowledge: Called once after the block is durable (I1), in order.
         sealed_at_s: Monotonic time of sealing.
+        since_s: Monotonic time at which its first record came at the earliest.
     """
 
     block_id: str
@@ -86,6 +87,7 @@ class SealedBlock:
     position: bytes | None
     acknowledge: tuple[Callable[[], None], ...]
     sealed_at_s: float = field(compare=False, default=0.0)
+    since_s: float = field(compare=False, default=0.0)
 
 
 class BlockBuilder:
@@ -207,7 +209,7 @@ class BlockBuilder:
         self.num_records += batch.num_rows
         return True
 
-    def seal(self, block_id: str, now_s: float) -> SealedBlock:
+    def seal(self, block_id: str, now_s: float, since_s: float = 0.0) -> SealedBlock:
         """Write offsets and descriptor; the builder takes no more records.
 
         Raises:
@@ -263,6 +265,7 @@ class BlockBuilder:
             position=self.position,
             acknowledge=tuple(self.acknowledge),
             sealed_at_s=now_s,
+            since_s=since_s,
         )
 
 

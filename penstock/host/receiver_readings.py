@@ -9,9 +9,10 @@ for: the log, the replica, or the driver; what these do not explain is the queue
 from __future__ import annotations
 
 import threading
+from collections import deque
 from dataclasses import dataclass, replace
 
-from penstock.wire.messages import PipeReading, ReportGate
+from penstock.wire.messages import BlockTrace, PipeReading, ReportGate
 
 __all__ = ["ReceiverReading", "ReceiverReadings", "ReceiverWaits"]
 
@@ -19,6 +20,9 @@ _STALE_S = 5.0
 """Age after which a reading no longer says what a receiver waits for."""
 
 _SHOWN_PERCENT = 1.0
+
+_TRACES = 1_000
+"""So many traces wait for who takes them; of more, the oldest are gone."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,7 @@ class ReceiverReadings:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last: dict[int, tuple[ReportGate, ReceiverReading]] = {}
+        self._traces: deque[BlockTrace] = deque(maxlen=_TRACES)
 
     def take(self, report: ReportGate, now_s: float) -> None:
         """Take a report of a receiver; those without a `pipe` say nothing here."""
@@ -125,6 +130,7 @@ class ReceiverReadings:
         if pipe is None:
             return
         with self._lock:
+            self._traces.extend(pipe.traces)
             before, _ = self._last.get(report.stream_id, (None, None))
             if before is not None and before.attempt == report.attempt:
                 span_s = report.at_s - before.at_s
@@ -148,6 +154,13 @@ class ReceiverReadings:
                 now_s,
             )
             self._last[report.stream_id] = (report, reading)
+
+    def take_traces(self) -> list[BlockTrace]:
+        """Return the traces of blocks that came since the call before."""
+        with self._lock:
+            found = list(self._traces)
+            self._traces.clear()
+        return found
 
     def ended(self, stream_id: int) -> None:
         """Forget a receiver that stopped."""

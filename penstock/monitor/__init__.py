@@ -25,6 +25,8 @@ Layout
 `sentence`          how it goes, in one sentence that a person would say
 `web`               all of it over HTTP: REST, metrics, health, status, actions
 `spark_views`       the way to it from Spark's page, and Spark's gauges
+`otel`              figures, and traces of blocks, sent by OpenTelemetry's protocol
+`figures`           what the model has, as families of metrics
 `registry`          the file by which commands find a running program
 `client`            asks a running program, for the commands
 `tables`            what the commands print

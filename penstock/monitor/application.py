@@ -10,6 +10,7 @@ from pyspark import SparkContext
 
 from penstock.host.receiver_readings import ReceiverReading
 from penstock.streaming import ReceiverStatus, SchedulerStatistics, StreamRate
+from penstock.wire.messages import BlockTrace, ReceivedBlockInfo
 
 __all__ = ["Application"]
 
@@ -35,6 +36,8 @@ class Application:
         spark_context: Spark's side of it; None where there is none.
         newest_records: Returns the id and some records of a stream's newest block; None: there is
             none.
+        take_traces: Returns the traces of blocks that came since the call before.
+        blocks_of_batch: Returns the blocks of a batch; none once it is cleaned up.
         set_rate: Sets the rate of a stream, as `ReceiverDStream.set_rate`.
         set_paused: Lets nothing of a stream pass, or goes on with it.
         restart: Has the receiver of a stream stop and start again; the text says why.
@@ -57,6 +60,8 @@ class Application:
     spark_ui: str | None = None
     spark_context: SparkContext | None = None
     newest_records: Callable[[int, int], tuple[str, list[Any]] | None] = lambda stream_id, n: None
+    take_traces: Callable[[], list[BlockTrace]] = list
+    blocks_of_batch: Callable[[int], tuple[ReceivedBlockInfo, ...]] = lambda batch_ms: ()
     set_rate: Callable[[int, str | float | None], None] = lambda stream_id, rate: None
     set_paused: Callable[[int, bool], None] = lambda stream_id, is_paused: None
     restart: Callable[[int, str], None] = lambda stream_id, reason: None

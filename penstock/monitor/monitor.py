@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import typed_text
@@ -23,6 +24,9 @@ from penstock.monitor.web.tls import PageTls
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.settings import Settings
 from penstock.wire.addresses import address_text, bare_host
+
+if TYPE_CHECKING:
+    from penstock.monitor.otel import OtelSender
 
 __all__ = ["Monitor", "start_monitor"]
 
@@ -44,6 +48,7 @@ class Monitor:
         routes: What the server shows.
         file: By which commands find it; removed at the end.
         spark_views: Show it in Spark's own page and metrics.
+        otel: Sends it by OpenTelemetry.
     """
 
     def __init__(
@@ -54,8 +59,10 @@ class Monitor:
         routes: Routes | None = None,
         file: Path | None = None,
         spark_views: SparkViews | None = None,
+        otel: OtelSender | None = None,
     ) -> None:
         self.model = model
+        self._otel = otel
         self._spark_views = spark_views
         self._file = file
         self._routes = routes
@@ -72,6 +79,8 @@ class Monitor:
             self._server.start()
         if self._spark_views is not None:
             self._spark_views.start()
+        if self._otel is not None:
+            self._otel.start()
 
     def stop(self, timeout_s: float) -> None:
         """Take no more points and show nothing more. May be called again."""
@@ -83,6 +92,8 @@ class Monitor:
                 _log.warning("The file by which commands find this program stays: %s", error)
         if self._spark_views is not None:
             self._spark_views.stop(timeout_s)
+        if self._otel is not None:
+            self._otel.stop(timeout_s)
         if self._routes is not None:
             self._routes.stop()
         if self._server is not None:
@@ -118,16 +129,22 @@ def start_monitor(
         clock: For tests.
 
     Returns:
-        The monitor, running; None when `spark.penstock.ui.enabled` is off.
+        The monitor, running; None when `spark.penstock.ui.enabled` is off, and OpenTelemetry too.
 
     Raises:
-        SettingError: The page's certificate or key cannot be used.
+        SettingError: The page's certificate or key cannot be used, or OpenTelemetry's endpoint.
+        OtelNotInstalledError: OpenTelemetry is on, and its packages are not installed.
     """
-    if not settings.ui_enabled:
+    if not settings.ui_enabled and not settings.otel_enabled:
         return None
-    tls = PageTls.of(settings)
+    tls = PageTls.of(settings) if settings.ui_enabled else None
     model = Model(application, retained_batches=settings.retained_batches, clock=clock)
+    otel = _make_otel(model, settings)
     add_listener(model)
+    if not settings.ui_enabled:
+        monitor = Monitor(model, clock, otel=otel)
+        monitor.start()
+        return monitor
     try:
         shown = _make_server(model, settings, tls, say)
     except Exception as error:  # noqa: BLE001  # the program does not depend on it
@@ -138,9 +155,18 @@ def start_monitor(
     server, routes, file, address = shown
     spark = application.spark_context
     views = None if spark is None else SparkViews(spark, model, address)
-    monitor = Monitor(model, clock, server, routes, file, views)
+    monitor = Monitor(model, clock, server, routes, file, views, otel)
     monitor.start()
     return monitor
+
+
+def _make_otel(model: Model, settings: Settings) -> OtelSender | None:
+    if not settings.otel_enabled:
+        return None
+    # Imported here: its packages take a while.
+    from penstock.monitor.otel import OtelSender
+
+    return OtelSender(model, settings, os.environ)
 
 
 def _make_server(

@@ -186,6 +186,7 @@ class BlockAssembler:
         self._texts = None if schema is None else _texts_of_flat(schema)
         self._block_id = block_id
         self._now_s = now_s
+        self._since_s = now_s()
         self._sealed = sealed
         self._discard = discard
         self._tell = tell
@@ -664,14 +665,17 @@ class BlockAssembler:
             # Only now: they are sealed with this block, or with the next one.
             self._sealed_letters, self._sealed_letter_bytes = added, added_bytes
         builder = self._open
-        if builder is None:
-            return
-        if builder.num_records == 0 and not builder.acknowledge and builder.position is None:
+        now_s = self._now_s()
+        if builder is None or (
+            builder.num_records == 0 and not builder.acknowledge and builder.position is None
+        ):
+            self._since_s = now_s
             return
         if self._next_id is None:
             self._next_id = self._block_id()
-        sealed = builder.seal(self._next_id, self._now_s())
+        sealed = builder.seal(self._next_id, now_s, self._since_s)
         # Only now: behind a number that no block has, the ledger takes no position any more.
         self._next_id = None
         self._open = None
+        self._since_s = now_s
         self._sealed(sealed)

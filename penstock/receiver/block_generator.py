@@ -160,6 +160,7 @@ class BlockGeneratorOptions:
         validate: Says which records are discarded, see `Receiver.validate`; None: none.
         dead_letter_budget: How much may be discarded until `on_error` is told by a
             `DeadLetterBudgetError` that it is too much, or None.
+        trace_every: Of how many blocks one is traced; 0: none.
     """
 
     block_interval_s: float = 0.2
@@ -169,6 +170,7 @@ class BlockGeneratorOptions:
     position_bytes: int = 64 << 10
     report_bytes: int = 1 << 20
     dead_letter_budget: RecordBudget | None = None
+    trace_every: int = 0
 
 
 class BlockGenerator:
@@ -226,6 +228,7 @@ class BlockGenerator:
             options.report_bytes,
             self._clock.monotonic_s,
             letters,
+            options.trace_every,
         )
         self._assembler = BlockAssembler(
             block_store,
@@ -477,6 +480,7 @@ class BlockGenerator:
                     log.free_bytes,
                 )
             ),
+            traces=pipeline.take_traces(self._clock.time_ms() / 1000),
         )
 
     def seal_soon(self) -> None:

@@ -158,6 +158,7 @@ class Parts:
                     if settings.dead_letters_budget is None
                     else record_budget(settings.dead_letters_budget)
                 ),
+                trace_every=settings.otel_traces_every if settings.otel_enabled else 0,
             ),
             on_error=on_error,
             letters=self._make_letters(on_error),

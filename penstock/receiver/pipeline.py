@@ -33,7 +33,7 @@ from penstock.receiver.exit_report import described
 from penstock.wait_clock import WaitClock
 from penstock.wal import AppendTooLargeError, LogClosedError, LogRemovedError
 from penstock.wire import FrameTooLargeError
-from penstock.wire.messages import ReceivedBlockInfo
+from penstock.wire.messages import BlockTrace, ReceivedBlockInfo
 
 __all__ = [
     "CALLBACK_S",
@@ -50,6 +50,9 @@ _STEP_S = 1.0
 
 CALLBACK_S = 2.0
 """A callback that takes longer while `store` waits may itself wait for a lock around `store`."""
+
+_TRACES = 64
+"""So many blocks that are traced wait to be told; of more, the oldest are not."""
 
 _LATENCIES = 256
 """Number of last blocks from which the time from sealed to acknowledged is computed."""
@@ -99,6 +102,7 @@ class BlockPipeline:
         report_bytes: How large the blocks' metadata of one report may be.
         now_s: Monotonic time, the one of `SealedBlock.sealed_at_s`.
         letters: Dead letters, which are logged before a block behind them is reported; or None.
+        trace_every: Of how many blocks one is traced, see `take_traces`; 0: none.
 
     Attributes:
         blocks_sealed: Blocks that came in.
@@ -123,6 +127,7 @@ class BlockPipeline:
         report_bytes: int = 1 << 20,
         now_s: Callable[[], float] = time.monotonic,
         letters: DeadLetterWriter | None = None,
+        trace_every: int = 0,
     ) -> None:
         self.stream_id = stream_id
         self.blocks_sealed = 0
@@ -142,6 +147,9 @@ class BlockPipeline:
         self._report_bytes = report_bytes
         self._now_s = now_s
         self._letters = letters
+        self._trace_every = trace_every
+        self._on_way_s: dict[str, tuple[float, float]] = {}
+        self._traces: deque[BlockTrace] = deque(maxlen=_TRACES)
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
         self._moving = threading.Condition(threading.RLock())
         self._sealed: deque[SealedBlock] = deque()
@@ -259,6 +267,7 @@ class BlockPipeline:
     def _push_loop(self) -> None:
         while (block := self._take(self._sealed)) is not None:
             put = partial(self._block_store.put, block)
+            taken_s = self._now_s()
             with self.log_waits:
                 info = self._retry("Error in block pushing thread", put)
                 letters = self._letters
@@ -269,6 +278,8 @@ class BlockPipeline:
             with self._moving:
                 self._in_hand -= 1
                 if info is not None:
+                    if BlockTrace.is_due(block.block_id, self._trace_every):
+                        self._on_way_s[block.block_id] = taken_s, self._now_s()
                     if len(self._stored) >= self._queue_size:
                         with self.told_waits:
                             self._wait_for_reports()
@@ -300,10 +311,42 @@ class BlockPipeline:
                     partial(self._report_and_wait, infos),
                 )
             if answered:
+                self._trace(batch)
                 self._acknowledge([block for block, _ in batch])
             with self._moving:
                 self._in_hand -= len(batch)
                 self._moving.notify_all()
+
+    def _trace(self, batch: list[tuple[SealedBlock, ReceivedBlockInfo]]) -> None:
+        known_s = self._now_s()
+        with self._moving:
+            for block, info in batch:
+                if (times_s := self._on_way_s.pop(block.block_id, None)) is not None:
+                    self._traces.append(
+                        BlockTrace(
+                            *(block.block_id, info.num_records, info.num_bytes),
+                            *(block.since_s, block.sealed_at_s, *times_s, known_s),
+                        )
+                    )
+
+    def take_traces(self, wall_s: float) -> tuple[BlockTrace, ...]:
+        """Return the traces of the blocks that became known since the call before.
+
+        Args:
+            wall_s: Wall time now, in seconds since the epoch.
+        """
+        with self._moving:
+            found = tuple(self._traces)
+            self._traces.clear()
+        later_s = wall_s - self._now_s()
+        return tuple(
+            BlockTrace(
+                *(trace.block_id, trace.num_records, trace.num_bytes, trace.since_s + later_s),
+                *(trace.sealed_s + later_s, trace.taken_s + later_s),
+                *(trace.stored_s + later_s, trace.known_s + later_s),
+            )
+            for trace in found
+        )
 
     def _report_and_wait(self, infos: tuple[ReceivedBlockInfo, ...]) -> bool:
         self._report(infos)

@@ -248,6 +248,8 @@ class StreamingEngine:
             spark_ui=self._spark_context.uiWebUrl,
             spark_context=self._spark_context,
             newest_records=self._receivers.newest_records,
+            take_traces=self._receivers.take_traces,
+            blocks_of_batch=self._receivers.blocks_of_batch,
             set_rate=self._rates.set_rate,
             set_paused=self._rates.set_paused,
             restart=self._receivers.restart,

@@ -34,7 +34,7 @@ from penstock.streaming.rates import RateBook, RateController
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
 from penstock.tracker import BatchCleanedError, TrackedReceiver, open_ledger
 from penstock.wal import EncryptionKey
-from penstock.wire.messages import ReportGate
+from penstock.wire.messages import BlockTrace, ReceivedBlockInfo, ReportGate
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -182,6 +182,20 @@ class ReceiverSide:
     def readings(self) -> dict[int, ReceiverReading]:
         """Return what receivers told last, by stream; of those that were heard of lately."""
         return self._readings.readings(self._clock.monotonic_s())
+
+    def take_traces(self) -> list[BlockTrace]:
+        """Return the traces of blocks that came since the call before."""
+        return self._readings.take_traces()
+
+    def blocks_of_batch(self, time_ms: int) -> tuple[ReceivedBlockInfo, ...]:
+        """Return the blocks of a batch; none once it is cleaned up."""
+        if self._hosted is None:
+            return ()
+        try:
+            found = self._hosted.tracker.get_blocks_of_batch(time_ms)
+        except (BatchCleanedError, IllegalStateError):
+            return ()  # It was cleaned up, or all has ended.
+        return tuple(block for blocks in found.values() for block in blocks)
 
     @property
     def count(self) -> int:

@@ -15,6 +15,7 @@ import msgspec
 __all__ = [
     "AddBlock",
     "BlockServerRegistered",
+    "BlockTrace",
     "BlocksAt",
     "CleanupOldBlocks",
     "CommitPlace",
@@ -167,6 +168,33 @@ class LogReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Free bytes on its file system; -1 when that is not known."""
 
 
+class BlockTrace(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """When a block passed each part of its way, by the clock of its receiver's host.
+
+    Times are seconds since the epoch.
+    """
+
+    block_id: str
+    num_records: int
+    num_bytes: int
+    since_s: float
+    """When it was last looked at and nothing was there, or the block before it was full: about when
+    the first of its records came, at the earliest."""
+    sealed_s: float
+    """When it was sealed."""
+    taken_s: float
+    """When its turn in the queue had come."""
+    stored_s: float
+    """When the log, and other hosts that are to have a replica, had it."""
+    known_s: float
+    """When the driver had written its metadata down."""
+
+    @staticmethod
+    def is_due(block_id: str, every: int) -> bool:
+        """Tell whether a block is traced: one of so many of an attempt, from its first one on."""
+        return every > 0 and (int(block_id.rpartition("-")[2]) & 0xFFFF_FFFF) % every == 0
+
+
 class PipeReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the threads of an attempt have waited for since it began, and what is on its way.
 
@@ -207,6 +235,8 @@ class PipeReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """From sealed to acknowledged, of the last blocks: the median, and what 99 % stay under."""
     log: LogReading | None = None
     """The attempt's log; None where it has none."""
+    traces: tuple[BlockTrace, ...] = ()
+    """Of the blocks that are traced, those that became known since the reading before."""
 
 
 class ReportGate(msgspec.Struct, frozen=True, tag=True):

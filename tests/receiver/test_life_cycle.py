@@ -23,6 +23,7 @@ from penstock.receiver import (
 )
 from penstock.wire.messages import (
     AddBlock,
+    BlockTrace,
     DeregisterReceiver,
     Message,
     Refused,
@@ -279,6 +280,33 @@ def test_the_driver_can_have_the_open_block_sealed(
     tracker.send(StopReceiver())
     running.join()
     assert len(tracker.of(AddBlock)) == 1
+
+
+def test_blocks_are_traced_where_that_is_asked_for(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    traced = replace(SETTINGS, otel_enabled=True, otel_traces_every=3)
+    running = run(Feeding(shared), traced)
+    shared.wait_for("onStart")
+
+    def traces() -> list[BlockTrace]:
+        pipes = [report.pipe for report in tracker.rate_reports]
+        return [trace for pipe in pipes if pipe is not None for trace in pipe.traces]
+
+    tracker.wait_for(lambda: len(traces()) >= 3)
+    tracker.send(StopReceiver())
+    running.join()
+    found = traces()
+    blocks = {block.block_id: block for added in tracker.of(AddBlock) for block in added.blocks}
+    numbers = [int(trace.block_id.rpartition("-")[2]) & 0xFFFF_FFFF for trace in found]
+    assert numbers[0] % 3 == 0
+    assert numbers == [numbers[0] + 3 * place for place in range(len(found))]
+    for trace in found:
+        assert blocks[trace.block_id].num_records == trace.num_records
+        times_s = (trace.since_s, trace.sealed_s, trace.taken_s, trace.stored_s, trace.known_s)
+        assert list(times_s) == sorted(times_s)
+        # Wall time, of this host.
+        assert abs(trace.known_s - time.time()) < 600
 
 
 def test_a_stop_during_the_restart_delay_cancels_the_restart(

@@ -1,0 +1,31 @@
+"""OpenTelemetry: the figures and traces of blocks, sent to a collector by OTLP.
+
+What must hold
+--------------
+
+* The program does not wait for a collector: one thread of its own sends (``penstock-otel``), what
+  waits for it is bounded, and a stop gives it two seconds.
+* A collector that is away is told of once, and once when it is back.
+* Switched off, nothing of it is imported, and receivers note no times.
+
+Layout
+------
+
+=============  ==================================================================================
+`sender`       the thread: sends figures and spans every so often, and says when it cannot
+`otlp_data`    the figures as OTLP has them
+`ways`         puts together a block's times, from its receiver and from its batch
+`spans`        the spans of that
+=============  ==================================================================================
+
+The packages of OpenTelemetry are those of the extra ``penstock[otel]``. Its environment variables
+say what they say everywhere: where the collector is, headers, certificates, how often, the
+program's name. Its periodic reader is not used: it sends what instruments recorded, and here the
+model has the figures already, histograms included.
+"""
+
+from __future__ import annotations
+
+from penstock.monitor.otel.sender import OtelNotInstalledError, OtelSender
+
+__all__ = ["OtelNotInstalledError", "OtelSender"]

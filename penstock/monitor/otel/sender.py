@@ -1,0 +1,286 @@
+"""`OtelSender`: sends figures and spans to a collector, every so often."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PenstockError, SettingError, typed_text
+from penstock.monitor.figures import Figures
+from penstock.monitor.model import Model
+from penstock.monitor.otel.ways import Ways
+from penstock.monitor.records import bounded
+from penstock.settings import Settings
+
+if TYPE_CHECKING:
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+
+__all__ = ["OtelNotInstalledError", "OtelSender"]
+
+_log = logging.getLogger("penstock.monitor")
+
+_LOOK_S = 1.0
+_GRACE_S = 2.0
+"""So long the end of a program waits for what is still to be sent."""
+_SPANS = 7_000
+"""So many spans wait for the collector, those of 1,000 blocks; of more, the oldest are gone."""
+_AT_ONCE = 1_400
+_FIGURES_MS = 60_000
+_SPANS_MS = 5_000
+"""The defaults of OpenTelemetry for how often."""
+_REASON = 500
+"""Characters of why something could not be sent."""
+_ENDPOINT = "spark.penstock.otel.endpoint"
+
+
+class OtelNotInstalledError(PenstockError):
+    """OpenTelemetry was asked for, and its packages are not installed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "spark.penstock.otel.enabled needs the packages of OpenTelemetry in the driver: "
+            "pip install 'penstock[otel]', or set it to false"
+        )
+
+
+class OtelSender:
+    """Sends what a model has (``penstock-otel``) until it is stopped.
+
+    Args:
+        model: What is sent.
+        settings: Where to, and of how many blocks one is traced.
+        environ: The variables of OpenTelemetry.
+
+    Raises:
+        OtelNotInstalledError: The packages are not installed.
+        SettingError: The endpoint is no address of HTTP.
+    """
+
+    def __init__(self, model: Model, settings: Settings, environ: Mapping[str, str]) -> None:
+        self._model = model
+        self._figures = Figures(model)
+        self._parts = _Parts.of(model, settings, environ)
+        self._ways = Ways(model.application, settings.otel_traces_every)
+        self._figures_s = _seconds(environ, "OTEL_METRIC_EXPORT_INTERVAL", _FIGURES_MS)
+        self._spans_s = _seconds(environ, "OTEL_BSP_SCHEDULE_DELAY", _SPANS_MS)
+        self._where = settings.otel_endpoint or environ.get(
+            "OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318"
+        )
+        self._begun_ms = model.now_ms()
+        self._fails = False
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-otel", daemon=True)
+
+    def start(self) -> None:
+        """Begin; once."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Send what is left, if the collector takes it soon, and end. May be called again.
+
+        A collector that takes its time holds the thread, not the caller: it is a daemon, and ends
+        when its time for an answer is over.
+        """
+        self._stopped.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(min(timeout_s, _GRACE_S))
+            if self._thread.is_alive():
+                self._parts.abandon()
+
+    def _run(self) -> None:
+        figures_at_s = time.monotonic() + self._figures_s
+        spans_at_s = time.monotonic() + self._spans_s
+        is_over = False
+        with _quiet() as said:
+            while not is_over:
+                is_over = self._stopped.wait(_LOOK_S)
+                # At the end everything is sent; not to who did not take it the last time.
+                is_last = is_over and not self._fails
+                try:
+                    self._look()
+                    if is_last or (not is_over and time.monotonic() >= spans_at_s):
+                        self._send_spans(said)
+                        spans_at_s = time.monotonic() + self._spans_s
+                    if is_last or (not is_over and time.monotonic() >= figures_at_s):
+                        self._send_figures(said)
+                        figures_at_s = time.monotonic() + self._figures_s
+                except Exception as error:  # noqa: BLE001  # the program does not depend on it
+                    self._tell(typed_text(error))
+                    figures_at_s = time.monotonic() + self._figures_s
+                    spans_at_s = time.monotonic() + self._spans_s
+            self._parts.close()
+
+    def _look(self) -> None:
+        if self._parts.tracer is None:
+            return
+        from penstock.monitor.otel.spans import add_spans
+
+        for way in self._ways.take(self._model.batches()):
+            add_spans(self._parts.tracer, way, self._model.application.streams)
+
+    def _send_spans(self, said: _Said) -> None:
+        waiting = self._parts.spans
+        if self._parts.span_exporter is None:
+            return
+        while waiting:
+            count = min(len(waiting), _AT_ONCE)
+            some = [waiting.popleft() for _ in range(count)]
+            said.first = ""
+            sent = self._parts.span_exporter.export(some)
+            if sent.name != "SUCCESS":
+                self._tell(said.first)
+                return
+            self._tell("")
+
+    def _send_figures(self, said: _Said) -> None:
+        if self._parts.metric_exporter is None:
+            return
+        from penstock.monitor.otel.otlp_data import metrics_data
+
+        started_ms = self._model.totals().started_ms or self._begun_ms
+        found = self._figures.collect()
+        data = metrics_data(found, self._parts.resource, started_ms, self._model.now_ms())
+        said.first = ""
+        sent = self._parts.metric_exporter.export(data)
+        self._tell("" if sent.name == "SUCCESS" else said.first or "it was not taken")
+
+    def _tell(self, reason: str) -> None:
+        """Say once that it cannot be sent, and once that it can again; empty: it was."""
+        if reason and not self._fails:
+            _log.warning(
+                "Figures and traces cannot be sent to %s by OpenTelemetry; the program goes on, "
+                "and it is tried again: %s",
+                self._where,
+                bounded(reason, _REASON),
+            )
+        elif self._fails and not reason:
+            _log.warning("Figures and traces are sent by OpenTelemetry again")
+        self._fails = bool(reason)
+
+
+@dataclass
+class _Parts:
+    """What OpenTelemetry's packages do of it; a signal that is switched off is None."""
+
+    resource: Resource
+    spans: deque[ReadableSpan]
+    metric_exporter: OTLPMetricExporter | None
+    span_exporter: OTLPSpanExporter | None
+    provider: TracerProvider | None
+    tracer: Any
+
+    @classmethod
+    def of(cls, model: Model, settings: Settings, environ: Mapping[str, str]) -> _Parts:
+        try:
+            from opentelemetry.exporter.otlp.proto.http import metric_exporter, trace_exporter
+            from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+            from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+        except ModuleNotFoundError as error:
+            raise OtelNotInstalledError from error
+
+        waiting: deque[ReadableSpan] = deque(maxlen=_SPANS)
+
+        class Waiting(SpanProcessor):
+            def on_end(self, span: ReadableSpan) -> None:
+                if span.context is not None and span.context.trace_flags.sampled:
+                    waiting.append(span)
+
+        endpoint = _checked(settings.otel_endpoint)
+        application = model.application
+        resource = Resource.create(
+            {
+                "service.name": application.name or "penstock",
+                "service.instance.id": application.application_id,
+                "spark.application.id": application.application_id,
+                # What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say.
+                **OTELResourceDetector().detect().attributes,
+            }
+        )
+        wants_spans = settings.otel_traces_every > 0 and _is_on(environ, "OTEL_TRACES_EXPORTER")
+        metrics = spans = provider = None
+        if _is_on(environ, "OTEL_METRICS_EXPORTER"):
+            metrics = metric_exporter.OTLPMetricExporter(endpoint and f"{endpoint}/v1/metrics")
+        if wants_spans:
+            spans = trace_exporter.OTLPSpanExporter(endpoint and f"{endpoint}/v1/traces")
+            provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+            provider.add_span_processor(Waiting())
+        tracer = None if provider is None else provider.get_tracer("penstock")
+        return cls(resource, waiting, metrics, spans, provider, tracer)
+
+    def abandon(self) -> None:
+        """Have an exporter that waits to try again give up; may be called again."""
+        for exporter in (self.metric_exporter, self.span_exporter):
+            if exporter is not None:
+                exporter.shutdown()
+
+    def close(self) -> None:
+        self.abandon()
+        if self.provider is not None:
+            self.provider.shutdown()
+
+
+class _Said(logging.Filter):
+    """Keeps what the exporters log in this thread, which would be said with each attempt.
+
+    Attributes:
+        first: The first thing that was said since it was emptied.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = ""
+        self._thread = threading.get_ident()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.thread != self._thread:
+            return True
+        if record.levelno >= logging.WARNING:
+            self.first = self.first or record.getMessage()
+        return False
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[_Said]:
+    """Take what OpenTelemetry's packages say in this thread; other threads' is theirs."""
+    said = _Said()
+    loggers = [
+        logging.getLogger(name)
+        for name in list(logging.root.manager.loggerDict)
+        if name.startswith(("opentelemetry.", "urllib3."))
+    ]
+    for logger in loggers:
+        logger.addFilter(said)
+    try:
+        yield said
+    finally:
+        for logger in loggers:
+            logger.removeFilter(said)
+
+
+def _checked(endpoint: str | None) -> str | None:
+    if endpoint is None:
+        return None
+    if not endpoint.startswith(("http://", "https://")):
+        raise SettingError(_ENDPOINT, endpoint, "an address such as http://collector:4318")
+    return endpoint.rstrip("/")
+
+
+def _is_on(environ: Mapping[str, str], name: str) -> bool:
+    """Tell whether a signal is wanted; OTEL_SDK_DISABLED switches all off."""
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False
+    return environ.get(name, "otlp").strip().lower() != "none"
+
+
+def _seconds(environ: Mapping[str, str], name: str, default_ms: int) -> float:
+    text = environ.get(name, "").strip()
+    return (int(text) if text.isascii() and text.isdigit() and int(text) else default_ms) / 1000
