@@ -419,6 +419,13 @@ class Settings:
         "The private key of that certificate, not encrypted.",
         unset="in the file of the certificate",
     )
+    ui_samples: bool = _setting(
+        "spark.penstock.ui.samples",
+        Flag(),
+        "false",
+        "Whether the page shows how discarded records begin, and what their errors say, to all who "
+        "may look. Without it they are counted.",
+    )
     otel_enabled: bool = _setting(
         "spark.penstock.otel.enabled",
         Flag(),

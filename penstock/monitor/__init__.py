@@ -22,6 +22,7 @@ Layout
 `history`           points of one second for ten minutes and of ten seconds for a day
 `model`             takes events and readings, answers questions
 `delays`            how often batches took how long
+`letters`           dead letters, counted, and the newest of them
 `sentence`          how it goes, in one sentence that a person would say
 `web`               all of it over HTTP: REST, metrics, health, status, actions
 `spark_views`       the way to it from Spark's page, and Spark's gauges

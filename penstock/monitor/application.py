@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark import SparkContext
 
+from penstock.dead_letters import LetterTail
 from penstock.host.receiver_readings import ReceiverReading
 from penstock.streaming import ReceiverStatus, SchedulerStatistics, StreamRate
 from penstock.wire.messages import BlockTrace, ReceivedBlockInfo
@@ -36,6 +37,7 @@ class Application:
         spark_context: Spark's side of it; None where there is none.
         newest_records: Returns the id and some records of a stream's newest block; None: there is
             none.
+        letter_tail: Opens what reads its dead letters; None: this driver sees none.
         take_traces: Returns the traces of blocks that came since the call before.
         blocks_of_batch: Returns the blocks of a batch; none once it is cleaned up.
         set_rate: Sets the rate of a stream, as `ReceiverDStream.set_rate`.
@@ -60,6 +62,7 @@ class Application:
     spark_ui: str | None = None
     spark_context: SparkContext | None = None
     newest_records: Callable[[int, int], tuple[str, list[Any]] | None] = lambda stream_id, n: None
+    letter_tail: Callable[[], LetterTail] | None = None
     take_traces: Callable[[], list[BlockTrace]] = list
     blocks_of_batch: Callable[[int], tuple[ReceivedBlockInfo, ...]] = lambda batch_ms: ()
     set_rate: Callable[[int, str | float | None], None] = lambda stream_id, rate: None

@@ -181,7 +181,7 @@ def _make_server(
     ]
     is_open = all(conf.get(key, "false").strip().lower() in ("", "false") for key in _PROVING)
     access = Access(is_open=is_open, is_tls=tls is not None, names=names)
-    routes = Routes(model, access, model.application.job_ids)
+    routes = Routes(model, access, model.application.job_ids, shows_samples=settings.ui_samples)
     try:
         context = None if tls is None else tls.context
         server = WebServer(host, ports_near(settings.ui_port), routes.answer, tls=context)

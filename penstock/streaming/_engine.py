@@ -22,7 +22,7 @@ from penstock.host.receiver_status import ReceiverStatus
 from penstock.host.spark_end import tell_of_silence
 from penstock.host.spark_logs import QuietTasks
 from penstock.settings import Settings
-from penstock.streaming._letters import letters_of_run
+from penstock.streaming._letters import letters_of_run, tail_of_run
 from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
 from penstock.streaming.console import Console, ConsoleFacts, end_progress_bar
@@ -140,6 +140,8 @@ class StreamingEngine:
             )
             self._state_saver = StateSaver(self._errors.tell, settings.ask_timeout_s, clock)
             input_info = InputInfoTracker()
+            is_local = (spark_context.master or "").startswith("local")
+            self._letter_tail = tail_of_run(settings, run, encryption, is_local=is_local)
             self._scheduler = JobScheduler(
                 scope,
                 batch_ms=graph.batch_ms,
@@ -162,7 +164,7 @@ class StreamingEngine:
                         settings,
                         run,
                         encryption,
-                        is_local=(spark_context.master or "").startswith("local"),
+                        is_local=is_local,
                     ),
                 ),
                 clock=clock,
@@ -248,6 +250,7 @@ class StreamingEngine:
             spark_ui=self._spark_context.uiWebUrl,
             spark_context=self._spark_context,
             newest_records=self._receivers.newest_records,
+            letter_tail=self._letter_tail,
             take_traces=self._receivers.take_traces,
             blocks_of_batch=self._receivers.blocks_of_batch,
             set_rate=self._rates.set_rate,

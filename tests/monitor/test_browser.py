@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,13 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+from penstock.dead_letters import DeadLetterPlace, DeadLetterWriter, LetterTail
 from penstock.monitor.web.access import Access
 from penstock.monitor.web.routes import Routes
 from penstock.monitor.web.server import WebServer
 from penstock.monitor.web.status import Status
 from penstock.streaming.rates import RateSource
+from penstock.wal import SyncPolicy
 from tests.monitor.asking import get, open_access, serving
 from tests.monitor.feeding import START_MS, Program
 from tests.monitor.picture import take_picture
@@ -174,6 +177,41 @@ def test_only_who_proves_the_right_may_act(shown: Shown) -> None:
     did = [("pause", 0), ("resume", 0), ("restart", 0), ("seal", 0)]
     assert shown.program.acted == [("rate", 0, "5000/second"), *did, ("stop", True)]
     shown.browser.delete_all_cookies()
+
+
+def discarded(folder: Path) -> LetterTail:
+    """Have a receiver that discarded two records, of which one is meant to do harm."""
+    place = DeadLetterPlace(str(folder), 0, "a" * 32, "Clicks", "h1", SyncPolicy.NONE)
+    writer = DeadLetterWriter(place, lambda *_: None)
+    for record in ("plain", "<script>alert(1)</script>"):
+        writer.add(record, ValueError(f"no number: {record}"), record)
+    writer.write()
+    writer.close()
+    return LetterTail(str(folder), None, but=-1, tell=lambda _: None)
+
+
+@pytest.mark.parametrize("shows_samples", [False, True])
+def test_dead_letters_are_counted_and_shown_only_where_that_is_allowed(
+    browser: Chrome, tmp_path: Path, shows_samples: bool
+) -> None:
+    program = Program()
+    program.start()
+    program.model.application = replace(
+        program.application(), letter_tail=lambda: discarded(tmp_path)
+    )
+    routes = Routes(program.model, open_access(), shows_samples=shows_samples)
+    with serving(routes.answer) as server:
+        shown = Shown(program, open_access(), server, browser)
+        shown.open()
+        program.model.tick()
+        shown.wait_for("2 records were discarded", "#letters")
+        told = shown.text("#letters")
+        assert "ValueError" in told
+        assert ("<script>alert(1)</script>" in told) is shows_samples
+        assert ("no number" in told) is shows_samples
+        assert shown.count("#letters script") == 0
+        browser.get("about:blank")
+        routes.stop()
 
 
 PREFIX = "/proxy/application_1"

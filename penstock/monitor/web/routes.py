@@ -28,16 +28,22 @@ class Routes:
         model: What there is to see.
         access: Who may see it.
         job_ids: Returns Spark's jobs of a batch's output operation.
+        shows_samples: Whether contents of discarded records may be shown.
     """
 
     def __init__(
-        self, model: Model, access: Access, job_ids: JobIds = lambda batch, operation: []
+        self,
+        model: Model,
+        access: Access,
+        job_ids: JobIds = lambda batch, operation: [],
+        *,
+        shows_samples: bool = False,
     ) -> None:
         self._model = model
         self._access = access
         self._rest = RestApi(model, job_ids)
         self._metrics = Metrics(model)
-        self._status = Status(model)
+        self._status = Status(model, shows_samples=shows_samples)
         self._live = Live(model, self._status)
         self._page = Page()
         self._actions = actions.Actions(model, access)

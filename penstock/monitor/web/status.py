@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.errors import encodable
 from penstock.monitor.history import COARSE_S, FINE_POINTS, FINE_S, Point
+from penstock.monitor.letters import Letters
 from penstock.monitor.model import STREAM_FIGURES, TOTAL_FIGURES, WAIT_FIGURES, Model
 from penstock.monitor.records import (
     TEXT_LIMIT,
@@ -43,10 +45,13 @@ class Status:
 
     Args:
         model: What there is.
+        shows_samples: Whether contents of discarded records may be shown.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, *, shows_samples: bool = False) -> None:
         self._model = model
+        self._shows_samples = shows_samples
+        self._letters = Letters(model.application.letter_tail)
 
     def snapshot(self) -> dict[str, Any]:
         """Return how it is now."""
@@ -99,7 +104,38 @@ class Status:
             return self._batches(request)
         if request.path == "/api/penstock/batch":
             return self._batch(request)
+        if request.path == "/api/penstock/dead-letters":
+            return self._dead_letters()
         return None
+
+    def _dead_letters(self) -> Answer:
+        counts, newest = self._letters.look()
+        return json_answer(
+            {
+                "kinds": [
+                    {
+                        "stream": found.stream_id,
+                        "receiver": found.receiver,
+                        "error": found.error,
+                        "count": found.count,
+                        "lastMs": found.last_ms,
+                    }
+                    for found in counts
+                ],
+                "samples": [
+                    {
+                        "atMs": letter.time_ms,
+                        "stream": letter.stream,
+                        "reason": encodable(letter.reason)[:_LINE],
+                        "position": letter.position_text,
+                        "record": encodable(letter.shown)[:_LINE],
+                    }
+                    for letter in newest
+                ]
+                if self._shows_samples
+                else None,
+            }
+        )
 
     def _history(self, request: Request) -> Answer:
         seconds = _number(request, "seconds", 600, _LONGEST_S)

@@ -385,6 +385,25 @@
     }
   }
 
+  let lettersAt = 0;
+
+  async function refreshLetters() {
+    if (batchId || document.hidden || Date.now() - lettersAt < 3000) return;
+    lettersAt = Date.now();
+    const answer = await fetch("api/penstock/dead-letters");
+    if (!answer.ok) return;
+    const found = await answer.json();
+    byId("letters-section").hidden = !found.kinds.length;
+    show("letters", found, () => {
+      const all = found.kinds.reduce((sum, kind) => sum + kind.count, 0);
+      const kinds = table(`${count(all)} records were discarded`, [">Stream", "By", "Error", ">Records", "Last"],
+        found.kinds.map((kind) => [kind.stream, kind.receiver, kind.error, count(kind.count), time(kind.lastMs)]));
+      if (!found.samples) return [kinds, element("p", "spark.penstock.ui.samples shows some of them; penstock dead-letters shows all.")];
+      return [kinds, table("The last of them", ["Time", ">Stream", "Reason", "Position", "Record"],
+        found.samples.map((letter) => [time(letter.atMs), letter.stream, letter.reason, letter.position ?? "", element("code", letter.record)]))];
+    });
+  }
+
   function take(status) {
     // Only addresses of the web: a link must run nothing.
     sparkUi = /^https?:/.test(status.application.sparkUi ?? "") ? status.application.sparkUi : null;
@@ -392,7 +411,7 @@
     completed = status.batches.filter((found) => found.status === "COMPLETED");
     lost(false);
     overview(status);
-    const done = batchId ? showBatch() : refreshHistory();
+    const done = batchId ? showBatch() : Promise.all([refreshHistory(), refreshLetters()]);
     done.catch(() => lost(true));
   }
 
