@@ -155,6 +155,30 @@ def kafka(given):
     return batches_of(frame, given)
 
 
+class Counted:
+    """Counts the words of batches until so many records are read; stands for a function.
+
+    Args:
+        wanted: How many.
+    """
+
+    def __init__(self, wanted):
+        self.wanted = wanted
+        self.ended = []
+        self.is_over = threading.Event()
+
+    def __call__(self, frame, _):
+        records = word_count(frame)
+        if records:
+            self.ended.append((time.time(), records))
+        if sum(records for _, records in self.ended) >= self.wanted:
+            self.is_over.set()
+
+    def __reduce__(self):
+        # A checkpoint of it is never read.
+        return print, ()
+
+
 def dstream(given):
     from penstock.streaming import StreamingContext
 
@@ -163,22 +187,13 @@ def dstream(given):
     ssc = StreamingContext(sc, DSTREAM_BATCH_S)
     ssc.checkpoint(given["folder"] + "/checkpoint")
     # Read once, it is as much as the queries read in all their passes.
-    wanted = given["records"] * given["passes"]
-    counted, all_counted = [], threading.Event()
-
-    def on_batch(frame, _):
-        records = word_count(frame)
-        if records:
-            counted.append((time.time(), records))
-        if sum(records for _, records in counted) >= wanted:
-            all_counted.set()
-
-    lines = Lines(wanted, given["records"] // given["batches"])
-    ssc.receiverStream(lines).foreachBatch(on_batch)
+    counted = Counted(given["records"] * given["passes"])
+    lines = Lines(counted.wanted, given["records"] // given["batches"])
+    ssc.receiverStream(lines).foreachBatch(counted)
     ssc.start()
-    assert all_counted.wait(BOUND_S), f"{counted} of {wanted} records"
+    assert counted.is_over.wait(BOUND_S), f"{counted.ended} of {counted.wanted} records"
     ssc.stop(stopSparkContext=False)
-    return counted[-given["batches"] :]
+    return counted.ended[-given["batches"] :]
 
 
 WAYS = {"penstock": penstock, "kafka": kafka, "dstream": dstream}
