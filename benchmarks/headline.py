@@ -29,7 +29,7 @@ class _Pair:
         beside: The subject's name, of what it is set beside.
         unit: The unit of `figure`.
         figure: A column of the main table.
-        ratio: What the ratio of these two begins with in the case's cell; None without one.
+        ratio: What the ratio of these two begins with in the case's cell.
     """
 
     what: str
@@ -38,7 +38,7 @@ class _Pair:
     beside: str
     unit: str
     figure: str = "records/s"
-    ratio: str | None = ""
+    ratio: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,25 +89,16 @@ _ROWS: tuple[_Pair | _Alone | _Ways, ...] = (
     _Pair(
         "Word count in plain Python functions",
         "words",
-        "own-words",
-        "peer-words",
-        "lines/s",
-        ratio=None,
-    ),
-    _Pair(
-        'Word count with `line.split(" ")`, `(word, 1)`, `a + b`, which are recognised',
-        "words",
         "words",
         "peer-words",
         "lines/s",
     ),
     _Pair(
         'Word count by columns: `lines.arrow.split(" ").value_counts()`',
-        "words",
+        "words-columns",
         "arrow-words",
         "peer-words",
         "lines/s",
-        ratio=None,
     ),
     _Pair(
         "Word count in SQL over `foreachBatch`",
@@ -231,10 +222,8 @@ def _cells(
     beside = main.get((_TITLES[row.case], SUBJECTS[row.beside].title))
     if ours is None or beside is None:
         return None
-    ratio = ""
-    if row.ratio is not None:
-        parts = [part.strip() for part in ours["ratio"].split(";")]
-        ratio = next((p.removeprefix(row.ratio) for p in parts if p.startswith(row.ratio)), "")
+    parts = [part.strip() for part in ours["ratio"].split(";")]
+    ratio = next((p.removeprefix(row.ratio) for p in parts if p.startswith(row.ratio)), "")
     return (
         _shown(ours[row.figure], row.unit, row.ours in late),
         _shown(beside[row.figure], row.unit, row.beside in late)

@@ -1,36 +1,19 @@
 """Word count of lines from a socket, in Python, through the RDD API.
 
-Variants: ``usual`` has the functions of every word count; ``own`` has functions that do the same
-and that are not recognised, so that they are called for each line and each word; ``arrow`` asks for
-operations on columns.
+It has the functions of Spark's own example, which are called for each line and each word. The
+variant ``arrow`` asks for operations on columns.
 """
 
 from __future__ import annotations
 
-from operator import add
-
 from benchmarks.feeder import WORDS_PER_LINE
 from benchmarks.programs._program import LEVEL, options, reporting, run, spark_context
-
-ONE = 1
 
 given = options()
 if given.side == "penstock":
     from penstock.streaming import StreamingContext
 else:
     from pyspark.streaming import StreamingContext
-
-
-def split(line):
-    return line.strip().split(" ")
-
-
-def pair(word):
-    return (word, ONE)
-
-
-def total(a, b):
-    return b + a
 
 
 def on_batch(time, rdd):
@@ -45,10 +28,8 @@ ssc.checkpoint(given.folder + "/checkpoint")
 lines = ssc.socketTextStream("127.0.0.1", given.port, LEVEL)
 if given.variant == "arrow":
     counts = lines.arrow.split(" ").value_counts()
-elif given.variant == "own":
-    counts = lines.flatMap(split).map(pair).reduceByKey(total)
 else:
     words = lines.flatMap(lambda line: line.split(" "))
-    counts = words.map(lambda word: (word, 1)).reduceByKey(add)
+    counts = words.map(lambda word: (word, 1)).reduceByKey(lambda a, b: a + b)
 counts.foreachRDD(on_batch)
 run(ssc)

@@ -108,7 +108,7 @@ def test_the_headline_says_what_the_tables_of_its_page_say() -> None:
     assert replace_section(page, "headline", headline(page)) == page
 
 
-def test_the_headline_begins_with_functions_that_nobody_recognised() -> None:
+def test_the_headline_begins_with_plain_functions() -> None:
     begin, end = marks("headline")
     rows = PAGE.read_text().split(begin)[1].split(end)[0].strip().splitlines()[2:]
     assert rows[0].startswith("| Word count in plain Python functions |")

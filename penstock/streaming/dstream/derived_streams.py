@@ -11,18 +11,10 @@ from penstock.streaming.dstream.arity import TimedFunction
 from penstock.streaming.dstream.graph import common_slide, first_input
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.durations import batch_datetime
-from penstock.streaming.kernels.combine import (
-    Combiner,
-    add_weighted,
-    combine_by_key,
-    count_keys,
-    reduce_records,
-)
+from penstock.streaming.kernels.combine import Combiner, combine_by_key, reduce_records
 from penstock.streaming.kernels.dead_letters import LetterOperation
 from penstock.streaming.kernels.deferred import Content, content_of, narrow, no_partitions
-from penstock.streaming.kernels.fusion import FusedFunction, MapOperation, NarrowOperation
-from penstock.streaming.kernels.recognition import paired_constant
-from penstock.streaming.kernels.words import counted_words, split_words
+from penstock.streaming.kernels.fusion import FusedFunction, NarrowOperation
 
 __all__ = [
     "NarrowDStream",
@@ -66,11 +58,6 @@ def fused_rdd(
     rdd = source.get_or_compute(time_ms)
     if rdd is None or not operations:
         return rdd
-    words = split_words(rdd, operations[0])
-    if words is not None:
-        rdd, operations = words, operations[1:]
-        if not operations:
-            return rdd
     function = FusedFunction(_in_batch(operations, source, time_ms))
     return narrow(
         rdd,
@@ -103,30 +90,8 @@ class ShuffledDStream(DStreamNode):
         self.partitions = partitions
 
     def compute(self, time_ms: int) -> RDD[Any] | None:
-        counted = self._compute_count(time_ms)
-        if counted is not None:
-            return counted
         rdd = self.parent.get_or_compute(time_ms)
         return None if rdd is None else combine_by_key(rdd, self.combiner, self.partitions)
-
-    def _compute_count(self, time_ms: int) -> RDD[Any] | None:
-        """Count instead of pairing with a constant and adding up, where the program does that."""
-        parent = self.parent
-        if not self.combiner.is_addition or not isinstance(parent, NarrowDStream):
-            return None
-        if parent.is_materialised or not isinstance(parent.operation, MapOperation):
-            return None
-        weight = paired_constant(parent.operation.func)
-        if weight is None or parent.operation.preserves_partitioning:
-            return None
-        source, operations = parent.plan()
-        if len(operations) == 2:
-            lines = source.get_or_compute(time_ms)
-            counted = None if lines is None else counted_words(lines, operations[0])
-            if counted is not None:
-                return add_weighted(counted, weight, self.partitions)
-        rdd = fused_rdd(source, operations[:-1], time_ms)
-        return None if rdd is None else count_keys(rdd, weight, self.partitions)
 
 
 class ReducedDStream(DStreamNode):

@@ -32,7 +32,6 @@ from penstock.streaming.durations import time_milliseconds, to_milliseconds
 from penstock.streaming.kernels.combine import Combiner
 from penstock.streaming.kernels.fusion import FlatMapValuesOperation, MapValuesOperation
 from penstock.streaming.kernels.grouping import cogroup, group_by_key, join
-from penstock.streaming.kernels.recognition import is_addition
 from penstock.streaming.kernels.shuffle import place_by_key
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class PairOperations(StreamHandle[T_co]):
     ) -> DStream[tuple[K, V]]:
         """Return each key with its values reduced by the associative, commutative `func`."""
         check_arguments(func, "two values", 2)
-        combiner = Combiner(None, func, func, is_addition=is_addition(func))
+        combiner = Combiner(None, func, func)
         partitions = self._partitions(numPartitions)
         return self._derive(ShuffledDStream(self._node, combiner, partitions))
 
@@ -239,7 +238,7 @@ class PairOperations(StreamHandle[T_co]):
         window_ms, slide_ms = self._window(windowDuration, slideDuration)
         partitions = self._partitions(numPartitions)
         reduced = self.reduceByKey(func, partitions)
-        combiner = Combiner(None, func, func, is_addition=is_addition(func))
+        combiner = Combiner(None, func, func)
         merged: MergedWindowDStream
         over = (partitions, window_ms, slide_ms)
         if invFunc is None:

@@ -9,8 +9,6 @@ file by its name: they are many, and a task imports only those that it needs.
 `fusion`               narrow operations as one function per partition
 `dead_letters`         functions whose failures go to the dead letters, record by record
 `arrow`                operations on columns of record batches
-`recognition`,         functions that every word count has, known by their code; words of a block
-`words`
 `combine`              combining by key
 `shuffle`              placing records in partitions
 `sections`             reading what is placed alike, partition by partition

@@ -11,7 +11,6 @@ PySpark's `ExternalMerger`, which spills to disk.
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -31,9 +30,7 @@ __all__ = [
     "Combiner",
     "MergeCombiners",
     "WriteCombined",
-    "add_weighted",
     "combine_by_key",
-    "count_keys",
     "first_of_each_key",
     "reduce_records",
 ]
@@ -53,20 +50,16 @@ class Combiner:
         create: Makes a combiner of a value; None when a value is a combiner already.
         merge_value: Merges a value into a combiner.
         merge_combiners: Merges two combiners.
-        is_addition: True when both merge functions are ``a + b``, which is then not called.
     """
 
     create: Callable[[Any], Any] | None
     merge_value: Callable[[Any, Any], Any]
     merge_combiners: Callable[[Any, Any], Any]
-    is_addition: bool = False
 
     def add_values(self, combined: dict[Any, Any], pairs: Iterable[Pair]) -> None:
         """Merge pairs of key and value into `combined`."""
         merge, create = self.merge_value, self.create
-        if self.is_addition and create is None:
-            _add_up(combined, pairs)
-        elif create is None:
+        if create is None:
             _merge(combined, pairs, merge)
         else:
             for key, value in pairs:
@@ -77,21 +70,10 @@ class Combiner:
 
     def add_combiners(self, combined: dict[Any, Any], pairs: Iterable[Pair]) -> None:
         """Merge pairs of key and combiner into `combined`."""
-        if self.is_addition:
-            _add_up(combined, pairs)
-        else:
-            _merge(combined, pairs, self.merge_combiners)
+        _merge(combined, pairs, self.merge_combiners)
 
 
-ADDITION = Combiner(None, operator.add, operator.add, is_addition=True)
-
-
-def _add_up(combined: dict[Any, Any], pairs: Iterable[Pair]) -> None:
-    for key, value in pairs:
-        if key in combined:
-            combined[key] = combined[key] + value
-        else:
-            combined[key] = value
+ADDITION = Combiner(None, operator.add, operator.add)
 
 
 def _merge(
@@ -125,24 +107,6 @@ def first_of_each_key(rdd: RDD[Any], partitions: int) -> RDD[Any]:
     return combine_by_key(pairs, Combiner(None, _first, _first), partitions)
 
 
-def count_keys(rdd: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
-    """Return an RDD of each distinct record with `weight` times its number of occurrences.
-
-    It is ``rdd.map(lambda x: (x, weight)).reduceByKey(add, partitions)`` without the pairs.
-    """
-    memory_mb = rdd._memory_limit() * 0.9
-    merge = MergeCombiners(ADDITION, memory_mb, rdd.ctx.serializer)
-    shuffled = shuffle(rdd, _WriteCounts(weight, memory_mb, partitions), partitions)
-    return narrow(shuffled, merge, preserves_partitioning=True, is_per_record=True)
-
-
-def add_weighted(counted: RDD[Any], weight: int, partitions: int) -> RDD[Any]:
-    """Return an RDD of each key of pairs of key and number, with `weight` times its sum."""
-    if weight != 1:
-        counted = counted.map(lambda pair: (pair[0], pair[1] * weight))
-    return combine_by_key(counted, ADDITION, partitions)
-
-
 def reduce_records(rdd: RDD[Any], func: Callable[[Any, Any], Any]) -> RDD[Any]:
     """Return an RDD with one partition that holds the reduction of all records, if any."""
     shuffled = shuffle(rdd, _WriteReduced(func), 1)
@@ -171,29 +135,6 @@ class WriteCombined:
                 yield from writer.write(combined.items())
                 combined.clear()
         yield from writer.write(combined.items())
-
-
-class _WriteCounts:
-    """The map side of `count_keys`; counting runs in C."""
-
-    def __init__(self, weight: int, memory_mb: float, partitions: int) -> None:
-        self._weight = weight
-        self._memory_mb = memory_mb
-        self._partitions = partitions
-
-    def __call__(self, split: int, records: Iterable[Any]) -> Iterator[bytes]:
-        writer = BucketWriter(self._partitions)
-        counts: Counter[Any] = Counter()
-        for stretch in stretches(records):
-            counts.update(stretch)
-            if _is_full(counts, self._memory_mb):
-                yield from writer.write(self._weighted(counts))
-                counts.clear()
-        yield from writer.write(self._weighted(counts))
-
-    def _weighted(self, counts: Counter[Any]) -> Iterable[Pair]:
-        weight = self._weight
-        return counts.items() if weight == 1 else ((key, n * weight) for key, n in counts.items())
 
 
 class _WriteReduced:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +21,6 @@ from penstock.streaming.kernels.fusion import (
     MapValuesOperation,
     PartitionOperation,
 )
-from penstock.streaming.kernels.recognition import is_addition, paired_constant
 
 
 def stop_at_two(x: int) -> Any:
@@ -127,9 +125,7 @@ def written(writer: Any, records: list[Any], partitions: int) -> list[dict[Any, 
     parts: list[list[Any]] = [[] for _ in range(partitions)]
     for number, data in zip(chunks[::2], chunks[1::2], strict=True):
         parts[int.from_bytes(number, "big")].extend(pickler.loads(data))
-    merge = combine.MergeCombiners(
-        Combiner(None, operator.add, operator.add, is_addition=True), 1e9, pickler
-    )
+    merge = combine.MergeCombiners(combine.ADDITION, 1e9, pickler)
     return [dict(merge(0, part)) for part in parts]
 
 
@@ -147,13 +143,6 @@ class TestCombining:
         found = written(writer, pairs, partitions)
         assert {k: v for part in found for k, v in part.items()} == expected
         assert sum(map(len, found)) == len(expected)
-
-    @given(st.lists(st.sampled_from("abc")), st.integers(-2, 2))
-    def test_counts_are_multiplied(self, records: list[str], weight: int) -> None:
-        writer = combine._WriteCounts(weight, 1e9, 2)
-        found = written(writer, records, 2)
-        expected = {key: n * weight for key, n in Counter(records).items()}
-        assert {k: v for part in found for k, v in part.items()} == expected
 
     def test_memory_is_bounded_by_writing_early(self, monkeypatch: Any) -> None:
         monkeypatch.setattr(shuffle, "_STRETCH", 10)
@@ -189,54 +178,3 @@ class TestCombining:
             list(merge(0, [(1, 1), (1, 1)]))
         with pytest.raises(RuntimeError, match="StopIteration"):
             list(combine._WriteReduced(stop)(0, [1, 2]))
-
-
-def add_with_default(a: int, b: int = 0) -> int:
-    return a + b
-
-
-class TestRecognition:
-    def test_additions(self) -> None:
-        def add(x: int, y: int) -> int:
-            """Add."""
-            return x + y
-
-        assert all(map(is_addition, [operator.add, lambda a, b: a + b, add]))
-
-    def test_what_only_looks_like_addition(self) -> None:
-        c = 1
-        others = [
-            lambda a, b: a - b,
-            lambda a, b: a + a,
-            lambda a, b: a + b + c,
-            lambda a, *b: a + b,
-            lambda a: a + c,
-            lambda a, b: (a + b) or None,
-            operator.mul,
-            max,
-            str.__add__,
-        ]
-        assert not any(map(is_addition, others))
-
-    def test_pairs_with_a_constant(self) -> None:
-        def pair(word: str) -> tuple[str, int]:
-            return (word, 3)
-
-        assert paired_constant(lambda w: (w, 1)) == 1
-        assert paired_constant(pair) == 3
-
-    def test_what_only_looks_like_a_pair_with_a_constant(self) -> None:
-        n = 1
-        others: list[Any] = [
-            lambda w: (1, w),
-            lambda w: (w, 1.0),
-            lambda w: (w, True),
-            lambda w: (w, n),
-            lambda w: (w, w),
-            lambda w: [w, 1],
-            lambda w: (w, 1, 1),
-            lambda w, v: (w, 1),
-            lambda w: (w.lower(), 1),
-            str,
-        ]
-        assert [paired_constant(other) for other in others] == [None] * len(others)
