@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["line_chunks", "line_column", "line_ends", "line_pieces"]
+__all__ = ["line_chunks", "line_column", "line_ends", "line_part", "line_pieces"]
 
 _LF = 10
 _PIECE = 128 << 10
@@ -33,6 +33,16 @@ def line_column(data: memoryview) -> pa.Array:
     joined = bytes(data).replace(b"\n", b"")
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(joined)]
     return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
+
+
+def line_part(data: memoryview, number: int, parts: int) -> tuple[memoryview, int]:
+    """Return one of several parts of like size, whole lines with their LF, and how many lines."""
+    begin, end = (
+        _end_after(data, size) if size else 0
+        for size in (len(data) * number // parts, len(data) * (number + 1) // parts)
+    )
+    part = data[begin:end]
+    return part, int(np.count_nonzero(np.frombuffer(part, np.uint8) == _LF))
 
 
 def line_pieces(data: memoryview, size: int = _PIECE) -> Iterator[memoryview]:

@@ -2,7 +2,9 @@
 
 Its partitions hold metadata only; a task finds and reads its block. `BlockRDD.count` asks each
 task for the number of records in the block that it mapped and verified, and makes no Python
-objects of them.
+objects of them. Where nobody sees the partitions, `BlockRDD.map_parts` cuts large blocks: a
+receiver whose source comes in bursts may have all of a batch in one block, and other cores nothing
+to do.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pyspark import RDD
 from pyspark.core.rdd import PipelinedRDD
 from pyspark.serializers import CPickleSerializer
 
+from penstock.blockstore.builder import BlockKind
 from penstock.blockstore.reader import Block, BlockAccess, read_block_if_any
 from penstock.wire.messages import ReceivedBlockInfo
 from penstock.worker import begin_task
@@ -30,14 +33,27 @@ __all__ = ["BlockRDD", "block_infos"]
 _decoder = msgspec.msgpack.Decoder(ReceivedBlockInfo)
 
 
+_part_decoder = msgspec.msgpack.Decoder(tuple[ReceivedBlockInfo, int, int])
+
+_TASKS_OF_CORE = 4
+"""Parts of a batch for each core: when the last ones run, few cores wait."""
+_LEAST_PART_BYTES = 1 << 20
+"""Of less than this, a task costs more than it does."""
+
+
 def block_infos(sc: SparkContext, blocks: Sequence[ReceivedBlockInfo]) -> RDD[bytes]:
-    """Return an RDD of encoded block metadata, one partition per block, placed at its hosts.
+    """Return an RDD of encoded block metadata, one partition per block, placed at its hosts."""
+    return _placed(sc, [(msgspec.msgpack.encode(info), info.hosts) for info in blocks])
+
+
+def _placed(sc: SparkContext, items: Sequence[tuple[bytes, Sequence[str]]]) -> RDD[bytes]:
+    """Return an RDD of bytes, one partition for each, placed at the hosts named with them.
 
     Placement is asked for only where there is a choice: with all blocks on one host and in local
     mode it would cost a round trip to the JVM per block and change nothing.
     """
-    encoded = [msgspec.msgpack.encode(info) for info in blocks]
-    hosts = {host for info in blocks for host in info.hosts}
+    encoded = [data for data, _ in items]
+    hosts = {host for _, at in items for host in at}
     if not encoded:
         return sc.emptyRDD()
     if len(hosts) == 1 and str(sc.master).startswith("local"):
@@ -45,9 +61,9 @@ def block_infos(sc: SparkContext, blocks: Sequence[ReceivedBlockInfo]) -> RDD[by
     jvm = sc._jvm
     assert jvm is not None
     pairs = jvm.java.util.ArrayList()
-    for info, data in zip(blocks, encoded, strict=True):
+    for data, at in items:
         places = jvm.java.util.ArrayList()
-        for host in info.hosts:
+        for host in at:
             places.add(host)
         pairs.add(jvm.scala.Tuple2(bytearray(pickle.dumps(data)), _to_scala(jvm, places)))
     tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
@@ -88,9 +104,47 @@ class BlockRDD(PipelinedRDD[bytes, Any]):
             return super().count()
         return sum(self._infos.mapPartitions(partial(_counts, self.access)).collect())
 
-    def map_blocks(self, func: Callable[[Block], Iterator[Any]]) -> RDD[Any]:
-        """Return an RDD of what `func` makes of each block; the block is valid meanwhile."""
-        return self._infos.mapPartitions(partial(_mapped, self.access, func))
+    def map_parts(self, func: Callable[[Block], Iterator[Any]]) -> RDD[Any]:
+        """Return an RDD of what `func` makes of each block; the block is valid meanwhile.
+
+        Large blocks come in parts, in their order, so that all cores have something to do.
+        """
+        counts = self._part_counts()
+        if all(count == 1 for count in counts):
+            return self._infos.mapPartitions(partial(_mapped, self.access, func))
+        return self._map_cut(func, counts)
+
+    def in_parts(self) -> RDD[Any]:
+        """Return an RDD of the same records in the same order, in more partitions if there are few.
+
+        It is for what does not see how records are divided.
+        """
+        counts = self._part_counts() if self.lies_in_blocks else []
+        if all(count == 1 for count in counts):
+            return self
+        return self._map_cut(Block.records, counts)
+
+    def _map_cut(self, func: Callable[[Block], Iterator[Any]], counts: Sequence[int]) -> RDD[Any]:
+        parts = [
+            (msgspec.msgpack.encode((info, number, count)), info.hosts)
+            for info, count in zip(self.blocks, counts, strict=True)
+            for number in range(count)
+        ]
+        return _placed(self.ctx, parts).mapPartitions(partial(_mapped_parts, self.access, func))
+
+    def _part_counts(self) -> list[int]:
+        """Return into how many parts each block is cut.
+
+        A block that may be left out is left out whole.
+        """
+        total = sum(info.num_bytes for info in self.blocks)
+        if self.access.skip_after is not None or total < 2 * _LEAST_PART_BYTES:
+            return [1] * len(self.blocks)
+        size = max(_LEAST_PART_BYTES, total // (_TASKS_OF_CORE * self.ctx.defaultParallelism))
+        return [
+            1 if info.kind == BlockKind.ARROW.value else max(1, round(info.num_bytes / size))
+            for info in self.blocks
+        ]
 
 
 # What runs in tasks stands at the top of the module, so that a task's closure holds its name only.
@@ -110,6 +164,22 @@ def _mapped(
     access: BlockAccess, func: Callable[[Block], Iterator[Any]], encoded: Iterable[bytes]
 ) -> Iterator[Any]:
     return chain.from_iterable(map(func, _opened(access, encoded)))
+
+
+def _mapped_parts(
+    access: BlockAccess, func: Callable[[Block], Iterator[Any]], encoded: Iterable[bytes]
+) -> Iterator[Any]:
+    return chain.from_iterable(map(func, _opened_parts(access, encoded)))
+
+
+def _opened_parts(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[Block]:
+    """Yield each part of a block; it is valid until the next one is asked for."""
+    begin_task()
+    for data in encoded:
+        info, number, count = _part_decoder.decode(data)
+        with read_block_if_any(info, access) as block:
+            if block is not None:
+                yield block.part(number, count)
 
 
 def _opened(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[Block]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark import RDD, SparkContext
 
+from penstock.blockstore import BlockRDD
 from penstock.streaming.dstream.arity import TimedFunction
 from penstock.streaming.dstream.graph import common_slide, first_input
 from penstock.streaming.dstream.node import DStreamNode
@@ -14,7 +15,7 @@ from penstock.streaming.durations import batch_datetime
 from penstock.streaming.kernels.combine import Combiner, combine_by_key, reduce_records
 from penstock.streaming.kernels.dead_letters import LetterOperation
 from penstock.streaming.kernels.deferred import Content, content_of, narrow, no_partitions
-from penstock.streaming.kernels.fusion import FusedFunction, NarrowOperation
+from penstock.streaming.kernels.fusion import FusedFunction, NarrowOperation, split_inlined
 
 __all__ = [
     "NarrowDStream",
@@ -48,14 +49,23 @@ class NarrowDStream(DStreamNode):
         return source, tuple(reversed(operations))
 
     def compute(self, time_ms: int) -> RDD[Any] | None:
-        return fused_rdd(*self.plan(), time_ms)
+        return _fused_rdd(*self.plan(), time_ms)
 
 
-def fused_rdd(
-    source: DStreamNode, operations: Sequence[NarrowOperation], time_ms: int
+def _fused_rdd(
+    source: DStreamNode,
+    operations: Sequence[NarrowOperation],
+    time_ms: int,
+    *,
+    in_parts: bool = False,
 ) -> RDD[Any] | None:
-    """Return the operations on the RDD of `source`, as one function of a partition."""
+    """Return the operations on the RDD of `source`, as one function of a partition.
+
+    `in_parts` where nobody sees how records are divided: large blocks are cut then.
+    """
     rdd = source.get_or_compute(time_ms)
+    if in_parts and isinstance(rdd, BlockRDD) and all(map(_may_read_parts, operations)):
+        rdd = rdd.in_parts()
     if rdd is None or not operations:
         return rdd
     function = FusedFunction(_in_batch(operations, source, time_ms))
@@ -65,6 +75,18 @@ def fused_rdd(
         preserves_partitioning=function.preserves_partitioning,
         is_per_record=function.is_per_record,
     )
+
+
+def _planned(node: DStreamNode) -> tuple[DStreamNode, tuple[NarrowOperation, ...]]:
+    """Return the node whose RDDs are read for `node`, and the operations on its records."""
+    if isinstance(node, NarrowDStream) and not node.is_materialised:
+        return node.plan()
+    return node, ()
+
+
+def _may_read_parts(operation: NarrowOperation) -> bool:
+    # Dead letters are named by their place in a partition.
+    return operation.is_per_record and not isinstance(operation, LetterOperation)
 
 
 def _in_batch(
@@ -90,8 +112,12 @@ class ShuffledDStream(DStreamNode):
         self.partitions = partitions
 
     def compute(self, time_ms: int) -> RDD[Any] | None:
-        rdd = self.parent.get_or_compute(time_ms)
-        return None if rdd is None else combine_by_key(rdd, self.combiner, self.partitions)
+        source, operations = _planned(self.parent)
+        first, inlined = split_inlined(operations)
+        rdd = _fused_rdd(source, first, time_ms, in_parts=True)
+        if rdd is None:
+            return None
+        return combine_by_key(rdd, self.combiner, self.partitions, inlined)
 
 
 class ReducedDStream(DStreamNode):
@@ -103,7 +129,7 @@ class ReducedDStream(DStreamNode):
         self.func = func
 
     def compute(self, time_ms: int) -> RDD[Any] | None:
-        rdd = self.parent.get_or_compute(time_ms)
+        rdd = _fused_rdd(*_planned(self.parent), time_ms, in_parts=True)
         return None if rdd is None else reduce_records(rdd, self.func)
 
 

@@ -50,7 +50,7 @@ def batches_of(rdd: RDD[Any]) -> RDD[pa.RecordBatch]:
         and rdd.lies_in_blocks
         and all(block.kind != BlockKind.PICKLED.value for block in rdd.blocks)
     ):
-        return rdd.map_blocks(_batches_of_block)
+        return rdd.map_parts(_batches_of_block)
     return narrow(rdd, BatchesOfRecords(), is_per_record=True)
 
 

@@ -1,19 +1,21 @@
 """Combining by key, without PySpark's cost per record.
 
 PySpark's own path counts and checks memory with every record, wraps the user's functions, and
-hashes every pair through a function. Here the map side is a plain loop over a dict, in stretches
-of `_STRETCH` records; only between two stretches memory is looked at. When the dict has grown
-beyond its bound, what was combined so far is written to the shuffle and the dict begins anew: the
-reduce side merges it all the same. On the reduce side a dict that outgrows its bound is handed to
-PySpark's `ExternalMerger`, which spills to disk.
+hashes every pair through a function. Here the map side is one loop, written for the operations
+before it: their functions are called in it, and what they make is combined in a dict at once, with
+no iterator for each operation. Memory is looked at between two stretches of records. When the dict
+has grown beyond its bound, what was combined so far is written to the shuffle and the dict begins
+anew: the reduce side merges it all the same. On the reduce side a dict that outgrows its bound is
+handed to PySpark's `ExternalMerger`, which spills to disk.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 from pyspark import RDD
@@ -22,6 +24,11 @@ from pyspark.shuffle import Aggregator, ExternalMerger
 
 from penstock.streaming.kernels.collector import collect_less
 from penstock.streaming.kernels.deferred import narrow
+from penstock.streaming.kernels.fusion import (
+    FusedFunction,
+    NarrowOperation,
+    leaked_stop_iteration,
+)
 from penstock.streaming.kernels.shuffle import BucketWriter, Pair, is_beyond, shuffle, stretches
 
 __all__ = [
@@ -37,6 +44,11 @@ __all__ = [
 
 MAX_KEYS = 1 << 19
 """Keys in a dict that is then written to the shuffle; about 100 MB with short strings."""
+
+_FOLDER = os.path.dirname(__file__)
+
+_RECORDS = 1 << 13
+"""Records between two checks of memory, where operations may make many pairs of each."""
 
 _MAX_MERGED_KEYS = 1 << 23
 """Keys in a dict that is kept."""
@@ -86,14 +98,36 @@ def _merge(
             combined[key] = value
 
 
-def combine_by_key(rdd: RDD[Any], combiner: Combiner, partitions: int) -> RDD[Any]:
-    """Return an RDD of each key with its combiner, like `RDD.combineByKey`."""
+def combine_by_key(
+    rdd: RDD[Any],
+    combiner: Combiner,
+    partitions: int,
+    operations: Sequence[NarrowOperation] = (),
+) -> RDD[Any]:
+    """Return an RDD of each key with its combiner, like `RDD.combineByKey`.
+
+    Args:
+        rdd: The records.
+        combiner: How the values of a key become one.
+        partitions: Of the result.
+        operations: They make pairs of the records; each has `code`.
+    """
     memory_mb = rdd._memory_limit() * 0.9
+    if operations and rdd.partitioner == Partitioner(partitions, portable_hash):
+        # Where they keep the keys, nothing has to be shuffled.
+        func = FusedFunction(operations)
+        rdd = narrow(
+            rdd,
+            func,
+            preserves_partitioning=func.preserves_partitioning,
+            is_per_record=func.is_per_record,
+        )
+        operations = ()
     if rdd.partitioner == Partitioner(partitions, portable_hash):
         local = _CombineInPlace(combiner, memory_mb, rdd.ctx.serializer)
         return narrow(rdd, local, preserves_partitioning=True, is_per_record=True)
     merge = MergeCombiners(combiner, memory_mb, rdd.ctx.serializer)
-    write = WriteCombined(combiner.add_values, memory_mb, partitions)
+    write = _CombineInOneLoop(tuple(operations), combiner, memory_mb, partitions)
     shuffled = shuffle(rdd, write, partitions)
     return narrow(shuffled, merge, preserves_partitioning=True, is_per_record=True)
 
@@ -135,6 +169,65 @@ class WriteCombined:
                 yield from writer.write(combined.items())
                 combined.clear()
         yield from writer.write(combined.items())
+
+
+@dataclass(frozen=True)
+class _CombineInOneLoop:
+    """The map side of `combine_by_key`."""
+
+    operations: tuple[NarrowOperation, ...]
+    combiner: Combiner
+    memory_mb: float
+    partitions: int
+
+    def __call__(self, split: int, records: Iterable[Any]) -> Iterator[bytes]:
+        writer = BucketWriter(self.partitions)
+        combined: dict[Any, Any] = {}
+        functions = [operation.func for operation in self.operations]
+        create, merge = self.combiner.create, self.combiner.merge_value
+        loop = _loop(tuple(type(operation) for operation in self.operations), create is not None)
+        for stretch in stretches(records, _RECORDS):
+            for _ in loop(stretch, combined, MAX_KEYS, create, merge, *functions):
+                yield from writer.write(combined.items())
+                combined.clear()
+            if is_beyond(self.memory_mb):
+                yield from writer.write(combined.items())
+                combined.clear()
+        yield from writer.write(combined.items())
+
+
+@lru_cache(maxsize=64)
+def _loop(kinds: tuple[type[NarrowOperation], ...], creates: bool) -> Callable[..., Any]:
+    """Return a generator function that combines what operations of these kinds make of records.
+
+    It yields when the dict is full.
+    """
+    functions = [f"func{number}" for number in range(len(kinds))]
+    arguments = ", ".join(["records", "combined", "most", "create", "merge", *functions])
+    lines = [f"def loop({arguments}):", "    try:", "        for record0 in records:"]
+    indent = 12
+    for number, kind in enumerate(kinds):
+        for line in kind.code:
+            names = {"old": f"record{number}", "new": f"record{number + 1}"}
+            lines.append(" " * indent + line.format(func=functions[number], **names))
+            indent += 4 * line.endswith(":")
+    body = f"""
+key, value = record{len(kinds)}
+if key in combined:
+    combined[key] = merge(combined[key], value)
+else:
+    combined[key] = {"create(value)" if creates else "value"}
+    if len(combined) >= most:
+        yield
+"""
+    lines += [" " * indent + line for line in body.strip().splitlines()]
+    called = ", ".join([*functions, "merge", "create"] if creates else [*functions, "merge"])
+    lines += ["    except StopIteration as error:", f"        raise leaked([{called}]) from error"]
+    made: dict[str, Any] = {"leaked": leaked_stop_iteration}
+    # Its name is in this folder: whoever looks for the program's frames leaves it out.
+    exec(compile("\n".join(lines), f"{_FOLDER}/<one loop>", "exec"), made)
+    loop: Callable[..., Any] = made["loop"]
+    return loop
 
 
 class _WriteReduced:

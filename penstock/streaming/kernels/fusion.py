@@ -10,10 +10,10 @@ never silently drops records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.streaming.kernels.collector import collect_less
 
@@ -26,7 +26,12 @@ __all__ = [
     "MapValuesOperation",
     "NarrowOperation",
     "PartitionOperation",
+    "leaked_stop_iteration",
+    "split_inlined",
 ]
+
+_MOST_INLINED = 8
+"""Python nests no more than 20 loops."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +52,18 @@ class NarrowOperation:
     is_per_record = True
     """Whether it makes nothing of a partition without records."""
 
+    code: ClassVar[tuple[str, ...]] = ()
+    """The same as lines of Python: they make `{new}` of `{old}` with `{func}`. The last one that
+    ends with a colon has what follows in it. Empty: it cannot be written so."""
+
     def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
         raise TypeError(f"{type(self).__name__} does nothing by itself")
 
 
 class MapOperation(NarrowOperation):
     """`func` of each record."""
+
+    code = ("{new} = {func}({old})",)
 
     def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
         return map(self.func, records)
@@ -61,12 +72,16 @@ class MapOperation(NarrowOperation):
 class FlatMapOperation(NarrowOperation):
     """All that `func` of each record yields."""
 
+    code = ("for {new} in {func}({old}):",)
+
     def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
         return chain.from_iterable(map(self.func, records))
 
 
 class FilterOperation(NarrowOperation):
     """The records for which `func` is true."""
+
+    code = ("if {func}({old}):", "{new} = {old}")
 
     def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
         return filter(self.func, records)
@@ -79,6 +94,7 @@ class MapValuesOperation(NarrowOperation):
     """
 
     guarded = False
+    code = ("{new} = ({old}[0], {func}({old}[1]))",)
 
     def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
         func = self.func
@@ -89,6 +105,7 @@ class FlatMapValuesOperation(NarrowOperation):
     """Each pair's key with all that `func` of its value yields."""
 
     guarded = False
+    code = ("for {new} in {func}({old}[1]):", "{new} = ({old}[0], {new})")
 
     def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
         func = self.func
@@ -103,6 +120,16 @@ class PartitionOperation(NarrowOperation):
 
     def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
         return self.func(split, records)  # type: ignore[no-any-return]  # the user's own
+
+
+def split_inlined(
+    operations: Sequence[NarrowOperation],
+) -> tuple[tuple[NarrowOperation, ...], tuple[NarrowOperation, ...]]:
+    """Return all operations but the last few that have `code`, and these."""
+    first = len(operations)
+    while first > max(0, len(operations) - _MOST_INLINED) and operations[first - 1].code:
+        first -= 1
+    return tuple(operations[:first]), tuple(operations[first:])
 
 
 class _EndGuard:
@@ -120,12 +147,17 @@ class _EndGuard:
     def check(self) -> Iterator[Any]:
         """Yield nothing; raise if the chain ended early."""
         if not self._ended:
-            names = ", ".join(_name(function) for function in self._functions)
-            raise RuntimeError(
-                f"StopIteration left one of the functions {names} and would have ended the "
-                "partition early; return, or raise another exception"
-            )
+            raise leaked_stop_iteration(self._functions)
         yield from ()
+
+
+def leaked_stop_iteration(functions: Iterable[Callable[..., Any]]) -> RuntimeError:
+    """Return the error for a `StopIteration` that one of the functions let out."""
+    names = ", ".join(map(_name, functions))
+    return RuntimeError(
+        f"StopIteration left one of the functions {names} and would have ended the "
+        "partition early; return, or raise another exception"
+    )
 
 
 def _name(function: Callable[..., Any]) -> str:

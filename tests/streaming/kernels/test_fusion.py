@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,13 +21,19 @@ from penstock.streaming.kernels.fusion import (
     MapOperation,
     MapValuesOperation,
     PartitionOperation,
+    split_inlined,
 )
+from penstock.streaming.user_errors import as_user_sees_it
 
 
 def stop_at_two(x: int) -> Any:
     if x == 2:
         raise StopIteration
     return [x]
+
+
+def divide(x: int) -> Any:
+    return (1 // x, 1)
 
 
 def apply(operations: list[Any], records: Any) -> list[Any]:
@@ -144,6 +151,75 @@ class TestCombining:
         assert {k: v for part in found for k, v in part.items()} == expected
         assert sum(map(len, found)) == len(expected)
 
+    @given(
+        st.lists(st.integers(-9, 9)),
+        st.lists(st.sampled_from("mfgvw"), max_size=12),
+        st.booleans(),
+        st.sampled_from([1, 3, 1 << 19]),
+    )
+    def test_one_loop_makes_what_the_operations_make_one_by_one(
+        self, records: list[int], kinds: list[str], creates: bool, most: int
+    ) -> None:
+        steps: dict[str, Any] = {
+            "m": MapOperation(lambda pair: (pair[1] % 3, pair[0])),
+            "f": FilterOperation(lambda pair: pair[1] > 0),
+            "g": FlatMapOperation(lambda pair: [pair, (pair[1], pair[0])]),
+            "v": MapValuesOperation(lambda value: value + 1),
+            "w": FlatMapValuesOperation(lambda value: (value, 2)),
+        }
+        first, inlined = split_inlined(
+            [MapOperation(lambda x: (x % 4, x)), *(steps[kind] for kind in kinds)]
+        )
+        create = (lambda value: -value) if creates else None
+        combiner = Combiner(create, lambda a, b: min(a, b), min)
+        pairs = apply([*first, *inlined], records)
+        expected: dict[Any, Any] = {}
+        combiner.add_values(expected, pairs)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(combine, "MAX_KEYS", most)
+            loop = combine._CombineInOneLoop(inlined, combiner, 1e9, 2)
+            chunks = list(loop(0, iter(apply(first, records))))
+        found: dict[Any, Any] = {}
+        for data in chunks[1::2]:
+            for key, value in shuffle.PIECES.loads(data):
+                if most > 3:
+                    assert key not in found
+                found[key] = min(found[key], value) if key in found else value
+        if not creates or most > 3:
+            assert found == expected
+
+    @pytest.mark.parametrize(
+        "operation",
+        [
+            MapOperation(stop_at_two),
+            FlatMapOperation(stop_at_two),
+            FilterOperation(stop_at_two),
+        ],
+        ids=lambda operation: type(operation).__name__,
+    )
+    def test_a_stop_iteration_in_the_loop_is_an_error(self, operation: Any) -> None:
+        loop = combine._CombineInOneLoop((operation,), combine.ADDITION, 1e9, 1)
+        with pytest.raises(RuntimeError, match="StopIteration left one of the functions stop_at"):
+            list(loop(0, [2]))
+
+    def test_errors_have_the_frames_of_the_program_only(self) -> None:
+        loop = combine._CombineInOneLoop((MapOperation(divide),), combine.ADDITION, 1e9, 1)
+        with pytest.raises(ZeroDivisionError) as raised:
+            list(loop(0, [0]))
+        assert "one loop" in "".join(traceback.format_exception(raised.value))
+        shown = "".join(traceback.format_exception(as_user_sees_it(raised.value)))
+        assert "one loop" not in shown
+        assert "in divide" in shown
+
+    def test_long_chains_are_inlined_in_part(self) -> None:
+        plain = [MapOperation(str)] * 30
+        first, inlined = split_inlined([*plain, PartitionOperation(str), *plain])
+        assert (len(first), len(inlined)) == (53, 8)
+        assert split_inlined([PartitionOperation(str), *plain[:2]])[1] == tuple(plain[:2])
+        flat = [FlatMapOperation(lambda pair: [pair])] * 8
+        [_, data] = combine._CombineInOneLoop(tuple(flat), combine.ADDITION, 1e9, 1)(0, [(1, 2)])
+        assert shuffle.PIECES.loads(data) == [(1, 2)]
+
     def test_memory_is_bounded_by_writing_early(self, monkeypatch: Any) -> None:
         monkeypatch.setattr(shuffle, "_STRETCH", 10)
         monkeypatch.setattr(combine, "MAX_KEYS", 15)
@@ -170,7 +246,7 @@ class TestCombining:
         def stop(a: Any, b: Any) -> Any:
             raise StopIteration
 
-        writer = combine.WriteCombined(Combiner(None, stop, stop).add_values, 1e9, 1)
+        writer: Any = combine._CombineInOneLoop((), Combiner(None, stop, stop), 1e9, 1)
         with pytest.raises(RuntimeError, match="StopIteration"):
             list(writer(0, [(1, 1), (1, 1)]))
         merge = combine.MergeCombiners(Combiner(None, stop, stop), 1e9, None)

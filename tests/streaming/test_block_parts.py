@@ -1,0 +1,107 @@
+"""Large blocks are cut for shuffles: all cores are busy, and every record counts once."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark import TaskContext
+
+from penstock.blockstore import Block, BlockAccess, BlockKind, BlockRDD, BlockStore, rdd
+from penstock.blockstore.store import BlockStoreOptions
+from tests.streaming.batches import batches
+
+LINES = [b"line %d" % number for number in range(2000)]
+
+
+def lines_block(lines: list[bytes]) -> Block:
+    data = b"".join(line + b"\n" for line in lines)
+    return Block(BlockKind.LINES, len(lines), memoryview(data), memoryview(b""))
+
+
+def binary_block(records: list[bytes]) -> Block:
+    ends = [0]
+    for record in records:
+        ends.append(ends[-1] + len(record))
+    offsets = b"".join(end.to_bytes(4, "little") for end in ends)
+    data = memoryview(b"".join(records))
+    return Block(BlockKind.BINARY, len(records), data, memoryview(offsets))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.binary(max_size=6).map(lambda record: record.replace(b"\n", b"")), max_size=20),
+    st.integers(1, 9),
+    st.sampled_from([lines_block, binary_block]),
+)
+def test_the_parts_of_a_block_have_its_records_in_order(
+    records: list[bytes], parts: int, make: Any
+) -> None:
+    block = make(records)
+    cut = [block.part(number, parts) for number in range(parts)]
+    assert [record for part in cut for record in part.records()] == list(block.records())
+    assert [part.num_records for part in cut] == [len(list(part.records())) for part in cut]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[BlockStore]:
+    options = BlockStoreOptions(
+        memory_dir=str(tmp_path), memory_bytes=1 << 20, block_max_bytes=64 << 10
+    )
+    made = BlockStore(
+        stream_id=0,
+        attempt="0" * 32,
+        host="here",
+        log_folder=str(tmp_path / "log"),
+        memory_name="memory",
+        options=options,
+    )
+    yield made
+    made.close()
+
+
+def stored(store: BlockStore, name: str, lines: list[bytes]) -> Any:
+    builder = store.open_block(BlockKind.LINES)
+    builder.append_lines(b"".join(line + b"\n" for line in lines), len(lines))
+    return store.put(builder.seal(name, 0.0))
+
+
+@pytest.mark.slow
+def test_a_large_block_is_read_by_several_tasks_where_nobody_sees_it(
+    sc: Any, store: BlockStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rdd, "_LEAST_PART_BYTES", 1 << 10)
+    infos = [stored(store, "input-0-0", LINES), stored(store, "input-0-1", [b"a", b"b"])]
+    whole = BlockRDD(sc, infos, BlockAccess())
+    lines = [line.decode() for line in LINES] + ["a", "b"]
+    assert whole.glom().map(len).collect() == [2000, 2]
+    assert whole.in_parts().collect() == lines
+    assert whole.in_parts().getNumPartitions() > 3
+    # A block that may be left out is left out whole.
+    assert BlockRDD(sc, infos, BlockAccess(skip_after=2)).in_parts().getNumPartitions() == 2
+
+    def task(_: Any) -> tuple[int, int]:
+        return (TaskContext.get().partitionId(), 1)  # type: ignore[union-attr]
+
+    with batches(sc) as run:
+        stream = run.ssc.queueStream([whole])
+        cut = run.collect(stream.map(task).reduceByKey(operator.add, 1))
+        uncut = run.collect(
+            stream.mapPartitions(lambda it: map(task, it)).reduceByKey(operator.add, 1)
+        )
+        letters = run.collect(stream.mapOrDeadLetter(task).reduceByKey(operator.add, 1))
+        counted = run.collect(stream.arrow.split(" ").value_counts(numPartitions=1))
+        reduced = run.collect(stream.map(len).reduce(operator.add))
+        run.run(1)
+    assert len(cut[0]) > 3
+    assert sum(number for _, number in cut[0]) == len(lines)
+    assert dict(uncut[0]) == dict(letters[0]) == {0: 2000, 1: 2}
+    assert dict(counted[0]) == {"line": 2000, "a": 1, "b": 1} | {
+        str(number): 1 for number in range(2000)
+    }
+    assert reduced[0] == [sum(map(len, lines))]
