@@ -19,6 +19,7 @@ from penstock.streaming.kernels.arrow import (
     SumValues,
     batches_of,
     records_of,
+    split_records,
 )
 from penstock.streaming.kernels.combine import ADDITION
 from penstock.streaming.kernels.fusion import PartitionOperation
@@ -31,15 +32,18 @@ __all__ = ["ArrowDStream", "ArrowStream"]
 
 
 class ArrowDStream(DStreamNode):
-    """The records of another node as record batches."""
+    """The records of another node as record batches, or these as they are split."""
 
-    def __init__(self, parent: DStreamNode) -> None:
+    def __init__(self, parent: DStreamNode, split: SplitColumn | None = None) -> None:
         super().__init__(parent.graph, (parent,), parent.slide_ms)
         self.parent = parent
+        self.split = split
 
     def compute(self, time_ms: int) -> RDD[Any] | None:
         rdd = self.parent.get_or_compute(time_ms)
-        return None if rdd is None else batches_of(rdd)
+        if rdd is None:
+            return None
+        return batches_of(rdd) if self.split is None else split_records(rdd, self.split)
 
 
 class ArrowStream:
@@ -87,7 +91,11 @@ class ArrowStream:
         """
         if type(separator) is not str or separator == "":
             raise ValueError(f"separator={separator!r} is not accepted: a text, not an empty one")
-        return self._then(SplitColumn(column, separator))
+        split = SplitColumn(column, separator)
+        if isinstance(self._node, ArrowDStream) and self._node.split is None:
+            # Lines are split as they lie in a block.
+            return ArrowStream(self._ssc, ArrowDStream(self._node.parent, split))
+        return self._then(split)
 
     def value_counts(
         self, column: str = "value", numPartitions: int | None = None

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pyspark import RDD
 
 from penstock.blockstore import Block, BlockKind, BlockRDD
+from penstock.blockstore.lines import line_pieces
 from penstock.streaming.kernels.combine import MAX_KEYS
 from penstock.streaming.kernels.deferred import narrow
 
@@ -30,7 +31,7 @@ __all__ = [
     "SumValues",
     "batches_of",
     "records_of",
-    "words_of_bytes",
+    "split_records",
 ]
 
 _ROWS = 1 << 16
@@ -45,13 +46,24 @@ VALUE = "value"
 
 def batches_of(rdd: RDD[Any]) -> RDD[pa.RecordBatch]:
     """Return an RDD of record batches with the records of an RDD."""
-    if (
+    if _is_columns(rdd):
+        return rdd.map_parts(_batches_of_block)
+    return narrow(rdd, BatchesOfRecords(), is_per_record=True)
+
+
+def split_records(rdd: RDD[Any], split: SplitColumn) -> RDD[pa.RecordBatch]:
+    """Return what `split` makes of the record batches of an RDD."""
+    if _is_columns(rdd):
+        return rdd.map_parts(_SplitBlock(split))
+    return narrow(batches_of(rdd), split)
+
+
+def _is_columns(rdd: RDD[Any]) -> TypeGuard[BlockRDD]:
+    return (
         isinstance(rdd, BlockRDD)
         and rdd.lies_in_blocks
         and all(block.kind != BlockKind.PICKLED.value for block in rdd.blocks)
-    ):
-        return rdd.map_parts(_batches_of_block)
-    return narrow(rdd, BatchesOfRecords(), is_per_record=True)
+    )
 
 
 def _batches_of_block(block: Block) -> Iterator[pa.RecordBatch]:
@@ -135,6 +147,28 @@ class SplitColumn:
 
 
 @dataclass(frozen=True)
+class _SplitBlock:
+    """`split` of a block: of lines at once, as the separator may take the place of their ends."""
+
+    split: SplitColumn
+
+    def __call__(self, block: Block) -> Iterator[pa.RecordBatch]:
+        separator = self.split.separator.encode()
+        is_text = block.kind is BlockKind.LINES
+        is_lines = is_text or block.kind is BlockKind.BYTE_LINES
+        if not is_lines or len(separator) > 1 or self.split.column != VALUE:
+            yield from self.split(0, _batches_of_block(block))
+            return
+        for piece in line_pieces(block.data, _PIECE_BYTES):
+            lines = bytes(piece[:-1])
+            if is_text and not lines.isascii():
+                lines = lines.decode("utf-8", "replace").encode()
+            words = _words(lines.replace(b"\n", separator), separator)
+            column = words.view(pa.string()) if is_text else words
+            yield pa.RecordBatch.from_arrays([column], [VALUE])
+
+
+@dataclass(frozen=True)
 class CountValues:
     """Pairs of a value and its number, a value not more than a few times in a partition."""
 
@@ -201,12 +235,10 @@ def _split(column: pa.Array, separator: str, name: str) -> pa.Array:
     ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
     first, last = int(ends[0]), int(ends[-1])
     text = b"" if data is None else bytes(memoryview(data)[first:last])
-    return words_of_bytes(text, byte, ends[1:] - first).view(column.type)
+    return _words(text, byte, ends[1:] - first).view(column.type)
 
 
-def words_of_bytes(
-    text: bytes, separator: bytes, ends: npt.NDArray[np.int32] | None = None
-) -> pa.Array:
+def _words(text: bytes, separator: bytes, ends: npt.NDArray[np.int32] | None = None) -> pa.Array:
     """Return what lies between separators, as a binary column.
 
     Arrow's own splitting takes three times as long: it makes a list for each value first.

@@ -125,6 +125,45 @@ def test_sums_of_decimals_and_floats_by_a_time() -> None:
     }
 
 
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from([b"a", b"word", b" ", b"  ", b",", b"\xff", b"\xc3", b"\x85"])
+            | st.sampled_from(["ü", "\u2028", "\u00a0"]).map(str.encode),
+            max_size=8,
+        ).map(b"".join),
+        max_size=30,
+    ),
+    st.sampled_from([" ", ",", "a", "ab", "ü", "\n"]),
+    st.sampled_from([1, 20, 1 << 20]),
+    st.sampled_from([BlockKind.LINES, BlockKind.BYTE_LINES]),
+)
+def test_a_block_of_lines_is_split_as_its_lines_are(
+    lines: list[bytes], separator: str, size: int, kind: BlockKind
+) -> None:
+    data = b"".join(line + b"\n" for line in lines)
+    block = Block(kind, len(lines), memoryview(data), memoryview(b""))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow, "_PIECE_BYTES", size)
+        batches = list(arrow._SplitBlock(SplitColumn("value", separator))(block))
+    assert {batch.schema.field(0).type for batch in batches} <= {pa.string(), pa.binary()}
+    wanted: list[Any]
+    if kind is BlockKind.LINES:
+        wanted = [
+            part for line in lines for part in line.decode("utf-8", "replace").split(separator)
+        ]
+    else:
+        wanted = [part for line in lines for part in line.split(separator.encode())]
+    assert values(batches) == wanted
+
+
+def test_a_split_of_lines_names_the_column_that_is_not_there() -> None:
+    block = Block(BlockKind.LINES, 1, memoryview(b"a\n"), memoryview(b""))
+    with pytest.raises(KeyError, match="there is no column 'm'; there are value"):
+        list(arrow._SplitBlock(SplitColumn("m", " "))(block))
+
+
 def test_blocks_come_in_pieces_of_some_size(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [b"%d %s" % (number, b"x" * (number % 50)) for number in range(500)]
     data = b"".join(line + b"\n" for line in lines)
