@@ -60,6 +60,9 @@ def _streaming(
 
 
 _WORDS = FeederOptions(content="words")
+_TWO_WORDS = FeederOptions(
+    content="words", record_bytes=12, words_per_line=2, least_in_flight_bytes=4 << 20
+)
 _FEW_WORDS = FeederOptions(content="words", least_in_flight_bytes=1 << 20)
 _STAMPED = FeederOptions(stamped_per_s=10_000)
 _LATE = FeederOptions(in_flight_batches=0, most_bytes=6 << 30)
@@ -98,6 +101,18 @@ _ALL = (
         peer=True,
     ),
     Subject("words", "Penstock", _streaming("penstock", "word_count", feeder=_WORDS)),
+    *(
+        Subject(
+            f"{prefix}words-two",
+            title,
+            _streaming(side, "word_count", "two", feeder=_TWO_WORDS, record_bytes=12),
+            peer=bool(prefix),
+        )
+        for prefix, side, title in (
+            ("peer-", "pyspark", "pyspark.streaming"),
+            ("", "penstock", "Penstock"),
+        )
+    ),
     Subject(
         "arrow-words",
         "Penstock, operations on columns",
@@ -249,8 +264,15 @@ CASES: tuple[Case, ...] = (
         (Check("records_per_s", times_at_least=4),),
     ),
     Case(
+        "words-two",
+        "the same with 2 words a line, of 12 bytes",
+        "words-two",
+        "peer-words-two",
+        (Check("records_per_s"),),
+    ),
+    Case(
         "words-columns",
-        'the same by columns, `lines.arrow.split(" ").value_counts()`',
+        '16 words a line by columns, `lines.arrow.split(" ").value_counts()`',
         "arrow-words",
         "peer-words",
         (Check("records_per_s", times_at_least=20),),

@@ -48,6 +48,7 @@ class FeederOptions:
             (nanoseconds since the epoch), this many per second.
         least_in_flight_bytes: So much may be unprocessed in any case, also at the beginning.
         most_bytes: Stop after so many bytes; 0 for no end.
+        words_per_line: Of ``words``.
     """
 
     content: str = "numbers"
@@ -57,6 +58,7 @@ class FeederOptions:
     stamped_per_s: int = 0
     least_in_flight_bytes: int = 32 << 20
     most_bytes: int = 0
+    words_per_line: int = WORDS_PER_LINE
 
     def as_dict(self) -> dict[str, Any]:
         """Return them as JSON wants them."""
@@ -71,8 +73,8 @@ def numbered_lines(record_bytes: int, size: int) -> bytes:
     )
 
 
-def lines_of_words(record_bytes: int, size: int) -> bytes:
-    """Return lines of `WORDS_PER_LINE` words that differ in frequency as in natural text."""
+def lines_of_words(record_bytes: int, size: int, words_per_line: int = WORDS_PER_LINE) -> bytes:
+    """Return lines of so many words that differ in frequency as in natural text."""
     chance = random.Random(17)
     words = sorted(
         {
@@ -88,7 +90,7 @@ def lines_of_words(record_bytes: int, size: int) -> bytes:
     lines: list[str] = []
     target = min(size // record_bytes, 10_000)
     while len(lines) < target:
-        line = chance.choices(words, weights, k=WORDS_PER_LINE - 1)
+        line = chance.choices(words, weights, k=words_per_line - 1)
         rest = record_bytes - 1 - sum(map(len, line)) - len(line)
         if rest in by_length:
             lines.append(" ".join([*line, chance.choice(by_length[rest])]))
@@ -108,8 +110,12 @@ class Feeder:
 
     def run(self) -> None:
         """Listen, and serve until standard input is closed."""
-        build = lines_of_words if self._options.content == "words" else numbered_lines
-        buffer = memoryview(build(self._options.record_bytes, _BUFFER))
+        given = self._options
+        if given.content == "words":
+            lines = lines_of_words(given.record_bytes, _BUFFER, given.words_per_line)
+        else:
+            lines = numbered_lines(given.record_bytes, _BUFFER)
+        buffer = memoryview(lines)
         server = socket.create_server(("127.0.0.1", 0))
         print(json.dumps({"port": server.getsockname()[1]}), flush=True)
         threading.Thread(target=self._hear, name="feeder-hear", daemon=True).start()
