@@ -33,7 +33,7 @@ class RateStatus:
 
     Args:
         stream_id: The stream.
-        report: Tells the driver: what was read, and the version of the rates then in force.
+        report: Tells the driver: what was read, and the version of the rates in force before it.
     """
 
     def __init__(self, stream_id: int, report: Callable[[RateUsage, int], None]) -> None:
@@ -105,8 +105,9 @@ class RateStatus:
                 # Not quite an interval: the pauses between reports do not divide it.
                 pipe_at_s = time.monotonic() + PIPE_INTERVAL_S - REPORT_INTERVAL_S / 2
             with self._lock:
-                assert self._generator is not None
-                reading = self._generator.read_rate_usage(with_pipe=with_pipe)
-                version = self._version
-            self._report(reading, version)
+                generator, version = self._generator, self._version
+            assert generator is not None
+            # A disk may hang that is asked for its free space: whoever sets a rate does not wait
+            # for that. A newer version than this one is reported next.
+            self._report(generator.read_rate_usage(with_pipe=with_pipe), version)
             self._due.wait(REPORT_INTERVAL_S)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+from penstock.receiver.rate_status import RateStatus
 from penstock.wire.messages import (
     Message,
     PipeReading,
@@ -165,3 +167,46 @@ def test_reports_tell_what_passed_and_who_waits(run: Run, tracker: Tracker, shar
     assert held_back.rate_version == 1
     # The rate times the time, one burst, and the permits of the leases.
     assert held_back.records <= 500 + 10 * (held_back.at_s - quiet.at_s) + 2 * 10
+
+
+class HangingGenerator:
+    """Its log's disk does not say how much is free."""
+
+    def __init__(self) -> None:
+        self.is_asked = threading.Event()
+        self.goes_on = threading.Event()
+        self.rates: list[float | None] = []
+
+    def read_rate_usage(self, *, with_pipe: bool) -> None:
+        self.is_asked.set()
+        assert self.goes_on.wait(WAIT_S)
+
+    def update_rate(self, records_per_second: float | None, *, is_paused: bool) -> None:
+        self.rates.append(records_per_second)
+
+    def update_byte_rate(self, bytes_per_second: float | None) -> None:
+        pass
+
+
+def test_a_new_rate_holds_at_once_while_a_disk_hangs_and_is_reported_after_it() -> None:
+    generator: Any = HangingGenerator()
+    told: list[int] = []
+    is_told = threading.Event()
+
+    def report(reading: Any, version: int) -> None:
+        told.append(version)
+        if version == 7:
+            is_told.set()
+
+    status = RateStatus(0, report)
+    status.start(generator)
+    assert generator.is_asked.wait(WAIT_S)
+    setting = threading.Thread(target=status.update, args=(5.0, None, 7), daemon=True)
+    setting.start()
+    setting.join(WAIT_S / 4)
+    assert not setting.is_alive()
+    assert generator.rates == [5.0]
+    generator.goes_on.set()
+    assert is_told.wait(WAIT_S)
+    assert told[0] == 0
+    status.stop(WAIT_S)
