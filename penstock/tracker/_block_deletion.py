@@ -33,6 +33,7 @@ __all__ = ["BlockDeletion", "DiskRoom", "SharedLogs"]
 _IDS_PER_MESSAGE = 10_000
 
 _log = logging.getLogger("penstock.tracker")
+
 _SEGMENTS = 4
 """Segments of each receiver's log that should find room: logs allocate theirs in advance."""
 
@@ -144,7 +145,10 @@ def _cleanups(
 
 
 class DiskRoom:
-    """All calls come on the tracker's control thread."""
+    """Lets go of what is retained when the disk of the receivers' logs runs short.
+
+    All calls come on the tracker's control thread.
+    """
 
     def __init__(
         self,
