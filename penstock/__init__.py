@@ -43,6 +43,7 @@ Beside them stand:
 `event_loop`, `backoff`      a thread and its queue; pauses between tries
 `rate_limited_log`           log lines that repeat
 `position_text`              positions as JSON
+`hkdf`                       keys out of one secret
 `processes`                  which process is meant, and whether it lives
 `worker`                     what makes short tasks short in PySpark's worker
 `_arguments`, `_html`        what a program gives; records as tables in notebooks

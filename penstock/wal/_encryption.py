@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hmac
 import mmap
 import secrets
 from collections.abc import Sequence
@@ -38,6 +37,7 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
+from penstock.hkdf import derived_key
 from penstock.wal._errors import CorruptRecordError, EncryptionNotInstalledError
 from penstock.wal._layout import (
     FLAG_ENCRYPTED,
@@ -123,7 +123,7 @@ class EncryptionKey:
     @property
     def key_id(self) -> bytes:
         """Eight bytes that tell keys apart and nothing about them; written into logs."""
-        return hmac.digest(self.secret, b"penstock key id\x01", "sha256")[:KEY_ID_SIZE]
+        return derived_key(self.secret, b"penstock key id")[:KEY_ID_SIZE]
 
     def cipher(self, name: str) -> LogCipher:
         """Return what encrypts and decrypts the records of one log.
@@ -160,8 +160,8 @@ class LogCipher:
         known = self._last
         if known is not None and known[0] == salt:
             return known[1]
-        info = b"penstock log key\0" + salt + self._name + b"\x01"
-        made = self._aead_type(hmac.digest(self._secret, info, "sha256"))
+        info = b"penstock log key\0" + salt + self._name
+        made = self._aead_type(derived_key(self._secret, info))
         # One assignment: readers on other threads see the old pair or the new one.
         self._last = salt, made
         return made

@@ -43,6 +43,7 @@ import struct
 from hashlib import blake2b
 
 from penstock.errors import IllegalStateError
+from penstock.hkdf import derived_key
 from penstock.wire.errors import AuthenticationError, TamperedError
 
 __all__ = [
@@ -141,9 +142,9 @@ def _proof(
 def _key(
     secret: bytes, role: bytes, service: bytes, server_nonce: bytes, client_nonce: bytes
 ) -> bytes:
-    """Return the key of what `role` sends: HKDF-Expand of RFC 5869, whose first block is enough."""
+    """Return the key of what `role` sends."""
     text = _text(b"penstock %s %s frames" % (service, role), server_nonce, client_nonce)
-    return hmac.digest(secret, text + b"\x01", "sha256")
+    return derived_key(secret, text)
 
 
 def _checked_secret(secret: bytes) -> bytes:
