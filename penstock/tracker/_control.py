@@ -111,7 +111,7 @@ class Control:
         self.skipped_blocks = 0
 
     def on_control(self, peer: Peer, message: Message) -> Message:
-        """Deal with a message and return the answer (`ControlHandler`)."""
+        """Deal with a message and return the answer; on the control thread."""
         if isinstance(message, RegisterReceiver):
             return self._register(peer, message)
         if isinstance(message, ReportGate):
@@ -234,7 +234,7 @@ class Control:
         return Ok()
 
     def on_peer_gone(self, peer: Peer) -> None:
-        """Deal with the end of a connection (`ControlHandler`)."""
+        """Deal with the end of a connection; on the control thread."""
         gone = self._receivers.disconnected(peer)
         if gone is not None:
             attempt, is_over = gone

@@ -14,37 +14,28 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Protocol
 
 from penstock.event_loop import EventLoop
 from penstock.tracker._batched_additions import BatchedAdditions
+from penstock.tracker._control import Control
 from penstock.tracker._place_service import PLACE_MESSAGES, PlaceService
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wire import Peer, PendingReply, Reply, Server, WireOptions
 from penstock.wire.messages import AddBlock, Failure, Message, Refused
 
-__all__ = ["ControlHandler", "TrackerEndpoint"]
+__all__ = ["TrackerEndpoint"]
 
 _log = logging.getLogger("penstock.tracker")
 
 _STOP_TIMEOUT_S = 10.0
 
 
-class ControlHandler(Protocol):
-    """Deals with everything but `AddBlock`; called on the control thread, one at a time."""
-
-    def on_control(self, peer: Peer, message: Message) -> Message:
-        """Act on a message and return the answer."""
-
-    def on_peer_gone(self, peer: Peer) -> None:
-        """A connection is gone for good."""
-
-
 class TrackerEndpoint:
     """The tracker's server. Its owner sets `handler`, calls `start` once, and `stop`.
 
     Attributes:
-        handler: Deals with everything but `AddBlock`. Without one, all else is refused.
+        handler: Deals with everything but `AddBlock`, on the control thread, one at a time. Without
+            one, all else is refused.
         places: Deals with what is about places; None where no stream is read by places.
     """
 
@@ -59,7 +50,7 @@ class TrackerEndpoint:
         options: WireOptions,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        self.handler: ControlHandler | None = None
+        self.handler: Control | None = None
         self.places: PlaceService | None = None
         self._server = Server(
             secret,

@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from penstock.clock import Clock
 from penstock.errors import PenstockError
@@ -34,7 +33,6 @@ __all__ = [
     "Launch",
     "Next",
     "ReceiverJob",
-    "ReceiverJobOwner",
     "ReceiverStarts",
     "RestartBackoff",
 ]
@@ -112,21 +110,6 @@ class Launch:
     locations: Sequence[TaskLocation]
 
 
-class ReceiverJobOwner(Protocol):
-    """Who decides over a receiver's starts; called on the job's thread."""
-
-    def next_launch(self, stream_id: int) -> Launch | None:
-        """Prepare a new attempt, or return None when no more are wanted."""
-
-    def job_ended(
-        self, stream_id: int, attempt: str, end: TaskEnd | None, error: Exception | None
-    ) -> Next:
-        """Take note of the end: `end` when the task returned, `error` when the job failed."""
-
-    def job_thread_died(self, stream_id: int, error: BaseException) -> None:
-        """The thread dies of a defect; the receiver will not start again."""
-
-
 class ReceiverJob:
     """One receiver's thread ``penstock-receiver-job-<N>``; one job at a time.
 
@@ -137,7 +120,7 @@ class ReceiverJob:
         self,
         stream_id: int,
         cluster: Cluster,
-        owner: ReceiverJobOwner,
+        owner: ReceiverStarts,
         backoff: RestartBackoff,
         clock: Clock,
     ) -> None:
@@ -213,7 +196,7 @@ class ReceiverJob:
 
 
 class ReceiverStarts:
-    """The `ReceiverJobOwner` of all receivers; called on their jobs' threads.
+    """Decides over the starts of all receivers; called on their jobs' threads.
 
     `_lock` guards the first places and the counts of hopeless starts.
     """
