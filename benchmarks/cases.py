@@ -148,6 +148,7 @@ _ALL = (
     ),
     Subject("segment-log", "Penstock", _PROGRAMS + "segment_log"),
     Subject("encryption", "Penstock", _PROGRAMS + "encryption"),
+    Subject("replay", "Penstock", _PROGRAMS + "replay"),
     *(
         Subject(f"{name}-{how}", f"Penstock, {title}", run)
         for how, title, watched, settings in (
@@ -320,6 +321,17 @@ CASES: tuple[Case, ...] = (
         ),
         main=False,
         section=_SERVICES,
+    ),
+    Case(
+        "replay",
+        "a stream read again from a local log into Arrow, by one thread",
+        "replay",
+        checks=(
+            Check("rows_mb_per_s", at_least=1000, title="MB/s, Arrow batches"),
+            Check("lines_mb_per_s", title="MB/s, lines, which are cut"),
+            Check("plain_mb_per_s", title="MB/s of a plain read of the files"),
+        ),
+        main=False,
     ),
     Case(
         "monitor",

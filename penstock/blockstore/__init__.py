@@ -27,7 +27,7 @@ Layout of a block
 The payload of the log record, offsets from its start, little-endian::
 
     0   descriptor, 64 bytes: magic, kind, number of records, offset and length of the data,
-        offset of the Arrow offsets
+        offset of the Arrow offsets, when it was sealed
     64  data
     ..  padding to a multiple of 64
     ..  Arrow offsets, (records + 1) times int32; absent for lines and for the kind ``arrow``

@@ -33,9 +33,9 @@ __all__ = ["DESCRIPTOR", "BlockBuilder", "BlockKind", "SealedBlock"]
 
 HEADER_ROOM = 64
 """Bytes that the log's record header takes before the payload."""
-DESCRIPTOR = struct.Struct("<4sHHIIQQQQ16x")
+DESCRIPTOR = struct.Struct("<4sHHIIQQQQQ8x")
 """magic, kind, flags, reserved, length of the definitions, records, data offset, data length,
-offsets' offset."""
+offsets' offset, when it was sealed in ms since the epoch (0: a release before this did not say)."""
 MAGIC = b"PBK1"
 DATA_START = 64
 MAX_DATA = (1 << 31) - 1
@@ -209,8 +209,16 @@ class BlockBuilder:
         self.num_records += batch.num_rows
         return True
 
-    def seal(self, block_id: str, now_s: float, since_s: float = 0.0) -> SealedBlock:
+    def seal(
+        self, block_id: str, now_s: float, since_s: float = 0.0, time_ms: int = 0
+    ) -> SealedBlock:
         """Write offsets and descriptor; the builder takes no more records.
+
+        Args:
+            block_id: The block's id.
+            now_s: Monotonic time.
+            since_s: Monotonic time at which its first record came at the earliest.
+            time_ms: Wall time, for who reads the log again.
 
         Raises:
             ArenaError: The memory file system is full; the builder can be sealed later.
@@ -254,6 +262,7 @@ class BlockBuilder:
             DATA_START,
             data_length,
             offsets_at,
+            max(0, time_ms),
         )
         return SealedBlock(
             block_id=block_id,

@@ -146,6 +146,7 @@ class BlockAssembler:
         schema: Arrow schema of the records, or None.
         block_id: Makes the next block's id.
         now_s: Monotonic time.
+        time_ms: Wall time, which blocks are marked with.
         sealed: Takes a sealed block; may wait, and then the lock is held for as long.
         discard: Takes a record that fits nowhere: why, and what returns it.
         tell: Told of trouble that passes.
@@ -169,6 +170,7 @@ class BlockAssembler:
         *,
         block_id: Callable[[], str],
         now_s: Callable[[], float],
+        time_ms: Callable[[], int] = lambda: 0,
         sealed: Callable[[SealedBlock], None],
         discard: Callable[[BaseException, Callable[[], Any]], None],
         tell: Callable[[str, BaseException], None],
@@ -187,6 +189,7 @@ class BlockAssembler:
         self._block_id = block_id
         self._now_s = now_s
         self._since_s = now_s()
+        self._time_ms = time_ms
         self._sealed = sealed
         self._discard = discard
         self._tell = tell
@@ -673,7 +676,7 @@ class BlockAssembler:
             return
         if self._next_id is None:
             self._next_id = self._block_id()
-        sealed = builder.seal(self._next_id, now_s, self._since_s)
+        sealed = builder.seal(self._next_id, now_s, self._since_s, self._time_ms())
         # Only now: behind a number that no block has, the ledger takes no position any more.
         self._next_id = None
         self._open = None

@@ -235,6 +235,7 @@ class BlockGenerator:
             options.schema,
             block_id=lambda: f"input-{stream_id}-{next(numbers)}",
             now_s=self._clock.monotonic_s,
+            time_ms=self._clock.time_ms,
             sealed=self._pipeline.put,
             discard=self._discards.add,
             tell=on_error,

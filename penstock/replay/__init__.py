@@ -21,15 +21,17 @@ the ledger says.
 =============  =========================================================
 `_history`     `History`: the segments of a folder's streams; `Window`
 `_read`        `read` and `read_rdd`, which read them in Spark's tasks
+`_receiver`    `ReplayReceiver`, which stores them again in another program
 `cli`          ``penstock replay``, which writes them to a file
 =============  =========================================================
 
-Time counts by segments: a block has none of its own. A window takes each segment that may have a
-block of it, so it begins and ends up to one segment early and late (a segment is closed after a
-minute, or when it is full).
+Time counts by blocks: each has the time at which it was sealed, which is up to a block interval
+after its records came. Blocks of a release before that have none; of them a window takes each
+segment that may have a block of it.
 """
 
 from penstock.replay._history import HistoryError
 from penstock.replay._read import read, read_rdd
+from penstock.replay._receiver import ReplayReceiver
 
-__all__ = ["HistoryError", "read", "read_rdd"]
+__all__ = ["HistoryError", "ReplayReceiver", "read", "read_rdd"]

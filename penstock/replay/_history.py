@@ -13,15 +13,20 @@ from penstock.blockstore.reader import read_segment
 from penstock.errors import PenstockError
 from penstock.host.durability import BLOCKS, LEDGER
 from penstock.tracker import LoggedSegment, ReceivedBlockTracker
-from penstock.wal import EncryptionKey, WalError, locate
+from penstock.wal import EncryptionKey, SegmentNotFoundError, WalError, locate
 
 __all__ = ["History", "HistoryError", "Window", "as_time_ms"]
 
 _TRIES = 3
+_GONE = (FileNotFoundError, SegmentNotFoundError)
+_MAY_BE_GONE = (
+    ". If the program has let it go meanwhile, read again, from a later time on, or have more "
+    "retained (spark.penstock.wal.retention)"
+)
 
 
-class HistoryError(PenstockError):
-    """What a program received cannot be read again.
+class HistoryError(PenstockError, LookupError):
+    """What a program received is not there, or cannot be read again.
 
     Attributes:
         folder: The folder that was named, or that of a log.
@@ -48,15 +53,21 @@ class Window:
         if self.end_ms is not None and self.end_ms <= self.start_ms:
             raise ValueError("the window is empty: it ends before it begins")
 
-    def takes(self, created_ms: int, closed_ms: int | None) -> bool:
-        """Tell whether a segment may have a block of it.
+    def ends_before(self, created_ms: int) -> bool:
+        """Tell whether a segment was begun when it was over."""
+        return self.end_ms is not None and created_ms >= self.end_ms
+
+    def begins_before(self, closed_ms: int | None) -> bool:
+        """Tell whether a segment ended after its begin.
 
         Args:
-            created_ms: When the segment was begun.
-            closed_ms: When the one after it was; None: it is the last.
+            closed_ms: When the segment behind it was begun; None: there is none.
         """
-        begins = self.end_ms is None or created_ms < self.end_ms
-        return begins and (closed_ms is None or closed_ms > self.start_ms)
+        return closed_ms is None or closed_ms > self.start_ms
+
+    def has(self, sealed_ms: int) -> bool:
+        """Tell whether a block is of it."""
+        return sealed_ms >= self.start_ms and not self.ends_before(sealed_ms)
 
 
 def as_time_ms(value: datetime | str | None, name: str) -> int | None:
@@ -71,12 +82,17 @@ def as_time_ms(value: datetime | str | None, name: str) -> int | None:
         return None
     if isinstance(value, str):
         try:
-            value = datetime.fromisoformat(value)
+            # Python 3.10 does not know Z.
+            value = datetime.fromisoformat(value[:-1] + "+00:00" if value[-1:] in "Zz" else value)
         except ValueError:
             raise ValueError(refused(name, value, accepted)) from None
     if not isinstance(value, datetime):
         raise TypeError(refused(name, value, accepted))
-    return int(value.timestamp() * 1000)
+    try:
+        return int(value.timestamp() * 1000)
+    except (OverflowError, ValueError, OSError):
+        # Without a zone, near the first or the last year.
+        raise ValueError(refused(name, value, accepted)) from None
 
 
 class History:
@@ -125,6 +141,8 @@ class History:
         """
         numbers = self._ledger.stream_numbers()
         number = stream if isinstance(stream, int) else numbers.get(stream)
+        if isinstance(stream, str) and number is None and stream.isdecimal():
+            number = int(stream)
         if number is None or number not in numbers.values():
             known = ", ".join(f"{name} ({n})" for name, n in sorted(numbers.items())) or "none"
             raise HistoryError(
@@ -140,27 +158,48 @@ class History:
 
 
 def blocks_of(
-    segment: LoggedSegment, window: Window, encryption: EncryptionKey | None
-) -> Iterator[Block]:
-    """Yield the blocks of a segment, unless none of it can be of the window.
+    segment: LoggedSegment, window: Window, encryption: EncryptionKey | None, *, after: int = 0
+) -> Iterator[tuple[int, Block]]:
+    """Yield the blocks of a segment that are of the window, each with its sequence.
 
-    Each is valid until the next one is asked for.
+    Each is valid until the next one is asked for. Where blocks have no time, from a release before
+    they had one, those of a segment are of the window together, if any of them can be.
+
+    Args:
+        segment: The segment.
+        window: The window.
+        encryption: The key, where logs are encrypted.
+        after: Only blocks behind this sequence.
 
     Raises:
         HistoryError: It cannot be read here.
     """
+    is_late = False
+
+    def is_wanted(created_ms: int, closed_ms: int | None) -> bool:
+        nonlocal is_late
+        is_late = window.ends_before(created_ms)
+        return window.begins_before(closed_ms)
+
+    runs = [(max(first, after + 1), last) for first, last in segment.runs if last > after]
     try:
-        yield from read_segment(
+        for sequence, block in read_segment(
             segment.folder,
             segment.number,
-            segment.runs,
+            runs,
             attempt=segment.attempt,
             encryption=encryption,
-            is_wanted=window.takes,
-        )
+            is_wanted=is_wanted,
+        ):
+            # A block may have waited for the log, so a segment may be younger than its blocks.
+            if is_late and (not block.sealed_ms or window.ends_before(block.sealed_ms)):
+                return
+            if not block.sealed_ms or window.has(block.sealed_ms):
+                yield sequence, block
     except (OSError, WalError, ValueError) as error:
         raise HistoryError(
             segment.folder,
             f"segment {segment.number}, which {segment.host} wrote, cannot be read here: {error}. "
-            "Logs on local disks are read on the host that has them, or as a copy of the folder",
+            "Logs on local disks are read on the host that has them, or as a copy of the folder"
+            f"{_MAY_BE_GONE if isinstance(error, _GONE) else ''}",
         ) from error

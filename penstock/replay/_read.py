@@ -46,8 +46,8 @@ def read(
             this host with a local master, on HDFS, or in a folder that all hosts share.
         folder: The checkpoint directory or log folder of the program, which may run.
         stream: The stream's name or number.
-        start: Only segments with blocks that were stored then or later.
-        end: Only segments with blocks that were stored before.
+        start: Only blocks that were sealed then or later.
+        end: Only blocks that were sealed before.
         encryption: The key, where logs are encrypted.
 
     Returns:
@@ -106,7 +106,7 @@ def first_schema(
 ) -> pa.Schema | None:
     """Return the columns of the first block that has records; None: there is none."""
     for segment in segments:
-        for block in blocks_of(segment, window, encryption):
+        for _, block in blocks_of(segment, window, encryption):
             if block.num_records:
                 return _columns(segment, block)
     return None
@@ -123,7 +123,7 @@ def tables(
     Raises:
         HistoryError: It cannot be read here, or has other columns.
     """
-    for block in blocks_of(segment, window, encryption):
+    for _, block in blocks_of(segment, window, encryption):
         if not block.num_records:
             continue  # It carries a position or acknowledgements.
         columns = plain_schema(_columns(segment, block))
@@ -171,5 +171,5 @@ def _records(
 ) -> Iterator[Any]:
     begin_task()
     for segment in segments:
-        for block in blocks_of(segment, window, encryption):
+        for _, block in blocks_of(segment, window, encryption):
             yield from block.records()

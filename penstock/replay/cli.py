@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
+import errno
 import json
 import os
 import sys
@@ -25,14 +27,18 @@ is the checkpoint directory or the log folder of the program, which may run, or 
 hdfs://... Blocks stay in the logs until their batch is cleaned up, or longer with
 spark.penstock.wal.retention.
 
-Times such as 2026-11-22T03:00:00 are of this host's zone unless they name one. They count by
-segments of the log, so up to a minute before and after comes with them. Nothing in FOLDER is
-changed. Encrypted logs are read with the key of PENSTOCK_ENCRYPTION_KEY.
+Times such as 2026-11-22T03:00:00 are of this host's zone unless they name one. They are those at
+which blocks were sealed, up to a block interval after their records came. Nothing in FOLDER is
+changed. FILE is there when all of it is written; what is not yet is in FILE.<pid>.part. Encrypted
+logs are read with the key of PENSTOCK_ENCRYPTION_KEY.
 """
 _EPILOG = """\
 exit codes: 0 written, 1 there is no record, 2 wrong usage, no such folder or stream, it cannot be
-            read or written, or its records have no columns; then no file is left
+            read or written, or its records have no columns, 130 interrupted; then no file is left
 """
+
+_POOL_BYTES = 32 << 20
+_POOL_ROWS = 1 << 20
 
 
 def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: None) -> int:
@@ -43,12 +49,13 @@ def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: 
         key: Returns the key that encrypted logs are read with.
     """
     options = make_parser().parse_args(argv)
-    stream = int(options.stream) if options.stream.isdecimal() else options.stream
     if options.output is None and options.format != "json":
         return _fail(f"--format {options.format} needs --output", 2)
     try:
         encryption = key()
-        window, segments = find(options.folder, stream, options.start, options.end, encryption)
+        window, segments = find(
+            options.folder, options.stream, options.start, options.end, encryption
+        )
         schema = first_schema(segments, window, encryption)
         if schema is None:
             return _fail(f"no record of stream {options.stream} is there", 1)
@@ -63,8 +70,10 @@ def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: 
         return _write(options.output, _WRITERS[options.format], schema, batches)
     except BrokenPipeError:
         # Whoever read the output has seen enough: keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return 0
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
     except (OSError, ValueError, PenstockError) as error:
         return _fail(str(error), 2)
 
@@ -97,16 +106,58 @@ _Writer = Callable[[IO[bytes], pa.Schema, Iterator[pa.RecordBatch]], int]
 
 
 def _write(path: str, write: _Writer, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
-    # Private, as the logs are; and nothing is overwritten.
-    with open(path, "xb", opener=_private) as file:
-        try:
+    part = f"{path}.{os.getpid()}.part"
+    _refuse_to_overwrite(path)
+    try:
+        # Private, as the logs are; under another name, as half of the records look like all.
+        with open(part, "xb", opener=_private) as file:
             records = write(file, schema, batches)
-        except BaseException:
-            # Half of the records would look like all of them.
-            os.unlink(path)
-            raise
+            file.flush()
+            os.fsync(file.fileno())
+        _give_name(part, path)
+    except OSError as error:
+        # What the writers of Arrow and Parquet raise does not name the file.
+        if error.filename is None and not isinstance(error, PenstockError):
+            raise OSError(error.errno, error.strerror or str(error), path) from error
+        raise
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
     print(f"{records} records written to {path}", file=sys.stderr)
     return 0
+
+
+def _refuse_to_overwrite(path: str) -> None:
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, "it is there already, and nothing is overwritten", path)
+
+
+def _give_name(part: str, path: str) -> None:
+    """Name a file that is whole, unless there is one of that name by now."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        _refuse_to_overwrite(path)
+        raise
+    except OSError:
+        # A file system without hard links.
+        _refuse_to_overwrite(path)
+        os.rename(part, path)
+
+
+def _pooled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Join batches to larger ones: a stream may have hundreds of thousands of small blocks."""
+    found: list[pa.RecordBatch] = []
+    size = rows = 0
+    for batch in batches:
+        found.append(batch)
+        size += batch.nbytes
+        rows += batch.num_rows
+        if size >= _POOL_BYTES or rows >= _POOL_ROWS:
+            yield pa.Table.from_batches(found)
+            found, size, rows = [], 0, 0
+    if found:
+        yield pa.Table.from_batches(found)
 
 
 def _write_parquet(file: IO[bytes], schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
@@ -114,9 +165,9 @@ def _write_parquet(file: IO[bytes], schema: pa.Schema, batches: Iterator[pa.Reco
 
     records = 0
     with pq.ParquetWriter(file, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-            records += batch.num_rows
+        for table in _pooled(batches):
+            writer.write_table(table, row_group_size=table.num_rows)
+            records += table.num_rows
     return records
 
 
@@ -157,6 +208,11 @@ def _as_json(value: Any) -> Any:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def _write_no_more() -> None:
+    """Keep the interpreter from writing at its end what is left for the standard output."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(text: str, code: int) -> int:

@@ -80,14 +80,17 @@ class LogReader:
         before: int | None,
         cipher: LogCipher | None = None,
         as_stored: bool = False,
+        only: int | None = None,
     ) -> None:
         self._fs = fs
         self._folder = folder
         self._readers: dict[int, SegmentReader] = {}
         self._ends: dict[int, SegmentEnd] = {}
-        infos = []
+        infos: list[SegmentInfo] = []
         for number in list_names(fs, folder)[0]:
-            if before is not None and number >= before:
+            if only is not None and number < only:
+                continue
+            if (before is not None and number >= before) or (only is not None and len(infos) == 2):
                 break
             path = segment_path(folder, number)
             try:
@@ -111,6 +114,7 @@ class LogReader:
         before: int | None = None,
         cipher: LogCipher | None = None,
         as_stored: bool = False,
+        only: int | None = None,
     ) -> LogReader:
         """Open a log for reading.
 
@@ -125,12 +129,13 @@ class LogReader:
             cipher: Decrypts the payloads; None: they are in clear.
             as_stored: Take payloads as they lie there, encrypted or not: for who looks after a
                 log without having its key.
+            only: Look at this segment and the one behind it only, whatever the log has.
 
         Raises:
             FileNotFoundError: There is no such folder.
             OSError: A segment cannot be read, on HDFS because it is being written (EBUSY).
         """
-        return cls(fs, os.path.abspath(folder), before, cipher, as_stored)
+        return cls(fs, os.path.abspath(folder), before, cipher, as_stored, only)
 
     def __enter__(self) -> LogReader:
         return self

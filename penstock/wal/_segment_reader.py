@@ -203,7 +203,6 @@ class SegmentReader:
             if size < wanted:
                 # It may be shorter by now: a living writer cuts off what it failed to write.
                 file_size = min(file_size, position + size)
-            wanted = _CHUNK
             at = 0
             reason = ""
             while True:
@@ -228,7 +227,8 @@ class SegmentReader:
                     if position + end > file_size:
                         reason = _PAYLOAD_IS_CUT
                     else:
-                        wanted = max(_CHUNK, RECORD_HEADER_SIZE + length)
+                        # From now on: the next ones are as large, and would be read twice.
+                        wanted = max(wanted, RECORD_HEADER_SIZE + length)
                     break
                 payload = view[body:end]
                 if crc(payload) != payload_crc:

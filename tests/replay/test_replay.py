@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-import time
-from collections.abc import Iterator
+import resource
+import signal
+import subprocess
+import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -18,71 +20,15 @@ from pyspark.sql import SparkSession
 
 from penstock import replay
 from penstock.__main__ import main
-from penstock.receiver import receiver
-from penstock.tracker import ReceivedBlockTracker
-from tests.system.running import run_on
+from penstock.replay._history import History, Window, as_time_ms, blocks_of
+from tests.replay.history import COUNT, STREAMS, make_history, number, numbers
 
-COUNT = 3000
-STREAMS = ("rows", "texts", "pickles")
-
-
-@receiver(schema=pa.schema([("n", pa.int64()), ("data", pa.binary())]))
-def rows(ctx: Any) -> Iterator[dict[str, Any]]:
-    for n in range(COUNT):
-        yield {"n": n, "data": b"\xff" * 700}
-    ctx.stopped.wait()
-
-
-@receiver
-def texts(ctx: Any) -> Iterator[str]:
-    for n in range(COUNT):
-        yield f"é{n}"
-    ctx.stopped.wait()
-
-
-@receiver
-def pickles(ctx: Any) -> Iterator[Any]:
-    for n in range(COUNT):
-        yield (n, "pair")
-    ctx.stopped.wait()
-
-
-def number(record: Any) -> int:
-    found = record["n"] if isinstance(record, dict) else record[0]
-    return int(record[1:]) if isinstance(record, str) else int(found)
+WAIT_S = 60
 
 
 @pytest.fixture(scope="module")
 def folder(sc: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoint directory of a program that has cleaned up its batches and ended."""
-    folder = tmp_path_factory.mktemp("program") / "checkpoint"
-    settings = {
-        "spark.penstock.wal.retention": "1h",
-        "spark.penstock.wal.segmentSize": "1m",
-        "spark.penstock.block.maxSize": "256k",
-        "spark.penstock.receiver.rate": "2000/second",
-    }
-    with run_on(sc, settings, checkpoint=str(folder)) as run:
-        for function in (rows, texts, pickles):
-            run.process(function, number)
-        run.start()
-        run.await_processed(len(STREAMS) * COUNT)
-        end_s = time.monotonic() + 60
-        while not retained(folder):
-            assert time.monotonic() < end_s
-            time.sleep(0.2)
-        run.stop()
-    return folder
-
-
-def retained(folder: Path) -> int:
-    ledger = ReceivedBlockTracker.read(str(folder / "receivedBlockMetadata"))
-    return ledger.statistics().segments_retained
-
-
-def numbers(folder: Path) -> dict[str, int]:
-    ledger = ReceivedBlockTracker.read(str(folder / "receivedBlockMetadata"))
-    return dict(zip(STREAMS, sorted(ledger.stream_numbers().values()), strict=True))
+    return make_history(sc, tmp_path_factory.mktemp("program") / "checkpoint")
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +73,15 @@ def test_a_copy_of_the_folder_is_read_where_it_lies(
         away.rename(folder)
 
 
-def test_a_window_takes_the_segments_of_its_time(
+def sealed_ms(folder: Path, stream: int) -> list[int]:
+    return [
+        block.sealed_ms
+        for segment in History(str(folder)).segments(stream)
+        for _, block in blocks_of(segment, Window(), None)
+    ]
+
+
+def test_a_window_takes_the_blocks_of_its_time(
     sc: Any, folder: Path, stream: dict[str, int]
 ) -> None:
     spark = SparkSession(sc)
@@ -139,8 +93,16 @@ def test_a_window_takes_the_segments_of_its_time(
 
     assert count(start=now - hour, end=now + hour) == COUNT
     assert count(end=now - hour) == 0
-    # Of the last segment nobody knows when it ended.
-    assert 0 < count(start=(now + hour).isoformat()) < COUNT
+    assert count(start=(now + hour).isoformat()) == 0
+    # Each block is on one side of a time, also where several are in one segment.
+    times = sealed_ms(folder, stream["rows"])
+    assert len(times) > len(History(str(folder)).segments(stream["rows"]))
+    assert times == sorted(times)
+    middle = datetime.fromtimestamp(times[len(times) // 2] / 1000, timezone.utc)
+    before, behind = count(end=middle), count(start=middle)
+    assert before
+    assert behind
+    assert before + behind == COUNT
     assert replay.read(spark, folder, stream["rows"], end=now - hour).count() == 0
     with pytest.raises(ValueError, match="empty: it ends before it begins"):
         count(start=now, end=now - hour)
@@ -187,7 +149,8 @@ def test_the_command_writes_a_file(
             found = table.read_all()["n"].to_pylist()
     assert found == list(range(COUNT))
     assert main(command) == 2
-    assert "File exists" in capsys.readouterr().err
+    assert f"nothing is overwritten: '{output}'" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [output.name]
 
 
 def test_the_command_says_what_is_wrong_and_leaves_no_file(
@@ -221,3 +184,74 @@ def test_the_command_says_what_is_wrong_and_leaves_no_file(
     assert "needs --output" in capsys.readouterr().err
     assert main(["replay", str(folder), "--stream", str(stream["texts"])]) == 0
     assert '{"value": "é0"}' in capsys.readouterr().out
+
+
+def spawn(folder: Path, *arguments: str, **more: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "penstock", "replay", str(folder), *arguments]
+    return subprocess.Popen(command, text=True, stderr=subprocess.PIPE, **more)
+
+
+def test_what_is_interrupted_or_has_no_room_leaves_no_file(
+    folder: Path, stream: dict[str, int], tmp_path: Path
+) -> None:
+    rows = str(stream["rows"])
+
+    def a_little_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (256 << 10, 256 << 10))
+
+    for form in ("json", "arrow"):
+        output = tmp_path / f"full.{form}"
+        arguments = ("--stream", rows, "--format", form, "--output", str(output))
+        with spawn(folder, *arguments, preexec_fn=a_little_room) as full:
+            error = full.communicate(timeout=WAIT_S)[1]
+        assert (full.returncode, error.count("\n")) == (2, 1), error
+        assert f"File too large: '{output}'" in error
+    assert list(tmp_path.iterdir()) == []
+    # It waits for who reads what it prints.
+    with spawn(folder, "--stream", rows, stdout=subprocess.PIPE) as stuck:
+        assert stuck.stdout is not None
+        stuck.stdout.read(1)
+        stuck.send_signal(signal.SIGINT)
+        error = stuck.communicate(timeout=WAIT_S)[1]
+    assert (stuck.returncode, error) == (130, "penstock replay: interrupted\n")
+
+
+def test_who_has_seen_enough_ends_it_without_a_word(folder: Path, stream: dict[str, int]) -> None:
+    with spawn(folder, "--stream", str(stream["rows"]), stdout=subprocess.PIPE) as shown:
+        assert shown.stdout is not None
+        assert json.loads(shown.stdout.readline())["n"] == 0
+        shown.stdout.close()
+        assert shown.stderr is not None
+        assert shown.stderr.read() == ""
+        assert shown.wait(WAIT_S) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "is_time"),
+    [
+        ("2026-11-22T03:00:00Z", True),
+        ("2026-11-22", True),
+        ("2026-11-22T03:00:00+05:30", True),
+        ("Z", False),
+        ("", False),
+        ("2026-13-01", False),
+    ],
+)
+def test_times_are_read_or_named(text: str, is_time: bool) -> None:
+    if is_time:
+        found = as_time_ms(text, "start")
+        assert found is not None
+        assert datetime.fromtimestamp(found / 1000, timezone.utc).isoformat()[:8] == "2026-11-"
+        return
+    with pytest.raises(ValueError, match=r"start='.*' is not accepted: a datetime, or text"):
+        as_time_ms(text, "start")
+
+
+def test_small_blocks_make_large_parts_of_a_parquet_file(
+    folder: Path, stream: dict[str, int], tmp_path: Path
+) -> None:
+    output = tmp_path / "texts"
+    command = ["replay", str(folder), "--stream", str(stream["texts"]), "--format", "parquet"]
+    assert main([*command, "--output", str(output)]) == 0
+    assert pq.ParquetFile(output).num_row_groups == 1
+    assert len(sealed_ms(folder, stream["texts"])) > 1

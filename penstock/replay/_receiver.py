@@ -1,0 +1,170 @@
+"""`ReplayReceiver`: a stream of what another program received."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+from pyspark import StorageLevel
+
+from penstock._arguments import as_folder, refused
+from penstock.blockstore import Block, BlockKind
+from penstock.receiver import ReceiverContext, receiver
+from penstock.replay._history import History, HistoryError, Window, as_time_ms, blocks_of
+from penstock.tracker import LoggedSegment
+from penstock.wal import EncryptionKey
+
+__all__ = ["ReplayReceiver"]
+
+_PIECE_BYTES = 64 << 10
+"""Records with one position, which enter one block together; more only if one record is larger."""
+
+
+@receiver(positions=True, finite=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
+class ReplayReceiver:
+    """Stores again what the receivers of a stream stored, from the logs of that program.
+
+    ::
+
+        clicks = ssc.receiverStream(ReplayReceiver("/var/lib/app", "clicks", start="…", end="…"))
+
+    The records are those that the stream's batches had, in their order. What is there when it
+    starts is read; then the source has ended, and the program goes on without it. Nothing is
+    written to the folder, and its program may run.
+
+    Each piece is stored with its place in the logs as its position. So it goes on where it was, to
+    the record, when it is started again; that a segment of which it has read a part, or the last
+    one that it has read, was let go meanwhile is an error, since more may be gone.
+
+    Args:
+        folder: The checkpoint directory or log folder of the program; it is read by the receiver,
+            on the executor's host.
+        stream: The stream's name or number there.
+        start: Only blocks that were sealed then or later; one without a zone is of the time zone
+            of this host, as for `read`.
+        end: Only blocks that were sealed before.
+        speed: 1 stores blocks at the pace at which they came, 10 ten times as fast; None: as fast
+            as rates and backpressure let it. Blocks of a release that noted no times come at once.
+        encryption: The key, where those logs are encrypted.
+
+    Raises:
+        TypeError, ValueError: An argument is not accepted.
+        HistoryError: There is no such folder or stream, or it cannot be read. It is raised by the
+            receiver, which tries again as after any error of its program.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        stream: str | int,
+        *,
+        start: datetime | str | None = None,
+        end: datetime | str | None = None,
+        speed: float | None = None,
+        encryption: EncryptionKey | None = None,
+    ) -> None:
+        if type(stream) not in (str, int):
+            raise TypeError(refused("stream", stream, "a stream's name or number"))
+        if speed is not None and (type(speed) not in (int, float) or not 0 < speed < 1e9):
+            raise ValueError(refused("speed", speed, "a number above 0, or None"))
+        self._folder = as_folder(folder, "folder")
+        self._stream = stream
+        self._window = Window(as_time_ms(start, "start") or 0, as_time_ms(end, "end"))
+        self._speed = speed
+        self._encryption = encryption
+
+    def run(self, ctx: ReceiverContext) -> Iterator[tuple[Any, list[Any]]]:
+        """Yield the records in pieces, each with the place behind it."""
+        segments = History(self._folder, self._encryption).segments(self._stream)
+        pace = None if self._speed is None else _Pace(self._speed, ctx.stopped)
+        last = done = 0
+        if ctx.last_position is not None:
+            attempt, number, last, done = ctx.last_position
+            segments = self._from(segments, attempt, number)
+        for segment in segments:
+            # A block that was stored in part is read again.
+            after = last - 1 if done else last
+            for sequence, block in blocks_of(segment, self._window, self._encryption, after=after):
+                if pace is not None and not pace.wait_for(block.sealed_ms):
+                    return
+                for piece, upto in _pieces(block, done if sequence == last else 0):
+                    # 0 stands for all of it.
+                    partly = upto if upto < block.num_records else 0
+                    yield piece, [segment.attempt, segment.number, sequence, partly]
+            last = done = 0
+
+    def _from(
+        self, segments: tuple[LoggedSegment, ...], attempt: str, number: int
+    ) -> tuple[LoggedSegment, ...]:
+        for at, segment in enumerate(segments):
+            if (segment.attempt, segment.number) == (attempt, number):
+                return segments[at:]
+        raise HistoryError(
+            self._folder,
+            f"segment {number} of attempt {attempt}, which was being read, was let go meanwhile, "
+            "and more may be gone: begin anew, in a new checkpoint directory, or let it be "
+            "retained for longer (spark.penstock.wal.retention)",
+        )
+
+
+class _Pace:
+    """Waits for as long as there was between blocks.
+
+    Args:
+        speed: How many times as fast.
+        stopped: Ends a wait.
+    """
+
+    def __init__(self, speed: float, stopped: threading.Event) -> None:
+        self._speed = speed
+        self._stopped = stopped
+        self._first_ms = 0
+        self._began_s = 0.0
+
+    def wait_for(self, sealed_ms: int) -> bool:
+        """Wait until a block is due; False: the receiver stops."""
+        if not sealed_ms:
+            return not self._stopped.is_set()
+        if not self._first_ms:
+            self._first_ms, self._began_s = sealed_ms, time.monotonic()
+        due_s = self._began_s + (sealed_ms - self._first_ms) / 1000 / self._speed
+        return not self._stopped.wait(max(0.0, due_s - time.monotonic()))
+
+
+def _pieces(block: Block, done: int) -> Iterator[tuple[Any, int]]:
+    """Yield the records behind the first `done`, in pieces, each with how many are done then."""
+    at = 0
+    if block.kind is BlockKind.ARROW:
+        for batch in block.batches():
+            left = batch.slice(max(0, done - at))
+            at = max(at, min(done, at + batch.num_rows))
+            while left.num_rows:
+                rows = min(left.num_rows, max(1, left.num_rows * _PIECE_BYTES // _size_of(left)))
+                at += rows
+                yield left.slice(0, rows), at
+                left = left.slice(rows)
+        return
+    for records in block.chunks():
+        start = max(0, done - at)
+        at = max(at, min(done, at + len(records)))
+        while start < len(records):
+            piece: list[Any] = []
+            size = 0
+            for record in islice(records, start, None):
+                size += len(record) if isinstance(record, (bytes, str)) else _PIECE_BYTES // 256
+                if piece and size > _PIECE_BYTES:
+                    break
+                piece.append(record)
+            start += len(piece)
+            at += len(piece)
+            yield piece, at
+
+
+def _size_of(batch: pa.RecordBatch) -> int:
+    return max(1, int(batch.nbytes))
