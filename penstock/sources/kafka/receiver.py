@@ -51,6 +51,16 @@ _REFUSED_S = 2.0
 _log = logging.getLogger("penstock.sources.kafka")
 
 
+class KafkaPoisonError(PenstockError):
+    """A function raised for a record of Kafka; its text has the record's place."""
+
+
+class _Poison(bytes):
+    """The value of a record for which a function raised: discarded before it is stored."""
+
+    error: KafkaPoisonError
+
+
 class KafkaReceiver(Receiver):
     """Joins a consumer group and stores the values of its partitions' records.
 
@@ -68,8 +78,9 @@ class KafkaReceiver(Receiver):
         topics: The topics.
         kafkaParams: The client's settings; `group.id` is needed.
         convert: Makes what is stored of a `KafkaRecord`; None for its value. It runs in the
-            executor, for each record. A record for which it raises is dropped, and reported as an
-            error of the receiver with its place. A deserializer's is, too.
+            executor, for each record. One for which it raises is a dead letter with the bytes of
+            its value, and reported as an error of the receiver with its place. So is one for which
+            a deserializer raises.
         storageLevel: Which copies of a block must exist.
         columns: Whether records are stored with all that Kafka has of them, as columns for
             `foreachBatch`, and not as values only.
@@ -107,6 +118,9 @@ class KafkaReceiver(Receiver):
         if not columns and (includeHeaders or values is not None):
             raise ValueError("includeHeaders and values are for columns=True")
         self.convert = convert
+        has_function = convert is not None or self.params.value_deserializer is not None
+        if has_function and self.validate is None:
+            self.validate = _raise_of_poison
         self.layout = Layout(includeHeaders, values) if columns else None
         if self.layout is not None:
             self.schema = self.layout.schema
@@ -282,11 +296,16 @@ class KafkaReceiver(Receiver):
             if len(chunk) > 1:
                 first, second = chunk.parts(len(chunk) // 2)
                 return [*self._data_of(partition, first), *self._data_of(partition, second)]
-            self.reportError(
-                f"A record of {partition.topic} {partition.partition} at {chunk.end - 1} is "
-                f"dropped, because its function raised {error!r}",
-                error,
+            poison = _Poison(chunk.values()[0] or b"")
+            poison.error = KafkaPoisonError(
+                f"the function of the record of {partition.topic} {partition.partition} at "
+                f"{chunk.end - 1} raised {error!r}"
             )
+            poison.error.__cause__ = error
+            if self.validate is _raise_of_poison:
+                return [poison]
+            # A subclass has a `validate` of its own, which knows nothing of poison.
+            self.reportError(f"1 record was dropped: {poison.error}", poison.error)
             return []
 
     def _made_of(self, chunk: Chunk) -> list[Any]:
@@ -308,6 +327,11 @@ class KafkaReceiver(Receiver):
                 _log.info("Offsets are not committed yet: %s", error)
             else:
                 self._offsets.note_committed(offsets)
+
+
+def _raise_of_poison(record: Any) -> None:
+    if type(record) is _Poison:
+        raise record.error
 
 
 def _check_convert(convert: object) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from penstock.dead_letters import letters
 from penstock.sources.kafka import ConsumerStrategies, KafkaReceiver
 from penstock.sources.kafka.engines import ENGINES
 from penstock.wire.messages import ReportError, StopReceiver
@@ -131,8 +132,8 @@ def test_a_message_of_ten_megabytes_is_read_among_small_ones(sc: Any, broker: Ka
     assert found == [(b"1", 1), (b"x", 10 << 20), (b"2", 1)]
 
 
-def test_a_record_whose_function_raises_is_dropped_and_told(
-    run: Callable[..., Running], tracker: Tracker, started: Kafka
+def test_a_record_whose_function_raises_is_a_dead_letter_with_its_bytes_and_place(
+    run: Callable[..., Running], tracker: Tracker, started: Kafka, tmp_path: Path
 ) -> None:
     topic = started.create_topic()
     started.send(topic, 0, [b"poison" if each == 3 else b"%d" % each for each in range(10)])
@@ -142,7 +143,12 @@ def test_a_record_whose_function_raises_is_dropped_and_told(
     assert [int(value) for value in found] == [each for each in range(10) if each != 3]
     tracker.wait_for_count(ReportError, 1)
     (report,) = tracker.of(ReportError)
-    assert f"A record of {topic} 0 at 3 is dropped" in report.message
+    assert f"the function of the record of {topic} 0 at 3 raised ValueError" in report.message
+    (letter,) = [stored.letter for stored in letters(str(tmp_path))]
+    assert (letter.form, letter.data, letter.error) == ("bytes", b"poison", "KafkaPoisonError")
+    assert "raised ValueError" in letter.reason
+    # Its position is durable: it does not come again.
+    tracker.wait_for(lambda: tracker.last_position() == {topic: {"0": 10}})
 
 
 def _program(given: dict[str, Any]) -> subprocess.Popen[bytes]:
