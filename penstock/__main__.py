@@ -35,7 +35,7 @@ before a program runs:
 
 folders and settings:
   checkpoint   look into the checkpoints in a folder
-  dead-letters look at records that were discarded, and take them elsewhere
+  dead-letters look at records that were discarded, take them elsewhere, send them again
   replay       write what a stream received, as far as its logs have it, to a file
   consumers    look at who reads the streams of a ReceiverHost, and forget some
   completion   print a script with which a shell completes all of this
@@ -89,10 +89,16 @@ def _run(arguments: list[str]) -> int:
 
         return host(arguments[1:])
     if arguments[0] == "dead-letters":
+        from penstock.dead_letters.cli import AsksProgram
         from penstock.dead_letters.cli import main as dead_letters
         from penstock.host.encryption import recovery_encryption
 
-        return dead_letters(arguments[1:], lambda: recovery_encryption(None, os.environ))
+        def running(app: str | None) -> AsksProgram:
+            from penstock.monitor.cli import client_of
+
+            return client_of(app)
+
+        return dead_letters(arguments[1:], lambda: recovery_encryption(None, os.environ), running)
     if arguments[0] == "replay":
         from penstock.host.encryption import recovery_encryption
         from penstock.replay.cli import main as replay

@@ -614,8 +614,16 @@ class Settings:
         Budget(),
         None,
         "How many records, or what part of them, one run of a receiver may discard within a time. "
-        "With more of them the receiver ends, and the program with an error that says so.",
+        "What happens with more of them says `spark.penstock.deadLetters.budgetAction`.",
         unset="no limit",
+    )
+    dead_letters_budget_action: str = _setting(
+        "spark.penstock.deadLetters.budgetAction",
+        Choice(("stop", "pause")),
+        "stop",
+        "What happens when a receiver discards more than its budget. `stop`: it ends, and the "
+        "program with an error that says so. `pause`: it lets nothing pass until somebody resumes "
+        "its stream, by `penstock resume` or on the page; a program that is started again goes on.",
     )
     restart_max_delay_s: float = _setting(
         "spark.penstock.receiver.maxRestartDelay",
@@ -784,6 +792,10 @@ class Settings:
             if self.shared_rate is None:
                 refuse("shared_rate_storage", "needs spark.penstock.sharedRate.rate beside it")
             refuse("shared_rate", "needs spark.penstock.sharedRate.storage beside it")
+        if self.dead_letters_budget_action == "pause" and self.dead_letters_budget is None:
+            refuse(
+                "dead_letters_budget_action", "needs spark.penstock.deadLetters.budget beside it"
+            )
         # A default that this platform lacks is the block store's to replace; a folder that the
         # user named is not.
         if "spark.penstock.memory.dir" in texts and not os.path.isdir(self.memory_dir):

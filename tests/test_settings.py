@@ -236,6 +236,16 @@ def test_an_unknown_key_of_ours_names_the_closest_known(key: str, closest: str) 
     assert closest in str(caught.value)
 
 
+def test_a_pause_over_the_budget_needs_a_budget() -> None:
+    action = ("spark.penstock.deadLetters.budgetAction", "pause")
+    budget = ("spark.penstock.deadLetters.budget", "1%/5m")
+    assert Settings.from_pairs([action, budget]).dead_letters_budget_action == "pause"
+    with pytest.raises(SettingError, match=r"budgetAction.*needs .*deadLetters\.budget beside it"):
+        Settings.from_pairs([action])
+    with pytest.raises(SettingError, match="one of stop, pause"):
+        Settings.from_pairs([(action[0], "explode"), budget])
+
+
 def test_other_keys_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     pairs = [("spark.master", "local[2]"), ("spark.app.name", "x"), ("spark.streamingX", "y")]

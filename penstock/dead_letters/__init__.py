@@ -13,10 +13,13 @@ What must hold
 - A record for which a function of a stream fails is in a log before its task ends. Each computing
   of a batch may write it; those who read give it once, by its `origin`.
 - A receiver that discards more than `spark.penstock.deadLetters.budget` ends for good, with what it
-  took until then stored.
+  took until then stored, or is paused until somebody resumes it.
+- A letter that somebody sends through again is a record of its stream once, or it is told that
+  nobody knows: see `_sent`.
 - Size and age are bounded for each stream. What goes because of that is told.
 - Nothing here unpickles a record: who reads dead letters gets their bytes. What a receiver cannot
-  unpickle is kept as its pickle.
+  unpickle is kept as its pickle. (A receiver that is told to store letters again unpickles them, as
+  the tasks of batches do with what it stored.)
 
 Layout
 ------
@@ -27,6 +30,7 @@ blocks, or where `spark.penstock.deadLetters.dir` says::
 
     receivedData/<stream>-<attempt>/segment-….log    the blocks
     deadLetters/<stream>-<attempt>/segment-….log     what was discarded
+    deadLetters/sent-<stream>/segment-….log          what of it was sent through again
 
 Each record of the log, of kind 1, is one `DeadLetter` in MessagePack. A log is encrypted where
 those of the blocks are, with a cipher of its own.
@@ -53,6 +57,7 @@ Modules
 `_budget`      whether a receiver discards more than it may
 `_reader`      the letters of all logs in a folder; as a DataFrame
 `_tail`        those that come, while they are written
+`_sent`        which of them were sent through again
 `cli`          ``penstock dead-letters``
 =============  =====================================================================
 """
@@ -61,8 +66,15 @@ from __future__ import annotations
 
 from penstock.dead_letters._budget import BudgetMeter, DeadLetterBudgetError
 from penstock.dead_letters._letter import DeadLetter, Form, PickledRecord, letter_of
-from penstock.dead_letters._reader import NotDeadLettersError, StoredLetter, letters, read
+from penstock.dead_letters._reader import (
+    NotDeadLettersError,
+    StoredLetter,
+    letters,
+    letters_of_log,
+    read,
+)
 from penstock.dead_letters._retention import DeadLettersRemovedError
+from penstock.dead_letters._sent import LetterName, SentLetters, SentState, sent_states
 from penstock.dead_letters._tail import LetterTail
 from penstock.dead_letters._writer import DeadLetterPlace, DeadLetterWriter, folder_beside
 
@@ -74,12 +86,17 @@ __all__ = [
     "DeadLetterWriter",
     "DeadLettersRemovedError",
     "Form",
+    "LetterName",
     "LetterTail",
     "NotDeadLettersError",
     "PickledRecord",
+    "SentLetters",
+    "SentState",
     "StoredLetter",
     "folder_beside",
     "letter_of",
     "letters",
+    "letters_of_log",
     "read",
+    "sent_states",
 ]

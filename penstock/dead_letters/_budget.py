@@ -24,18 +24,27 @@ class DeadLetterBudgetError(PenstockError):
         discarded: How many, within the window.
         records: Of how many, these among them.
         budget: The setting.
+        pauses: Whether the stream is paused for it; else the receiver ends.
     """
 
-    def __init__(self, stream_id: int, discarded: int, records: int, budget: str) -> None:
+    def __init__(
+        self, stream_id: int, discarded: int, records: int, budget: str, *, pauses: bool = False
+    ) -> None:
+        paused = (
+            f". The stream is paused, and goes on by `penstock resume {stream_id}` or on the page"
+            if pauses
+            else ""
+        )
         super().__init__(
             f"receiver {stream_id} discarded {discarded} of {records} records, which is more than "
             f"spark.penstock.deadLetters.budget={budget} allows: `penstock dead-letters` shows "
-            "which and why; mend their source or the schema, or raise the budget"
+            f"which and why; mend their source or the schema, or raise the budget{paused}"
         )
         self.stream_id = stream_id
         self.discarded = discarded
         self.records = records
         self.budget = budget
+        self.pauses = pauses
 
 
 class BudgetMeter:
@@ -46,6 +55,8 @@ class BudgetMeter:
         budget: What is allowed.
         now_s: Monotonic time.
         records: Returns how many records were taken so far, without those that were discarded.
+        pauses: Whether the stream is paused when there are too many; it is told once, until
+            `begin`. Else it is told once for all.
     """
 
     def __init__(
@@ -54,11 +65,15 @@ class BudgetMeter:
         budget: RecordBudget,
         now_s: Callable[[], float],
         records: Callable[[], int],
+        *,
+        pauses: bool = False,
     ) -> None:
         self._stream_id = stream_id
         self._budget = budget
         self._now_s = now_s
         self._records = records
+        self._pauses = pauses
+        self._is_exceeded = False
         # Of each part of the window: its number, the records before it, discarded in it.
         self._parts: deque[list[int]] = deque()
 
@@ -70,8 +85,16 @@ class BudgetMeter:
             while self._parts[0][0] <= number - _PARTS:
                 self._parts.popleft()
 
+    def begin(self) -> None:
+        """Count afresh, if there were too many: the stream goes on."""
+        if self._is_exceeded:
+            self._is_exceeded = False
+            self._parts.clear()
+
     def add(self) -> DeadLetterBudgetError | None:
         """Count one that is discarded; return an error when that is more than allowed."""
+        if self._is_exceeded:
+            return None
         self.look()
         self._parts[-1][2] += 1
         discarded = sum(part[2] for part in self._parts)
@@ -81,4 +104,7 @@ class BudgetMeter:
             allowed *= max(records, _FEW_RECORDS) / 100
         if discarded <= allowed:
             return None
-        return DeadLetterBudgetError(self._stream_id, discarded, records, self._budget.text)
+        self._is_exceeded = True
+        return DeadLetterBudgetError(
+            self._stream_id, discarded, records, self._budget.text, pauses=self._pauses
+        )

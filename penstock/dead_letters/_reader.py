@@ -14,14 +14,21 @@ import pyarrow as pa
 
 from penstock.dead_letters._letter import KIND, DeadLetter, origin_digest, read_letter
 from penstock.dead_letters._logs import log_names, open_log
-from penstock.dead_letters._writer import FOLDER, dead_letter_cipher
+from penstock.dead_letters._writer import FOLDER, DeadLetterPlace, dead_letter_cipher
 from penstock.errors import PenstockError
 from penstock.wal import CorruptRecordError, EncryptionKey, LogReader, Record, locate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["NotDeadLettersError", "StoredLetter", "letters", "read", "stored_id"]
+__all__ = [
+    "NotDeadLettersError",
+    "StoredLetter",
+    "letters",
+    "letters_of_log",
+    "read",
+    "stored_id",
+]
 
 _log = logging.getLogger("penstock.dead_letters")
 
@@ -66,10 +73,14 @@ class StoredLetter:
     Attributes:
         id: Names it among those of its folder: stream, attempt (its first eight digits), number.
         letter: What was kept.
+        log: The name of its log.
+        number: Its number there.
     """
 
     id: str
     letter: DeadLetter
+    log: str = ""
+    number: int = 0
 
 
 def stored_id(name: str, sequence: int) -> str:
@@ -137,7 +148,28 @@ def letters(
                     if name_of_it in seen:
                         continue
                     seen.add(name_of_it)
-                yield StoredLetter(stored_id(name, record.sequence), letter)
+                yield StoredLetter(stored_id(name, record.sequence), letter, name, record.sequence)
+
+
+def letters_of_log(place: DeadLetterPlace, name: str) -> Iterator[tuple[int, DeadLetter]]:
+    """Yield the letters of one log in a place, each with its number; nothing if it is not there.
+
+    Those that are damaged are left out.
+
+    Raises:
+        OSError, WalError: It cannot be read.
+        NotDeadLettersError: It is another log.
+    """
+    fs, root = locate(place.folder)
+    if name not in [found for _, found in log_names(fs, root)]:
+        return
+    log = open_log(fs, os.path.join(root, name), dead_letter_cipher(place.encryption, name))
+    for record in () if log is None else _records(log.reader, lambda damage: None):
+        if record.kind == KIND:
+            try:
+                yield record.sequence, read_letter(record.payload)
+            except msgspec.DecodeError as error:
+                raise NotDeadLettersError(os.path.join(root, name)) from error
 
 
 def _records(

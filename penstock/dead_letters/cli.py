@@ -10,11 +10,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.dead_letters._letter import Form
 from penstock.dead_letters._reader import StoredLetter, letters
+from penstock.dead_letters._sent import SentState, sent_states
 from penstock.errors import PenstockError
 from penstock.wal import CorruptRecordError, EncryptionKey
 
@@ -27,30 +29,63 @@ directory or the log folder of the program, the folder deadLetters in it, or an 
   list    one line per record: its id, when, from which stream, why, how it begins
   show    all that is known of some, with their bytes
   export  write them as JSON lines, or the bytes of each into a file of its own
+  send    have the running program store them again, as records of their stream
 
 Nothing is removed. Encrypted logs are read with the key of PENSTOCK_ENCRYPTION_KEY.
 """
 _EPILOG = """\
-exit codes: 0 done, 1 there is no such letter, or some cannot be read (they are told), 2 wrong
-            usage, no such folder, or it cannot be read or written
+exit codes: 0 done, 1 there is no such letter, or some cannot be read or sent (they are told), 2
+            wrong usage, no such folder, it cannot be read or written, or the program says no, or
+            does not answer
+"""
+_SEND = """\
+Have the running program store letters again, as records of the stream that they were discarded
+from: those that are named, or all of --stream that were not sent before. Mend first what made them
+unfit: a record that still does not fit is a dead letter again, and another one. They come at the
+end of the stream, without a position.
+
+A letter is sent once, whatever is killed meanwhile. One of which nobody knows whether it was stored
+is shown by list as 'perhaps sent'; --again sends it, as it does with one that was sent.
+
+Records that a function of the program failed for are what that function was given, which is the
+stream's record only if the function is the first one: they are sent with --functions only.
 """
 _COLUMN = 60
+_SENT_AT_A_TIME = 150
+"""Their names are less than the program's server takes at a time."""
+_SENT_TEXT = {None: "", SentState.SENT: "  (sent)", SentState.UNKNOWN: "  (perhaps sent)"}
+_SENT_JSON = {None: False, SentState.SENT: True, SentState.UNKNOWN: None}
 _SHOWN_BYTES = 4096
 
 
-def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: None) -> int:
+class AsksProgram(Protocol):
+    """Has a running program do something; raises a `PenstockError` if it does not."""
+
+    def act(self, action: str, **what: object) -> Any: ...
+
+
+def main(
+    argv: Sequence[str],
+    key: Callable[[], EncryptionKey | None] = lambda: None,
+    client: Callable[[str | None], AsksProgram] | None = None,
+) -> int:
     """Run ``penstock dead-letters`` with these arguments and return its exit code.
 
     Args:
         argv: The arguments.
         key: Returns the key that encrypted logs are read with.
+        client: Returns what asks a running program, whose id, name or URL it is given.
     """
     options = make_parser().parse_args(argv)
+    options.client = client
     damages: list[CorruptRecordError] = []
     try:
+        encryption = key()
         found = letters(
-            options.folder, stream=options.stream, encryption=key(), on_damage=damages.append
+            options.folder, stream=options.stream, encryption=encryption, on_damage=damages.append
         )
+        if options.run in (_list, _send):
+            options.states = sent_states(options.folder, encryption)
         code: int = options.run(found, options)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -66,7 +101,7 @@ def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: 
     except FileNotFoundError as error:
         print(f"penstock dead-letters: {error.strerror}: {error.filename}", file=sys.stderr)
         return 2
-    except (OSError, PenstockError) as error:
+    except (OSError, ValueError, PenstockError) as error:
         print(f"penstock dead-letters: {error}", file=sys.stderr)
         return 2
     for damage in damages:
@@ -88,8 +123,15 @@ def make_parser() -> argparse.ArgumentParser:
         ("list", _list, "one line per record"),
         ("show", _show, "all that is known of some"),
         ("export", _export, "write them as JSON lines, or into files"),
+        ("send", _send, "have the program store them again"),
     ):
-        command = commands.add_parser(name, help=text, description=text + ".", epilog=_EPILOG)
+        command = commands.add_parser(
+            name,
+            help=text,
+            description=_SEND if name == "send" else text + ".",
+            epilog=_EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         command.set_defaults(run=run)
         command.add_argument("--stream", type=int, metavar="N", help="only those of this stream")
         if name == "list":
@@ -97,6 +139,16 @@ def make_parser() -> argparse.ArgumentParser:
         else:
             command.add_argument(
                 "ids", nargs="+" if name == "show" else "*", metavar="ID", help="as list shows it"
+            )
+        if name == "send":
+            command.add_argument(
+                "--app", metavar="APP", help="the program's id, name or URL, if there are several"
+            )
+            command.add_argument(
+                "--again", action="store_true", help="also those that were sent, or perhaps"
+            )
+            command.add_argument(
+                "--functions", action="store_true", help="also those of functions of the program"
             )
         if name == "export":
             command.add_argument(
@@ -116,12 +168,14 @@ def _list(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
         count += 1
         letter = stored.letter
         if options.json:
-            print(json.dumps(_facts(stored)))
+            state = options.states.get((stored.log, stored.number))
+            print(json.dumps({**_facts(stored), "sent": _SENT_JSON[state]}))
             continue
         reason = letter.reason if len(letter.reason) <= _COLUMN else letter.reason[:_COLUMN] + "…"
         print(
             f"{stored.id}  {_time(letter.time_ms)}  stream {letter.stream}  "
             f"{_one_line(f'{letter.error}: {reason}')}  {_one_line(letter.shown)}"
+            f"{_SENT_TEXT[options.states.get((stored.log, stored.number))]}"
         )
     if not count and not options.json:
         print("no dead letters")
@@ -180,6 +234,46 @@ def _export(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
                 print(json.dumps({**_facts(stored), "data": data}), file=file or sys.stdout)
     for name in sorted(left):
         print(f"penstock dead-letters: there is no letter {name}", file=sys.stderr)
+    return 1 if left else 0
+
+
+def _send(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
+    wanted = set(options.ids)
+    if not wanted and options.stream is None:
+        print("penstock dead-letters: send needs ids, or --stream N", file=sys.stderr)
+        return 2
+    missing = set(wanted)
+    by_stream: dict[int, list[StoredLetter]] = {}
+    left: list[tuple[str, str]] = []
+    for stored in found:
+        if wanted and stored.id not in wanted:
+            continue
+        missing.discard(stored.id)
+        state = options.states.get((stored.log, stored.number))
+        if stored.letter.origin is not None and not options.functions:
+            left.append((stored.id, "a function of the program failed for it; see --functions"))
+        elif wanted or options.again or state is None:
+            # Only what names them is kept of those that are to be sent.
+            bare = replace(stored, letter=replace(stored.letter, data=b"", position=None))
+            by_stream.setdefault(stored.letter.stream, []).append(bare)
+        elif state is SentState.UNKNOWN:
+            left.append((stored.id, "it was perhaps sent; see --again"))
+    left += [(name, "there is no such letter") for name in sorted(missing)]
+    sent = 0
+    if by_stream:
+        assert options.client is not None
+        program = options.client(options.app)
+        for stream, chosen in sorted(by_stream.items()):
+            for at in range(0, len(chosen), _SENT_AT_A_TIME):
+                part = {(each.log, each.number): each.id for each in chosen[at:][:_SENT_AT_A_TIME]}
+                done = program.act(
+                    "send", stream=stream, letters=list(map(list, part)), again=options.again
+                )
+                sent += done["sent"]
+                left += [(part[log, number], why) for log, number, why in done["left"]]
+    for name, why in left:
+        print(f"penstock dead-letters: {name} is left: {_one_line(why)}", file=sys.stderr)
+    print(f"{sent} sent")
     return 1 if left else 0
 
 

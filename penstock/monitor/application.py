@@ -11,7 +11,7 @@ from pyspark import SparkContext
 from penstock.dead_letters import LetterTail
 from penstock.host.receiver_readings import ReceiverReading
 from penstock.streaming import ReceiverStatus, SchedulerStatistics, StreamRate
-from penstock.wire.messages import BlockTrace, ReceivedBlockInfo
+from penstock.wire.messages import BlockTrace, LettersSent, ReceivedBlockInfo
 
 __all__ = ["Application"]
 
@@ -44,6 +44,8 @@ class Application:
         set_paused: Lets nothing of a stream pass, or goes on with it.
         restart: Has the receiver of a stream stop and start again; the text says why.
         seal: Has the receiver of a stream seal its open block now.
+        send_letters: Has a stream's receiver store dead letters again: those of these logs and
+            numbers, and whether also those that were sent before. Returns what became of it.
         stop: Begins to stop the streams, gracefully or at once; does not wait for the end.
     """
 
@@ -69,4 +71,7 @@ class Application:
     set_paused: Callable[[int, bool], None] = lambda stream_id, is_paused: None
     restart: Callable[[int, str], None] = lambda stream_id, reason: None
     seal: Callable[[int], None] = lambda stream_id: None
+    send_letters: Callable[[int, list[tuple[str, int]], bool], LettersSent] = (
+        lambda stream_id, letters, even_sent: LettersSent(stream_id, "", 0, 0)
+    )
     stop: Callable[[bool], None] = lambda graceful: None

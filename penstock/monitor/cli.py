@@ -24,7 +24,7 @@ from penstock.monitor.tables import (
     top_lines,
 )
 
-__all__ = ["COMMANDS", "main", "make_parser"]
+__all__ = ["COMMANDS", "client_of", "main", "make_parser"]
 
 COMMANDS = {
     "apps": "list the running programs of this user on this host",
@@ -250,9 +250,22 @@ def _print(options: argparse.Namespace, found: object, lines: Callable[[int], li
 
 
 def _client(options: argparse.Namespace) -> AppClient:
-    if options.app is not None and "://" in options.app:
-        return AppClient(options.app, os.environ.get("PENSTOCK_TOKEN"))
-    app = _chosen(options.app, registered(runtime_folder(os.environ)))
+    return client_of(options.app)
+
+
+def client_of(wanted: str | None) -> AppClient:
+    """Return what asks a running program.
+
+    Args:
+        wanted: Its id, its name or its URL; None: the only one there is.
+
+    Raises:
+        UsageError: There is no such program, or there are several.
+        ValueError: It is no URL of HTTP.
+    """
+    if wanted is not None and "://" in wanted:
+        return AppClient(wanted, os.environ.get("PENSTOCK_TOKEN"))
+    app = _chosen(wanted, registered(runtime_folder(os.environ)))
     return AppClient(app.url, app.token, app.certificate)
 
 

@@ -65,6 +65,7 @@ file                holds
 `assembler`         the open block
 `validation`        the program's own say in which records are taken
 `discards`          records that fit nowhere
+`letters_again`     dead letters that are stored again
 `pipeline`          sealed blocks: to the log, to the tracker, and then acknowledged
 `rate_limiter`      permits for records and bytes, from a token bucket each
 `shared_rate`       a rate that applications share

@@ -160,6 +160,7 @@ class BlockGeneratorOptions:
         validate: Says which records are discarded, see `Receiver.validate`; None: none.
         dead_letter_budget: How much may be discarded until `on_error` is told by a
             `DeadLetterBudgetError` that it is too much, or None.
+        pauses_over_budget: Whether that error is to pause the stream; else it ends the receiver.
         trace_every: Of how many blocks one is traced; 0: none.
     """
 
@@ -170,6 +171,7 @@ class BlockGeneratorOptions:
     position_bytes: int = 64 << 10
     report_bytes: int = 1 << 20
     dead_letter_budget: RecordBudget | None = None
+    pauses_over_budget: bool = False
     trace_every: int = 0
 
 
@@ -216,6 +218,7 @@ class BlockGenerator:
                 options.dead_letter_budget,
                 self._clock.monotonic_s,
                 lambda: self._assembler.records,
+                pauses=options.pauses_over_budget,
             )
         self._discards = Discards(on_error, self._clock.monotonic_s, letters, meter)
         numbers = itertools.count(first_block_number)
@@ -415,8 +418,15 @@ class BlockGenerator:
         """
         self._storing.give_leases_back()
         self._limiter.set_rate(records_per_second)
+        if not is_paused:
+            self._discards.begin_budget()
         self._limiter.set_paused(is_paused)
         # A thread may just have leased at the old rate.
+        self._storing.give_leases_back()
+
+    def pause(self) -> None:
+        """Let nothing pass until `update_rate`; may be called while a record is discarded."""
+        self._limiter.set_paused(True)
         self._storing.give_leases_back()
 
     def update_byte_rate(self, bytes_per_second: float | None) -> None:

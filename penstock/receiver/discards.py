@@ -76,7 +76,7 @@ class Discards:
         tell: Takes a message and the reason; called by whoever discards, and by `tell_rest`.
         now_s: Monotonic time.
         letters: Keeps the records themselves; None: they are lost.
-        budget: Says when there are too many, which is told once; None: there never are.
+        budget: Says when there are too many; None: there never are.
     """
 
     def __init__(
@@ -140,8 +140,6 @@ class Discards:
             self._count += 1
             if self._budget is not None:
                 exceeded = self._budget.add()
-                if exceeded is not None:
-                    self._budget = None
             now_s = self._now_s()
             if not self._told or now_s >= self._began_s + _SPAN_S:
                 self._began_s, self._told = now_s, 0
@@ -158,6 +156,12 @@ class Discards:
             self._tell(f"{what}; it begins with {begin}", reason)
         if exceeded is not None:
             self._tell(str(exceeded), exceeded)
+
+    def begin_budget(self) -> None:
+        """Count afresh what is discarded, if there was too much of it: the stream goes on."""
+        with self._lock:
+            if self._budget is not None:
+                self._budget.begin()
 
     def tell_rest(self, *, at_once: bool = False) -> None:
         """Tell how many records were discarded without being told, once in a while.

@@ -158,6 +158,7 @@ class Parts:
                     if settings.dead_letters_budget is None
                     else record_budget(settings.dead_letters_budget)
                 ),
+                pauses_over_budget=settings.dead_letters_budget_action == "pause",
                 trace_every=settings.otel_traces_every if settings.otel_enabled else 0,
             ),
             on_error=on_error,
@@ -167,18 +168,22 @@ class Parts:
     def _make_letters(
         self, on_error: Callable[[str, BaseException], None]
     ) -> DeadLetterWriter | None:
+        place = self.letters_place()
+        return None if place is None else DeadLetterWriter(place, on_error)
+
+    def letters_place(self) -> DeadLetterPlace | None:
+        """Return where the attempt's dead letters go; None: they are not kept."""
         launch, settings = self.launch, self.launch.settings
         if not settings.dead_letters_enabled:
             return None
         place = dead_letter_place(settings, launch.block_log_root, launch.sync, launch.encryption)
-        place = replace(
+        return replace(
             place,
             stream=launch.stream_id,
             attempt=launch.attempt,
             receiver=self.receiver_type,
             host=self.host,
         )
-        return DeadLetterWriter(place, on_error)
 
 
 def dead_letter_place(

@@ -33,10 +33,11 @@ class RateStatus:
 
     Args:
         stream_id: The stream.
-        report: Tells the driver: what was read, and the version of the rates in force before it.
+        report: Tells the driver: what was read, the version of the rates in force before it, and
+            whether the receiver has paused itself, which the driver takes over.
     """
 
-    def __init__(self, stream_id: int, report: Callable[[RateUsage, int], None]) -> None:
+    def __init__(self, stream_id: int, report: Callable[[RateUsage, int, bool], None]) -> None:
         self._report = report
         self._lock = threading.Lock()
         self._generator: BlockGenerator | None = None
@@ -44,6 +45,7 @@ class RateStatus:
         self._records_per_second: float | None = None
         self._bytes_per_second: float | None = None
         self._is_paused = False
+        self._is_held = False
         self._due = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(
@@ -81,9 +83,24 @@ class RateStatus:
             self._records_per_second = records_per_second
             self._bytes_per_second = bytes_per_second
             self._is_paused = is_paused
+            if is_paused:
+                # From here on the driver says when it goes on.
+                self._is_held = False
             if self._generator is not None:
                 self._apply(self._generator)
         self._due.set()
+
+    def hold(self) -> None:
+        """Let nothing pass until the driver, which hears of it, has paused the stream and resumes.
+
+        Returns at once; may be called with any lock held.
+        """
+        if not self._is_paused:
+            self._is_held = True
+            if self._generator is not None:
+                self._generator.pause()
+            # Again, for rates may just have been set; and the driver is told.
+            self._due.set()
 
     def stop(self, timeout_s: float) -> None:
         """Report no more."""
@@ -93,7 +110,8 @@ class RateStatus:
             self._thread.join(timeout_s)
 
     def _apply(self, generator: BlockGenerator) -> None:
-        generator.update_rate(self._records_per_second, is_paused=self._is_paused)
+        is_paused = self._is_paused or self._is_held
+        generator.update_rate(self._records_per_second, is_paused=is_paused)
         generator.update_byte_rate(self._bytes_per_second)
 
     def _run(self) -> None:
@@ -105,9 +123,11 @@ class RateStatus:
                 # Not quite an interval: the pauses between reports do not divide it.
                 pipe_at_s = time.monotonic() + PIPE_INTERVAL_S - REPORT_INTERVAL_S / 2
             with self._lock:
-                generator, version = self._generator, self._version
-            assert generator is not None
+                generator, version, is_held = self._generator, self._version, self._is_held
+                assert generator is not None
+                if is_held:
+                    self._apply(generator)
             # A disk may hang that is asked for its free space: whoever sets a rate does not wait
             # for that. A newer version than this one is reported next.
-            self._report(generator.read_rate_usage(with_pipe=with_pipe), version)
+            self._report(generator.read_rate_usage(with_pipe=with_pipe), version, is_held)
             self._due.wait(REPORT_INTERVAL_S)

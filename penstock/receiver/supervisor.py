@@ -27,6 +27,7 @@ from penstock.receiver.base import Receiver, ReceiverNotAttachedError
 from penstock.receiver.block_generator import BlockGenerator, BlockNotStoredError, RefusedError
 from penstock.receiver.door import EarlierStarts, ReceiverStoppedError, Start, StoreDoor
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError, described
+from penstock.receiver.letters_again import send_again
 from penstock.receiver.parts import Parts
 from penstock.receiver.pipeline import CALLBACK_S
 from penstock.receiver.rate_status import RateStatus
@@ -42,6 +43,7 @@ from penstock.wire.messages import (
     RegisterReceiver,
     RestartReceiver,
     SealBlock,
+    SendLetters,
     StopReceiver,
     UpdateRateLimit,
 )
@@ -113,8 +115,8 @@ class ReceiverSupervisor:
         self._attempt = AttemptState(self.stream_id)
         self._rate_status = RateStatus(
             self.stream_id,
-            lambda reading, version: self._tracker.report_rate_status(
-                reading, version, self._clock.monotonic_s()
+            lambda reading, version, is_held: self._tracker.report_rate_status(
+                reading, version, self._clock.monotonic_s(), is_held=is_held
             ),
         )
         self._author: Author | None = None
@@ -599,9 +601,26 @@ class ReceiverSupervisor:
             try:
                 if isinstance(message, EnsureBlockServer):
                     self._ensure_block_server()
+                elif isinstance(message, SendLetters):
+                    self._send_letters(message)
             except Exception as error:  # noqa: BLE001 - the receiver goes on; the driver knows
                 name = type(message).__name__
                 self.report_error(f"{name} failed on receiver {self.stream_id}", error)
+
+    def _send_letters(self, asked: SendLetters) -> None:
+        """Store dead letters again, in a thread: it may wait, as `store` does."""
+        report = partial(self._tracker.report_letters, asked.request)
+
+        def send() -> None:
+            place, door = self._parts.letters_place(), self._door
+            if place is None:
+                report(0, error="spark.penstock.deadLetters.enabled is false")
+            elif door is None or not self.is_started():
+                report(0, error="the receiver is not started")
+            else:
+                report(*send_again(place, asked.letters, door.store, even_sent=asked.even_sent))
+
+        self._help("letters", send, lambda error: report(0, error=described(error)))
 
     def _release(self, message: CleanupOldBlocks) -> None:
         """Free what the driver has released."""
@@ -651,9 +670,11 @@ class ReceiverSupervisor:
     def _push_error(self, message: str, error: BaseException) -> None:
         """The generator has trouble; it goes on by itself, but for two troubles."""
         if isinstance(error, DeadLetterBudgetError):
-            # The end tells it. Another attempt would discard the same again.
-            self.end(ExitReport(ExitKind.PERMANENT, message, error))
-            return
+            if not error.pauses:
+                # The end tells it. Another attempt would discard the same again.
+                self.end(ExitReport(ExitKind.PERMANENT, message, error))
+                return
+            self._rate_status.hold()
         self.report_error(message, error)
         if isinstance(error, RefusedError):
             self.end(ExitReport(ExitKind.REFUSED, str(error), error))
@@ -676,7 +697,7 @@ class ReceiverSupervisor:
                 self._generator.seal_soon()
         elif isinstance(message, CleanupOldBlocks):
             self._releasing.post(partial(self._release, message))
-        elif isinstance(message, EnsureBlockServer):
+        elif isinstance(message, (EnsureBlockServer, SendLetters)):
             self._attempt.add_work(message)
         else:
             logger.warning("receiver %d: unexpected %r", self.stream_id, message)

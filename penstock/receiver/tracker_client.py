@@ -18,6 +18,7 @@ from penstock.wire.messages import (
     AddBlock,
     DeregisterReceiver,
     FindReplicaHost,
+    LettersSent,
     Message,
     Ok,
     ReceivedBlockInfo,
@@ -183,7 +184,24 @@ class TrackerClient:
         except (WireError, IllegalStateError) as failure:
             logger.debug("that the log finds no room was not reported: %s", failure)
 
-    def report_rate_status(self, reading: RateUsage, rate_version: int, at_s: float) -> None:
+    def report_letters(
+        self,
+        request: int,
+        stored: int,
+        left: Sequence[tuple[tuple[str, int], str]] = (),
+        error: str = "",
+    ) -> None:
+        """Tell what became of letters that were to be stored again. Never raises."""
+        mine = self._registration
+        report = LettersSent(mine.stream_id, mine.attempt, request, stored, tuple(left), error)
+        try:
+            self.connection.send(report)
+        except (WireError, IllegalStateError) as failure:
+            logger.warning("the driver was not told of letters that were sent: %s", failure)
+
+    def report_rate_status(
+        self, reading: RateUsage, rate_version: int, at_s: float, *, is_held: bool = False
+    ) -> None:
         """Tell how the rate is used. Never raises; the next report makes up for a lost one."""
         report = ReportGate(
             stream_id=self._registration.stream_id,
@@ -196,6 +214,7 @@ class TrackerClient:
             at_s=at_s,
             bytes=reading.bytes,
             pipe=reading.pipe,
+            is_held=is_held,
         )
         try:
             self.connection.send(report)

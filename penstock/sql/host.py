@@ -262,6 +262,12 @@ class ReceiverHost:
         if self._share is not None:
             check_share_file(self._share)
         settings = read_settings(self._sc)
+        if settings.dead_letters_budget_action == "pause":
+            raise SettingError(
+                "spark.penstock.deadLetters.budgetAction",
+                "pause",
+                "stop: a ReceiverHost has no command that resumes a stream",
+            )
         encryption = choose_encryption(settings, self._directory, os.environ)
         receivers = {name: found.receiver for name, found in self._streams.items()}
         requires = {module for found in receivers.values() for module in found.requires}

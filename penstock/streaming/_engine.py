@@ -257,6 +257,7 @@ class StreamingEngine:
             set_paused=self._rates.set_paused,
             restart=self._receivers.restart,
             seal=self._receivers.seal,
+            send_letters=self._receivers.send_letters,
             stop=self._on_stop_asked,
         )
         return start_monitor(

@@ -5,7 +5,7 @@ The rates of its streams, with and without receivers, begin and end here, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -32,9 +32,12 @@ from penstock.streaming.listeners.events import (
 )
 from penstock.streaming.rates import RateBook, RateController
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
-from penstock.tracker import BatchCleanedError, TrackedReceiver, open_ledger
+from penstock.tracker import BatchCleanedError, LettersNotSentError, TrackedReceiver, open_ledger
 from penstock.wal import EncryptionKey
-from penstock.wire.messages import BlockTrace, ReceivedBlockInfo, ReportGate
+from penstock.wire.messages import BlockTrace, LettersSent, ReceivedBlockInfo, ReportGate
+
+_LETTERS_S = 8.0
+"""Less than the ten seconds that a command waits for an answer."""
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -174,6 +177,20 @@ class ReceiverSide:
         """
         if self._hosted is None or not self._hosted.tracker.seal_block(stream_id):
             raise IllegalStateError(f"the receiver of stream {stream_id} does not run now")
+
+    def send_letters(
+        self, stream_id: int, letters: Sequence[tuple[str, int]], even_sent: bool
+    ) -> LettersSent:
+        """Have a receiver store dead letters of its stream again.
+
+        Raises:
+            LettersNotSentError: It could not, or has not said so yet.
+        """
+        if self._hosted is None:
+            raise LettersNotSentError(stream_id, "it has no receiver")
+        return self._hosted.tracker.letter_sends.ask(
+            stream_id, letters, even_sent=even_sent, timeout_s=_LETTERS_S
+        )
 
     def _on_rate_status(self, report: ReportGate) -> None:
         self._rates.on_rate_status(report)

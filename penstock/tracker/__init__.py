@@ -36,6 +36,7 @@ Layout:
 - ``_batched_additions``: many `AddBlock` messages, one record of the log.
 - ``cluster``: what is asked of Spark. ``receiver_scheduling_policy``: where receivers should run.
 - ``receiver_tracking_info``: the states of a receiver, and what listeners are told of them.
+- ``_letter_sends``: has receivers store dead letters again.
 - ``_receivers``: all of them, under one lock. ``_receiver_jobs``: the Spark job of each, in a
   thread of its own, whose task is `penstock.receiver.run_receiver`. It is prepared
   there, and started again.
@@ -79,6 +80,7 @@ from penstock.tracker.errors import (
     LedgerRecoveryError,
     LedgerRemovedError,
     LedgerWriteError,
+    LettersNotSentError,
     NoExecutorsError,
     ReceiverPickleError,
     StreamsDoNotFitError,
@@ -122,6 +124,7 @@ __all__ = [
     "LedgerRemovedError",
     "LedgerStatistics",
     "LedgerWriteError",
+    "LettersNotSentError",
     "LoggedSegment",
     "NoExecutorsError",
     "PlaceService",

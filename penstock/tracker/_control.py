@@ -24,6 +24,7 @@ from penstock.wire.messages import (
     Failure,
     FindBlockServer,
     FindReplicaHost,
+    LettersSent,
     Message,
     Ok,
     ReceivedBlockInfo,
@@ -79,6 +80,7 @@ class Control:
         later: Callable[[float, Callable[[], None]], None],
         on_rate_status: Callable[[ReportGate], None],
         on_full_log: Callable[[ReportFullLog], None],
+        on_letters_sent: Callable[[LettersSent], None],
     ) -> None:
         """Make it.
 
@@ -93,6 +95,7 @@ class Control:
             later: Runs something on the control thread after some seconds.
             on_rate_status: Is told how a receiver's rate is used.
             on_full_log: Is told that a receiver finds no room for its log.
+            on_letters_sent: Is told what became of letters that a receiver was to store again.
         """
         self._ledger = ledger
         self._receivers = receivers
@@ -104,6 +107,7 @@ class Control:
         self._later = later
         self._on_rate_status = on_rate_status
         self._on_full_log = on_full_log
+        self._on_letters_sent = on_letters_sent
         self._limited_log = RateLimitedLog(_log)
         # Attempts already reported as out of reach.
         self._out_of_reach: set[str] = set()
@@ -121,6 +125,9 @@ class Control:
         if isinstance(message, ReportFullLog):
             if self._receivers.is_current(message):
                 self._on_full_log(message)
+            return Ok()
+        if isinstance(message, LettersSent):
+            self._on_letters_sent(message)
             return Ok()
         if isinstance(message, ReportError):
             self._report_error(message)

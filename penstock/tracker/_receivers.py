@@ -373,13 +373,14 @@ class Receivers:
 
     def restart(self, stream_id: int, reason: str) -> bool:
         """Have a receiver stop and start again in its process; False when none is connected."""
-        return self._send(stream_id, RestartReceiver(reason))
+        return self.send(stream_id, RestartReceiver(reason))
 
     def seal(self, stream_id: int) -> bool:
         """Have a receiver seal its open block; False when none is connected."""
-        return self._send(stream_id, SealBlock())
+        return self.send(stream_id, SealBlock())
 
-    def _send(self, stream_id: int, message: Message) -> bool:
+    def send(self, stream_id: int, message: Message) -> bool:
+        """Send a message to a stream's receiver; False when none is connected."""
         with self._lock:
             entry = self._entries.get(stream_id)
             peer = None if entry is None else entry.peer

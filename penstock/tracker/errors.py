@@ -13,6 +13,7 @@ __all__ = [
     "LedgerRecoveryError",
     "LedgerRemovedError",
     "LedgerWriteError",
+    "LettersNotSentError",
     "NoExecutorsError",
     "ReceiverPickleError",
     "StreamUseError",
@@ -208,3 +209,17 @@ class StreamUseError(LedgerError):
         self.folder = folder
         self.streams = streams
         self.is_kept = is_kept
+
+
+class LettersNotSentError(TrackerError):
+    """A receiver did not store dead letters of its stream again, or has not said so yet.
+
+    Attributes:
+        stream_id: The stream.
+        reason: Why.
+    """
+
+    def __init__(self, stream_id: int, reason: str) -> None:
+        super().__init__(f"stream {stream_id} was not sent its dead letters: {reason}")
+        self.stream_id = stream_id
+        self.reason = reason

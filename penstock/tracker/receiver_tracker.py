@@ -26,6 +26,7 @@ from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._control import Control
 from penstock.tracker._endpoint import TrackerEndpoint
 from penstock.tracker._ledger_opening import open_ledger
+from penstock.tracker._letter_sends import LetterSends
 from penstock.tracker._place_service import KeptStreamSettings, PlaceService
 from penstock.tracker._receiver_jobs import ReceiverJob, ReceiverStarts, RestartBackoff
 from penstock.tracker._receivers import Receivers
@@ -76,6 +77,9 @@ class ReceiverTracker:
     Safe to use from any thread. `_lock` guards the tracker's own state; what is known of receivers
     is guarded by `Receivers`, what is known of blocks by `ReceivedBlockTracker`. Locks are never
     held while the network, the disk, Spark or a listener is waited for.
+
+    Attributes:
+        letter_sends: Has receivers store dead letters again.
     """
 
     def __init__(
@@ -166,6 +170,7 @@ class ReceiverTracker:
             is_local=cluster.is_local,
             first_rates=_rates_of(settings),
         )
+        self.letter_sends = LetterSends(self._receivers.send)
         self._block_servers = BlockServers(settings.block_server_lease_s, self._clock)
         # HDFS has copies of its own; a local master is one host.
         can_copy = not cluster.is_local and not is_on_hdfs(block_log_root)
@@ -388,6 +393,7 @@ class ReceiverTracker:
             later=endpoint.later,
             on_rate_status=self._take_report,
             on_full_log=disk_room.take_full,
+            on_letters_sent=self.letter_sends.answered,
         )
         if self._kept:
             endpoint.places = self._place_service = PlaceService(

@@ -47,6 +47,7 @@ __all__ = [
     "RestartReceiver",
     "SealBlock",
     "SegmentPlace",
+    "SendLetters",
     "StopBlockServer",
     "StopReceiver",
     "StreamAt",
@@ -260,6 +261,22 @@ class ReportGate(msgspec.Struct, frozen=True, tag=True):
     """Bytes that passed since the attempt began."""
     pipe: PipeReading | None = None
     """About once a second: what the attempt's threads wait for."""
+    is_held: bool = False
+    """Whether it has paused itself, and is to stay paused until somebody resumes its stream."""
+
+
+class LettersSent(msgspec.Struct, frozen=True, tag=True):
+    """What became of a `SendLetters` (send)."""
+
+    stream_id: int
+    attempt: str
+    request: int
+    stored: int
+    """How many are durable as records of the stream."""
+    left: tuple[tuple[tuple[str, int], str], ...] = ()
+    """Those that were not stored, and why."""
+    error: str = ""
+    """Why it ended in the middle; what of the rest was stored is in the notes on the disk."""
 
 
 class ReportFullLog(msgspec.Struct, frozen=True, tag=True):
@@ -329,6 +346,17 @@ class RestartReceiver(msgspec.Struct, frozen=True, tag=True):
 
 class SealBlock(msgspec.Struct, frozen=True, tag=True):
     """Seal the open block now, and not at the end of its interval (send)."""
+
+
+class SendLetters(msgspec.Struct, frozen=True, tag=True):
+    """Store dead letters of the stream again; answered later by `LettersSent` (send)."""
+
+    request: int
+    """Comes back in the answer."""
+    letters: tuple[tuple[str, int], ...]
+    """The folder of each one's log, and its number there."""
+    even_sent: bool = False
+    """Also those that were sent before, or may have been."""
 
 
 class CleanupOldBlocks(msgspec.Struct, frozen=True, tag=True):
@@ -576,6 +604,8 @@ Message = (
     | StopReceiver
     | RestartReceiver
     | SealBlock
+    | SendLetters
+    | LettersSent
     | CleanupOldBlocks
     | UpdateRateLimit
     | EnsureBlockServer

@@ -124,7 +124,10 @@ def test_what_is_not_there_is_told(program: Program) -> None:
     missing = act(program, "explode", {})
     assert (missing.status, text(missing)) == (
         404,
-        "there is no such action; there are rate, pause, resume, restart, seal, stop, tap, login",
+        (
+            "there is no such action; there are rate, pause, resume, restart, seal, stop, send, "
+            "tap, login"
+        ),
     )
 
 

@@ -27,15 +27,25 @@ from penstock.dead_letters import (
     BudgetMeter,
     DeadLetterBudgetError,
     DeadLetterWriter,
+    SentState,
     StoredLetter,
     letters,
+    sent_states,
 )
 from penstock.receiver import ReceiverLaunch
 from penstock.receiver.discards import Discards
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.settings import Settings
 from penstock.wal import LogWriter, SyncPolicy
-from penstock.wire.messages import AddBlock, Message, ReportError, StopReceiver
+from penstock.wire.messages import (
+    AddBlock,
+    LettersSent,
+    Message,
+    ReportError,
+    SendLetters,
+    StopReceiver,
+    UpdateRateLimit,
+)
 from tests.receiver.conftest import SETTINGS
 from tests.receiver.dead_letter_process import EverySecondFits
 from tests.receiver.running import WAIT_S, Receiver, Running, Shared, Tracker, make_launch
@@ -415,6 +425,38 @@ def test_a_receiver_that_discards_more_than_its_budget_ends_for_good_and_says_wh
     assert len(kept(tmp_path)) == (last + 1) // 2
 
 
+def test_a_receiver_over_its_budget_is_paused_until_it_is_resumed_where_that_is_chosen(
+    run: Run, tracker: Tracker
+) -> None:
+    few = replace(SETTINGS, dead_letters_budget="3/h", dead_letters_budget_action="pause")
+    running = run(EverySecondFits(1_000_000), few)
+
+    def reports() -> list[ReportError]:
+        return [e for e in tracker.of(ReportError) if "deadLetters.budget=3/h" in e.message]
+
+    def is_held() -> bool:
+        return bool(tracker.rate_reports) and tracker.rate_reports[-1].is_held
+
+    def rate(version: int, *, is_paused: bool = False) -> None:
+        tracker.send(UpdateRateLimit(3, 1000.0, None, version, is_paused))
+        tracker.wait_for(lambda: tracker.rate_reports[-1].rate_version == version)
+
+    for count in (1, 2):
+        tracker.wait_for(lambda count=count: is_held() and len(reports()) == count)
+        assert "paused, and goes on by `penstock resume 3`" in reports()[-1].message
+        # Another rate lets nothing pass; once the driver has paused it, the driver resumes it.
+        rate(count * 10 + 1)
+        assert is_held()
+        rate(count * 10 + 2, is_paused=True)
+        assert not is_held()
+        before = tracker.rate_reports[-1].records
+        assert before < 1_000_000
+        rate(count * 10 + 3)
+        tracker.wait_for(lambda before=before: tracker.rate_reports[-1].records > before)
+    assert not [error for error in reports() if error.permanent]
+    end(running, tracker)
+
+
 def test_a_percentage_is_taken_of_all_records_of_its_time_and_of_a_thousand_at_least() -> None:
     now_s = taken = 0
     meter = BudgetMeter(0, record_budget("1%/5m"), lambda: now_s, lambda: taken)
@@ -481,6 +523,82 @@ def a_launch(tracker: Tracker, folder: Path, settings: Settings, count: int) -> 
     memory.mkdir(exist_ok=True)
     placed = replace(settings, memory_dir=str(memory), block_interval_ms=20)
     return replace(make_launch(EverySecondFits(count), tracker, folder, placed), sync="always")
+
+
+def test_letters_are_stored_again_once_and_nothing_else_is(
+    run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    mended = tmp_path / "mended"
+    records: list[Any] = ["bad 1", {"bad": 2}, b"good", {"bad"}, "bad 5", "bad 6"]
+
+    def store(receiver: Receiver) -> None:
+        receiver.store(records, position=1)
+
+    receiver = Stores(shared, store)
+    receiver.validate = lambda record: mended.exists() or record == b"good"
+    running = run(receiver)
+    tracker.wait_for_records(1)
+    found = kept(tmp_path)
+    names = [(stored.log, stored.number) for stored in found]
+    assert [stored.letter.form for stored in found] == ["text", "json", "pickle", "text", "text"]
+
+    def send(*wanted: tuple[str, int], even_sent: bool = False) -> LettersSent:
+        before = len(tracker.of(LettersSent))
+        tracker.send(SendLetters(before + 7, wanted, even_sent))
+        tracker.wait_for_count(LettersSent, before + 1)
+        answer = tracker.of(LettersSent)[-1]
+        assert answer.request == before + 7
+        return answer
+
+    mended.touch()
+    answer = send(*names[:3], names[0])
+    assert (answer.stored, answer.left, answer.error) == (3, (), "")
+    assert tracker.records() == [b"good", "bad 1", {"bad": 2}, {"bad"}]
+    assert tracker.last_position() == 1
+    strange = ("3-" + "0" * 32, 1)
+    answer = send(names[2], names[3], (names[0][0], 99), strange)
+    assert answer.stored == 1
+    left = dict(answer.left)
+    assert left.keys() == {names[2], (names[0][0], 99), strange}
+    assert left[names[2]].startswith("it was sent already; --again")
+    assert left[strange].startswith(f"it is not in {tmp_path}/deadLetters on ")
+    assert send(names[0], even_sent=True).stored == 1
+    # What still does not fit is a letter again, and a new one.
+    mended.unlink()
+    assert send(names[4]).stored == 1
+    assert tracker.records() == [b"good", "bad 1", {"bad": 2}, {"bad"}, "bad 5", "bad 1"]
+    assert [stored.letter.data for stored in kept(tmp_path)][5:] == [b"bad 6"]
+    assert sent_states(str(tmp_path), None) == dict.fromkeys(names, SentState.SENT)
+    end(running, tracker)
+
+
+def test_a_letter_whose_receiver_was_killed_while_it_sent_it_is_not_sent_twice(
+    run: Run, tracker: Tracker, tmp_path: Path
+) -> None:
+    held = HeldTracker()
+    held.is_held = False
+    try:
+        with process(a_launch(held, tmp_path, SETTINGS, 4)) as running:
+            held.wait_for(lambda: held.last_position() == 4)
+            (first, second) = [(stored.log, stored.number) for stored in kept(tmp_path)]
+            held.is_held = True
+            added = len(held.of(AddBlock))
+            held.send(SendLetters(1, (first,)))
+            # What still does not fit is no record, but comes with a block, which waits here.
+            held.wait_for_count(AddBlock, added + 1)
+            running.send_signal(signal.SIGKILL)
+            running.wait(WAIT_S)
+    finally:
+        held.server.stop()
+    assert sent_states(str(tmp_path), None) == {first: SentState.UNKNOWN}
+    again = run(EverySecondFits(0))
+    tracker.wait_for(lambda: tracker.rate_reports)
+    tracker.send(SendLetters(2, (first, second)))
+    tracker.wait_for_count(LettersSent, 1)
+    (answer,) = tracker.of(LettersSent)
+    assert (answer.stored, [name for name, _ in answer.left]) == (1, [first])
+    assert "it may be in the stream; look there, and send it with --again" in answer.left[0][1]
+    end(again, tracker)
 
 
 def test_a_receiver_killed_between_a_discard_and_its_acknowledgement_loses_no_dead_letter_I1(

@@ -6,16 +6,20 @@ import os
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.receiver import Receiver, RecordTooLargeError
+from penstock.receiver import Receiver, RecordTooLargeError, receiver
 from penstock.sources import SocketReceiver
+from penstock.streaming import RateSource
+from penstock.streaming.dstream.rated_dstream import RatedDStream
 from tests.system.running import Run, run_on
 
 pytestmark = pytest.mark.slow
@@ -223,3 +227,39 @@ def peak_memory(pid: int) -> int:
     """Return the most bytes of memory that the process has had at a time."""
     text = Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", text)[1]) << 10  # type: ignore[index]  # it is there
+
+
+@receiver(positions=True, schema=pa.schema([("n", pa.int64())]))
+def half_bad(ctx: Any) -> Iterator[tuple[list[dict[str, Any]], int]]:
+    for place in range(ctx.last_position or 0, 9):
+        yield [{"n": place}, {"n": "bad"}, {"n": "bad"}], place + 1
+    ctx.stopped.wait()
+
+
+def test_a_stream_over_its_budget_of_dead_letters_is_paused_until_it_is_resumed(sc: Any) -> None:
+    values = {
+        "spark.penstock.deadLetters.budget": "5/h",
+        "spark.penstock.deadLetters.budgetAction": "pause",
+    }
+    with run_on(sc, values) as run:
+        run.process(half_bad, lambda row: int(row["n"]))
+        run.start()
+        stream = run.streams[0]
+        assert isinstance(stream, RatedDStream)
+
+        def is_over(info: Any) -> bool:
+            return "spark.penstock.deadLetters.budget=5/h" in info.lastErrorMessage()
+
+        for count in (1, 2, 3):
+            told = run.events.wait_for("error", is_over, count)
+            assert f"goes on by `penstock resume {stream.stream_id}`" in told.lastErrorMessage()
+            end_s = time.monotonic() + WAIT_S
+            while stream.rate.source is not RateSource.PAUSED:
+                assert time.monotonic() < end_s
+                time.sleep(0.05)
+            # Six of those that are discarded came with three that are not.
+            run.await_processed(3 * count)
+            assert run.processed == list(range(3 * count))
+            run.ssc._rates.set_paused(stream.stream_id, False)
+        run.stop()
+    assert run.processed == list(range(9))

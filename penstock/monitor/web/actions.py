@@ -10,6 +10,7 @@ from penstock.monitor.model import Model
 from penstock.monitor.web.access import Access
 from penstock.monitor.web.exchange import Answer, Request, json_answer, text_answer
 from penstock.monitor.web.tap import Tap
+from penstock.streaming import RateSource
 
 __all__ = ["ROOT", "Actions"]
 
@@ -19,6 +20,16 @@ _REFUSED = (
     "this needs the token of the run: use the penstock command as the user who started the "
     "program, or open the page by the link that `penstock apps` prints"
 )
+
+
+def _names_a_letter(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and isinstance(value[0], str)
+        and type(value[1]) is int
+        and 0 < value[1] < 1 << 63
+    )
 
 
 class Actions:
@@ -40,6 +51,7 @@ class Actions:
             "restart": self._restart,
             "seal": self._seal,
             "stop": self._stop,
+            "send": self._send,
             "tap": self._records,
             "login": self._login,
         }
@@ -91,6 +103,22 @@ class Actions:
         self._model.application.seal(stream_id)
         self._model.note(f"{name} seals its open block (asked from outside)", stream_id)
         return f"{name} seals its open block"
+
+    def _send(self, asked: dict[str, Any]) -> dict[str, Any]:
+        stream_id, name = self._stream(asked)
+        letters, again = asked.get("letters"), asked.get("again", False)
+        if not isinstance(again, bool):
+            raise TypeError("again is true or false")
+        if not isinstance(letters, list) or not all(map(_names_a_letter, letters)):
+            raise TypeError("letters is a list of logs of dead letters, each with a number in it")
+        rate = self._model.application.rates().get(stream_id)
+        if rate is not None and rate.source is RateSource.PAUSED:
+            raise ValueError(f"{name} is paused: resume it, or nothing of it passes")
+        done = self._model.application.send_letters(
+            stream_id, [(log, number) for log, number in letters], again
+        )
+        self._model.note(f"{done.stored} dead letters of {name} were sent from outside", stream_id)
+        return {"sent": done.stored, "left": [[*letter, why] for letter, why in done.left]}
 
     def _stop(self, asked: dict[str, Any]) -> str:
         graceful = asked.get("graceful", True)

@@ -295,6 +295,10 @@ class RateBook:
             now_s = self._clock.monotonic_s()
             usage = running.usages.setdefault(report.stream_id, Usage())
             usage.take(report, now_s)
+            if report.is_held and report.stream_id not in running.paused:
+                # It has paused itself, and goes on when somebody resumes it.
+                running.paused.add(report.stream_id)
+                self._decide(report.stream_id)
             plan = self._memory(report.stream_id).group
             if plan is None:
                 return
