@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, functions
 from pyspark.sql.streaming import StatefulProcessor
 
-from penstock.errors import IllegalStateError
+from penstock.errors import IllegalStateError, SettingError
 from penstock.receiver import receiver
 from penstock.sql import ReceiverHost, SourceError, connect
 from penstock.sql._options import METADATA_COLUMNS
@@ -437,6 +437,22 @@ def test_one_host_is_active_and_takes_no_stream_when_it_runs(spark: SparkSession
             other.start()
         with pytest.raises(IllegalStateError, match="too late"):
             host.stream("more", numbers(10))
+    assert ReceiverHost.getActive() is None
+
+
+def test_a_budget_that_would_pause_a_stream_for_ever_is_refused(spark: SparkSession) -> None:
+    conf = spark.sparkContext._conf
+    keys = ("spark.penstock.deadLetters.budget", "spark.penstock.deadLetters.budgetAction")
+    for key, text in zip(keys, ("1/m", "pause"), strict=True):
+        conf.set(key, text)
+    try:
+        host = ReceiverHost(spark)
+        host.stream("numbers", numbers(1))
+        with pytest.raises(SettingError, match=r"budgetAction.*no command that resumes"):
+            host.start()
+    finally:
+        for key in keys:
+            conf._jconf.remove(key)
     assert ReceiverHost.getActive() is None
 
 
