@@ -81,13 +81,13 @@ def _write(
         json.dump({**raw, "failures": results.failures}, file, indent=1)
     os.makedirs(output, exist_ok=True)
     picture = os.path.join(output, _CHART)
-    has_chart = any(case.main for case in cases)
+    has_chart = any(_is_on_chart(case) for case in cases)
     if has_chart:
         chart.draw(picture, cases, results, found)
     sections = {}
     for name in {case.section: None for case in cases}:
         chosen = [case for case in cases if case.section == name]
-        shown = _CHART if any(case.main for case in chosen) else None
+        shown = _CHART if any(_is_on_chart(case) for case in chosen) else None
         sections[name] = page.markdown(chosen, results, found, how, shown)
     path = os.path.join(output, "benchmarks.md")
     if output != _DOCS or not os.path.exists(path):
@@ -95,6 +95,11 @@ def _write(
             file.writelines("\n".join((*page.marks(name), "")) for name in sections)
     page.write_page(path, sections)
     print(f"written: {os.path.relpath(path)}" + (f", {os.path.relpath(picture)}" * has_chart))
+
+
+def _is_on_chart(case: Case) -> bool:
+    """The chart belongs to the first section: a run of others leaves it as it is."""
+    return case.main and case.section == Case.section
 
 
 def _chosen(names: Sequence[str]) -> list[Case]:

@@ -27,6 +27,8 @@ _SERVICES = "more results"
 """The section of what needs more than one host, a service, or minutes for a figure."""
 _QUERIES = "results of queries"
 """The section of Structured Streaming on received records."""
+_WORD_COUNTS = "word counts"
+"""The section of word counts, which are measured by themselves: minutes, not an hour."""
 
 
 def _streaming(
@@ -263,6 +265,7 @@ CASES: tuple[Case, ...] = (
         "words",
         "peer-words",
         (Check("records_per_s", times_at_least=4),),
+        section=_WORD_COUNTS,
     ),
     Case(
         "words-two",
@@ -270,6 +273,7 @@ CASES: tuple[Case, ...] = (
         "words-two",
         "peer-words-two",
         (Check("records_per_s"),),
+        section=_WORD_COUNTS,
     ),
     Case(
         "words-columns",
@@ -277,6 +281,7 @@ CASES: tuple[Case, ...] = (
         "arrow-words",
         "peer-words",
         (Check("records_per_s", times_at_least=20),),
+        section=_WORD_COUNTS,
     ),
     Case(
         "latency",
