@@ -24,7 +24,7 @@ def test_records_reach_their_batches_inside_tls(sc: Any, tmp_path: Path, key: st
         assert engine is not None
         tracker = engine._receivers._hosted.tracker
         assert tracker is not None
-        with socket.create_connection(tracker._address, WAIT_S) as stranger:
+        with socket.create_connection(tracker._link.tracker, WAIT_S) as stranger:
             stranger.settimeout(WAIT_S)
             stranger.sendall(b"no TLS" * 100)
             assert b"PENSTOCK" not in stranger.recv(1000)
