@@ -31,8 +31,10 @@ _APPEND_BYTES = 1 << 20
 _WAITING_BYTES = 64 << 20
 _STEP_S = 1.0
 _SEGMENTS = 8
-"""A segment is at most this part of what is kept, so that what goes is not all of it."""
-_MAX_SEGMENT = 1 << 20
+"""A segment is open for at most this part of the time for which letters are kept."""
+_SEGMENT_SIZE = 64 << 10
+"""Small, since it is allocated in advance: Spark kills a worker that was idle for a minute,
+and its log is left with what it had."""
 
 
 def folder_beside(block_log_root: str) -> str:
@@ -228,20 +230,17 @@ class DeadLetterWriter:
             return self._log
         place = self._place
         fs, root = locate(place.folder)
-        segment_size = max(64 << 10, min(_MAX_SEGMENT, place.max_bytes // _SEGMENTS))
         roll_age_s = max(1.0, place.max_age_s / _SEGMENTS)
         self._log = LogWriter.create(
             os.path.join(root, place.name),
             fs=fs,
             options=LogOptions(
-                segment_size=segment_size,
+                segment_size=_SEGMENT_SIZE,
                 alignment=_ALIGNMENT,
                 sync=place.sync,
                 sync_interval_s=place.sync_interval_s,
                 roll_age_s=roll_age_s,
                 direct=False,
-                # A worker of Spark is killed when it was idle for a minute, with its log.
-                preallocates=False,
             ),
             clock=self._clock,
             cipher=dead_letter_cipher(place.encryption, place.name),

@@ -26,16 +26,14 @@ class LogOptions:
     """How a log is written.
 
     Attributes:
-        segment_size: Bytes of a segment file; a larger single append gets a segment of its own
-            size.
+        segment_size: Bytes of a segment file, preallocated; a larger single append gets a
+            segment of its own size.
         alignment: Records begin at multiples of this many bytes: a power of two, at least 64.
             Direct I/O needs a multiple of 4096.
         sync: When an append counts as committed.
         sync_interval_s: Seconds between syncs of the `INTERVAL` policy.
         roll_age_s: An append to a segment older than this begins a new one; None: by size only.
         direct: Write past the page cache where file system and alignment allow it.
-        preallocates: Give a segment its size when it is begun, where the file system can. Without
-            that what a killed process leaves is no larger than its records.
         max_append_size: Largest single append in bytes, headers and padding included.
         stall_timeout_s: Longest time an append waits for its turn at the disk.
     """
@@ -46,7 +44,6 @@ class LogOptions:
     sync_interval_s: float = 0.05
     roll_age_s: float | None = None
     direct: bool = True
-    preallocates: bool = True
     max_append_size: int = (1 << 30) + (1 << 16)
     stall_timeout_s: float = 120.0
 

@@ -115,7 +115,6 @@ class SegmentChain:
             previous=self._highest_begun,
             alignment=self._options.alignment,
             segment_size=self._options.segment_size,
-            preallocates=self._options.preallocates,
             needed=needed,
             direct=self._direct,
             log_id=self.log_id,

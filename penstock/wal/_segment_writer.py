@@ -156,7 +156,6 @@ class SegmentWriter:
         previous: int,
         alignment: int,
         segment_size: int,
-        preallocates: bool,
         needed: int,
         direct: bool,
         log_id: bytes,
@@ -191,13 +190,11 @@ class SegmentWriter:
             recycled=recycled,
             user_header=user_header,
             key_id=sealer.key_id if sealer else b"",
-            preallocated=file.preallocates and preallocates,
+            preallocated=file.preallocates,
         )
         needed = len(header) + needed + _index_size(1, alignment)
         try:
-            capacity = max(segment_size, needed)
-            if preallocates:
-                capacity = _preallocate(file, capacity, needed)
+            capacity = _preallocate(file, max(segment_size, needed), needed)
             segment = cls(
                 fs,
                 file,

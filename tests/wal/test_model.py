@@ -106,7 +106,6 @@ class LogMachine(RuleBasedStateMachine):
         policy=st.sampled_from([*SyncPolicy, SyncPolicy.ALWAYS]),
         alignment=st.sampled_from([64, 512, 4096, 4096]),
         direct=st.booleans(),
-        preallocates=st.sampled_from([True, True, False]),
         segments=st.sampled_from([4, 8, 40]),
         encrypted=st.booleans(),
     )
@@ -116,7 +115,6 @@ class LogMachine(RuleBasedStateMachine):
         policy: SyncPolicy,
         alignment: int,
         direct: bool,
-        preallocates: bool,
         segments: int,
         encrypted: bool,
     ) -> None:
@@ -129,7 +127,6 @@ class LogMachine(RuleBasedStateMachine):
             alignment=alignment,
             sync=policy,
             direct=direct,
-            preallocates=preallocates,
             roll_age_s=60,
         )
         self.open_writer()
