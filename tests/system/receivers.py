@@ -51,6 +51,9 @@ class NumberedLines(Receiver):
         try:
             connection = socket.create_connection(self.address, 20)
             connection.settimeout(None)
+            # An acknowledgement that is held back to be sent with the next one is lost when the
+            # process ends with bytes that it has not read: then the kernel resets the connection.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._connection = connection
             start = self.lastPosition if self.positions else None
             connection.sendall(
