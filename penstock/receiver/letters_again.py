@@ -17,14 +17,25 @@ from penstock.dead_letters import (
     letters_of_log,
 )
 from penstock.errors import PenstockError, typed_text
+from penstock.wal import LogFolderInUseError
 
-__all__ = ["CannotSendError", "send_again"]
+__all__ = ["CannotSendError", "SendingAlreadyError", "send_again"]
 
 _PIECE_BYTES = 4 << 20
 
 
 class CannotSendError(PenstockError):
     """A letter is no record that could be stored; its text says why."""
+
+
+class SendingAlreadyError(PenstockError):
+    """Letters of the stream are being sent at the moment."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "letters of it are being sent already, by another command or one that waited no longer "
+            "(the receiver may wait for its rate, or for the batches); ask again when that is done"
+        )
 
 
 def send_again(
@@ -46,12 +57,17 @@ def send_again(
         How many were stored; those that were not, and why.
 
     Raises:
+        SendingAlreadyError: Another one does it at the moment; nothing was done.
         WalError, OSError: The letters, or the notes of what was sent, cannot be read or written.
         Exception: What `store` raises: whether those of the piece were stored is not known then.
     """
     left: dict[LetterName, str] = {}
     count = 0
-    with SentLetters(place) as sent:
+    try:
+        notes = SentLetters(place)
+    except LogFolderInUseError as error:
+        raise SendingAlreadyError from error
+    with notes as sent:
 
         def finish(piece: dict[LetterName, Any]) -> None:
             # First, so that a crash in between stores nothing twice.

@@ -241,7 +241,7 @@ def test_a_collector_that_is_away_is_told_of_once_and_once_when_it_is_back(
     port = free_port()
     model = running_program().model
     with caplog.at_level(logging.INFO):
-        sender = sending(model, settings_for(f"http://127.0.0.1:{port}"))
+        sender = sending(model, settings_for(f"http://me:secret@127.0.0.1:{port}"))
         try:
             until(lambda: "cannot be sent to" in caplog.text)
             # It is tried several times more, and nobody is told again, by whatever library.
@@ -253,7 +253,8 @@ def test_a_collector_that_is_away_is_told_of_once_and_once_when_it_is_back(
     said = [record for record in caplog.records if record.levelno >= logging.INFO]
     assert {record.name for record in said} == {"penstock.monitor"}
     told = [record.getMessage() for record in said]
-    assert f"{port}" in told[0]
+    assert f"http://127.0.0.1:{port} " in told[0]
+    assert "secret" not in caplog.text
     # A slow machine may make it seem away more often; each time is told once, and each return.
     assert [line.endswith("again") for line in told] == [
         place % 2 == 1 for place in range(len(told))

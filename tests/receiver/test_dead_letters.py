@@ -26,7 +26,9 @@ from penstock._setting_values import record_budget
 from penstock.dead_letters import (
     BudgetMeter,
     DeadLetterBudgetError,
+    DeadLetterPlace,
     DeadLetterWriter,
+    SentLetters,
     SentState,
     StoredLetter,
     letters,
@@ -551,6 +553,10 @@ def test_letters_are_stored_again_once_and_nothing_else_is(
         return answer
 
     mended.touch()
+    place = DeadLetterPlace(f"{tmp_path}/deadLetters", found[0].letter.stream, "", "", "")
+    with SentLetters(place):
+        answer = send(names[0])
+    assert (answer.stored, "letters of it are being sent already" in answer.error) == (0, True)
     answer = send(*names[:3], names[0])
     assert (answer.stored, answer.left, answer.error) == (3, (), "")
     assert tracker.records() == [b"good", "bad 1", {"bad": 2}, {"bad"}]

@@ -72,8 +72,9 @@ class OtelSender:
         self._ways = Ways(model.application, settings.otel_traces_every)
         self._figures_s = _seconds(environ, "OTEL_METRIC_EXPORT_INTERVAL", _FIGURES_MS)
         self._spans_s = _seconds(environ, "OTEL_BSP_SCHEDULE_DELAY", _SPANS_MS)
-        self._where = settings.otel_endpoint or environ.get(
-            "OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318"
+        self._where = _without_password(
+            settings.otel_endpoint
+            or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
         )
         self._begun_ms = model.now_ms()
         self._fails = False
@@ -270,8 +271,15 @@ def _checked(endpoint: str | None) -> str | None:
     if endpoint is None:
         return None
     if not endpoint.startswith(("http://", "https://")):
-        raise SettingError(_ENDPOINT, endpoint, "an address such as http://collector:4318")
+        told = _without_password(endpoint)
+        raise SettingError(_ENDPOINT, told, "an address such as http://collector:4318")
     return endpoint.rstrip("/")
+
+
+def _without_password(endpoint: str) -> str:
+    """Return an address as it may be told: a user and a password may stand in it."""
+    scheme, separator, rest = endpoint.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 def _is_on(environ: Mapping[str, str], name: str) -> bool:
