@@ -34,7 +34,8 @@ NEED_A_SERVICE = {
     ("kafka", 1): "a Kafka broker",
     ("kafka", 2): "a Kafka broker",
     ("recovery", 1): "a program that has received something",
-    ("recovery", 2): "an HDFS",
+    ("recovery", 2): "a program that has received something",
+    ("recovery", 3): "an HDFS",
 }
 """Blocks by page and place on it that are not run: what they import and call is looked at."""
 RUN_ELSEWHERE = {

@@ -62,7 +62,8 @@ def test_streams_are_one_source_and_one_is_added_to_a_query_that_goes_on(
     host = ReceiverHost(spark, tmp_path / "host")
     names = ("one", "two", "three")
     for place, name in enumerate(names):
-        host.stream(name, numbers(COUNT + place), retention=0)
+        # In several blocks: a batch takes a whole one at the least.
+        host.stream(name, numbers(COUNT + place, block_s=0.25), retention=0)
     host.start()
     with host:
         for place, name in enumerate(names):
