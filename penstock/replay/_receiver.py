@@ -39,8 +39,8 @@ class ReplayReceiver:
     written to the folder, and its program may run.
 
     Each piece is stored with its place in the logs as its position. So it goes on where it was, to
-    the record, when it is started again; that a segment of which it has read a part, or the last
-    one that it has read, was let go meanwhile is an error, since more may be gone.
+    the record, when it is started again; that the block that it read last was let go meanwhile is
+    an error, since more may be gone.
 
     Args:
         folder: The checkpoint directory or log folder of the program; it is read by the receiver,
@@ -86,7 +86,7 @@ class ReplayReceiver:
         last = done = 0
         if ctx.last_position is not None:
             attempt, number, last, done = ctx.last_position
-            segments = self._from(segments, attempt, number)
+            segments = self._from(segments, attempt, number, last)
         for segment in segments:
             # A block that was stored in part is read again.
             after = last - 1 if done else last
@@ -100,16 +100,19 @@ class ReplayReceiver:
             last = done = 0
 
     def _from(
-        self, segments: tuple[LoggedSegment, ...], attempt: str, number: int
+        self, segments: tuple[LoggedSegment, ...], attempt: str, number: int, last: int
     ) -> tuple[LoggedSegment, ...]:
         for at, segment in enumerate(segments):
-            if (segment.attempt, segment.number) == (attempt, number):
+            # Blocks go in their order, so where the last one is, all behind it are.
+            if (segment.attempt, segment.number) == (attempt, number) and any(
+                first <= last <= end for first, end in segment.runs
+            ):
                 return segments[at:]
         raise HistoryError(
             self._folder,
-            f"segment {number} of attempt {attempt}, which was being read, was let go meanwhile, "
-            "and more may be gone: begin anew, in a new checkpoint directory, or let it be "
-            "retained for longer (spark.penstock.wal.retention)",
+            f"block {last} of segment {number} of attempt {attempt}, which was read last, was let "
+            "go meanwhile, and more may be gone: begin anew, in a new checkpoint directory, or let "
+            "it be retained for longer (spark.penstock.wal.retention)",
         )
 
 

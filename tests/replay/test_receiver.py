@@ -73,6 +73,10 @@ def test_that_more_may_be_gone_than_was_read_is_an_error(folder: Path, tmp_path:
     receiver = ReplayReceiver(folder, numbers(folder)["rows"])
     with pytest.raises(HistoryError, match=r"segment 7 of attempt abc.*was let go meanwhile"):
         next(run(receiver, ["abc", 7, 3, 0]))
+    # Without retention a segment stays for its last blocks, when others are cleaned up.
+    attempt, segment, *_ = next(run(receiver))[1]
+    with pytest.raises(HistoryError, match=r"block 0 of segment .*was let go meanwhile"):
+        next(run(receiver, [attempt, segment, 0, 0]))
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
     lost = sorted(copy.glob(f"receivedData/{numbers(folder)['rows']}-*/segment-*.log"))[1]
