@@ -34,7 +34,7 @@ def test_queries_are_exact_when_the_driver_is_killed(
     tmp_path: Path, count: int, kills: int, between: int
 ) -> None:
     # The first kill is in batch 0, between its offset and its commit.
-    KilledQueries(tmp_path, seed=1, count=count, block_s=0.3).run(kills, between)
+    KilledQueries(tmp_path, seed=1, count=count, block_s=0.8).run(kills, between)
 
 
 # -- parts of a running program ------------------------------------------------------------------
