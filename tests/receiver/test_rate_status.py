@@ -193,7 +193,7 @@ def test_a_new_rate_holds_at_once_while_a_disk_hangs_and_is_reported_after_it() 
     told: list[int] = []
     is_told = threading.Event()
 
-    def report(reading: Any, version: int) -> None:
+    def report(reading: Any, version: int, is_held: bool) -> None:
         told.append(version)
         if version == 7:
             is_told.set()
