@@ -23,6 +23,7 @@ from benchmarks.programs._synthetic import (
     SyntheticCluster,
 )
 from penstock.clock import ManualClock
+from penstock.receiver import BlockLogs
 from penstock.settings import Settings
 from penstock.tracker import ReceiverTracker
 from penstock.wire.messages import AddBlock, Ok
@@ -80,8 +81,7 @@ class SimulatedDay:
             Settings(),
             application_id="app",
             driver_log_folder=self.log_folder,
-            block_log_root=os.path.join(folder, "receivedData"),
-            sync="none",
+            logs=BlockLogs(os.path.join(folder, "receivedData"), "none"),
             events=Events(),
             clock=self._clock,
             cluster=self._cluster,

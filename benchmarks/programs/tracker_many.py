@@ -21,6 +21,7 @@ from benchmarks.batches import quantile
 from benchmarks.programs import _many_peers
 from benchmarks.programs._program import tell
 from benchmarks.programs._synthetic import Events, Source, SyntheticCluster
+from penstock.receiver import BlockLogs
 from penstock.settings import Settings
 from penstock.tracker import ReceiverTracker
 
@@ -127,8 +128,7 @@ def main():
         Settings(),
         application_id="app",
         driver_log_folder=os.path.join(folder, "receivedBlockMetadata"),
-        block_log_root=os.path.join(folder, "receivedData"),
-        sync="always",
+        logs=BlockLogs(os.path.join(folder, "receivedData"), "always"),
         events=Events(),
         cluster=cluster,
     )

@@ -13,7 +13,7 @@ from penstock.errors import IllegalStateError
 from penstock.host.durability import check_writable
 from penstock.host.preparation import Run
 from penstock.host.receiver_status import ReceiverStatus
-from penstock.receiver import SharedRatePlace
+from penstock.receiver import BlockLogs, SharedRatePlace
 from penstock.settings import Settings
 from penstock.tracker import (
     KeptStreamSettings,
@@ -90,17 +90,19 @@ class HostedReceivers:
             settings,
             application_id=run.run_id,
             driver_log_folder=durability.driver_log_folder,
-            block_log_root=durability.block_log_root,
-            host_root=durability.host_root,
-            sync=durability.sync,
+            logs=BlockLogs(
+                durability.block_log_root,
+                durability.sync,
+                durability.host_root,
+                are_removed=not durability.keeps_blocks,
+                encryption=encryption,
+            ),
             events=events,
             clock=clock,
-            remove_files=not durability.keeps_blocks,
             keep_batches=keep_batches,
             blocks_outlive_run=durability.keeps_blocks,
             on_rate_status=on_rate_status,
             shared_rate=self._shared_rate,
-            encryption=encryption,
             ledger=ledger,
             kept=kept,
         )

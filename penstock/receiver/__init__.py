@@ -85,7 +85,7 @@ from penstock.receiver.block_generator import (
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.receiver.exit_report import ExitKind, ReceiverFailedError
 from penstock.receiver.framing import Framing
-from penstock.receiver.launch import ReceiverLaunch, run_receiver
+from penstock.receiver.launch import BlockLogs, ReceiverLaunch, run_receiver
 from penstock.receiver.parts import arena_name, log_folder
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRateError, SharedRatePlace
@@ -102,6 +102,7 @@ __all__ = [
     "BlockGeneratorOptions",
     "BlockGeneratorState",
     "BlockGeneratorStatistics",
+    "BlockLogs",
     "BlockNotStoredError",
     "ExitKind",
     "Framing",

@@ -38,6 +38,7 @@ from penstock.wire import ApplicationLink
 from penstock.wire.messages import RegisterReceiver
 
 __all__ = [
+    "BlockLogs",
     "ReceiverLaunch",
     "Watchdog",
     "executor_command",
@@ -163,6 +164,39 @@ _LAST_RESORT_S = 10.0
 
 
 @dataclass(frozen=True)
+class BlockLogs:
+    """Where the receivers of an application log their blocks, and how.
+
+    Attributes:
+        root: Folder below which each attempt makes a folder of its own: on each host, or on HDFS.
+        sync: The logs' sync policy: ``none``, ``interval`` or ``always``.
+        host_root: Folder on each host for what only that host keeps; None for `root`, which is then
+            no folder on HDFS.
+        are_removed: Whether they go with the application: no restarted driver recovers from them.
+        encryption: The key that they are encrypted with; None: they are in clear.
+    """
+
+    root: str
+    sync: str
+    host_root: str | None = None
+    are_removed: bool = False
+    encryption: EncryptionKey | None = None
+
+    @property
+    def folder_of_host(self) -> str:
+        """The folder on each host for what only that host keeps."""
+        return self.host_root or self.root
+
+    @property
+    def go_with_application(self) -> bool:
+        """Whether what a host keeps goes with the application.
+
+        What lies there beside logs on HDFS is of use to nobody after it.
+        """
+        return self.are_removed or self.folder_of_host != self.root
+
+
+@dataclass(frozen=True)
 class ReceiverLaunch:
     """All that an executor needs to run one attempt of a receiver; travels in a task's closure.
 
@@ -173,18 +207,12 @@ class ReceiverLaunch:
         link: Where the tracker is, and what proves who belongs to the application.
         application_id: Spark's.
         settings: The application's settings.
-        block_log_root: Folder under which the attempt makes its own log folder: on each host, or
-            on HDFS.
-        sync: The log's sync policy: ``none``, ``interval`` or ``always``.
+        logs: Where and how it logs its blocks.
         storage_level: ``useDisk, useMemory, useOffHeap, deserialized, replication`` of a
             `StorageLevel`.
         executor_hosts: Executor id to host, as the driver knows them.
         shared_rate: What is shared with other applications, or None.
-        remove_at_lease_end: Whether the block server removes the log folders when the driver is
-            dead: True if no restarted driver could recover from them.
         driver: The driver's process.
-        host_root: Folder on each host for what only that host keeps; None for `block_log_root`.
-        encryption: The key that the log is encrypted with; None: it is in clear.
         has_copies: Whether another host is to have a copy of each block.
     """
 
@@ -194,28 +222,19 @@ class ReceiverLaunch:
     link: ApplicationLink
     application_id: str
     settings: Settings
-    block_log_root: str
-    sync: str
+    logs: BlockLogs
     storage_level: tuple[bool, bool, bool, bool, int]
     executor_hosts: Mapping[str, str] = field(default_factory=dict)
     shared_rate: SharedRatePlace | None = None
-    remove_at_lease_end: bool = False
     driver: ProcessIdentity | None = None
-    host_root: str | None = None
-    encryption: EncryptionKey | None = None
     has_copies: bool = False
-
-    @property
-    def folder_of_host(self) -> str:
-        """The folder on each host for what only that host keeps."""
-        return self.host_root or self.block_log_root
 
     @property
     def log_options(self) -> LogOptions:
         """How the attempt's log is written, and that of its blocks' copies."""
         return LogOptions(
             segment_size=self.settings.wal_segment_bytes,
-            sync=SyncPolicy(self.sync),
+            sync=SyncPolicy(self.logs.sync),
             sync_interval_s=self.settings.wal_sync_interval_ms / 1000,
             roll_age_s=self.settings.receiver_wal_rolling_s,
         )
@@ -228,18 +247,18 @@ class ReceiverLaunch:
             link=self.link,
             host=host,
             # Beside the logs, not among them: the folder of the logs may be shared.
-            scratch_folder=os.path.dirname(self.folder_of_host),
-            block_log_root=self.folder_of_host,
+            scratch_folder=os.path.dirname(self.logs.folder_of_host),
+            block_log_root=self.logs.folder_of_host,
             memory_folder=settings.memory_dir,
             listen_port=settings.block_server_port,
             port_retries=settings.port_max_retries,
             lease_s=settings.block_server_lease_s,
             driver=self.driver,
             driver_timeout_s=settings.driver_timeout_s,
-            remove_at_lease_end=self.remove_at_lease_end,
+            remove_at_lease_end=self.logs.go_with_application,
             replica_log=self.log_options,
             # Copies come encrypted: that host has no key.
-            block_max_bytes=settings.block_max_bytes + (SEAL_SIZE if self.encryption else 0),
+            block_max_bytes=settings.block_max_bytes + (SEAL_SIZE if self.logs.encryption else 0),
         )
 
     @staticmethod

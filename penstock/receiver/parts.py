@@ -107,8 +107,8 @@ class Parts:
             stream_id=launch.stream_id,
             attempt=launch.attempt,
             host=self.host,
-            log_folder=log_folder(launch.block_log_root, launch.stream_id, launch.attempt),
-            host_folder=log_folder(launch.folder_of_host, launch.stream_id, launch.attempt),
+            log_folder=log_folder(launch.logs.root, launch.stream_id, launch.attempt),
+            host_folder=log_folder(launch.logs.folder_of_host, launch.stream_id, launch.attempt),
             memory_name=arena_name(launch.application_id, launch.attempt),
             options=BlockStoreOptions(
                 memory_dir=settings.memory_dir,
@@ -119,7 +119,7 @@ class Parts:
                 use_disk=use_disk,
                 compression=_compression(settings),
             ),
-            encryption=launch.encryption,
+            encryption=launch.logs.encryption,
             replicator=replicator,
         )
 
@@ -176,7 +176,8 @@ class Parts:
         launch, settings = self.launch, self.launch.settings
         if not settings.dead_letters_enabled:
             return None
-        place = dead_letter_place(settings, launch.block_log_root, launch.sync, launch.encryption)
+        logs = launch.logs
+        place = dead_letter_place(settings, logs.root, logs.sync, logs.encryption)
         return replace(
             place,
             stream=launch.stream_id,

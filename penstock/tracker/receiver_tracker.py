@@ -19,7 +19,7 @@ from penstock.blockstore import BlockAccess
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, text_of
 from penstock.processes import ProcessIdentity
-from penstock.receiver import Receiver, ReceiverLaunch, SharedRatePlace
+from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch, SharedRatePlace
 from penstock.settings import Settings
 from penstock.tracker._block_deletion import BlockDeletion, DiskRoom, SharedLogs
 from penstock.tracker._block_servers import BlockServers
@@ -46,7 +46,7 @@ from penstock.tracker.receiver_tracking_info import (
     ReceiverTrackingInfo,
     TrackedReceiver,
 )
-from penstock.wal import EncryptionKey, is_on_hdfs
+from penstock.wal import is_on_hdfs
 from penstock.wire import ApplicationLink, TlsIdentity, WireOptions
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import ReceivedBlockInfo, ReportGate, StopReceiver
@@ -90,18 +90,14 @@ class ReceiverTracker:
         *,
         application_id: str,
         driver_log_folder: str | None,
-        block_log_root: str,
-        sync: str,
+        logs: BlockLogs,
         events: ReceiverTrackerEvents,
-        host_root: str | None = None,
         clock: Clock | None = None,
-        remove_files: bool = False,
         keep_batches: bool = False,
         blocks_outlive_run: bool = True,
         cluster: Cluster | None = None,
         on_rate_status: Callable[[ReportGate], None] | None = None,
         shared_rate: SharedRatePlace | None = None,
-        encryption: EncryptionKey | None = None,
         ledger: ReceivedBlockTracker | None = None,
         kept: Mapping[int, KeptStreamSettings] | None = None,
     ) -> None:
@@ -113,13 +109,9 @@ class ReceiverTracker:
             settings: The application's settings.
             application_id: Spark's.
             driver_log_folder: Folder of the driver log; None: the ledger is in memory only.
-            block_log_root: Folder below which receivers make their logs, on each host or on HDFS.
-            sync: Sync policy of all logs: ``none``, ``interval`` or ``always``.
+            logs: The receivers' logs. Sync policy and encryption are those of the driver log, too.
             events: Is told of receivers.
-            host_root: Folder on each host for what only that host keeps; None for
-                `block_log_root`, which is then no folder on HDFS.
             clock: Time.
-            remove_files: Whether block servers remove the blocks' logs when the application ends.
             keep_batches: Whether batches that an earlier run did not finish keep their blocks,
                 because they are made again under the same times (I3). Else their blocks wait for
                 a batch again.
@@ -129,7 +121,6 @@ class ReceiverTracker:
             on_rate_status: Is told how the receivers' rates are used, on the tracker's control
                 thread; must not block.
             shared_rate: What the receivers share with those of other applications.
-            encryption: The key that all logs are encrypted with; None: they are in clear.
             ledger: The ledger, open, and with the streams registered; closed by `stop`. None: it
                 is opened in `driver_log_folder` by `start`.
             kept: The streams that are read by places; batches take the blocks of all others.
@@ -143,20 +134,15 @@ class ReceiverTracker:
         self._settings = settings
         self._application_id = application_id
         self._driver_log_folder = driver_log_folder
-        self._block_log_root = block_log_root
-        self._host_root = host_root or block_log_root
-        self._shared_logs = SharedLogs(block_log_root)
-        self._sync = sync
+        self._logs = logs
+        self._shared_logs = SharedLogs(logs.root)
         self._listeners = Listeners(events)
         self._clock = clock or SystemClock()
-        # What lies on each host beside logs on HDFS is of use to nobody after this run.
-        self._remove_files = remove_files or self._host_root != block_log_root
         self._keep_batches = keep_batches
         self._blocks_outlive_run = blocks_outlive_run
         self._lost_attempts: frozenset[str] = frozenset()
         self._on_rate_status = on_rate_status or (lambda report: None)
         self._shared_rate = shared_rate
-        self._encryption = encryption
         self._link = ApplicationLink(
             secrets.token_bytes(32),
             tls=TlsIdentity.make() if self._settings.tls_enabled else None,
@@ -173,7 +159,7 @@ class ReceiverTracker:
         self.letter_sends = LetterSends(self._receivers.send)
         self._block_servers = BlockServers(settings.block_server_lease_s, self._clock)
         # HDFS has copies of its own; a local master is one host.
-        can_copy = not cluster.is_local and not is_on_hdfs(block_log_root)
+        can_copy = not cluster.is_local and not is_on_hdfs(logs.root)
         self._with_copies = frozenset(
             stream_id
             for stream_id, receiver in self._receiver_objects.items()
@@ -184,7 +170,7 @@ class ReceiverTracker:
             self._block_servers,
             self._shared_logs,
             with_copies=self._with_copies,
-            is_on_hdfs=is_on_hdfs(block_log_root),
+            is_on_hdfs=is_on_hdfs(logs.root),
         )
         self._replica_hosts = ReplicaHosts(
             cluster,
@@ -244,10 +230,10 @@ class ReceiverTracker:
                     self._receiver_objects,
                     self._driver_log_folder,
                     self._settings,
-                    sync=self._sync,
+                    sync=self._logs.sync,
                     owner=self._application_id,
                     clock=self._clock,
-                    encryption=self._encryption,
+                    encryption=self._logs.encryption,
                 )
             if not self._blocks_outlive_run:
                 self._lost_attempts = frozenset(self._ledger.attempts)
@@ -285,7 +271,7 @@ class ReceiverTracker:
             endpoint, self._endpoint = self._endpoint, None
         try:
             if endpoint is not None:
-                self._block_servers.stop(self._remove_files)
+                self._block_servers.stop(self._logs.go_with_application)
                 endpoint.stop()
         finally:
             if self._ledger is not None:
@@ -380,7 +366,7 @@ class ReceiverTracker:
             self._deletion,
             self._clock,
             segment_bytes=self._settings.wal_segment_bytes,
-            is_shared=is_on_hdfs(self._block_log_root),
+            is_shared=is_on_hdfs(self._logs.root),
         )
         endpoint.handler = self._control = Control(
             ledger,
@@ -466,17 +452,13 @@ class ReceiverTracker:
             link=self._link,
             application_id=self._application_id,
             settings=self._settings,
-            block_log_root=self._block_log_root,
-            host_root=self._host_root,
-            sync=self._sync,
+            logs=self._logs,
             storage_level=ReceiverLaunch.storage_level_tuple(
                 self._receiver_objects[stream_id].storageLevel
             ),
             executor_hosts=hosts,
-            remove_at_lease_end=self._remove_files,
             driver=ProcessIdentity.this_process(),
             shared_rate=self._shared_rate,
-            encryption=self._encryption,
             has_copies=stream_id in self._with_copies,
         )
 
@@ -581,7 +563,7 @@ class ReceiverTracker:
             servers=self._block_servers.addresses(),
             link=self._link,
             fetch_timeout_s=self._settings.ask_timeout_s,
-            encryption=self._encryption,
+            encryption=self._logs.encryption,
             skip_after=self._skip_after,
         )
 

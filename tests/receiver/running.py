@@ -19,7 +19,7 @@ import msgspec
 from pyspark import StorageLevel, cloudpickle
 
 from penstock.blockstore import BlockAccess, read_block
-from penstock.receiver import Receiver, ReceiverLaunch, as_receiver, run_receiver
+from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch, as_receiver, run_receiver
 from penstock.settings import Settings
 from penstock.wire import ApplicationLink, Peer, Reply, Server
 from penstock.wire.messages import (
@@ -176,8 +176,7 @@ def make_launch(
         link=ApplicationLink(tracker.secret, tracker.address),
         application_id="app-test",
         settings=settings,
-        block_log_root=str(folder / "blocks"),
-        sync="none",
+        logs=BlockLogs(str(folder / "blocks"), "none"),
         storage_level=ReceiverLaunch.storage_level_tuple(level),
     )
 

@@ -34,7 +34,7 @@ from penstock.dead_letters import (
     letters,
     sent_states,
 )
-from penstock.receiver import ReceiverLaunch
+from penstock.receiver import BlockLogs, ReceiverLaunch
 from penstock.receiver.discards import Discards
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.settings import Settings
@@ -136,6 +136,7 @@ def test_dead_letters_are_forced_to_the_disk_as_the_blocks_are(
     tracker: Tracker,
     shared: Shared,
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
     sync: str,
 ) -> None:
     chosen: dict[str, SyncPolicy] = {}
@@ -146,7 +147,8 @@ def test_dead_letters_are_forced_to_the_disk_as_the_blocks_are(
         return create(folder, **arguments)
 
     monkeypatch.setattr(LogWriter, "create", created)
-    run(Stores(shared, lambda receiver: receiver.store(bytes(2 << 20))), sync=sync)
+    logs = BlockLogs(str(tmp_path / BLOCKS), sync)
+    run(Stores(shared, lambda receiver: receiver.store(bytes(2 << 20))), logs=logs)
     tracker.wait_for_count(AddBlock, 1)
     assert chosen == {BLOCKS: SyncPolicy(sync), LETTERS: SyncPolicy(sync)}
 
@@ -524,7 +526,8 @@ def a_launch(tracker: Tracker, folder: Path, settings: Settings, count: int) -> 
     memory = folder / "memory"
     memory.mkdir(exist_ok=True)
     placed = replace(settings, memory_dir=str(memory), block_interval_ms=20)
-    return replace(make_launch(EverySecondFits(count), tracker, folder, placed), sync="always")
+    launch = make_launch(EverySecondFits(count), tracker, folder, placed)
+    return replace(launch, logs=replace(launch.logs, sync="always"))
 
 
 def test_letters_are_stored_again_once_and_nothing_else_is(

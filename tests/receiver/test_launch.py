@@ -15,7 +15,7 @@ import pytest
 from pyspark import StorageLevel
 
 from penstock.blockstore.launch import BlockServerError
-from penstock.receiver import ExitKind, ReceiverFailedError, ReceiverLaunch
+from penstock.receiver import BlockLogs, ExitKind, ReceiverFailedError, ReceiverLaunch
 from penstock.receiver.launch import executor_id, host_name, start_block_server
 from penstock.wire import ApplicationLink
 from penstock.wire.messages import (
@@ -93,7 +93,7 @@ def test_an_unwritable_log_folder_reaches_the_driver(
     run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    error = run(Quiet(shared), block_log_root=str(tmp_path / "file")).join()
+    error = run(Quiet(shared), logs=BlockLogs(str(tmp_path / "file"), "none")).join()
     assert isinstance(error, ReceiverFailedError)
     tracker.wait_for_count(DeregisterReceiver, 1)
     assert "file" in tracker.of(DeregisterReceiver)[0].error
@@ -107,8 +107,7 @@ def test_the_launch_hides_what_nobody_should_see(tracker: Tracker) -> None:
         link=ApplicationLink(tracker.secret, tracker.address),
         application_id="app",
         settings=SETTINGS,
-        block_log_root="/x",
-        sync="none",
+        logs=BlockLogs("/x", "none"),
         storage_level=ReceiverLaunch.storage_level_tuple(StorageLevel.DISK_ONLY),
     )
     assert repr(tracker.secret) not in repr(launch)
@@ -287,8 +286,7 @@ def launch_of_module(module: str, name: str, tracker: Tracker, folder: Path) -> 
         link=ApplicationLink(tracker.secret, tracker.address),
         application_id="app",
         settings=replace(SETTINGS, memory_dir=str(folder)),
-        block_log_root=str(folder),
-        sync="none",
+        logs=BlockLogs(str(folder), "none"),
         storage_level=ReceiverLaunch.storage_level_tuple(StorageLevel.MEMORY_AND_DISK),
     )
     (folder / "launch").write_bytes(pickle.dumps(launch))

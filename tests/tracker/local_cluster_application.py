@@ -18,7 +18,7 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 
 from penstock.blockstore import BlockRDD
-from penstock.receiver import Receiver
+from penstock.receiver import BlockLogs, Receiver
 from penstock.settings import Settings
 from penstock.tracker import ReceiverTracker
 from tests.tracker.tracker_cases import Events
@@ -69,10 +69,8 @@ def main(folder: str) -> None:
         Settings(memory_bytes=16 << 20, block_max_bytes=1 << 20, block_interval_ms=500),
         application_id=str(sc.applicationId),
         driver_log_folder=os.path.join(folder, "receivedBlockMetadata"),
-        block_log_root=os.path.join(folder, "receivedData"),
-        sync="none",
+        logs=BlockLogs(os.path.join(folder, "receivedData"), "none", are_removed=True),
         events=events,
-        remove_files=True,
     )
     tracker.start()
     try:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from penstock.errors import IllegalStateError
-from penstock.receiver import Receiver
+from penstock.receiver import BlockLogs, Receiver
 from penstock.settings import Settings
 from penstock.tracker import (
     ExecutorLocation,
@@ -687,8 +687,7 @@ def test_a_tracker_needs_somewhere_to_run(tmp_path: Path) -> None:
             Settings(),
             application_id="a",
             driver_log_folder=None,
-            block_log_root="b",
-            sync="none",
+            logs=BlockLogs("b", "none"),
             events=Events(),
         )
 

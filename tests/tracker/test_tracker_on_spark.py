@@ -15,7 +15,7 @@ import pytest
 from pyspark import SparkConf, SparkContext
 
 from penstock.blockstore import BlockRDD
-from penstock.receiver import Receiver
+from penstock.receiver import BlockLogs, Receiver
 from penstock.settings import Settings
 from penstock.tracker import (
     ExecutorLocation,
@@ -67,10 +67,8 @@ def tracker_on(
         Settings(block_interval_ms=200, memory_bytes=16 << 20, block_max_bytes=1 << 20),
         application_id=sc.applicationId,
         driver_log_folder=str(folder / "receivedBlockMetadata"),
-        block_log_root=str(folder / "receivedData"),
-        sync="none",
+        logs=BlockLogs(str(folder / "receivedData"), "none", are_removed=True),
         events=events,
-        remove_files=True,
     )
     tracker.start()
     try:

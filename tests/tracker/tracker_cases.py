@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.receiver import Receiver, ReceiverLaunch
+from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch
 from penstock.settings import Settings
 from penstock.tracker import (
     ExecutorLocation,
@@ -289,10 +289,8 @@ def make_tracker(
         settings,
         application_id="app-1",
         driver_log_folder=str(folder / "receivedBlockMetadata"),
-        block_log_root=str(folder / "receivedData"),
-        sync="none",
+        logs=BlockLogs(str(folder / "receivedData"), "none", are_removed=remove_files),
         events=events,
-        remove_files=remove_files,
         keep_batches=keep_batches,
         blocks_outlive_run=blocks_outlive_run,
         cluster=cluster,

@@ -15,7 +15,7 @@ import sys
 import threading
 from dataclasses import replace
 
-from penstock.receiver import ReceiverLaunch
+from penstock.receiver import BlockLogs, ReceiverLaunch
 from penstock.tracker import ReceiverTracker, TrackedReceiver
 from penstock.wire.messages import ReceivedBlockInfo
 from tests.tracker.tracker_cases import QUICK, Source, ThreadCluster
@@ -78,8 +78,7 @@ def main() -> None:
         replace(QUICK, tls_enabled=given["tls"]),
         application_id=APPLICATION,
         driver_log_folder=os.path.join(given["folder"], "driver"),
-        block_log_root=os.path.join(given["folder"], "blocks"),
-        sync="none",
+        logs=BlockLogs(os.path.join(given["folder"], "blocks"), "none"),
         events=Counted(),
         cluster=cluster,
     )
