@@ -29,6 +29,8 @@ _QUERIES = "results of queries"
 """The section of Structured Streaming on received records."""
 _WORD_COUNTS = "word counts"
 """The section of word counts, which are measured by themselves: minutes, not an hour."""
+_OPERATION = "results of operation"
+"""The section of what a program costs that is looked at, and of reading again what it stored."""
 
 
 def _streaming(
@@ -337,6 +339,7 @@ CASES: tuple[Case, ...] = (
             Check("plain_mb_per_s", title="MB/s of a plain read of the files"),
         ),
         main=False,
+        section=_OPERATION,
     ),
     Case(
         "monitor",
@@ -344,7 +347,7 @@ CASES: tuple[Case, ...] = (
         "count-watched",
         "count-unwatched",
         (Check("records_per_s", times_at_least=0.99),),
-        main=False,
+        section=_OPERATION,
     ),
     Case(
         "monitor-words",
@@ -352,7 +355,7 @@ CASES: tuple[Case, ...] = (
         "words-watched",
         "words-unwatched",
         (Check("records_per_s", times_at_least=0.99),),
-        main=False,
+        section=_OPERATION,
     ),
     Case(
         "monitor-latency",
@@ -360,7 +363,7 @@ CASES: tuple[Case, ...] = (
         "latency-watched",
         "latency-unwatched",
         (Check("p99_ms", more_at_most=1, title="ms more at p99"),),
-        main=False,
+        section=_OPERATION,
     ),
     Case(
         "monitor-tap",
@@ -368,7 +371,7 @@ CASES: tuple[Case, ...] = (
         "count-tapped",
         "count-unwatched",
         (Check("records_per_s", times_at_least=0.99),),
-        main=False,
+        section=_OPERATION,
     ),
     Case(
         "monitor-page",
@@ -380,6 +383,7 @@ CASES: tuple[Case, ...] = (
             Check("update_ms", at_most=20, title="ms of the driver's processor for an update"),
         ),
         main=False,
+        section=_OPERATION,
     ),
     Case(
         "monitor-views",
@@ -391,6 +395,7 @@ CASES: tuple[Case, ...] = (
             Check("metrics_ms", at_most=20, title="ms of the processor for a scrape"),
         ),
         main=False,
+        section=_OPERATION,
     ),
     Case(
         "limiter",
