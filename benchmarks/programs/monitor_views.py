@@ -16,7 +16,7 @@ from penstock.monitor.web.metrics import Metrics
 from penstock.monitor.web.status import Status
 
 POINTS = 700
-"""More than the ten minutes of points of a second; memory of the day is taken with the first one."""
+"""More than the ten minutes that have a point a second; the first one takes the memory of a day."""
 ROUNDS = 20
 
 
