@@ -301,16 +301,10 @@ class ReceiverTracker:
         patience_s = timeout_s if graceful else min(timeout_s, 10.0)
         end_s = time.monotonic() + patience_s
         self.stop_all_receivers(patience_s)
-        scheduled = [
-            stream_id
-            for stream_id, info in self._receivers.infos().items()
-            if info.state is ReceiverState.SCHEDULED
-        ]
-        for job in jobs:
-            # It has stored nothing yet, and may wait for a free slot for ever.
-            if job.stream_id in scheduled and job.is_alive:
-                job.cancel()
-        self._await_jobs(jobs, end_s, "to store their last blocks and end")
+        infos = self._receivers.infos()
+        # They have stored nothing yet, and may wait for a free slot for ever.
+        starting = [job for job in jobs if infos[job.stream_id].state is ReceiverState.SCHEDULED]
+        self._await_jobs(jobs, end_s, "to store their last blocks and end", cancelled=starting)
         left = [job for job in jobs if job.is_alive]
         if left:
             _log.warning(
@@ -323,9 +317,20 @@ class ReceiverTracker:
             _log.warning("Receiver %d exited but didn't deregister", info.stream_id)
             self._listeners.stopped(info)
 
-    def _await_jobs(self, jobs: Sequence[ReceiverJob], end_s: float, what: str) -> None:
+    def _await_jobs(
+        self,
+        jobs: Sequence[ReceiverJob],
+        end_s: float,
+        what: str,
+        *,
+        cancelled: Sequence[ReceiverJob] = (),
+    ) -> None:
         said = False
         while True:
+            # Again and again: a job may have been submitted just after it was cancelled.
+            for job in cancelled:
+                if job.is_alive:
+                    job.cancel()
             alive = [job for job in jobs if not job.join(0)]
             left_s = end_s - time.monotonic()
             if not alive or left_s <= 0:
@@ -336,17 +341,11 @@ class ReceiverTracker:
             alive[0].join(min(left_s, _LOOK_S))
 
     def _cancel(self, jobs: Sequence[ReceiverJob]) -> None:
-        end_s = time.monotonic() + _CANCEL_S
-        while jobs and time.monotonic() < end_s:
-            # Again and again: a job may have been submitted just after it was cancelled.
-            for job in jobs:
-                job.cancel()
-            self._await_jobs(jobs, min(end_s, time.monotonic() + 1.0), "to be cancelled")
-            jobs = [job for job in jobs if job.is_alive]
-        if jobs:
+        self._await_jobs(jobs, time.monotonic() + _CANCEL_S, "to be cancelled", cancelled=jobs)
+        if left := [job.tag for job in jobs if job.is_alive]:
             _log.error(
                 "the jobs %s did not end within %g s after they were cancelled",
-                ", ".join(job.tag for job in jobs),
+                ", ".join(left),
                 _CANCEL_S,
             )
 

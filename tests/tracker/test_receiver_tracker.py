@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from penstock.tracker import (
     KeptStreamSettings,
     NoExecutorsError,
     ReceiverPickleError,
+    ReceiverState,
     ReceiverTracker,
     Retention,
     TaskEnd,
@@ -44,6 +46,7 @@ from penstock.wire.messages import (
     StopReceiver,
     UpdateRateLimit,
 )
+from tests.system.leftovers import await_that
 from tests.tracker.ledger_cases import block
 from tests.tracker.tracker_cases import (
     WAIT_S,
@@ -602,7 +605,29 @@ def test_a_receiver_that_still_waits_for_a_slot_does_not_hold_up_the_stop(tmp_pa
     with running_tracker(tmp_path) as (tracker, cluster, _):
         cluster.next_attempt()
         tracker.stop_receiving(True, WAIT_S)
-        assert len(cluster.cancelled) == 1
+        assert cluster.cancelled
+        assert cluster.ended_all()
+
+
+class LateCluster(ThreadCluster):
+    """Submits a job only when it was cancelled once, too early."""
+
+    def run_task(self, *job: Any) -> TaskEnd:
+        await_that("the stop cancelled it", lambda: self.cancelled)
+        return super().run_task(*job)
+
+
+def test_a_job_that_is_submitted_just_after_the_stop_cancelled_it_is_cancelled_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running_tracker(tmp_path, cluster=LateCluster()) as (tracker, cluster, _):
+        await_that(
+            "its job was made",
+            lambda: tracker.tracking_infos()[0].state is ReceiverState.SCHEDULED,
+        )
+        tracker.stop_receiving(True, WAIT_S)
+        assert cluster.ended_all()
+    assert "have not ended in time" not in caplog.text
 
 
 def test_a_stop_that_was_interrupted_can_be_called_again(
@@ -612,7 +637,7 @@ def test_a_stop_that_was_interrupted_can_be_called_again(
         attempt = cluster.next_attempt()
         attempt.register()
 
-        def interrupt(*_: object) -> None:
+        def interrupt(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:

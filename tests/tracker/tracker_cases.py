@@ -230,6 +230,9 @@ class ThreadCluster:
     def has_more(self) -> bool:
         return not self._attempts.empty()
 
+    def ended_all(self) -> bool:
+        return all(attempt.end.done() for attempt in self._running.values())
+
     def close(self) -> None:
         for attempt in self._running.values():
             attempt.close()
@@ -285,7 +288,7 @@ def make_tracker(
 ) -> ReceiverTracker:
     return ReceiverTracker(
         None,
-        receivers or {0: (Source(), "Source [0]")},
+        receivers or {0: (Source(), "Source")},
         settings,
         application_id="app-1",
         driver_log_folder=str(folder / "receivedBlockMetadata"),
