@@ -27,7 +27,6 @@ from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
 from penstock.streaming.console import Console, ConsoleFacts, end_progress_bar
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
-from penstock.streaming.dstream.input_streams import ReceiverInputDStream
 from penstock.streaming.dstream.state_saver import StateSaver
 from penstock.streaming.errors import SparkEndedError
 from penstock.streaming.listeners.bus import StreamingListenerBus
@@ -266,10 +265,6 @@ class StreamingEngine:
 
     def _introduction(self) -> str:
         inputs = [f"{name}-{stream_id}" for stream_id, name in self._input_names().items()]
-        for place, node in enumerate(self._graph.inputs):
-            if isinstance(node, ReceiverInputDStream) and node.is_named:
-                # What lines about its receiver call it.
-                inputs[place] += f" (receiver {node.receiver._receiver_type()}-{node.stream_id})"
         names = ", ".join(inputs) or "no input"
         every = f"a batch every {self._graph.batch_ms / 1000:g} s of {names}"
         parts = [f"Penstock runs {self._spark_context.appName}: {every}"]

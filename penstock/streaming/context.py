@@ -350,7 +350,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         from penstock.receiver import as_receiver
 
         adapted = as_receiver(receiver)
-        kind = getattr(receiver, "__name__", type(receiver).__name__)
+        kind = adapted._receiver_type()
         check_picklable(adapted, kind, len(self._graph.inputs))
         stream = self._received(ReceiverInputDStream(self._graph, adapted, kind))
         return stream if name is None else stream.named(name)

@@ -53,6 +53,7 @@ class Rates:
 @dataclass
 class _Entry:
     info: ReceiverTrackingInfo
+    stream: str
     preferred: str | None
     peer: Peer | None = None
     rate: Rates | None = None
@@ -103,7 +104,7 @@ class Receivers:
         """Make the table.
 
         Args:
-            receivers: Name and preferred location of each receiver.
+            receivers: Name of the stream and preferred location of each receiver.
             clock: Says when errors happened.
             is_local: All places are the same.
             first_rates: Records and bytes per second that a receiver has while it was told of none.
@@ -115,7 +116,7 @@ class Receivers:
         # Also those of attempts that were replaced: something may still arrive on them.
         self._connections: dict[Peer, tuple[int, str]] = {}
         self._entries = {
-            stream_id: _Entry(ReceiverTrackingInfo(stream_id, name=name), preferred)
+            stream_id: _Entry(ReceiverTrackingInfo(stream_id, name=name), name, preferred)
             for stream_id, (name, preferred) in receivers.items()
         }
 
@@ -258,7 +259,8 @@ class Receivers:
         with self._lock:
             entry = self._entries[message.stream_id]
             new = entry.info.state is not ReceiverState.ACTIVE
-            name = f"{message.receiver_type}-{message.stream_id}"
+            # One name for one thing: that of the stream, where there is one.
+            name = f"{entry.stream or message.receiver_type}-{message.stream_id}"
             running = ExecutorLocation(message.host, message.executor_id)
             entry.info = entry.info.register(name, running)
             entry.peer = peer

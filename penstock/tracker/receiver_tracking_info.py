@@ -40,7 +40,8 @@ class TrackedReceiver:
 
     Attributes:
         streamId: The stream.
-        name: ``<Class>-<streamId>``, or what the stream is called before the receiver registered.
+        name: ``<stream>-<streamId>``, where a stream without a name has that of its receiver's
+            class or function; before the receiver registered only ``<stream>``.
         active: Whether it runs.
         location: The host it runs or ran on, or empty.
         executorId: The executor, or empty.

@@ -123,7 +123,7 @@ class RegisterReceiver(msgspec.Struct, frozen=True, tag=True):
     stream_id: int
     attempt: str
     receiver_type: str
-    """Class name; the tracker calls the receiver ``<Class>-<streamId>``."""
+    """Class name: what the tracker calls a receiver whose stream has no name."""
     host: str
     executor_id: str
     pid: int

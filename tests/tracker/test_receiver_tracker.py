@@ -188,6 +188,15 @@ def test_get_allocated_executors(tmp_path: Path) -> None:
         assert not tracker.get_all_receiver_info()[0].active
 
 
+@pytest.mark.parametrize(("stream", "name"), [("orders", "orders-0"), ("", "Source-0")])
+def test_a_receiver_is_called_as_its_stream_where_that_has_a_name(
+    tmp_path: Path, stream: str, name: str
+) -> None:
+    with running_tracker(tmp_path, receivers={0: (Source(), stream)}) as (_, cluster, events):
+        cluster.next_attempt().register()
+        assert events.next("started").name == name
+
+
 # -- life ------------------------------------------------------------------------------------------
 
 
