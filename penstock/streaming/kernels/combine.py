@@ -3,9 +3,10 @@
 PySpark's own path counts and checks memory with every record, wraps the user's functions, and
 hashes every pair through a function. Here the map side is one loop, written for the operations
 before it: their functions are called in it, and what they make is combined in a dict at once, with
-no iterator for each operation. Memory is looked at between two stretches of records. When the dict
-has grown beyond its bound, what was combined so far is written to the shuffle and the dict begins
-anew: the reduce side merges it all the same. On the reduce side a dict that outgrows its bound is
+no iterator for each operation. Memory is looked at between two stretches of records, which are
+short while it grows fast: no counter runs with the pairs. When there are too many keys or too
+little memory, what was combined so far is written to the shuffle and the dict begins anew: the
+reduce side merges it all the same. On the reduce side a dict that outgrows its bound is
 handed to PySpark's `ExternalMerger`, which spills to disk.
 """
 
@@ -16,11 +17,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from itertools import chain, islice
 from typing import Any
 
 from pyspark import RDD
 from pyspark.core.rdd import Partitioner, portable_hash
-from pyspark.shuffle import Aggregator, ExternalMerger
+from pyspark.shuffle import Aggregator, ExternalMerger, get_used_memory
 
 from penstock.streaming.kernels.collector import collect_less
 from penstock.streaming.kernels.deferred import narrow
@@ -47,8 +49,14 @@ MAX_KEYS = 1 << 19
 
 _FOLDER = os.path.dirname(__file__)
 
-_RECORDS = 1 << 13
-"""Records between two checks of memory, where operations may make many pairs of each."""
+_FEWEST_RECORDS = 64
+"""Records before the first look at memory, where operations may make many pairs of each."""
+
+_MOST_RECORDS = 1 << 13
+"""Records between two looks at memory, while it hardly grows."""
+
+_GROWTH = 1 / 16
+"""Part of the memory; when it grows by more, the next look comes after fewer records."""
 
 _MAX_MERGED_KEYS = 1 << 23
 """Keys in a dict that is kept."""
@@ -173,7 +181,11 @@ class WriteCombined:
 
 @dataclass(frozen=True)
 class _CombineInOneLoop:
-    """The map side of `combine_by_key`."""
+    """The map side of `combine_by_key`.
+
+    What is made of a record may be any number of pairs, and a combiner may grow with each. So the
+    records between two looks at memory become fewer, down to one, while it grows.
+    """
 
     operations: tuple[NarrowOperation, ...]
     combiner: Combiner
@@ -186,13 +198,22 @@ class _CombineInOneLoop:
         functions = [operation.func for operation in self.operations]
         create, merge = self.combiner.create, self.combiner.merge_value
         loop = _loop(tuple(type(operation) for operation in self.operations), create is not None)
-        for stretch in stretches(records, _RECORDS):
+        records = iter(records)
+        length = _FEWEST_RECORDS
+        used_mb = get_used_memory()
+        for first in records:
+            stretch = chain((first,), islice(records, length - 1))
             for _ in loop(stretch, combined, MAX_KEYS, create, merge, *functions):
                 yield from writer.write(combined.items())
                 combined.clear()
-            if is_beyond(self.memory_mb):
+            before_mb, used_mb = used_mb, get_used_memory()
+            if used_mb > self.memory_mb:
                 yield from writer.write(combined.items())
                 combined.clear()
+            if used_mb - before_mb > self.memory_mb * _GROWTH:
+                length = max(1, length // 8)
+            else:
+                length = min(2 * length, _MOST_RECORDS)
         yield from writer.write(combined.items())
 
 

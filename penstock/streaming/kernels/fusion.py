@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from inspect import isgeneratorfunction
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -125,9 +126,17 @@ class PartitionOperation(NarrowOperation):
 def split_inlined(
     operations: Sequence[NarrowOperation],
 ) -> tuple[tuple[NarrowOperation, ...], tuple[NarrowOperation, ...]]:
-    """Return all operations but the last few that have `code`, and these."""
+    """Return all operations but the last few that have `code`, and these.
+
+    A generator function may make pairs of one record for ever, so it is not inlined: memory is
+    looked at between the pairs that come from it.
+    """
     first = len(operations)
-    while first > max(0, len(operations) - _MOST_INLINED) and operations[first - 1].code:
+    while (
+        first > max(0, len(operations) - _MOST_INLINED)
+        and operations[first - 1].code
+        and not isgeneratorfunction(operations[first - 1].func)
+    ):
         first -= 1
     return tuple(operations[:first]), tuple(operations[first:])
 

@@ -51,12 +51,11 @@ PIECES = _serializers.CPickleSerializer()
 """Reads what was pickled piece by piece, as the lists that the pieces are."""
 
 
-def stretches(records: Iterable[Any], length: int | None = None) -> Iterator[Iterator[Any]]:
+def stretches(records: Iterable[Any]) -> Iterator[Iterator[Any]]:
     """Yield the records in stretches; each must be read to its end before the next is asked for."""
     records = iter(records)
-    length = length or _STRETCH
     for first in records:
-        yield chain((first,), islice(records, length - 1))
+        yield chain((first,), islice(records, _STRETCH - 1))
 
 
 def is_beyond(memory_mb: float) -> bool:

@@ -32,6 +32,15 @@ def stop_at_two(x: int) -> Any:
     return [x]
 
 
+def thousand(x: int) -> list[tuple[str, int]]:
+    return [("key", x)] * 1000
+
+
+def half_a_million(x: int) -> Iterator[tuple[str, int]]:
+    for number in range(500_000):
+        yield "key", number
+
+
 def divide(x: int) -> Any:
     return (1 // x, 1)
 
@@ -219,6 +228,58 @@ class TestCombining:
         flat = [FlatMapOperation(lambda pair: [pair])] * 8
         [_, data] = combine._CombineInOneLoop(tuple(flat), combine.ADDITION, 1e9, 1)(0, [(1, 2)])
         assert shuffle.PIECES.loads(data) == [(1, 2)]
+
+    @pytest.mark.parametrize("creates", [False, True], ids=["reduced", "combined"])
+    def test_one_loop_writes_before_it_has_too_many_keys(
+        self, creates: bool, monkeypatch: Any
+    ) -> None:
+        monkeypatch.setattr(combine, "MAX_KEYS", 15)
+        combiner = Combiner(abs if creates else None, operator.add, operator.add)
+        flat = FlatMapOperation(lambda x: [(x * 50 + i, 1) for i in range(50)])
+        chunks = list(combine._CombineInOneLoop((flat,), combiner, 1e9, 1)(0, range(2)))
+        sizes = [len(shuffle.PIECES.loads(data)) for data in chunks[1::2]]
+        assert sizes == [15, 15, 15, 15, 15, 15, 10]
+
+    @pytest.mark.parametrize(
+        ("func", "count"),
+        [(thousand, 500), (half_a_million, 1)],
+        ids=["many records", "one record of a generator"],
+    )
+    def test_memory_is_looked_at_the_sooner_the_more_is_made_of_a_record(
+        self, func: Any, count: int, monkeypatch: Any
+    ) -> None:
+        looks = 0
+        combined: list[list[int]] = []
+
+        def used_mb() -> int:
+            nonlocal looks
+            looks += 1
+            return len(combined[-1]) // 1000 if combined else 0
+
+        def create(value: int) -> list[int]:
+            combined.append([value])
+            return combined[-1]
+
+        def merge(values: list[int], value: int) -> list[int]:
+            values.append(value)
+            return values
+
+        def longest(func: Any, records: range) -> int:
+            first, inlined = split_inlined([FlatMapOperation(func)])
+            loop = combine._CombineInOneLoop(inlined, Combiner(create, merge, operator.add), 80, 1)
+            combined.clear()
+            for _ in loop(0, FusedFunction(first)(0, records)):
+                pass
+            return max(map(len, combined))
+
+        monkeypatch.setattr(combine, "get_used_memory", used_mb)
+        # The bound, and what is made between the two looks before it is seen to be reached.
+        assert longest(func, range(count)) <= 160_000
+        assert sum(map(len, combined)) == 500_000
+        # Where it does not grow, there are few looks.
+        looks = 0
+        longest(lambda x: [(x % 10, x)], range(70_000))
+        assert looks < 25
 
     def test_memory_is_bounded_by_writing_early(self, monkeypatch: Any) -> None:
         monkeypatch.setattr(shuffle, "_STRETCH", 10)
