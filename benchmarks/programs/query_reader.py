@@ -1,4 +1,4 @@
-"""Reads records that wait, to their end, by a query in one of several ways, and tells how fast.
+"""Reads records that wait by a query in one of several ways, for a while, and tells how fast.
 
 Ways: ``penstock`` is Structured Streaming on the records of a `ReceiverHost`, ``kafka`` the same on
 a topic, and ``dstream`` is `foreachBatch` of a stream of ours. Queries: ``count`` counts the rows
@@ -26,8 +26,10 @@ from penstock.receiver import Receiver
 RECORD_BYTES = 100
 ROWS = 10_000
 """Rows of a record batch that the receiver stores."""
-DSTREAM_BATCH_S = 0.5
+DSTREAM_BATCH_S = 0.25
 """In each of them come the records of one batch; they take longer, and so they queue up."""
+DSTREAM_RECORDS = 20_000_000
+"""More than are read meanwhile; it stores them by and by."""
 BOUND_S = 300.0
 
 
@@ -97,21 +99,55 @@ def start(frame, given, number=0):
     )
 
 
-def batches_of(frame, given):
-    """Return when each batch of the last query ended and how many records it had."""
-    for number in range(given["passes"]):
+class Measured:
+    """Batches after the warm-up, which begins with the end of the first one that has records.
+
+    Args:
+        given: How long the warm-up is, and how long is measured, in seconds.
+    """
+
+    def __init__(self, given):
+        self.warm_up_s = given["warm_up_s"]
+        self.seconds = given["seconds"]
+        self.begun_s = None
+        self.records = 0
+        self.took_s = 0.0
+
+    def add(self, ended_s, took_s, records):
+        if self.begun_s is None:
+            self.begun_s = ended_s if records else None
+        elif ended_s - took_s >= self.begun_s + self.warm_up_s:
+            self.records += records
+            self.took_s += took_s
+
+    def is_over(self):
+        return self.took_s >= self.seconds
+
+
+def measured(frame, given):
+    """Run queries, each to the end of the records, until enough is measured; return that.
+
+    The first batch of each has its start in it.
+    """
+    measured, number = Measured(given), 0
+    while not measured.is_over():
         query = start(frame, given, number)
+        number += 1
         end_s = time.monotonic() + BOUND_S
-        while True:
-            found = [each for each in query.recentProgress if each["numInputRows"]]
-            read = sum(each["numInputRows"] for each in found)
-            if read >= given["records"]:
-                break
+        read, last = 0, None
+        # What is left then is a small batch, which comes where no block is divided.
+        while read < given["records"] - given["batch_records"] // 2 and not measured.is_over():
             assert query.isActive, query.exception()
             assert time.monotonic() < end_s, f"{read} of {given['records']} records"
             time.sleep(0.1)
+            for each in query.recentProgress:
+                records, ended = each["numInputRows"], ended_s(each)
+                if records and (last is None or ended > last):
+                    if last is not None:
+                        measured.add(ended, ended - last, records)
+                    read, last = read + records, ended
         query.stop()
-    return [(ended_s(each), each["numInputRows"]) for each in found]
+    return measured
 
 
 def ended_s(progress):
@@ -133,13 +169,13 @@ def penstock(given):
     frame = (
         spark.readStream.format("penstock")
         .option("stream", "lines")
-        .option("maxRecordsPerTrigger", given["records"] // given["batches"])
+        .option("maxRecordsPerTrigger", given["batch_records"])
         .option("minPartitions", given["partitions"])
         .load()
     )
-    ended = batches_of(frame, given)
+    found = measured(frame, given)
     host.stop()
-    return ended
+    return found
 
 
 def kafka(given):
@@ -149,29 +185,31 @@ def kafka(given):
         .option("kafka.bootstrap.servers", given["address"])
         .option("subscribe", given["topic"])
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", given["records"] // given["batches"])
+        .option("maxOffsetsPerTrigger", given["batch_records"])
         .load()
     )
-    return batches_of(frame, given)
+    return measured(frame, given)
 
 
 class Counted:
-    """Counts the words of batches until so many records are read; stands for a function.
+    """Counts the words of batches until enough is measured; stands for a function.
 
     Args:
-        wanted: How many.
+        given: The options.
     """
 
-    def __init__(self, wanted):
-        self.wanted = wanted
-        self.ended = []
+    def __init__(self, given):
+        self.measured = Measured(given)
+        self.last_s = None
         self.is_over = threading.Event()
 
     def __call__(self, frame, _):
         records = word_count(frame)
-        if records:
-            self.ended.append((time.time(), records))
-        if sum(records for _, records in self.ended) >= self.wanted:
+        ended_s = time.time()
+        if self.last_s is not None:
+            self.measured.add(ended_s, ended_s - self.last_s, records)
+        self.last_s = ended_s
+        if self.measured.is_over():
             self.is_over.set()
 
     def __reduce__(self):
@@ -186,14 +224,13 @@ def dstream(given):
     session(sc, given["cores"])
     ssc = StreamingContext(sc, DSTREAM_BATCH_S)
     ssc.checkpoint(given["folder"] + "/checkpoint")
-    # Read once, it is as much as the queries read in all their passes.
-    counted = Counted(given["records"] * given["passes"])
-    lines = Lines(counted.wanted, given["records"] // given["batches"])
+    lines = Lines(DSTREAM_RECORDS, given["batch_records"])
+    counted = Counted(given)
     ssc.receiverStream(lines).foreachBatch(counted)
     ssc.start()
-    assert counted.is_over.wait(BOUND_S), f"{counted.ended} of {counted.wanted} records"
+    assert counted.is_over.wait(BOUND_S), f"{counted.measured.records} records"
     ssc.stop(stopSparkContext=False)
-    return counted.ended[-given["batches"] :]
+    return counted.measured
 
 
 WAYS = {"penstock": penstock, "kafka": kafka, "dstream": dstream}
@@ -201,11 +238,8 @@ WAYS = {"penstock": penstock, "kafka": kafka, "dstream": dstream}
 
 def main():
     given = json.loads(sys.argv[1])
-    ended = WAYS[given["way"]](given)
-    # The first batch has the start of the query in it.
-    seconds = ended[-1][0] - ended[0][0]
-    rate = sum(records for _, records in ended[1:]) / seconds
-    print(json.dumps({"records_per_s": rate, "seconds": seconds}), flush=True)
+    found = WAYS[given["way"]](given)
+    print(json.dumps({"records_per_s": found.records / found.took_s}), flush=True)
     os._exit(0)
 
 
