@@ -2,7 +2,8 @@
 
 Run as a process of its own: ``python -m benchmarks.feeder OPTIONS``, OPTIONS being JSON with the
 fields of `FeederOptions`. It prints its port, then four times a second how much it has sent. It
-reads from standard input how many records were processed, and ends when that is closed.
+reads from standard input, after each batch, how many records were processed in all and how long the
+batch took, and ends when that is closed.
 
 Bulk feeding is `sendall` of slices of a buffer that was built before; TCP slows it down when the
 receiver does not read. It also waits when more records are on the way than `in_flight_batches`
@@ -167,12 +168,13 @@ class Feeder:
 
     def _hear(self) -> None:
         given = self._options
-        before, at, rates = 0, time.monotonic(), [0.0] * _RATES
+        before, rates = 0, [0.0] * _RATES
         for line in sys.stdin:
-            processed = json.loads(line)["processed"] * given.record_bytes
-            now = time.monotonic()
-            rates = [*rates[1:], (processed - before) / max(now - at, given.batch_s)]
-            before, at = processed, now
+            batch = json.loads(line)
+            processed = batch["processed"] * given.record_bytes
+            # Not since the batch before: where all waits in one batch, others are empty.
+            rates = [*rates[1:], (processed - before) / max(batch["seconds"], given.batch_s)]
+            before = processed
             with self._changed:
                 self._processed = processed
                 if given.in_flight_batches:

@@ -60,7 +60,7 @@ class _Progress:
         self.batches: list[Batch] = []
         self.processed = 0
         self.sent: list[tuple[float, int]] = []
-        self.on_processed: Callable[[int], None] = lambda _: None
+        self.on_processed: Callable[[int, float], None] = lambda _records, _seconds: None
 
     def hear_feeder(self, message: dict[str, Any]) -> None:
         if "port" in message:
@@ -85,7 +85,7 @@ class _Progress:
         with self.lock:
             self.batches.append(batch)
             self.processed += batch.records
-        self.on_processed(self.processed)
+        self.on_processed(self.processed, batch.ended - batch.begun)
 
     def waiting_at(self, moment: float) -> int:
         """Return the records that were sent and not processed at a moment."""
@@ -150,8 +150,8 @@ def run_streaming(
         shutil.rmtree(memory_folder, ignore_errors=True)
 
 
-def _teller(feeder: Child) -> Callable[[int], None]:
-    return lambda processed: feeder.tell({"processed": processed})
+def _teller(feeder: Child) -> Callable[[int, float], None]:
+    return lambda processed, seconds: feeder.tell({"processed": processed, "seconds": seconds})
 
 
 def shared_memory() -> str | None:
