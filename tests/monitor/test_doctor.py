@@ -63,6 +63,7 @@ def test_a_machine_on_which_programs_run_has_no_problem(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_people_read_a_table_with_what_to_change_below_each_line(tmp_path: Path) -> None:
     ended = run("--folder", "/proc/nowhere")
     assert ended.returncode == 1
@@ -74,6 +75,7 @@ def test_people_read_a_table_with_what_to_change_below_each_line(tmp_path: Path)
     assert lines[-1].startswith("1 problem(s), ")
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_there_is_tried_above_and_not_made(tmp_path: Path) -> None:
     code, told = doctor("--conf", f"spark.penstock.wal.dir={tmp_path}/a/b")
     assert code == 0
@@ -81,6 +83,7 @@ def test_a_folder_that_is_not_there_is_tried_above_and_not_made(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_to_is_a_problem(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
@@ -90,6 +93,7 @@ def test_a_folder_that_cannot_be_written_to_is_a_problem(tmp_path: Path) -> None
         assert "spark.penstock.wal.dir" in told["log folder"]["change"]
 
 
+@pytest.mark.slow
 def test_an_hdfs_that_does_not_answer_is_a_problem_within_the_time() -> None:
     (port,) = free_ports(1)
     begun_s = time.monotonic()
@@ -116,6 +120,7 @@ def test_an_hdfs_that_answers_is_written_to_and_left_as_it_was(hdfs: Hdfs) -> No
     assert not [path for path in left if "penstock-doctor" in path]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "level", "code"), [(100, "problem", 1), (600, "warning", 0)])
 def test_too_few_open_files_are_told(limit: int, level: str, code: int, tmp_path: Path) -> None:
     ended, told = doctor("--folder", str(tmp_path), shell=f"ulimit -n {limit}")
@@ -124,6 +129,7 @@ def test_too_few_open_files_are_told(limit: int, level: str, code: int, tmp_path
     assert "ulimit -n" in told["open files"]["change"]
 
 
+@pytest.mark.slow
 def test_no_java_and_one_that_is_too_old_are_problems(tmp_path: Path) -> None:
     code, told = doctor("--folder", str(tmp_path), "--master", "local[1]", JAVA_HOME="/nowhere")
     assert (code, problems(told)) == (1, ["Java", "cluster"])
@@ -137,6 +143,7 @@ def test_no_java_and_one_that_is_too_old_are_problems(tmp_path: Path) -> None:
     assert "Java 17 or later" in told["Java"]["change"]
 
 
+@pytest.mark.slow
 def test_ports_that_are_taken_are_told(tmp_path: Path) -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
@@ -146,12 +153,14 @@ def test_ports_that_are_taken_are_told(tmp_path: Path) -> None:
         assert f"{port} to {port} are taken" in told["tracker port"]["found"]
 
 
+@pytest.mark.slow
 def test_less_shared_memory_than_receivers_may_take_is_a_warning(tmp_path: Path) -> None:
     code, told = doctor("--folder", str(tmp_path), "--conf", "spark.penstock.memory.size=900g")
     assert (code, told["shared memory"]["level"]) == (0, "warning")
     assert "spark.penstock.memory.size" in told["shared memory"]["change"]
 
 
+@pytest.mark.slow
 def test_settings_that_a_program_would_not_start_with_are_problems(tmp_path: Path) -> None:
     for pair in ("spark.penstock.nonsense=1", "spark.penstock.memory.dir=/nowhere"):
         code, told = doctor("--folder", str(tmp_path), "--conf", pair)
@@ -159,12 +168,14 @@ def test_settings_that_a_program_would_not_start_with_are_problems(tmp_path: Pat
         assert pair.partition("=")[0] in told["settings"]["found"]
 
 
+@pytest.mark.slow
 def test_a_module_that_cannot_be_imported_is_a_problem(tmp_path: Path) -> None:
     code, told = doctor("--folder", str(tmp_path), "--module", "no_such_module")
     assert (code, problems(told)) == (1, ["imports"])
     assert "no_such_module (ModuleNotFoundError" in told["imports"]["found"]
 
 
+@pytest.mark.slow
 def test_where_hadoop_asks_for_kerberos_a_ticket_or_keytab_is_looked_for(tmp_path: Path) -> None:
     write_configuration(tmp_path / "core-site.xml", {"hadoop.security.authentication": "kerberos"})
     place = {"HADOOP_CONF_DIR": str(tmp_path), "KRB5CCNAME": f"FILE:{tmp_path}/none"}
@@ -181,6 +192,7 @@ def test_where_hadoop_asks_for_kerberos_a_ticket_or_keytab_is_looked_for(tmp_pat
     assert "Kerberos" not in doctor(*common, HADOOP_CONF_DIR="/nowhere")[1]
 
 
+@pytest.mark.slow
 def test_wrong_usage_is_told_as_such() -> None:
     for arguments in (("--nonsense",), ("--conf", "nonsense"), ("--timeout", "0")):
         ended = run(*arguments)
@@ -188,6 +200,7 @@ def test_wrong_usage_is_told_as_such() -> None:
         assert "penstock doctor" in ended.stderr
 
 
+@pytest.mark.slow
 def test_clocks_are_far_apart_when_no_time_of_the_answer_explains_it() -> None:
     def answer(host: str, time_s: float) -> ExecutorAnswer:
         return ExecutorAnswer(host, "python3", "3.11.7", "4.0.0", (), time_s, 1024)

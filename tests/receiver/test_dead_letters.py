@@ -340,6 +340,7 @@ def test_who_discards_waits_while_what_was_discarded_cannot_be_written_I7(
     assert len(kept(in_the_way / "letters")) == count
 
 
+@pytest.mark.slow
 def test_a_source_of_which_nothing_fits_is_told_of_the_end(
     run: Run, tracker: Tracker, shared: Shared
 ) -> None:
@@ -388,6 +389,7 @@ def test_a_stop_does_not_wait_for_a_disk_of_dead_letters_that_hangs_I12(
         goes_on.set()
 
 
+@pytest.mark.slow
 def test_many_bad_records_are_all_kept_in_order_and_bounded(
     run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ def marks_of(first: int) -> list[pytest.MarkDecorator]:
     return [pytest.mark.slow] if first else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
     [pytest.param(first, marks=marks_of(first)) for first in range(0, _PROGRAMS, _TOGETHER)],

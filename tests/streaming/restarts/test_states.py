@@ -326,6 +326,7 @@ def test_a_ledger_that_does_not_know_the_checkpoints_batches_is_refused(
         assert program.world.results["out"][newest][-1] == [("a", 15)]
 
 
+@pytest.mark.slow
 def test_a_batch_that_a_state_cannot_pass_is_told_as_such_for_as_long_as_that_lasts() -> None:
     def unreadable(time: Any, rdd: Any) -> Any:
         if round(time.timestamp() * 1000) == BEGIN_MS + 2000:

@@ -180,6 +180,7 @@ def test_a_restart_that_makes_many_batches_first_says_how_many(
     assert "Catching up: the program missed 12" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarted_when", ["never", "forward", "back", "stopped while back"])
 def test_a_clock_that_is_set_forward_and_back_by_an_hour_loses_nothing(
     restarted_when: str,
@@ -274,6 +275,7 @@ def test_a_file_that_came_too_old_while_the_program_did_not_run_is_told(
     assert f"Files {late} came or were changed" in told[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outage", ["missing", "unreadable"])
 def test_files_that_came_while_the_folder_could_not_be_listed_are_read_when_it_can(
     outage: str, monkeypatch: pytest.MonkeyPatch
