@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.host.durability import Durability, choose_durability, scratch_parent
 from penstock.host.executor_python import check_executor_python
 from penstock.host.orphans import remove_scratch_folders
-from penstock.host.startup_checks import check_cores, check_speculation
+from penstock.host.startup_checks import check_cores, check_speculation, check_worker_memory
 from penstock.settings import Settings
 from penstock.wal import EncryptionKey, is_on_hdfs
 
@@ -66,22 +66,25 @@ def needed_modules(
 
 
 def check_application(
-    spark_context: SparkContext, receivers: int, modules: Sequence[str] = ()
+    spark_context: SparkContext, receivers: int, settings: Settings, modules: Sequence[str] = ()
 ) -> None:
     """Check that the application can run receivers, and something beside them.
 
     Args:
         spark_context: The Spark context.
         receivers: How many receivers the program has.
+        settings: The settings.
         modules: See `needed_modules`.
 
     Raises:
         NotEnoughCoresError: The receivers would hold every core.
-        SettingError: Spark would start second copies of receivers.
+        SettingError: Spark would start second copies of receivers, or gives them too little memory.
         ExecutorPythonError: The executors' Python cannot run the program.
     """
     check_cores(spark_context, receivers)
-    check_speculation(spark_context.getConf().get, receivers)
+    conf = spark_context.getConf()
+    check_speculation(conf.get, receivers)
+    check_worker_memory(conf.get, settings.memory_bytes, receivers)
     check_executor_python(spark_context, modules)
 
 

@@ -6,16 +6,21 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock._setting_values import Size
 from penstock.errors import SettingError
 from penstock.host.errors import NotEnoughCoresError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["check_cores", "check_slots", "check_speculation"]
+__all__ = ["check_cores", "check_slots", "check_speculation", "check_worker_memory"]
 
 _SPECULATION = "spark.speculation"
 _THRESHOLD = "spark.speculation.task.duration.threshold"
+
+_WORKER_MEMORY = "spark.executor.pyspark.memory"
+_PROCESS_BYTES = 3 << 29
+"""Address space of a receiver's process beside its shared memory: 1.1 GB with the own threads."""
 
 _LOCAL = re.compile(r"local(?:\[\s*([0-9]+|\*)\s*(?:,\s*[0-9]+\s*)?\])?$")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*([0-9]+)\s*\]$")
@@ -59,6 +64,40 @@ def check_speculation(settings: Callable[[str, str], str | None], receivers: int
             threshold,
             f"with {_SPECULATION}=true Spark would start every receiver a second time after that, "
             "and kill the first; leave it unset, then only tasks of batches are speculated",
+        )
+
+
+def check_worker_memory(
+    settings: Callable[[str, str], str | None], memory_bytes: int, receivers: int
+) -> None:
+    """Check that Spark lets the process of a receiver have the memory that it needs.
+
+    Spark bounds the address space of Python workers. One that may have no more can wait for ever
+    for a thread that does not start (CPython's issue 140746), and so nobody would hear of it.
+
+    Args:
+        settings: Returns Spark's setting of a name, or what is given for it.
+        memory_bytes: ``spark.penstock.memory.size``.
+        receivers: How many receivers the program has.
+
+    Raises:
+        SettingError: It does not.
+    """
+    text = (settings(_WORKER_MEMORY, "") or "").strip()
+    if not (receivers and text):
+        return
+    # As in Spark, a bare number counts MiB, and the workers of an executor share it by its cores.
+    whole = Size(0, 1 << 60).read(text if text[-1].isalpha() else f"{text}m")
+    share = whole // int(settings("spark.executor.cores", "1") or 1)
+    needed = memory_bytes + _PROCESS_BYTES
+    if share < needed:
+        raise SettingError(
+            _WORKER_MEMORY,
+            text,
+            f"a receiver's process needs about {needed >> 20}m of address space, "
+            f"{memory_bytes >> 20}m of them for spark.penstock.memory.size, and may have "
+            f"{share >> 20}m (the setting, divided by spark.executor.cores); give more, lower "
+            "spark.penstock.memory.size, or leave it unset",
         )
 
 

@@ -274,6 +274,7 @@ class ReceiverHost:
         check_application(
             self._sc,
             len(receivers),
+            settings,
             needed_modules(requires, settings, self._directory, encryption),
         )
         run = prepare_run(self._sc, settings, self._directory)

@@ -556,7 +556,10 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         }
         directory = self._checkpoint_directory
         check_application(
-            self._sc, len(receivers), needed_modules(requires, settings, directory, encryption)
+            self._sc,
+            len(receivers),
+            settings,
+            needed_modules(requires, settings, directory, encryption),
         )
         run = prepare_run(self._sc, settings, directory)
         if directory is not None:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import SettingError
 from penstock.host.durability import Durability, choose_durability, scratch_parent
-from penstock.host.startup_checks import check_slots, check_speculation
+from penstock.host.startup_checks import check_slots, check_speculation, check_worker_memory
 from penstock.settings import Settings
 from penstock.streaming import NotEnoughCoresError
 
@@ -151,3 +151,26 @@ def test_spark_must_not_take_a_receiver_for_a_slow_task() -> None:
         check_speculation(settings.get, 1)
     settings["spark.speculation"] = "false"
     check_speculation(settings.get, 1)
+
+
+@pytest.mark.parametrize(
+    ("memory", "cores", "is_enough"),
+    [
+        ("", "", True),
+        ("4096", "1", True),
+        ("8g", "2", True),
+        ("2048", "", False),
+        ("4g", "2", False),
+    ],
+)
+def test_spark_must_leave_the_process_of_a_receiver_its_memory(
+    memory: str, cores: str, is_enough: bool
+) -> None:
+    settings = {"spark.executor.pyspark.memory": memory, "spark.executor.cores": cores}
+    check_worker_memory(settings.get, 2 << 30, 0)
+    if is_enough:
+        check_worker_memory(settings.get, 2 << 30, 1)
+        return
+    with pytest.raises(SettingError, match=r"needs about 3584m .* and may have 2048m") as caught:
+        check_worker_memory(settings.get, 2 << 30, 1)
+    assert caught.value.key == "spark.executor.pyspark.memory"
