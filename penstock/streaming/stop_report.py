@@ -65,13 +65,20 @@ class StopReport:
             parts.append(f"{count} {what}{self._of_batches()}")
         if self.waiting_records:
             parts.append(f"{_records(self.waiting_records)} that no batch has")
+        given_up = f"The stop gave up {' and '.join(parts)}"
+        if not (self.are_kept or self._has_records):
+            return given_up
         then = (
             "the next start processes them"
             if self.are_kept
             else "they are lost, because no checkpoint directory and no spark.penstock.wal.dir "
             "keeps them"
         )
-        return f"The stop gave up {' and '.join(parts)}; {then}"
+        return f"{given_up}; {then}"
+
+    @property
+    def _has_records(self) -> bool:
+        return bool(self.given_up_records or self.batches_not_made or self.waiting_records)
 
     def _of_batches(self) -> str:
         if self.given_up_records:
@@ -82,4 +89,7 @@ class StopReport:
 
 
 def _records(by_stream: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} records of {name}" for name, count in by_stream.items())
+    return ", ".join(
+        f"{count} {'record' if count == 1 else 'records'} of {name}"
+        for name, count in by_stream.items()
+    )

@@ -16,6 +16,10 @@ from penstock.streaming.stop_report import GivenUpBatch, StopReport
             "The stop gave up 5 batches, whose records are not counted yet; they are lost",
         ),
         (
+            StopReport(waiting_records={"a-0": 1}),
+            "The stop gave up 1 record of a-0 that no batch has; they are lost",
+        ),
+        (
             StopReport(given_up=(GivenUpBatch(1000),), are_kept=True),
             "The stop gave up 1 batch without records; the next start processes them",
         ),
@@ -32,3 +36,9 @@ def test_a_report_says_what_was_given_up_and_what_becomes_of_it(
     report: StopReport, said: str
 ) -> None:
     assert said in str(report)
+
+
+def test_a_batch_without_records_loses_nothing() -> None:
+    assert str(StopReport(given_up=(GivenUpBatch(1000),))) == (
+        "The stop gave up 1 batch without records"
+    )
