@@ -53,7 +53,6 @@ class Rates:
 @dataclass
 class _Entry:
     info: ReceiverTrackingInfo
-    stream: str
     preferred: str | None
     peer: Peer | None = None
     rate: Rates | None = None
@@ -116,7 +115,11 @@ class Receivers:
         # Also those of attempts that were replaced: something may still arrive on them.
         self._connections: dict[Peer, tuple[int, str]] = {}
         self._entries = {
-            stream_id: _Entry(ReceiverTrackingInfo(stream_id, name=name), name, preferred)
+            stream_id: _Entry(
+                # One name for one thing: that of the stream, where there is one.
+                ReceiverTrackingInfo(stream_id, name=f"{name}-{stream_id}" if name else ""),
+                preferred,
+            )
             for stream_id, (name, preferred) in receivers.items()
         }
 
@@ -259,8 +262,7 @@ class Receivers:
         with self._lock:
             entry = self._entries[message.stream_id]
             new = entry.info.state is not ReceiverState.ACTIVE
-            # One name for one thing: that of the stream, where there is one.
-            name = f"{entry.stream or message.receiver_type}-{message.stream_id}"
+            name = entry.info.name or f"{message.receiver_type}-{message.stream_id}"
             running = ExecutorLocation(message.host, message.executor_id)
             entry.info = entry.info.register(name, running)
             entry.peer = peer

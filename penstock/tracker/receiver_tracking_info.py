@@ -41,7 +41,7 @@ class TrackedReceiver:
     Attributes:
         streamId: The stream.
         name: ``<stream>-<streamId>``, where a stream without a name has that of its receiver's
-            class or function; before the receiver registered only ``<stream>``.
+            class or function.
         active: Whether it runs.
         location: The host it runs or ran on, or empty.
         executorId: The executor, or empty.
@@ -190,7 +190,7 @@ class Listeners:
         self._call(lambda: self._events.permanent_error(stream_id, message, error))
 
     def ended_with_spark(self, stream_id: int, error: str) -> None:
-        """A receiver's job was ended by the stop of its SparkContext; who is told asks Spark."""
+        """A receiver's job ended with its SparkContext or the JVM; who is told asks Spark."""
         message = f"Receiver {stream_id} ended with its SparkContext"
         _log.info("%s", message)
         self._call(lambda: self._events.permanent_error(stream_id, message, error))
