@@ -23,8 +23,9 @@ _SILENT_S = 5.0
 _SPARK_ENDS_S = 30.0
 """How long Spark may take to stop: executors and the cluster are told, files are removed."""
 
-_TASKS_END_S = 2.0
-"""How long tasks of jobs that are over may take to end."""
+_TASKS_END_S = 4.0
+"""How long tasks of jobs that are over may take to end: PySpark looks every 2 s whether one was
+cancelled, and gives it 2 s more (`spark.python.task.killTimeout`)."""
 
 _log = logging.getLogger("penstock.host")
 
@@ -66,7 +67,7 @@ def stop_spark(spark_context: SparkContext) -> None:
         try:
             spark_context.stop()
         except (Py4JError, OSError) as error:
-            _log.warning("%s is gone, so there is no SparkContext to stop (%s)", name, error)
+            _log.info("%s is gone, so there is no SparkContext to stop (%s)", name, error)
 
     if not run_bounded("spark", end, _SPARK_ENDS_S):
         _log.critical(

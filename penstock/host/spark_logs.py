@@ -1,9 +1,10 @@
-"""Spark's own log lines of tasks that fail, where they say nothing that Penstock does not say."""
+"""Log lines of Spark and Py4J that say nothing that Penstock does not say."""
 
 from __future__ import annotations
 
 import logging
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -13,14 +14,21 @@ from penstock.host.spark_end import await_tasks
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["QuietTasks"]
+__all__ = ["QuietTasks", "is_not_of_py4j"]
 
 _LOGGERS = (
+    "org.apache.spark.TaskContextImpl",
+    "org.apache.spark.api.python.PythonRunner",
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
 )
 
 _log = logging.getLogger("penstock.host")
+
+
+def is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Leave out Py4J's tracebacks of a JVM that ends, which come by the root logger: it is told."""
+    return "py4j" not in Path(record.pathname).parts
 
 
 class QuietTasks:
@@ -52,6 +60,10 @@ class QuietTasks:
                 log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
         except (Py4JError, AttributeError, TypeError, OSError) as error:
             _log.info("Spark's log lines of failed tasks stay: %s", error)
+
+    def leave(self) -> None:
+        """Let `end` leave them off."""
+        self._levels = {}
 
     def end(self) -> None:
         """Set the levels as they were, when tasks that were cancelled have ended."""

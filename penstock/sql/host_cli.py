@@ -23,6 +23,7 @@ from penstock.errors import PenstockError
 from penstock.host.bounded import run_bounded
 from penstock.host.signal_lines import say_of_signal
 from penstock.host.spark_end import stop_spark
+from penstock.host.spark_logs import is_not_of_py4j
 from penstock.sql.host import ReceiverHost
 
 __all__ = ["main", "make_parser"]
@@ -95,7 +96,7 @@ def main(argv: Sequence[str]) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("penstock").setLevel(logging.INFO)
     for handler in logging.getLogger().handlers:
-        handler.addFilter(_is_not_of_py4j)
+        handler.addFilter(is_not_of_py4j)
     stop = _Stop()
     stop.listen()
     sys.argv = [str(path), *options.arguments]
@@ -109,11 +110,6 @@ def main(argv: Sequence[str]) -> int:
     if described is None:
         return _fail(f"{path} defines no function host(spark) that returns a ReceiverHost", 1)
     return _run(path, described, options, conf, stop)
-
-
-def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Leave out Py4J's tracebacks of a JVM that ends, which come by the root logger: it is told."""
-    return "py4j" not in Path(record.pathname).parts
 
 
 def make_parser() -> argparse.ArgumentParser:

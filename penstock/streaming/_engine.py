@@ -20,7 +20,7 @@ from penstock.host.orphans import ScratchClaim
 from penstock.host.preparation import Run
 from penstock.host.receiver_status import ReceiverStatus
 from penstock.host.spark_end import tell_of_silence
-from penstock.host.spark_logs import QuietTasks
+from penstock.host.spark_logs import QuietTasks, is_not_of_py4j
 from penstock.settings import Settings
 from penstock.streaming._letters import letters_of_run, tail_of_run
 from penstock.streaming._receivers import ReceiverSide
@@ -207,6 +207,7 @@ class StreamingEngine:
         """Start everything; when something fails, stop what was started and raise."""
         try:
             self._quiet_tasks.begin()
+            logging.getLogger().addFilter(is_not_of_py4j)
             self._bus.add(self._console)
             self._monitor = self._start_monitor()
             self._bus.start()
@@ -222,6 +223,7 @@ class StreamingEngine:
         except BaseException as error:
             reason = self._scope.why_ended() if isinstance(error, (Py4JError, OSError)) else ""
             self.stop(graceful=False)
+            self.restore_logs()
             if reason:
                 # Py4J's own words for it name a port, and not Spark.
                 raise SparkEndedError(reason) from None
@@ -356,10 +358,18 @@ class StreamingEngine:
                 self._bus.wait_until_empty(_THREADS_END_S)
             self._bus.stop(_THREADS_END_S)
             self._bus.remove(self._console)
-        stop_bounded("the log levels of Spark", self._quiet_tasks.end, _THREADS_END_S)
         stop_bounded("the scratch folder", self._remove_scratch, _THREADS_END_S)
         self._errors.stopped()
         return report
+
+    def restore_logs(self) -> None:
+        """Let Spark and Py4J log what they did before; after the stop, also that of Spark."""
+        stop_bounded("the log levels of Spark", self._quiet_tasks.end, _THREADS_END_S)
+        logging.getLogger().removeFilter(is_not_of_py4j)
+
+    def leave_logs(self) -> None:
+        """Leave the levels of Spark as they are: its JVM ends with this process."""
+        self._quiet_tasks.leave()
 
     def _remove_scratch(self) -> None:
         if self._scratch is not None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
+
+from penstock.host.spark_logs import is_not_of_py4j
 
 __all__ = ["exit_on_termination", "plain_interrupts", "short_interrupts"]
 
@@ -38,13 +42,20 @@ def plain_interrupts() -> Iterator[None]:
 def short_interrupts() -> Iterator[None]:
     """Let Ctrl-C raise as in `plain_interrupts`, without the frames of what was under way.
 
-    That is mostly a wait for the JVM, thirty frames down.
+    That is mostly a wait for the JVM, thirty frames down, which Py4J logs as well.
     """
-    with plain_interrupts():
-        try:
-            yield
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt from None
+    # One of its own: a context that runs has the function itself there.
+    left_out = partial(is_not_of_py4j)
+    log = logging.getLogger()
+    log.addFilter(left_out)
+    try:
+        with plain_interrupts():
+            try:
+                yield
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt from None
+    finally:
+        log.removeFilter(left_out)
 
 
 def exit_on_termination() -> None:

@@ -491,7 +491,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 _log.warning("StreamingContext has already been started")
                 return
             if self._state is StreamingContextState.STOPPED:
-                raise IllegalStateError("StreamingContext has already been stopped")
+                raise IllegalStateError("StreamingContext has already been stopped; make a new one")
             self._become_active()
             self._starting = threading.current_thread()
             try:
@@ -503,6 +503,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 self._starting = None
                 if self._was_stopped_early:
                     engine.stop(graceful=False)
+                    engine.restore_logs()
                     raise IllegalStateError("StreamingContext was stopped while it started")
             except BaseException as error:
                 self._engine = None
@@ -698,6 +699,8 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             return None
         if stopSparkContext:
             stop_spark(self._sc)
+        if engine is not None:
+            engine.restore_logs()
         return self._stop_report if has_turn else None
 
     def _stop_elsewhere(self, stopSparkContext: bool) -> None:
@@ -782,5 +785,8 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
     def _stop_at_exit(self) -> None:
         engine = self._engine
         graceful = engine is not None and engine.is_graceful_on_shutdown
-        _log.warning("The program ends without StreamingContext.stop(); stopping it now")
+        if not self._stopping:
+            _log.warning("The program ends without StreamingContext.stop(); stopping it now")
+        if engine is not None:
+            engine.leave_logs()
         self.stop(stopSparkContext=False, stopGraceFully=graceful)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from py4j.protocol import Py4JNetworkError
+
 from penstock.clock import Clock
 from penstock.errors import PenstockError
 from penstock.rate_limited_log import RateLimitedLog
@@ -43,6 +45,8 @@ BASE_DELAY_S = 0.5
 _log = logging.getLogger("penstock.tracker")
 _SPARK_IS_OVER = "SparkContext was shut down"
 """In what Spark says of jobs that its own stop ends."""
+_JVM_IS_GONE = (Py4JNetworkError, ConnectionError)
+"""What a call to a JVM raises that does not answer any more."""
 _TELLS_NOTHING = ("at ", "... ", "File ", "SQLSTATE: ")
 """How lines of a JVM stack trace begin, and the line with which Spark ends Python's text."""
 
@@ -278,7 +282,9 @@ class ReceiverStarts:
         """
         trace = _text_of(error) if error is not None else ""
         stopping = not self._is_started()
-        is_spark_over = not stopping and _SPARK_IS_OVER in trace
+        is_spark_over = not stopping and (
+            _SPARK_IS_OVER in trace or isinstance(error, _JVM_IS_GONE)
+        )
         ended = self._receivers.job_ended(stream_id, attempt)
         # A receiver that deregistered has told of its error itself.
         told = (
@@ -328,8 +334,11 @@ class ReceiverStarts:
         return count >= HOPELESS_STARTS
 
     def job_thread_died(self, stream_id: int, error: BaseException) -> None:
-        """Tell the user of a defect."""
+        """Tell the user of a defect, or of the end of Spark that came between two jobs."""
         trace = "".join(traceback.format_exception(error))
+        if isinstance(error, _JVM_IS_GONE):
+            self._listeners.ended_with_spark(stream_id, trace)
+            return
         self._listeners.gave_up(stream_id, f"The thread of receiver {stream_id} died", trace)
 
 

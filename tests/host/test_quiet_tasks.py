@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -9,21 +10,24 @@ import pytest
 from penstock.streaming import StreamingContext
 
 EXECUTOR = "org.apache.spark.executor.Executor"
+TASK = "org.apache.spark.TaskContextImpl"
 
 
-@pytest.mark.parametrize("is_configured", [False, True])
+@pytest.mark.parametrize(
+    ("name", "is_configured"), [(EXECUTOR, False), (EXECUTOR, True), (TASK, False)]
+)
 def test_the_levels_of_sparks_loggers_are_as_before_after_a_stop(
-    sc: Any, is_configured: bool
+    sc: Any, name: str, is_configured: bool
 ) -> None:
     log4j = sc._jvm.org.apache.logging.log4j
     context = log4j.LogManager.getContext(False)
 
     def own_level() -> str:
-        logger = context.getConfiguration().getLoggers().get(EXECUTOR)
+        logger = context.getConfiguration().getLoggers().get(name)
         return "" if logger is None else str(logger.getLevel())
 
     if is_configured:
-        log4j.core.config.Configurator.setLevel(EXECUTOR, log4j.Level.ERROR)
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
     before = own_level()
     ssc = StreamingContext(sc, 1)
     ssc.queueStream([[1]]).foreachRDD(lambda rdd: None)
@@ -31,7 +35,28 @@ def test_the_levels_of_sparks_loggers_are_as_before_after_a_stop(
     during = own_level()
     ssc.stop(stopSparkContext=False)
     after = own_level()
-    context.getConfiguration().removeLogger(EXECUTOR)
+    context.getConfiguration().removeLogger(name)
     context.updateLoggers()
     assert before == ("ERROR" if is_configured else "")
     assert (during, after) == ("OFF", before)
+
+
+def test_what_py4j_logs_by_the_root_logger_is_left_out_while_streams_run(
+    sc: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    # As it logs that a JVM is gone, with a traceback.
+    says = compile("import logging; logging.error(text)", "/lib/py4j/clientserver.py", "exec")
+
+    def is_shown(text: str) -> bool:
+        exec(says, {"text": text})
+        return text in caplog.text
+
+    ssc = StreamingContext(sc, 1)
+    ssc.queueStream([[1]]).foreachRDD(lambda rdd: None)
+    assert is_shown("before")
+    ssc.start()
+    assert not is_shown("while it runs")
+    logging.getLogger().warning("of the program")
+    ssc.stop(stopSparkContext=False)
+    assert "of the program" in caplog.text
+    assert is_shown("after")

@@ -234,6 +234,16 @@ class TestStop:
         with pytest.raises(IllegalStateError, match="already been stopped"):
             ssc.start()
 
+    def test_a_program_that_ends_while_its_context_stops_is_not_told_to_stop_it(
+        self, sc: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        ssc = StreamingContext(sc, 1)
+        ssc.queueStream([[1]]).foreachRDD(lambda rdd: None)
+        ssc.start()
+        ssc.stop(stopSparkContext=False)
+        ssc._stop_at_exit()
+        assert "without StreamingContext.stop()" not in caplog.text
+
     def test_who_waits_for_a_context_that_was_not_started_is_told(
         self, sc: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:

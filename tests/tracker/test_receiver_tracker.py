@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from penstock.errors import IllegalStateError
 from penstock.receiver import BlockLogs, Receiver
@@ -276,8 +277,17 @@ def test_the_log_says_why_a_job_failed_in_spite_of_what_spark_ends_its_text_with
     assert "The job of receiver 0 failed: LostError: no connection" in caplog.messages
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Job 3 cancelled because SparkContext was shut down\n\tat x"),
+        ConnectionRefusedError(111, "Connection refused"),
+        Py4JNetworkError("Answer from Java side is empty"),
+    ],
+    ids=["shut down", "refused", "no answer"],
+)
 def test_a_job_that_ends_with_spark_is_neither_told_nor_run_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     with (
         running_tracker(tmp_path) as (_, cluster, events),
@@ -285,7 +295,7 @@ def test_a_job_that_ends_with_spark_is_neither_told_nor_run_again(
     ):
         attempt = cluster.next_attempt()
         attempt.register()
-        attempt.fail(RuntimeError("Job 3 cancelled because SparkContext was shut down\n\tat x"))
+        attempt.fail(error)
         # By which the program is told that Spark is over.
         assert events.until("permanent")[:2] == (0, "Receiver 0 ended with its SparkContext")
         assert not cluster.has_more()
@@ -616,6 +626,26 @@ def test_a_receiver_that_still_waits_for_a_slot_does_not_hold_up_the_stop(tmp_pa
         tracker.stop_receiving(True, WAIT_S)
         assert cluster.cancelled
         assert cluster.ended_all()
+
+
+class GoneCluster(ThreadCluster):
+    """Answers once, at the start."""
+
+    asked = 0
+
+    def executors(self) -> list[ExecutorLocation]:
+        self.asked += 1
+        if self.asked > 1:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return super().executors()
+
+
+def test_a_jvm_that_is_gone_between_two_jobs_is_told_as_the_end_of_spark(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running_tracker(tmp_path, cluster=GoneCluster()) as (_, _, events):
+        assert events.until("permanent")[:2] == (0, "Receiver 0 ended with its SparkContext")
+    assert caplog.messages == []
 
 
 class LateCluster(ThreadCluster):
