@@ -10,12 +10,20 @@ from dataclasses import dataclass, replace
 
 from penstock.wal._errors import CorruptRecordError
 from penstock.wal._filesystem import FileSystem, LocalFileSystem
-from penstock.wal._folder import DAMAGED_SUFFIX, LOCK_NAME, list_names, lock_folder, segment_path
+from penstock.wal._folder import (
+    DAMAGED_SUFFIX,
+    LOCK_NAME,
+    NEW_SUFFIX,
+    list_names,
+    lock_folder,
+    segment_path,
+)
 from penstock.wal._reader import LogReader, SegmentInfo
 
 __all__ = ["Gap", "LogReport", "SegmentReport", "check", "remove_log", "repair"]
 
 _LOCAL = LocalFileSystem()
+_COPY_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -204,6 +212,7 @@ def repair(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
 
 def _cut_tails(report: LogReport, fs: FileSystem) -> list[str]:
     actions = []
+    last_aside = max((found.number for found in report.segments if found.is_damaged), default=0)
     for segment in report.segments:
         if segment.closed or segment.is_damaged or segment.end >= segment.size:
             continue
@@ -212,8 +221,10 @@ def _cut_tails(report: LogReport, fs: FileSystem) -> list[str]:
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            # Nothing is cut on HDFS, and no reader needs it.
-            continue
+            # Nothing is cut on HDFS; no reader needs it while all segments behind are there.
+            if segment.number > last_aside:
+                continue
+            _copy_without_tail(segment, fs)
         what = "a torn tail" if segment.torn else "unused space"
         if segment.was_cut:
             what = "a record that was cut short, and with it what lay behind it,"
@@ -222,6 +233,22 @@ def _cut_tails(report: LogReport, fs: FileSystem) -> list[str]:
             f"at offset {segment.end}"
         )
     return actions
+
+
+def _copy_without_tail(segment: SegmentReport, fs: FileSystem) -> None:
+    present = segment.path + NEW_SUFFIX
+    with contextlib.suppress(FileNotFoundError):
+        fs.remove(present)
+    shown = fs.open(segment.path)
+    file = fs.create(present, direct=False)
+    try:
+        for offset in range(0, segment.end, _COPY_BYTES):
+            data = shown.read(offset, min(_COPY_BYTES, segment.end - offset))
+            file.write(offset, [data], sync=True)
+    finally:
+        file.close()
+        shown.close()
+    fs.rename(present, segment.path, replace=True)
 
 
 def _put_aside(report: LogReport, fs: FileSystem) -> list[str]:

@@ -16,6 +16,7 @@ from penstock.wal._filesystem import FileSystem
 from penstock.wal._folder import SPARE_SUFFIX, segment_path
 from penstock.wal._layout import LOG_ID_SIZE
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
+from penstock.wal._reader import LogReader
 from penstock.wal._segment_reader import SegmentEnd, SegmentReader
 from penstock.wal._segment_writer import SegmentWriter, new_scratch
 
@@ -83,6 +84,7 @@ class SegmentChain:
         self._sealer = None if cipher is None else LogSealer(cipher)
         # Where segments end in which a failed write may have left something behind.
         self._untrimmed: dict[int, int] = {}
+        self._knows_tails_before = False
         self._unforced: dict[int, _Unforced] = {}
         self._lock = threading.Lock()
         self._created = 0
@@ -196,9 +198,7 @@ class SegmentChain:
         for number, end in list(self._untrimmed.items()):
             path = segment_path(self._folder, number)
             try:
-                self._fs.truncate(path, end)
-            except FileNotFoundError:
-                _logger.warning("the segment %s was taken away", path)
+                self._cut(path, end)
             except OSError as error:
                 # Where nothing can be cut there is nothing to warn of: the header does it.
                 level = logging.DEBUG if error.errno == errno.EOPNOTSUPP else logging.WARNING
@@ -210,6 +210,13 @@ class SegmentChain:
             del self._untrimmed[number]
             if number in self._unforced and not self._unforced[number].sync_failed:
                 del self._unforced[number]
+
+    def _cut(self, path: str, end: int) -> None:
+        try:
+            self._fs.truncate(path, end)
+        except FileNotFoundError:
+            _logger.warning("the segment %s was taken away", path)
+            self._fs.sync_folder(self._folder)
 
     @property
     def lost_a_sync(self) -> bool:
@@ -286,21 +293,29 @@ class SegmentChain:
         """Remove segments, except those that must stay.
 
         The highest number stays, so that no name is used twice. And what follows an abandoned
-        segment stays while that one holds remains of a failed write: only the header of the later
-        one says that they are void.
+        segment stays while that one holds remains of a failed write, whoever wrote it: only the
+        header of the later one says that they are void.
 
         Returns:
             The last error, None when all went well.
         """
-        self._trim()
         wanted = sorted(set(numbers))
-        kept = [number for number in self._untrimmed if number not in wanted]
         failed: OSError | None = None
+        try:
+            if wanted and wanted[0] < self.first_number:
+                self._find_tails_before()
+        except OSError as error:
+            failed = error
+            wanted = [number for number in wanted if number >= self.first_number]
+        self._trim()
         for number in wanted:
-            if number >= self._highest_begun or any(number > other for other in kept):
+            if number >= self._highest_begun or any(number > other for other in self._untrimmed):
                 continue
             try:
                 self._remove(number)
+                if number in self._untrimmed:
+                    # It must not come back when the header behind it is gone.
+                    self._fs.sync_folder(self._folder)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -311,6 +326,26 @@ class SegmentChain:
             with self._lock:
                 self._removed += 1
         return failed
+
+    def _find_tails_before(self) -> None:
+        """Note where segments of writers before end, of which a later one was begun.
+
+        Raises:
+            OSError: It is not known of all of them.
+        """
+        if self._knows_tails_before:
+            return
+        reader = LogReader.open(self._folder, fs=self._fs, before=self.first_number, as_stored=True)
+        followed = {info.previous for info in reader.segments}
+        for info in reader.segments:
+            if info.closed or info.number not in followed:
+                continue
+            for _ in reader.segment_records(info.number, on_damage=lambda damage: None):
+                pass
+            end = reader.segment_end(info.number)
+            if end is not None and end.offset < info.size:
+                self._untrimmed[info.number] = end.offset
+        self._knows_tails_before = True
 
     def _remove(self, number: int) -> None:
         path = segment_path(self._folder, number)

@@ -113,14 +113,22 @@ def _resize(target: bytearray, size: int) -> None:
 
 
 class FaultyFileSystem:
-    """See the module. One lock guards everything; faults are set between calls."""
+    """See the module. One lock guards everything; faults are set between calls.
 
-    def __init__(self, seed: int = 0, *, direct: bool = False) -> None:
+    Args:
+        seed: Of what it does by chance.
+        direct: It offers direct I/O.
+        is_hdfs: It does as HDFS does: what is written and named is forced, a file is written at its
+            end only, and nothing is cut, reserved or written over. But all can be read at any time.
+    """
+
+    def __init__(self, seed: int = 0, *, direct: bool = False, is_hdfs: bool = False) -> None:
         self.chance = random.Random(seed)
         self.capacity: int | None = None
         self.calls: Counter[str] = Counter()
         self.bytes_read = 0
         self._direct = direct
+        self._is_hdfs = is_hdfs
         self._lock = threading.RLock()
         self._root = _Folder()
         self._locks: dict[str, str] = {}
@@ -185,11 +193,12 @@ class FaultyFileSystem:
             if name in folder.names:
                 raise FileExistsError(errno.EEXIST, "exists", path)
             file = _File()
-            folder.change({name: file})
+            self._change(folder, {name: file})
             return _FaultyAppendFile(self, file, direct and self._direct)
 
     def reopen(self, path: str, *, direct: bool) -> _FaultyAppendFile:
         with self._call("reopen"):
+            self._refuse_on_hdfs(path)
             return _FaultyAppendFile(self, self._file(path), direct and self._direct)
 
     def open(self, path: str) -> _FaultyReadFile:
@@ -201,10 +210,12 @@ class FaultyFileSystem:
             file = self._file(path)
             try:
                 with self._call("truncate"):
+                    if len(file.data) > size:
+                        self._refuse_on_hdfs(path)
                     file.resize(size)
                     file.sync()
             except OSError:
-                if self.chance.random() < 0.5:
+                if not self._is_hdfs and self.chance.random() < 0.5:
                     # It was the sync of the cut that failed.
                     file.resize(size)
                     file.lose(self.chance)
@@ -241,16 +252,16 @@ class FaultyFileSystem:
         with self._call("rename"):
             folder, name = self._parent(source)
             _, new_name = self._parent(target)
-            assert new_name not in folder.names, "a name is used twice"
+            assert replace or new_name not in folder.names, "a name is used twice"
             if name not in folder.names:
                 raise FileNotFoundError(errno.ENOENT, "not there", source)
-            folder.change({name: None, new_name: folder.names[name]})
+            self._change(folder, {name: None, new_name: folder.names[name]})
 
     def remove(self, path: str) -> None:
         with self._call("remove"):
             self._file(path)
             folder, name = self._parent(path)
-            folder.change({name: None})
+            self._change(folder, {name: None})
 
     def list_folder(self, folder: str) -> list[str]:
         with self._call("list_folder"):
@@ -265,14 +276,14 @@ class FaultyFileSystem:
             parent, name = self._parent(folder)
             if name in parent.names:
                 raise FileExistsError(errno.EEXIST, "exists", folder)
-            parent.change({name: _Folder()})
+            self._change(parent, {name: _Folder()})
 
     def remove_folder(self, folder: str) -> None:
         with self._call("remove_folder"):
             parent, name = self._parent(folder)
             if self._folder(folder).names:
                 raise OSError(errno.ENOTEMPTY, "not empty", folder)
-            parent.change({name: None})
+            self._change(parent, {name: None})
 
     def is_folder(self, folder: str) -> bool:
         with self._call("is_folder"):
@@ -307,6 +318,15 @@ class FaultyFileSystem:
                     self._failures.remove(failure)
                     raise OSError(failure[1], os.strerror(failure[1]))
         return self._lock
+
+    def _change(self, folder: _Folder, changes: dict[str, _File | _Folder | None]) -> None:
+        folder.change(changes)
+        if self._is_hdfs:
+            folder.sync()
+
+    def _refuse_on_hdfs(self, path: str) -> None:
+        if self._is_hdfs:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), path)
 
     def _reserve(self, file: _File, size: int) -> None:
         if self.capacity is not None:
@@ -360,7 +380,8 @@ class _FaultyAppendFile:
     def __init__(self, fs: FaultyFileSystem, file: _File, direct: bool) -> None:
         self._fs = fs
         self._file = file
-        self._direct = direct
+        self._direct = direct and not fs._is_hdfs
+        self._is_broken = False
         self._closed = False
 
     @property
@@ -369,13 +390,15 @@ class _FaultyAppendFile:
 
     @property
     def forces_writes(self) -> bool:
-        return False
+        return self._fs._is_hdfs
 
     @property
     def preallocates(self) -> bool:
-        return True
+        return not self._fs._is_hdfs
 
     def preallocate(self, size: int) -> None:
+        if not self.preallocates:
+            return
         with self._fs._call("preallocate"):
             self._fs._reserve(self._file, size)
             if size > len(self._file.data):
@@ -387,32 +410,47 @@ class _FaultyAppendFile:
             sizes = [memoryview(buffer).nbytes for buffer in buffers]
             assert all(size % PAGE == 0 for size in [offset, *sizes]), "direct I/O needs pages"
         data = b"".join(memoryview(buffer).cast("B") for buffer in buffers)
+        if self._fs._is_hdfs and (self._is_broken or offset != len(self._file.data)):
+            raise OSError(errno.ESPIPE, os.strerror(errno.ESPIPE))
         try:
             with self._fs._call("write"):
                 self._fs._reserve(self._file, offset + len(data))
         except (OSError, SimulatedCrashError):
             # What fails half-way has done a part of it.
             self._file.write(offset, data[: self._fs.chance.randint(0, len(data))])
+            self._is_broken = True
+            if self._fs._is_hdfs:
+                self._file.sync()
             raise
         self._file.write(offset, data)
-        if sync:
+        if sync or self._fs._is_hdfs:
             self._force()
 
     def sync(self) -> None:
         assert not self._closed, "a sync of a closed file"
-        self._force()
+        if not self._fs._is_hdfs:
+            self._force()
+        elif self._is_broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def _force(self) -> None:
         try:
             with self._fs._call("sync"):
                 self._file.sync()
         except OSError:
-            # The pages count as clean from now on, whether they reached the disk or not.
-            self._file.lose(self._fs.chance)
+            self._is_broken = True
+            if self._fs._is_hdfs:
+                # The DataNodes have it, but the answer was lost.
+                self._file.sync()
+            else:
+                # The pages count as clean from now on, whether they reached the disk or not.
+                self._file.lose(self._fs.chance)
             raise
 
     def truncate(self, size: int) -> None:
         with self._fs._call("cut"):
+            if size != len(self._file.data):
+                self._fs._refuse_on_hdfs("")
             self._file.resize(size)
 
     def close(self) -> None:

@@ -318,6 +318,104 @@ def test_the_remains_of_a_failed_append_stay_void_when_later_segments_are_remove
     assert payloads(fs) == [b"before", b"last"]
 
 
+def leave_what_failed(fs: FaultyFileSystem) -> LogWriter:
+    """Fail to append to segment 1, and to cut that off; go on in the segments 2 and 3."""
+    writer = LogWriter.create(FOLDER, fs=fs, options=SMALL)
+    writer.append(1, b"before")
+    fs.fail_next("sync")
+    for _ in range(3):
+        fs.fail_next("truncate")
+    with pytest.raises(Exception, match="could not be written"):
+        writer.append(1, b"failed")
+    writer.append(1, b"after")
+    writer.roll()
+    writer.append(1, b"last")
+    assert payloads(fs) == [b"before", b"after", b"last"]
+    fs.heal()
+    return writer
+
+
+@pytest.mark.parametrize("is_hdfs", [False, True])
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_what_failed_stays_void_when_the_next_writer_removes_segments(
+    is_hdfs: bool, power_loss: bool
+) -> None:
+    for seed in range(20):
+        fs = FaultyFileSystem(seed, is_hdfs=is_hdfs)
+        leave_what_failed(fs)
+        fs.die()
+        fs.restart(power_loss=power_loss)
+        writer = LogWriter.create(FOLDER, fs=fs, options=SMALL)
+        fs.fail_next("truncate")
+        writer.remove_segments([2])
+        assert b"failed" not in payloads(fs)
+        writer.remove_segments([2])
+        # Nothing is cut on HDFS: there the segment stays while the one before it is there.
+        kept = [b"after"] if is_hdfs else []
+        assert payloads(fs) == [b"before", *kept, b"last"]
+        writer.remove_segments([1, 2])
+        assert payloads(fs) == [b"last"]
+        writer.close()
+
+
+def test_a_writer_that_cannot_look_at_older_segments_removes_none_of_them() -> None:
+    fs = FaultyFileSystem(is_hdfs=True)
+    leave_what_failed(fs)
+    fs.die()
+    fs.restart(power_loss=False)
+    writer = LogWriter.create(FOLDER, fs=fs, options=SMALL)
+    own = writer.append(1, b"own").segment
+    writer.roll()
+    fs.fail_next("read")
+    with pytest.raises(LogWriteError):
+        writer.remove_segments([1, 2, 3, own])
+    assert payloads(fs) == [b"before", b"after", b"last"]
+    writer.remove_segments([1, 2, 3, own])
+    assert payloads(fs) == []
+
+
+@pytest.mark.parametrize("call", ["remove", "sync_folder"])
+@pytest.mark.parametrize("is_hdfs", [False, True])
+def test_what_failed_stays_void_when_its_own_segment_cannot_be_removed(
+    call: str, is_hdfs: bool
+) -> None:
+    for seed in range(20):
+        fs = FaultyFileSystem(seed, is_hdfs=is_hdfs)
+        writer = leave_what_failed(fs)
+        fs.fail_next("truncate")
+        fs.fail_next(call)
+        with pytest.raises(LogWriteError):
+            writer.remove_segments([1, 2])
+        assert b"failed" not in payloads(fs)
+        fs.die()
+        fs.restart(power_loss=True)
+        assert b"failed" not in payloads(fs)
+
+
+def test_what_failed_stays_void_when_a_power_loss_brings_its_segment_back() -> None:
+    for seed in range(40):
+        fs = FaultyFileSystem(seed)
+        writer = leave_what_failed(fs)
+        fs.fail_next("truncate")
+        writer.remove_segments([1, 2])
+        assert payloads(fs) == [b"last"]
+        fs.die()
+        fs.restart(power_loss=True)
+        assert b"failed" not in payloads(fs)
+
+
+def test_what_failed_stays_void_when_the_segment_behind_it_is_put_aside() -> None:
+    fs = FaultyFileSystem(is_hdfs=True)
+    leave_what_failed(fs)
+    fs.die()
+    fs.restart(power_loss=False)
+    fs.damage(segment_path(FOLDER, 2), 150, b"\xff\xee")
+    actions = repair(FOLDER, fs=fs).actions
+    assert [action.split(":")[0] for action in actions] == ["segment 1", "segment 2"]
+    assert payloads(fs) == [b"before", b"last"]
+    assert repair(FOLDER, fs=fs).actions == ()
+
+
 def test_a_segment_whose_index_could_not_be_written_is_no_damage() -> None:
     for seed in range(40):
         fs = FaultyFileSystem(seed)

@@ -108,6 +108,7 @@ class LogMachine(RuleBasedStateMachine):
         direct=st.booleans(),
         segments=st.sampled_from([4, 8, 40]),
         encrypted=st.booleans(),
+        is_hdfs=st.sampled_from([False, False, True]),
     )
     def begin(
         self,
@@ -117,9 +118,10 @@ class LogMachine(RuleBasedStateMachine):
         direct: bool,
         segments: int,
         encrypted: bool,
+        is_hdfs: bool,
     ) -> None:
         self.cipher = WatchedCipher(EncryptionKey.generate()) if encrypted else None
-        self.fs = FaultyFileSystem(seed, direct=direct)
+        self.fs = FaultyFileSystem(seed, direct=direct, is_hdfs=is_hdfs)
         self.clock = StillClock(1)
         self.slot = memoryview(mmap.mmap(-1, 4 * 4096))
         self.options = LogOptions(
@@ -277,6 +279,20 @@ class LogMachine(RuleBasedStateMachine):
         self.sync() if calls % 2 else self.interval_ends()
         self.append(1, size, False)
         self.sync()
+
+    @rule(size=SIZES, power_loss=st.booleans())
+    def die_with_a_tail(self, size: int, power_loss: bool) -> None:
+        """Fail to append, fail to cut that off, go on in two more segments, and die."""
+        self.append(1, size, False)
+        for _ in range(3):
+            self.fs.fail_next("truncate", errno.EIO)
+        self.fs.fail_next("sync", errno.EIO)
+        for _ in range(2):
+            self.append(1, size, False)
+            self.append(1, size, False)
+            self.roll()
+        if self.writer is not None:
+            self.crash(power_loss=power_loss)
 
     @rule(left=st.sampled_from([0, 600, 3000, 20000]))
     def fill_disk(self, left: int) -> None:
