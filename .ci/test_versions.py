@@ -40,6 +40,8 @@ TESTS = (
     "tests/streaming/checkpoint/test_recovery.py",
     "tests/sources/kafka/test_formats.py",
     "tests/sql/test_structured_streaming.py",
+    "tests/sql/test_several_streams.py",
+    "tests/sql/test_spark_connect.py",
 )
 _QUERIES = "tests/sql/test_structured_streaming.py"
 _RECOVERY = "tests/streaming/checkpoint/test_recovery.py"
@@ -57,6 +59,8 @@ SHORT = (
     f"{_QUERIES}::test_queries_are_exact_over_restarts_of_query_and_host",
     f"{_QUERIES}::test_available_now_reads_what_was_there_at_its_start_within_the_limits",
     f"{_QUERIES}::test_columns_come_out_as_of_a_parquet_file_of_the_same_data",
+    "tests/sql/test_several_streams.py",
+    "tests/sql/test_spark_connect.py",
 )
 INSTALL_S = 1800
 RUN_S = 1800

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from penstock.receiver import receiver
 from penstock.sql import ReceiverHost
+from penstock.sql._reader import HAS_LIMITS
 from tests.sql.sources import WAIT_S, await_records, numbers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -69,9 +70,14 @@ def test_streams_are_one_source_and_one_is_added_to_a_query_that_goes_on(
         for place, name in enumerate(names):
             await_records(host, name, COUNT + place)
         query = run_to_end(load(spark, "one, two", maxRecordsPerTrigger=1000), tmp_path)
+        if not HAS_LIMITS:
+            # Spark runs one batch of such a source, and the next run goes on.
+            assert sum(counts(spark, tmp_path).values()) < 2 * COUNT
+            run_to_end(load(spark, "one, two"), tmp_path)
         assert counts(spark, tmp_path) == {"one": COUNT, "two": COUNT + 1}
         batches = [each for each in query.recentProgress if each["numInputRows"]]
-        assert len(batches) > 1, "each stream has its share of the limit"
+        # Each stream has its share of the limit.
+        assert len(batches) > 1 or not HAS_LIMITS
         # What is small is packed together, whichever stream it is of.
         assert run_to_end(load(spark, "one,two,three"), tmp_path).exception() is None
         assert counts(spark, tmp_path) == {name: COUNT + place for place, name in enumerate(names)}
