@@ -36,9 +36,9 @@ _decoder = msgspec.msgpack.Decoder(ReceivedBlockInfo)
 _part_decoder = msgspec.msgpack.Decoder(tuple[ReceivedBlockInfo, int, int])
 
 _TASKS_OF_CORE = 4
-"""Parts of a batch for each core: when the last ones run, few cores wait."""
+"""Parts of a batch for each core; with several, few cores are idle while the last ones run."""
 _LEAST_PART_BYTES = 1 << 20
-"""Of less than this, a task costs more than it does."""
+"""Smaller parts are not worth a task of their own."""
 
 
 def block_infos(sc: SparkContext, blocks: Sequence[ReceivedBlockInfo]) -> RDD[bytes]:

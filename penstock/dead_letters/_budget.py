@@ -13,7 +13,7 @@ __all__ = ["BudgetMeter", "DeadLetterBudgetError"]
 _PARTS = 60
 """The window advances in steps of this fraction of it."""
 _FEW_RECORDS = 1000
-"""Least number of records that a percentage is taken of: one of two is no trend."""
+"""The fewest records that a percentage is taken of: one of two is no trend."""
 
 
 class DeadLetterBudgetError(PenstockError):

@@ -52,7 +52,7 @@ stream's record only if the function is the first one: they are sent with --func
 """
 _COLUMN = 60
 _SENT_AT_A_TIME = 150
-"""Their names are less than the program's server takes at a time."""
+"""Letters in one request; their names fit into what the program's server accepts."""
 _SENT_TEXT = {None: "", SentState.SENT: "  (sent)", SentState.UNKNOWN: "  (perhaps sent)"}
 _SENT_JSON = {None: False, SentState.SENT: True, SentState.UNKNOWN: None}
 _SHOWN_BYTES = 4096

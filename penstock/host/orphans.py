@@ -23,7 +23,7 @@ __all__ = ["ScratchClaim", "remove_empty_rdd_folders", "remove_scratch_folders"]
 
 _CLAIM = re.compile(r"\.(penstock-.+-[0-9a-f]{8})\.lock")
 _UNNAMED_CLAIM = re.compile(r"\.penstock-.+-[0-9a-f]{8}\.[a-z0-9_]{8}")
-"""One whose driver was killed before it had its name (`tempfile.mkstemp`)."""
+"""A lock whose driver was killed before it was renamed (`tempfile.mkstemp`)."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _AGE_S = 60.0
 """A younger lock may be one that its owner has made and not taken yet."""

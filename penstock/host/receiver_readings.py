@@ -22,7 +22,7 @@ _STALE_S = 5.0
 _SHOWN_PERCENT = 1.0
 
 _TRACES = 1_000
-"""So many traces wait for who takes them; of more, the oldest are gone."""
+"""Traces that are kept until they are fetched; beyond that, the oldest are dropped."""
 
 
 @dataclass(frozen=True)

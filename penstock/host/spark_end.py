@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["await_tasks", "stop_spark", "tell_of_silence"]
 
 _SILENT_S = 5.0
-"""After how long without an answer to a question that costs nothing a JVM counts as hanging."""
+"""Time without an answer to a trivial question after which a JVM counts as hanging."""
 
 _SPARK_ENDS_S = 30.0
 """How long Spark may take to stop: executors and the cluster are told, files are removed."""

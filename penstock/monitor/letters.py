@@ -15,7 +15,7 @@ __all__ = ["LetterCount", "Letters"]
 _EVERY_S = 2.0
 _MOST = 2_000
 _MOST_BYTES = 4 << 20
-"""So much is read at a time at most: who looks does not wait for all of a long log."""
+"""The most that is read at a time, so that nobody waits for all of a long log."""
 _NEWEST = 20
 _KINDS = 200
 

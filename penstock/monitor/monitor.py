@@ -35,7 +35,7 @@ _log = logging.getLogger("penstock.monitor")
 _TICK_S = 1.0
 
 _PROVING = ("spark.acls.enable", "spark.ui.filters")
-"""Who sets one of these means that not everybody may look."""
+"""Settings that say that not everybody may look."""
 
 
 class Monitor:

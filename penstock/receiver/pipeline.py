@@ -52,7 +52,7 @@ CALLBACK_S = 2.0
 """A callback that takes longer while `store` waits may itself wait for a lock around `store`."""
 
 _TRACES = 64
-"""So many blocks that are traced wait to be told; of more, the oldest are not."""
+"""Traced blocks that may wait to be reported; beyond that, the oldest are not."""
 
 _LATENCIES = 256
 """Number of last blocks from which the time from sealed to acknowledged is computed."""

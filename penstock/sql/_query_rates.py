@@ -35,15 +35,16 @@ from penstock.settings import Settings
 __all__ = ["BatchOfQuery", "FollowedStream", "QueryRate", "QueryRates"]
 
 _INTERVAL_MS = 1000
-"""Of a query without a trigger interval."""
+"""The interval that is assumed of a query without a trigger interval."""
 _TIMES_BESIDE = 4
-"""Its interval is so many times what Spark needs beside the batch, so that most time is used."""
+"""The interval in multiples of what Spark needs beside the batch, so that most time is used."""
 _TIMES_SMALLEST = 2
-"""Or so many times what the smallest batches take, so that half of the time is for records."""
+"""The interval in multiples of what the smallest batches take, so that half of it is for
+records."""
 _TIMES_LOWEST = 1.5
-"""The smallest batches have at most so many times what comes at the lowest rate."""
+"""Batches up to this many times what comes at the lowest rate count as the smallest ones."""
 _LONGEST_MS = 60_000
-"""By that an interval is at most so long."""
+"""The longest interval that results."""
 _MOST_WAITING = 2.5
 """Intervals of unread records that count: with PID's own weights half of the speed is left."""
 

@@ -53,15 +53,15 @@ _COLUMNS_S = 30.0
 _PAUSE_S = 0.5
 
 _LOCK_S = 10.0
-"""So long a share file waits for the lock of its folder, which a host has for a moment."""
+"""How long a share file waits for the lock of its folder, which a host holds only for a moment."""
 
 _LOCK_PAUSE_S = 0.02
 
 _NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-"""What the lock of a folder fails with on file systems without it, such as NFS."""
+"""How locking a folder fails on file systems without such locks, such as NFS."""
 
 _SHARE_BYTES = 1 << 20
-"""A share file is smaller than that."""
+"""More than the size of any share file."""
 
 _METADATA = {
     "_stream": pa.field("_stream", pa.string(), nullable=False),

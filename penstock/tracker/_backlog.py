@@ -29,7 +29,8 @@ from penstock.tracker.places import Places, Retention
 __all__ = ["Backlogs", "Bound"]
 
 _GOES_ON = 0.75
-"""Of the bound; so that a stream at its bound does not stop and go with each block."""
+"""The part of the bound below which a stream goes on, so that it does not stop and go with each
+block."""
 
 _log = logging.getLogger("penstock.tracker")
 

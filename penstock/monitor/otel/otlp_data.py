@@ -29,7 +29,8 @@ __all__ = ["SCOPE", "metrics_data"]
 SCOPE = "penstock"
 
 _UNITS = {"_seconds": "s", "_bytes": "By", "_ratio": "1", "_per_second": "{record}/s"}
-"""By the end of a name: a collector that gives Prometheus names makes the same ones of these."""
+"""Units by the end of a name; a collector that makes Prometheus names of them makes the same
+ones."""
 
 
 def metrics_data(

@@ -30,13 +30,14 @@ _log = logging.getLogger("penstock.monitor")
 
 _LOOK_S = 1.0
 _GRACE_S = 2.0
-"""So long the end of a program waits for what is still to be sent."""
+"""How long the end of a program waits for what is still to be sent."""
 _SPANS = 7_000
-"""So many spans wait for the collector, those of 1,000 blocks; of more, the oldest are gone."""
+"""Spans that may wait for the collector, those of about 1,000 blocks; beyond that, the oldest
+are dropped."""
 _AT_ONCE = 1_400
 _FIGURES_MS = 60_000
 _SPANS_MS = 5_000
-"""The defaults of OpenTelemetry for how often."""
+"""How often they are sent: OpenTelemetry's default."""
 _REASON = 500
 """Characters of why something could not be sent."""
 _ENDPOINT = "spark.penstock.otel.endpoint"

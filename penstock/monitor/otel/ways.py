@@ -13,8 +13,8 @@ from penstock.wire.messages import BlockTrace, ReceivedBlockInfo
 __all__ = ["Way", "Ways"]
 
 _MOST = 2_000
-"""So many blocks may wait for their batch, or for their receiver's times; of more, the oldest are
-given up."""
+"""Blocks that may wait for their batch or their receiver's times; beyond that, the oldest are
+dropped."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ __all__ = ["live", "ready"]
 
 _LATE_INTERVALS = 10
 _LATE_LEAST_MS = 30_000
-"""A program is taken to hang when nothing was complete for so many batch intervals, and for so
-long at least, while batches wait."""
+"""The shortest time without a complete batch after which a program counts as hanging, whatever
+its batch interval."""
 
 
 def live() -> Answer:

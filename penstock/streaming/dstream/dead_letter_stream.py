@@ -22,7 +22,7 @@ _limited_log = RateLimitedLog(logging.getLogger("penstock.streaming"))
 
 _MOST = 10_000
 _MOST_BYTES = 16 << 20
-"""A batch has no more letters than these; the others come with the next ones."""
+"""The most bytes of letters in a batch; the others come with the next ones."""
 
 
 class DeadLetterInputDStream(InputDStream):

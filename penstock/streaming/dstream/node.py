@@ -34,7 +34,7 @@ __all__ = ["DStreamNode"]
 _DEFAULT_CHECKPOINT_MS = 10_000
 
 _MANY = 1000
-"""A list of more is saved once as an RDD, and not with each checkpoint."""
+"""A longer list is saved once, as an RDD, and not with each checkpoint."""
 
 
 class DStreamNode(ABC):

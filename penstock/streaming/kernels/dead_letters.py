@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["FlatMapOrLetterOperation", "LetterOperation", "LettersOfRun", "MapOrLetterOperation"]
 
 _CHUNK = 64
-"""Records that are in hand at a time, with what the function makes of them."""
+"""Records that are processed at a time."""
 _WRITE_BYTES = 1 << 20
-"""A task that has more than this writes it, and does not wait for its end."""
+"""Bytes of letters at which a task writes them before its end."""
 _RETAINED = 64
 """On HDFS, one in this many logs of an operation looks for letters that are too many or too old."""
 
