@@ -47,6 +47,11 @@ _SPARK_IS_OVER = "SparkContext was shut down"
 """In what Spark says of jobs that its own stop ends."""
 _JVM_IS_GONE = (Py4JNetworkError, ConnectionError)
 """What a call to a JVM raises that does not answer any more."""
+_PROCESS_DIED = "Python worker exited unexpectedly"
+"""In what Spark says of a process that is gone; the end of its text is an `EOFException`."""
+_OF_DEAD_PROCESS = (
+    "its process ended without a word: it was killed (is memory short?), crashed or called os._exit"
+)
 _TELLS_NOTHING = ("at ", "... ", "File ", "SQLSTATE: ")
 """How lines of a JVM stack trace begin, and the line with which Spark ends Python's text."""
 
@@ -292,14 +297,16 @@ class ReceiverStarts:
             and not (stopping or is_spark_over)
             and (ended.was_active or not ended.registered)
         )
+        info = ended.info
         if told:
             text = f"The job of receiver {stream_id} failed"
             self._limited_log.log(f"{text}: {_headline(trace)}", about=stream_id)
-            self._listeners.error(self._receivers.keep_error(stream_id, text, trace))
+            info = self._receivers.keep_error(stream_id, text, trace)
+            self._listeners.error(info)
         if ended.was_active:
             level = logging.INFO if told or is_spark_over else logging.WARNING
             _log.log(level, "Receiver %d exited but didn't deregister", stream_id)
-            self._listeners.stopped(ended.info)
+            self._listeners.stopped(info)
         if ended.disconnected:
             self._ledger.end_attempt(attempt)
         if not ended.registered:
@@ -349,6 +356,8 @@ def _text_of(error: BaseException) -> str:
 
 def _headline(text: str) -> str:
     """Return the line of a failed job's text that says most: Java's text ends with its stack."""
+    if _PROCESS_DIED in text:
+        return _OF_DEAD_PROCESS
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
     telling = [line for line in lines if not line.startswith(_TELLS_NOTHING)]

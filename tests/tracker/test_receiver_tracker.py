@@ -27,6 +27,7 @@ from penstock.tracker import (
     TaskEnd,
     TrackerState,
     _control,
+    _receiver_jobs,
 )
 from penstock.wal import LogFolderInUseError
 from penstock.wire import Client
@@ -795,11 +796,15 @@ def test_each_error_that_is_reported_is_logged_once(
         ),
         ("first\nJob 3 cancelled\n\tat org.apache.X(X.scala:1)\n\t... 9 more\n", "Job 3 cancelled"),
         (
+            "Python worker exited unexpectedly (crashed)\nCaused by: java.io.EOFException\n",
+            _receiver_jobs._OF_DEAD_PROCESS,
+        ),
+        (
             'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: bad\n\n',
             "ValueError: bad",
         ),
     ],
-    ids=["cause", "java", "python"],
+    ids=["cause", "java", "process", "python"],
 )
 def test_a_failed_job_is_told_by_the_line_that_says_most(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, line: str
@@ -810,3 +815,5 @@ def test_a_failed_job_is_told_by_the_line_that_says_most(
         attempt.fail(RuntimeError(text))
         assert events.until("error").lastError == f"RuntimeError: {text}"
         assert f"The job of receiver 0 failed: {line}" in caplog.messages
+        # So that what is shown of the end needs not say that it does not know why.
+        assert events.until("stopped").lastErrorMessage == "The job of receiver 0 failed"
