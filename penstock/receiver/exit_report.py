@@ -24,6 +24,9 @@ frame."""
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """Where the files of this package lie."""
+_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+"""Where the files of Python's own library lie."""
+_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _PICKLER = os.path.join("cloudpickle", "cloudpickle.py")
 
 
@@ -83,7 +86,9 @@ def described(error: BaseException) -> str:
     theirs = [place for place in (*causes, *places) if not _is_machinery(place.filename)]
     if not (theirs or places):
         return text
-    place = (theirs or places)[-1]
+    # Where the library that it called raised says less: the traceback has that.
+    own = [place for place in theirs if _is_own(place.filename)]
+    place = (own or theirs or places)[-1]
     return f"{text} ({place.filename}:{place.lineno} in {place.name})"
 
 
@@ -91,11 +96,22 @@ def _is_machinery(filename: str) -> bool:
     return filename.startswith(_OURS) or filename.endswith(_PICKLER)
 
 
+def _is_own(filename: str) -> bool:
+    is_library = filename.startswith(_LIBRARY) or any(name in filename for name in _PACKAGES)
+    return not (is_library or _is_machinery(filename))
+
+
 def error_text(error: BaseException | None) -> str:
-    """Return the traceback of `error` as text that fits into a message; empty for None."""
+    """Return the traceback of `error` as text that fits into a message; empty for None.
+
+    It begins with the author's code, not with what called that.
+    """
     if error is None:
         return ""
-    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    trace = error.__traceback__
+    while trace is not None and not _is_own(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
     text = encodable("".join(lines))
     if len(text) <= TEXT_LIMIT:
         return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -146,6 +147,28 @@ def test_an_error_is_described_by_where_it_came_from_in_the_code_of_its_author()
         Receiver().store("x")
     assert "test_failures.py" in described(raised.value)
     assert described(KeyError()) == "KeyError"
+
+
+def test_an_error_of_a_library_is_described_by_the_line_that_called_it() -> None:
+    with pytest.raises(ValueError, match="Expecting value") as raised:
+        json.loads("no JSON")
+    assert f"({__file__}:" in described(raised.value)
+    # Where nothing else is known.
+    raised.value.__traceback__ = raised.tb.tb_next
+    assert "decoder.py:" in described(raised.value)
+
+
+def test_the_traceback_of_an_error_begins_with_the_code_of_the_author(
+    run: Run, tracker: Tracker
+) -> None:
+    def source(context: ReceiverContext) -> Iterator[str]:
+        yield json.loads("no JSON")
+
+    run(source, settings=replace(SETTINGS, receiver_max_failures=1)).join()
+    first, second = tracker.of(ReportError)[0].error.splitlines()[:2]
+    assert first == "Traceback (most recent call last):"
+    assert f'File "{__file__}"' in second
+    assert second.endswith(" in source")
 
 
 def test_a_stop_iteration_in_a_generator_is_described_by_its_own_place() -> None:
