@@ -413,10 +413,20 @@ class TestBacklog:
                     assert not pause.wait(0.01)
             statistics = run.ssc.statistics()
             assert (statistics.waiting_batches, statistics.running_batches) == (11, 1)
-            assert "batches wait to be processed" in caplog.text
+            assert "batches wait to be processed: none is complete yet" in caplog.text
             release.set()
             run.events.wait_for("batch", count=12)
-        assert run.ssc.statistics().completed_batches == 12
+            caplog.clear()
+            release.clear()
+            with caplog.at_level("WARNING", logger="penstock.streaming"):
+                # Twice as many as before: the next warning.
+                run.clock.advance(22_000)
+                while run.ssc.statistics().waiting_batches < 21:
+                    assert not pause.wait(0.01)
+            assert "takes longer than the batch interval of 1000 ms" in caplog.text
+            release.set()
+            run.events.wait_for("batch", count=34)
+        assert run.ssc.statistics().completed_batches == 34
 
     def test_it_is_bounded(self, sc: Any, monkeypatch: Any) -> None:
         monkeypatch.setattr("penstock.streaming.scheduler.job_scheduler._MAX_WAITING", 3)

@@ -250,13 +250,14 @@ class JobScheduler:
         waiting = self._waiting()
         if waiting >= self._next_warning:
             self._next_warning = waiting * 2
-            _log.warning(
-                "%d batches wait to be processed: processing takes longer than the batch "
-                "interval of %d ms; use a longer interval, more cores or a rate limit "
-                "(spark.streaming.receiver.maxRate)",
-                waiting,
-                self._batch_ms,
+            why = (
+                f"processing takes longer than the batch interval of {self._batch_ms} ms; use a "
+                "longer interval, more cores or a rate limit (spark.streaming.receiver.maxRate)"
+                if self._completed
+                else "none is complete yet; the first takes longest, for Spark starts what it "
+                "needs with it"
             )
+            _log.warning("%d batches wait to be processed: %s", waiting, why)
         elif waiting == 0:
             self._next_warning = _WARN_AT
 
