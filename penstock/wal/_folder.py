@@ -186,4 +186,4 @@ def lock_folder(fs: FileSystem, folder: str, application: str = "") -> FolderLoc
     try:
         return fs.lock(os.path.join(folder, LOCK_NAME), owner)
     except BlockingIOError as error:
-        raise LogFolderInUseError(folder, error.strerror or "an unknown process") from error
+        raise LogFolderInUseError(folder, error.strerror or "an unknown process") from None

@@ -237,7 +237,7 @@ class CheckpointFolder:
         try:
             self._lock = lock_folder(self._fs, self._path, application)
         except LogFolderInUseError as error:
-            raise CheckpointFolderInUseError(self.path, error.owner) from error
+            raise CheckpointFolderInUseError(self.path, error.owner) from None
 
     def release(self) -> None:
         """Let others take the folder; without effect when it was not claimed."""
