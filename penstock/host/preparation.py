@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.host.durability import Durability, choose_durability, scratch_parent
 from penstock.host.executor_python import check_executor_python
 from penstock.host.orphans import remove_scratch_folders
-from penstock.host.startup_checks import check_cores, check_speculation, check_worker_memory
+from penstock.host.startup_checks import check_cores, check_spark_settings
 from penstock.settings import Settings
 from penstock.wal import EncryptionKey, is_on_hdfs
 
@@ -82,9 +82,7 @@ def check_application(
         ExecutorPythonError: The executors' Python cannot run the program.
     """
     check_cores(spark_context, receivers)
-    conf = spark_context.getConf()
-    check_speculation(conf.get, receivers)
-    check_worker_memory(conf.get, settings.memory_bytes, receivers)
+    check_spark_settings(spark_context.getConf().get, settings, receivers)
     check_executor_python(spark_context, modules)
 
 

@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING
 from penstock._setting_values import Size
 from penstock.errors import SettingError
 from penstock.host.errors import NotEnoughCoresError
+from penstock.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["check_cores", "check_slots", "check_speculation", "check_worker_memory"]
+__all__ = [
+    "check_cores",
+    "check_slots",
+    "check_spark_settings",
+    "check_speculation",
+    "check_worker_memory",
+]
 
 _SPECULATION = "spark.speculation"
 _THRESHOLD = "spark.speculation.task.duration.threshold"
@@ -42,6 +49,23 @@ def check_cores(spark_context: SparkContext, receivers: int) -> None:
         int(jvm.java.lang.Runtime.getRuntime().availableProcessors()),
         receivers,
     )
+
+
+def check_spark_settings(
+    spark_settings: Callable[[str, str], str | None], settings: Settings, receivers: int
+) -> None:
+    """Check that Spark's own settings let receivers run.
+
+    Args:
+        spark_settings: Returns Spark's setting of a name, or what is given for it.
+        settings: Penstock's.
+        receivers: How many receivers the program has.
+
+    Raises:
+        SettingError: They do not.
+    """
+    check_speculation(spark_settings, receivers)
+    check_worker_memory(spark_settings, settings.memory_bytes, receivers)
 
 
 def check_speculation(settings: Callable[[str, str], str | None], receivers: int) -> None:

@@ -162,7 +162,11 @@ def test_less_shared_memory_than_receivers_may_take_is_a_warning(tmp_path: Path)
 
 @pytest.mark.slow
 def test_settings_that_a_program_would_not_start_with_are_problems(tmp_path: Path) -> None:
-    for pair in ("spark.penstock.nonsense=1", "spark.penstock.memory.dir=/nowhere"):
+    for pair in (
+        "spark.penstock.nonsense=1",
+        "spark.penstock.memory.dir=/nowhere",
+        "spark.executor.pyspark.memory=1g",
+    ):
         code, told = doctor("--folder", str(tmp_path), "--conf", pair)
         assert (code, problems(told)) == (1, ["settings"])
         assert pair.partition("=")[0] in told["settings"]["found"]

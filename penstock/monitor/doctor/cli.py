@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from penstock.errors import SettingError
 from penstock.host.durability import scratch_parent
+from penstock.host.startup_checks import check_spark_settings
 from penstock.monitor.doctor.cluster import check_cluster
 from penstock.monitor.doctor.driver import (
     check_java,
@@ -117,12 +118,14 @@ def _findings(options: argparse.Namespace, conf: dict[str, str]) -> list[Finding
     findings = check_python(options.module)
     java = check_java(os.environ)
     findings.append(java)
+    settings = Settings()
     try:
         settings = Settings.from_pairs(conf.items())
+        check_spark_settings(conf.get, settings, options.receivers)
     except SettingError as error:
-        change = f"mend it; penstock settings {error.key} says what it means"
-        findings.append(Finding("settings", Level.PROBLEM, str(error), change))
-        settings = Settings()
+        ours = error.key.startswith(("spark.penstock.", "spark.streaming."))
+        meaning = f"; penstock settings {error.key} says what it means" if ours else ""
+        findings.append(Finding("settings", Level.PROBLEM, str(error), f"mend it{meaning}"))
     findings += [check_memory(settings, options.receivers), check_open_files()]
     findings += check_ports(settings)
     folder = options.folder or settings.wal_dir or scratch_parent(conf, os.environ)
