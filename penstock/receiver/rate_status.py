@@ -28,8 +28,12 @@ class RateStatus:
     an update that overtook the answer to the registration is not undone by that answer. Each new
     rate is reported at once, so that the driver knows when it is in force.
 
-    `_lock` guards the generator, the version and the rates, and orders their changes. One thread,
-    ``penstock-rate-status-<streamId>``, reports; `stop` joins it.
+    A receiver that is to let nothing pass (`hold`) does so until the driver, which reports tell of
+    it, has paused the stream in rates that are newer than those at which it began; from there on
+    the driver says when it goes on.
+
+    `_lock` guards the generator, the version and the rates, and orders their changes; `_holds` only
+    is set without it. One thread, ``penstock-rate-status-<streamId>``, reports; `stop` joins it.
 
     Args:
         stream_id: The stream.
@@ -45,7 +49,8 @@ class RateStatus:
         self._records_per_second: float | None = None
         self._bytes_per_second: float | None = None
         self._is_paused = False
-        self._is_held = False
+        self._holds = False
+        self._held_version: int | None = None
         self._due = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(
@@ -67,6 +72,7 @@ class RateStatus:
         version: int,
         *,
         is_paused: bool = False,
+        pause_version: int = 0,
     ) -> None:
         """Take rates from the driver; those that are not newer are ignored. Returns at once.
 
@@ -75,17 +81,18 @@ class RateStatus:
             bytes_per_second: None is no limit.
             version: Of the rates; 0 for none.
             is_paused: Whether nothing is to pass at all.
+            pause_version: Of the last rates by which the driver paused the stream; 0 for none.
         """
         with self._lock:
             if version <= self._version:
                 return
+            self._begin_hold()
+            if self._held_version is not None and pause_version > self._held_version:
+                self._held_version = None
             self._version = version
             self._records_per_second = records_per_second
             self._bytes_per_second = bytes_per_second
             self._is_paused = is_paused
-            if is_paused:
-                # From here on the driver says when it goes on.
-                self._is_held = False
             if self._generator is not None:
                 self._apply(self._generator)
         self._due.set()
@@ -95,12 +102,11 @@ class RateStatus:
 
         Returns at once; may be called with any lock held.
         """
-        if not self._is_paused:
-            self._is_held = True
-            if self._generator is not None:
-                self._generator.pause()
-            # Again, for rates may just have been set; and the driver is told.
-            self._due.set()
+        self._holds = True
+        if self._generator is not None:
+            self._generator.pause()
+        # Again, for rates may just have been set; and the driver is told.
+        self._due.set()
 
     def stop(self, timeout_s: float) -> None:
         """Report no more."""
@@ -109,8 +115,13 @@ class RateStatus:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
+    def _begin_hold(self) -> None:
+        if self._holds:
+            self._holds = False
+            self._held_version = self._version
+
     def _apply(self, generator: BlockGenerator) -> None:
-        is_paused = self._is_paused or self._is_held
+        is_paused = self._is_paused or self._holds or self._held_version is not None
         generator.update_rate(self._records_per_second, is_paused=is_paused)
         generator.update_byte_rate(self._bytes_per_second)
 
@@ -123,7 +134,9 @@ class RateStatus:
                 # Not quite an interval: the pauses between reports do not divide it.
                 pipe_at_s = time.monotonic() + PIPE_INTERVAL_S - REPORT_INTERVAL_S / 2
             with self._lock:
-                generator, version, is_held = self._generator, self._version, self._is_held
+                self._begin_hold()
+                generator, version = self._generator, self._version
+                is_held = self._held_version is not None
                 assert generator is not None
                 if is_held:
                     self._apply(generator)

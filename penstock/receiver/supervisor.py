@@ -689,6 +689,7 @@ class ReceiverSupervisor:
                 message.bytes_per_second,
                 message.version,
                 is_paused=message.is_paused,
+                pause_version=message.pause_version,
             )
         elif isinstance(message, RestartReceiver):
             self.restart(message.reason)
@@ -720,6 +721,7 @@ class ReceiverSupervisor:
             answer.bytes_per_second,
             answer.rate_version,
             is_paused=answer.is_paused,
+            pause_version=answer.pause_version,
         )
 
     def _running_generator(self) -> BlockGenerator:

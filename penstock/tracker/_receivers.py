@@ -42,12 +42,15 @@ class Rates:
         bytes_per_second: None is no limit.
         version: Grows with each change, from 1.
         is_paused: Whether nothing is to pass at all.
+        pause_version: Version of the last rates that were set as paused; not of those for which
+            queries have too much unread.
     """
 
     records_per_second: float | None
     bytes_per_second: float | None
     version: int
     is_paused: bool = False
+    pause_version: int = 0
 
 
 @dataclass
@@ -367,12 +370,25 @@ class Receivers:
     def _set_rates(
         self, stream_id: int, entry: _Entry, records: float | None, in_bytes: float | None
     ) -> int:
-        version = 1 if entry.rate is None else entry.rate.version + 1
-        is_paused = entry.is_paused or entry.is_held
-        entry.rate = Rates(records, in_bytes, version, is_paused)
+        known = entry.rate
+        version = 1 if known is None else known.version + 1
+        last_pause = 0 if known is None else known.pause_version
+        entry.rate = rates = Rates(
+            records,
+            in_bytes,
+            version,
+            entry.is_paused or entry.is_held,
+            version if entry.is_paused else last_pause,
+        )
         if entry.peer is not None:
             # It does not wait for the network.
-            entry.peer.send(UpdateRateLimit(stream_id, records, in_bytes, version, is_paused))
+            entry.peer.send(
+                UpdateRateLimit(
+                    *(stream_id, records, in_bytes, version),
+                    is_paused=rates.is_paused,
+                    pause_version=rates.pause_version,
+                )
+            )
         return version
 
     def restart(self, stream_id: int, reason: str) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from penstock.receiver.rate_status import RateStatus
 from penstock.wire.messages import (
@@ -167,6 +169,92 @@ def test_reports_tell_what_passed_and_who_waits(run: Run, tracker: Tracker, shar
     assert held_back.rate_version == 1
     # The rate times the time, one burst, and the permits of the leases.
     assert held_back.records <= 500 + 10 * (held_back.at_s - quiet.at_s) + 2 * 10
+
+
+class Gate:
+    """A generator of which only is known whether anything may pass."""
+
+    def __init__(self) -> None:
+        self.is_paused = False
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def read_rate_usage(self, *, with_pipe: bool) -> None:
+        pass
+
+    def update_rate(self, records_per_second: float | None, *, is_paused: bool) -> None:
+        self.is_paused = is_paused
+
+    def update_byte_rate(self, bytes_per_second: float | None) -> None:
+        pass
+
+
+class Held:
+    """An attempt that has paused itself, and the last that the driver was told of it."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+        self.told: list[tuple[int, bool]] = []
+        self.changed = threading.Condition()
+        self.status = RateStatus(0, self.report)
+        generator: Any = self.gate
+        self.status.start(generator)
+        self.update(1)
+        self.status.hold()
+        self.wait_for(1, True)
+
+    def report(self, _reading: Any, version: int, is_held: bool) -> None:
+        with self.changed:
+            self.told.append((version, is_held))
+            self.changed.notify_all()
+
+    def update(self, version: int, *, is_paused: bool = False, pause_version: int = 0) -> None:
+        self.status.update(5.0, None, version, is_paused=is_paused, pause_version=pause_version)
+
+    def wait_for(self, version: int, is_held: bool) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.told[-1:] == [(version, is_held)], WAIT_S)
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    made = Held()
+    yield made
+    made.status.stop(WAIT_S)
+
+
+def test_who_paused_himself_goes_on_when_the_driver_has_paused_and_resumed_him(held: Held) -> None:
+    held.update(2)
+    held.wait_for(2, True)
+    assert held.gate.is_paused, "other rates are no resume"
+    held.update(3, is_paused=True, pause_version=3)
+    held.wait_for(3, False)
+    assert held.gate.is_paused
+    held.update(4, pause_version=3)
+    held.wait_for(4, False)
+    assert not held.gate.is_paused
+
+
+def test_a_resume_counts_whose_pause_was_lost_with_a_connection(held: Held) -> None:
+    held.update(4, pause_version=3)
+    held.wait_for(4, False)
+    assert not held.gate.is_paused
+
+
+def test_a_pause_for_what_queries_have_unread_does_not_end_the_own_one(held: Held) -> None:
+    held.update(2, is_paused=True)
+    held.wait_for(2, True)
+    held.update(3)
+    held.wait_for(3, True)
+    assert held.gate.is_paused
+
+
+def test_who_pauses_himself_while_the_driver_does_tells_it(held: Held) -> None:
+    held.update(2, is_paused=True, pause_version=2)
+    held.wait_for(2, False)
+    held.status.hold()
+    held.wait_for(2, True)
 
 
 class HangingGenerator:

@@ -112,6 +112,19 @@ def test_a_stream_with_too_much_unread_is_paused_until_it_is_read(tmp_path: Path
         assert tracker.ledger.places.stream(0).first == 0
 
 
+def test_a_receiver_hears_of_a_pause_that_was_over_before_it_came_back(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        tracker.send_rate_update(0, 5.0, None, is_paused=True)
+        paused = UpdateRateLimit(0, 5.0, None, 1, is_paused=True, pause_version=1)
+        assert attempt.next_message() == paused
+        tracker.send_rate_update(0, 5.0, None)
+        assert attempt.next_message() == UpdateRateLimit(0, 5.0, None, 2, pause_version=1)
+        answer = attempt.register()
+        assert (answer.rate_version, answer.is_paused, answer.pause_version) == (2, False, 1)
+
+
 def test_what_an_earlier_run_left_unread_holds_the_receiver_from_its_start(tmp_path: Path) -> None:
     kept = {0: KeptStreamSettings("s", Retention(None), max_backlog_bytes=1000)}
     with running_tracker(tmp_path, kept=kept) as (_, cluster, _):

@@ -65,6 +65,8 @@ class _Running:
     sent: dict[int, tuple[Decision, int]] = field(default_factory=dict)
     living: set[int] = field(default_factory=set)
     paused: set[int] = field(default_factory=set)
+    pause_versions: dict[int, int] = field(default_factory=dict)
+    """Of the last rates by which each stream was paused."""
 
 
 class RateBook:
@@ -295,10 +297,12 @@ class RateBook:
             now_s = self._clock.monotonic_s()
             usage = running.usages.setdefault(report.stream_id, Usage())
             usage.take(report, now_s)
-            if report.is_held and report.stream_id not in running.paused:
-                # It has paused itself, and goes on when somebody resumes it.
+            last_pause = running.pause_versions.get(report.stream_id, 0)
+            if report.is_held and report.rate_version >= last_pause:
+                # It has paused itself since, and goes on when somebody resumes it. A report from
+                # before that pause says nothing new: it may come after the stream was resumed.
                 running.paused.add(report.stream_id)
-                self._decide(report.stream_id)
+                self._decide(report.stream_id, is_news=True)
             plan = self._memory(report.stream_id).group
             if plan is None:
                 return
@@ -343,8 +347,8 @@ class RateBook:
         for stream_id in division.step():
             self._decide(stream_id)
 
-    def _decide(self, stream_id: int) -> None:
-        """Decide a stream's rates anew, and send them if they have changed."""
+    def _decide(self, stream_id: int, *, is_news: bool = False) -> None:
+        """Decide a stream's rates anew, and send them if they changed or are to be told again."""
         running = self._running
         if running is None:
             return
@@ -357,11 +361,13 @@ class RateBook:
             known[0].bytes,
             known[0].source is RateSource.PAUSED,
         ) == (decision.records, decision.bytes, is_paused)
-        if known is not None and is_same:
+        if known is not None and is_same and not is_news:
             version = known[1]
         else:
             more = {"is_paused": True} if is_paused else {}
             version = running.send(stream_id, decision.records, decision.bytes, **more)
+            if is_paused:
+                running.pause_versions[stream_id] = version
         running.sent[stream_id] = (decision, version)
         if memory.group is not None:
             self._division(memory.group).was_sent(stream_id, version)

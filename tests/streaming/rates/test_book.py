@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.errors import IllegalStateError
 from penstock.streaming import StreamGraphError
@@ -88,6 +89,32 @@ class TestTheProgramsRates:
             (0, 60.0, None),
         ]
         assert (made.book.rate(0).effective, made.book.rate(0).source) == (60, RateSource.USER)
+
+    def test_what_paused_itself_is_paused_until_it_is_resumed_and_no_longer(self) -> None:
+        made = Book()
+        made.start()
+        made.book.set_rate(0, 50)
+        held = replace(report(made.versions[0]), is_held=True)
+        made.book.on_rate_status(held)
+        assert made.book.rate(0).source is RateSource.PAUSED
+        made.book.set_paused(0, False)
+        # It came late: the receiver had not heard of the pause yet, and hears of the resume.
+        made.book.on_rate_status(held)
+        assert made.book.rate(0).source is RateSource.USER
+        assert made.sent[-2:] == [(0, 50.0, None, "paused"), (0, 50.0, None)]
+        made.book.on_rate_status(replace(report(made.versions[0]), is_held=True))
+        assert made.book.rate(0).source is RateSource.PAUSED
+
+    def test_what_pauses_itself_while_it_is_paused_is_told_that_this_is_known(self) -> None:
+        made = Book()
+        made.start()
+        made.book.set_paused(0, True)
+        sent = made.versions[0]
+        held = replace(report(sent), is_held=True)
+        made.book.on_rate_status(held)
+        made.book.on_rate_status(held)
+        assert made.versions[0] == sent + 1
+        assert made.sent[-2:] == [(0, None, None, "paused")] * 2
 
     def test_a_receiver_confirms(self) -> None:
         made = Book()
