@@ -11,17 +11,26 @@ What must hold:
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 
 import msgspec
 
 from penstock.dead_letters._logs import log_names, open_log
 from penstock.dead_letters._writer import FOLDER, DeadLetterPlace, dead_letter_cipher
-from penstock.wal import EncryptionKey, FileSystem, LogOptions, LogWriter, Record, locate
+from penstock.wal import (
+    CorruptRecordError,
+    EncryptionKey,
+    FileSystem,
+    LogOptions,
+    LogWriter,
+    Record,
+    locate,
+)
 
 __all__ = ["LetterName", "SentLetters", "SentState", "sent_states"]
 
@@ -113,37 +122,47 @@ class SentLetters:
         return states
 
 
-def sent_states(folder: str, encryption: EncryptionKey | None) -> dict[LetterName, SentState]:
+def sent_states(
+    folder: str,
+    encryption: EncryptionKey | None,
+    *,
+    on_damage: Callable[[CorruptRecordError], None] | None = None,
+) -> dict[LetterName, SentState]:
     """Return how far the letters in a folder came that somebody has sent.
 
     Args:
         folder: As for `letters`.
         encryption: The key, where logs are encrypted.
+        on_damage: Told of each place that cannot be read; what was noted there is not known then.
 
     Raises:
-        OSError, WalError: It cannot be read.
+        OSError, WalError: It cannot be read; a damaged place only without `on_damage`.
     """
     fs, path = locate(folder)
     below = os.path.join(path, FOLDER)
     root = below if fs.is_folder(below) else path
     if not fs.is_folder(root):
         return {}
-    return {
-        name: state
-        for log in sorted(fs.list_folder(root))
-        if _NAME.fullmatch(log)
-        for _, records in _segments(fs, root, log, encryption)
-        for name, state in map(_read, records)
-    }
+    states: dict[LetterName, SentState] = {}
+    for log in filter(_NAME.fullmatch, sorted(fs.list_folder(root))):
+        for _, records in _segments(fs, root, log, encryption, on_damage):
+            # A receiver that sends removes what knows only of logs that are gone.
+            with contextlib.suppress(FileNotFoundError):
+                states.update(map(_read, records))
+    return states
 
 
 def _segments(
-    fs: FileSystem, root: str, name: str, encryption: EncryptionKey | None
+    fs: FileSystem,
+    root: str,
+    name: str,
+    encryption: EncryptionKey | None,
+    on_damage: Callable[[CorruptRecordError], None] | None = None,
 ) -> Iterator[tuple[int, Iterator[Record]]]:
     log = open_log(fs, os.path.join(root, name), dead_letter_cipher(encryption, name))
     if log is not None:
         for info in log.reader.segments:
-            yield info.number, log.reader.segment_records(info.number)
+            yield info.number, log.reader.segment_records(info.number, on_damage=on_damage)
 
 
 def _read(record: Record) -> tuple[LetterName, SentState]:

@@ -84,7 +84,10 @@ def main(
         found = letters(
             options.folder, stream=options.stream, encryption=encryption, on_damage=damages.append
         )
-        if options.run in (_list, _send):
+        if options.run is _list:
+            options.states = sent_states(options.folder, encryption, on_damage=damages.append)
+        elif options.run is _send:
+            # What was noted where it is damaged may be that a letter was sent.
             options.states = sent_states(options.folder, encryption)
         code: int = options.run(found, options)
         sys.stdout.flush()

@@ -20,6 +20,8 @@ from penstock.dead_letters import (
     DeadLetterPlace,
     DeadLettersRemovedError,
     DeadLetterWriter,
+    SentLetters,
+    SentState,
     letters,
     read,
 )
@@ -57,6 +59,27 @@ def test_list_shows_one_line_for_each_and_nothing_that_moves_a_cursor(
     assert [letter["form"] for letter in found] == ["bytes", "text", "json"]
     assert main(["dead-letters", str(tmp_path), "list", "--stream", "1"]) == 0
     assert capsys.readouterr().out == "no dead letters\n"
+
+
+def test_list_shows_what_it_can_where_the_log_of_what_was_sent_is_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, b"one", b"two", b"three")
+    names = [(stored.log, stored.number) for stored in letters(str(tmp_path))]
+    with SentLetters(place(tmp_path)) as sent:
+        sent.note(names[:1], SentState.SENT)
+        sent.note(names[1:2], SentState.SENT)
+    (log,) = (tmp_path / "deadLetters" / "sent-2").glob("segment-*.log")
+    data = log.read_bytes()
+    at = data.index(names[0][0].encode())
+    log.write_bytes(data[:at] + b"?" + data[at + 1 :])
+    assert main(["dead-letters", str(tmp_path), "list", "--json"]) == 1
+    shown = capsys.readouterr()
+    assert [json.loads(line)["sent"] for line in shown.out.splitlines()] == [False, True, False]
+    assert f"`penstock wal repair {log.parent}`" in shown.err
+    # What cannot be read may be that it was sent, so nothing is sent.
+    assert main(["dead-letters", str(tmp_path), "send", "--stream", "2"]) == 2
+    assert f"`penstock wal repair {log.parent}`" in capsys.readouterr().err
 
 
 def test_show_tells_all_of_one_and_which_are_not_there(
