@@ -10,6 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.monitor.client import AppClient, AppRefusedError, AppUnreachableError
@@ -23,6 +24,9 @@ from penstock.monitor.tables import (
     time_text,
     top_lines,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["COMMANDS", "client_of", "main", "make_parser"]
 
@@ -99,6 +103,13 @@ def make_parser(command: str) -> argparse.ArgumentParser:
         parser.add_argument(
             "--filter", type=_pattern, metavar="REGEX", help="only records in which this is found"
         )
+        parser.add_argument(
+            "--format",
+            choices=["text", "json", "arrow"],
+            default="text",
+            help="text (the default), json: a value a line, or arrow: an IPC stream, of the "
+            "columns that the first records have",
+        )
     if command in ("tap", "top"):
         parser.add_argument(
             "--interval", type=float, default=1.0, metavar="SECONDS", help="how often (1)"
@@ -116,7 +127,8 @@ def make_parser(command: str) -> argparse.ArgumentParser:
             "of the environment variable PENSTOCK_TOKEN",
         )
     if command not in ("rate", "pause", "resume", "restart", "seal", "stop"):
-        parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
+        what = "the same as --format json" if command == "tap" else "print JSON, for scripts"
+        parser.add_argument("--json", action="store_true", help=what)
     return parser
 
 
@@ -186,22 +198,75 @@ def _errors(options: argparse.Namespace) -> None:
 def _tap(options: argparse.Namespace) -> None:
     client = _client(options)
     _check_interval(options)
+    write = {"text": _write_text, "json": _write_json, "arrow": _ArrowOutput().write}[
+        "json" if options.json else options.format
+    ]
     left = options.count
     last = None
     while left is None or left > 0:
         found = client.act("tap", stream=options.stream, count=options.sample)
         if found["block"] != last:
             last = found["block"]
-            for record in found["records"]:
-                text = record if isinstance(record, str) else json.dumps(record)
-                if options.filter is not None and not options.filter.search(text):
-                    continue
-                print(json.dumps(record) if options.json else clean(text), flush=True)
-                if left is not None:
-                    left -= 1
-                    if not left:
-                        return
+            records = [
+                record
+                for record in found["records"]
+                if options.filter is None or options.filter.search(_as_text(record))
+            ][:left]
+            write(records)
+            if left is not None:
+                left -= len(records)
+                if not left:
+                    return
         time.sleep(options.interval)
+
+
+def _as_text(record: Any) -> str:
+    return record if isinstance(record, str) else json.dumps(record)
+
+
+def _write_text(records: list[Any]) -> None:
+    for record in records:
+        print(clean(_as_text(record)), flush=True)
+
+
+def _write_json(records: list[Any]) -> None:
+    for record in records:
+        print(json.dumps(record), flush=True)
+
+
+class _ArrowOutput:
+    """Writes records to the standard output as an Arrow stream; what is no object is a `value`."""
+
+    def __init__(self) -> None:
+        self._schema: pa.Schema | None = None
+        self._stream: pa.ipc.RecordBatchStreamWriter | None = None
+
+    def write(self, records: list[Any]) -> None:
+        """Write some.
+
+        Raises:
+            UsageError: The output is a terminal, or they do not fit the columns of the first.
+        """
+        import pyarrow as pa
+
+        if sys.stdout.isatty():
+            raise UsageError("--format arrow is not for a terminal: give its output to a program")
+        if not records:
+            return
+        rows = [record if isinstance(record, dict) else {"value": record} for record in records]
+        try:
+            table = pa.Table.from_pylist(rows, schema=self._schema)
+        except pa.ArrowException as error:
+            raise UsageError(f"{error}: such records make no columns; see --format json") from error
+        others = {name for row in rows for name in row} - set(table.column_names)
+        if others:
+            name = clean(min(others))
+            raise UsageError(f"the first records had no column {name}; see --format json")
+        if self._stream is None:
+            self._schema = table.schema
+            self._stream = pa.ipc.new_stream(sys.stdout.buffer, table.schema)
+        self._stream.write_table(table)
+        sys.stdout.buffer.flush()
 
 
 def _pattern(text: str) -> re.Pattern[str]:

@@ -17,7 +17,9 @@ import threading
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.__main__ import main
@@ -161,6 +163,27 @@ def test_tap_shows_records_of_each_new_block(app: App, capsys: Out) -> None:
     shown = ["tap", "0", "--filter", "^y", "--json", "--count", "2", "--interval", "0.01"]
     assert main(shown) == 0
     assert capsys.readouterr().out.splitlines() == ['"yes"', '"yes, too"']
+
+
+def test_tap_gives_columns_to_programs(app: App, capfdbinary: Any) -> None:
+    app.program.blocks += [
+        ("input-0-1", [{"n": 1, "name": "a"}, {"n": 2, "name": "no"}]),
+        ("input-0-2", [{"n": 3}]),
+        ("input-0-3", [{"n": 4, "more": 1}]),
+    ]
+    shown = ["tap", "0", "--format", "arrow", "--interval", "0.01", "--filter", '"n": [134]']
+    assert main(shown) == 2
+    out, error = capfdbinary.readouterr()
+    with pa.ipc.open_stream(out) as stream:
+        assert stream.read_all().to_pylist() == [{"n": 1, "name": "a"}, {"n": 3, "name": None}]
+    assert error == b"penstock tap: the first records had no column more; see --format json\n"
+    app.program.blocks.append(("input-0-4", ["one", 2]))
+    assert main(["tap", "0", "--format", "arrow"]) == 2
+    assert b"such records make no columns; see --format json" in capfdbinary.readouterr().err
+    app.program.blocks.append(("input-0-5", ["one"]))
+    assert main(["tap", "0", "--format", "arrow", "--count", "1"]) == 0
+    with pa.ipc.open_stream(capfdbinary.readouterr().out) as stream:
+        assert stream.read_all().to_pylist() == [{"value": "one"}]
 
 
 def test_tap_says_what_it_cannot_show(app: App, capsys: Out) -> None:
