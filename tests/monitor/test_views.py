@@ -89,11 +89,11 @@ def test_every_metric_says_what_it_is_and_has_the_prefix() -> None:
         assert family.documentation
 
 
-def test_open_metrics_are_there_for_who_asks_for_them() -> None:
-    wanted = "application/openmetrics-text; version=1.0.0"
+def test_metrics_are_text_also_for_who_would_like_open_metrics_better() -> None:
+    wanted = "application/openmetrics-text; version=1.0.0, text/plain; version=0.0.4; q=0.5"
     answer = Routes(running().model, open_access()).answer(get("/metrics", Accept=wanted))
-    assert answer.kind.startswith("application/openmetrics-text")
-    assert text(answer).endswith("# EOF")
+    assert answer.kind == "text/plain; version=0.0.4; charset=utf-8"
+    assert list(text_string_to_metric_families(text(answer)))
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="platform: promtool is not installed")

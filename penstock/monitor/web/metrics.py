@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
 from penstock.monitor.figures import Figures
@@ -10,6 +10,8 @@ from penstock.monitor.model import Model
 from penstock.monitor.web.exchange import Answer, Request
 
 __all__ = ["Metrics"]
+
+_KIND = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
@@ -23,7 +25,9 @@ class Metrics:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(Figures(model))
 
-    def answer(self, request: Request) -> Answer:
-        """Return all of it, in the format that is asked for."""
-        encode, kind = choose_encoder(request.headers.get("accept", ""))
-        return Answer(200, encode(self._registry), kind)
+    def answer(self, _request: Request) -> Answer:
+        """Return all of it as text, which every scraper takes, whatever it would like better.
+
+        The library needs nearly twice the time for OpenMetrics, which has no more of these figures.
+        """
+        return Answer(200, generate_latest(self._registry), _KIND)
