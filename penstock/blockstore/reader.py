@@ -18,9 +18,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import mmap
 import os
 import pickle
+import socket
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -64,6 +67,7 @@ from penstock.wire.messages import (
     ReplicaPlace,
     SegmentPlace,
     SkippedBlock,
+    SlowBlock,
 )
 
 __all__ = [
@@ -80,8 +84,16 @@ _log = logging.getLogger("penstock.blockstore")
 _KINDS = {code: kind for kind, code in KIND_CODES.items()}
 _CHUNK = 2048
 """Records that become Python objects at a time: their memory is then used again and again."""
-_LINES_BYTES = 512 << 10
+_LINES_BYTES = 256 << 10
 """Bytes of lines that are cut into a column at a time."""
+_SLOW_S = 1.0
+"""A block that takes so long to read is told of,"""
+_SLOW_EVERY_S = 10.0
+"""one in so many seconds by each process,"""
+_SLOW_TELL_S = 2.0
+"""for which its task waits so long at most."""
+_TRIED = 1_000
+_BATCH_TIME_PROPERTY = "spark.streaming.internal.batchTime"
 _MAPPED_FILES = 8
 """Memory files that a worker process keeps mapped between tasks."""
 
@@ -153,7 +165,7 @@ class Block:
         return self._as_column(self._binary())
 
     def _as_column(self, binary: pa.Array) -> pa.Array:
-        if not self._is_text:
+        if not self._is_text or binary.type == pa.string():
             return binary
         column = binary.view(pa.string())
         try:
@@ -203,7 +215,7 @@ class Block:
                 yield from stream
         elif self._is_lines and self.num_records:
             for piece in line_pieces(self.data, _LINES_BYTES):
-                column = self._as_column(line_column(piece))
+                column = self._as_column(line_column(piece, text=self._is_text))
                 yield pa.RecordBatch.from_arrays([column], ["value"])
         else:
             yield pa.RecordBatch.from_arrays([self.column()], ["value"])
@@ -316,13 +328,19 @@ def read_block(info: ReceivedBlockInfo, access: BlockAccess) -> Iterator[Block]:
         BlockNotFoundError: No place has it; every try is named.
     """
     with contextlib.ExitStack() as stack:
-        block = _find(info, access, stack)
+        tried: list[str] = []
+        begun_s = time.monotonic()
+        block = _find(info, access, stack, tried)
         stack.callback(block.release)
+        took_s = time.monotonic() - begun_s
+        if took_s >= _SLOW_S:
+            _tell_slow(info, access, took_s, "; ".join(tried))
         yield block
 
 
-def _find(info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitStack) -> Block:
-    tried: list[str] = []
+def _find(
+    info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitStack, tried: list[str]
+) -> Block:
     if info.memory is not None:
         try:
             return _from_memory(info.memory, info.sequence, stack)
@@ -361,6 +379,24 @@ def _find(info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitSt
         except (OSError, WalError, ValueError) as error:
             tried.append(f"after lease recovery {_describe(on_hdfs, error)}")
     raise BlockNotFoundError(info.block_id, tuple(tried))
+
+
+_slow_told_s = -math.inf
+
+
+def _tell_slow(info: ReceivedBlockInfo, access: BlockAccess, took_s: float, tried: str) -> None:
+    """Tell the tracker of a block that was slow to read; now and then, for that takes time, too."""
+    global _slow_told_s
+    if access.link.tracker is None or time.monotonic() < _slow_told_s + _SLOW_EVERY_S:
+        return
+    from penstock.blockstore._remote import ask_tracker
+
+    context = TaskContext.get()
+    batch = None if context is None else context.getLocalProperty(_BATCH_TIME_PROPERTY)
+    batch_ms = int(batch) if batch and batch.isdecimal() else -1
+    told = (info.stream_id, info.block_id, took_s, socket.gethostname(), tried[:_TRIED], batch_ms)
+    ask_tracker(SlowBlock(*told), access, _SLOW_TELL_S)
+    _slow_told_s = time.monotonic()
 
 
 def read_segment(

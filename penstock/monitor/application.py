@@ -11,7 +11,7 @@ from pyspark import SparkContext
 from penstock.dead_letters import LetterTail
 from penstock.host.receiver_readings import ReceiverReading
 from penstock.streaming import ReceiverStatus, SchedulerStatistics, StreamRate
-from penstock.wire.messages import BlockTrace, LettersSent, ReceivedBlockInfo
+from penstock.wire.messages import BlockTrace, LettersSent, ReceivedBlockInfo, SlowBlock
 
 __all__ = ["Application"]
 
@@ -39,6 +39,7 @@ class Application:
             none.
         letter_tail: Opens what reads its dead letters; None: this driver sees none.
         take_traces: Returns the traces of blocks that came since the call before.
+        take_slow_blocks: Returns what tasks told of blocks that were slow to read, likewise.
         blocks_of_batch: Returns the blocks of a batch; none once it is cleaned up.
         set_rate: Sets the rate of a stream, as `ReceiverDStream.set_rate`.
         set_paused: Lets nothing of a stream pass, or goes on with it.
@@ -66,6 +67,7 @@ class Application:
     newest_records: Callable[[int, int], tuple[str, list[Any]] | None] = lambda stream_id, n: None
     letter_tail: Callable[[], LetterTail] | None = None
     take_traces: Callable[[], list[BlockTrace]] = list
+    take_slow_blocks: Callable[[], list[SlowBlock]] = list
     blocks_of_batch: Callable[[int], tuple[ReceivedBlockInfo, ...]] = lambda batch_ms: ()
     set_rate: Callable[[int, str | float | None], None] = lambda stream_id, rate: None
     set_paused: Callable[[int, bool], None] = lambda stream_id, is_paused: None

@@ -110,6 +110,7 @@ class Figures(Collector):
         attempts = counter("receiver_attempts", "How often the receiver was started")
         records = counter("received_records", "Records that are durable and known to the driver")
         blocks = counter("received_blocks", "The blocks that they are in")
+        discarded = counter("discarded_records", "Records that this attempt discarded")
         waits = gauge(
             "receiver_wait_ratio", "Part of the last second that the receiver waited", "for"
         )
@@ -142,6 +143,7 @@ class Figures(Collector):
             if reading is None:
                 continue
             pipe = reading.pipe
+            discarded.add_metric(labels, pipe.discarded)
             passing.add_metric(labels, reading.records_per_second)
             unsealed.add_metric(labels, pipe.open_records)
             queue.add_metric([*labels, "log"], pipe.queued_blocks)
@@ -156,8 +158,8 @@ class Figures(Collector):
                 slowest.add_metric(labels, pipe.log.slowest_sync_s)
                 if pipe.log.free_bytes >= 0:
                     log_free.add_metric(labels, pipe.log.free_bytes)
-        yield from (up, attempts, records, blocks, waits, limit, passing, queue, unsealed)
-        yield from (latency, log_bytes, log_free, segments, slowest)
+        yield from (up, attempts, records, blocks, discarded, waits, limit, passing)
+        yield from (queue, unsealed, latency, log_bytes, log_free, segments, slowest)
 
 
 def _text(label: str) -> str:

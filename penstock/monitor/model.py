@@ -187,6 +187,7 @@ class Model(StreamingListener):
         rates = application.rates()
         statuses = application.receivers()
         dropped = application.dropped_events()
+        slow_blocks = application.take_slow_blocks()
         unfinished = dict(application.unfinished()) if dropped else {}
         statistics = application.statistics() if dropped else None
         now_ms = self._clock.time_ms()
@@ -212,6 +213,14 @@ class Model(StreamingListener):
                 )
             for stream_id, rate in rates.items():
                 self._tell_of_rate(stream_id, rate.effective, rate.source.value)
+            for found in slow_blocks:
+                self._tell(
+                    EventKind.BLOCK_SLOW,
+                    f"It took {found.seconds:.1f} s to read block {found.block_id} on {found.host}",
+                    found.tried,
+                    stream_id=found.stream_id,
+                    batch_ms=None if found.batch_ms < 0 else found.batch_ms,
+                )
             self._note_dropped(dropped)
             if statistics is not None:
                 self._correct(unfinished, statistics)

@@ -153,6 +153,11 @@ class Batch:
         return sum(found.records for found in self.inputs.values())
 
     @property
+    def planning_ms(self) -> int | None:
+        """From its time to its submission: until it had its blocks, and its jobs were made."""
+        return _between(self.time_ms, self.submission_ms)
+
+    @property
     def scheduling_delay_ms(self) -> int | None:
         """From its submission to its start."""
         return _between(self.submission_ms, self.start_ms)
@@ -181,6 +186,7 @@ class EventKind(enum.Enum):
     RECEIVER_STOPPED = "receiver stopped"
     RECEIVER_ERROR = "receiver error"
     BATCH_FAILED = "batch failed"
+    BLOCK_SLOW = "block slow to read"
     RATE_CHANGED = "rate changed"
     ACTION = "action"
     EVENTS_DROPPED = "events dropped"

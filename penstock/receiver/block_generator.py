@@ -492,6 +492,7 @@ class BlockGenerator:
                 )
             ),
             traces=pipeline.take_traces(self._clock.time_ms() / 1000),
+            discarded=found.records_discarded,
         )
 
     def seal_soon(self) -> None:

@@ -253,6 +253,7 @@ class StreamingEngine:
             newest_records=self._receivers.newest_records,
             letter_tail=self._letter_tail,
             take_traces=self._receivers.take_traces,
+            take_slow_blocks=self._receivers.take_slow_blocks,
             blocks_of_batch=self._receivers.blocks_of_batch,
             set_rate=self._rates.set_rate,
             set_paused=self._rates.set_paused,

@@ -34,7 +34,7 @@ from penstock.streaming.rates import RateBook, RateController
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
 from penstock.tracker import BatchCleanedError, LettersNotSentError, TrackedReceiver, open_ledger
 from penstock.wal import EncryptionKey
-from penstock.wire.messages import BlockTrace, LettersSent, ReceivedBlockInfo, ReportGate
+from penstock.wire.messages import BlockTrace, LettersSent, ReceivedBlockInfo, ReportGate, SlowBlock
 
 _LETTERS_S = 8.0
 """Less than the ten seconds that a command waits for an answer."""
@@ -238,6 +238,10 @@ class ReceiverSide:
     def running(self) -> tuple[int, int]:
         """Return how many receivers run, and how many there are."""
         return (0, 0) if self._hosted is None else self._hosted.running()
+
+    def take_slow_blocks(self) -> list[SlowBlock]:
+        """Return what tasks told of blocks that were slow to read since the call before."""
+        return [] if self._hosted is None else self._hosted.tracker.take_slow_blocks()
 
     @property
     def skipped_blocks(self) -> int:

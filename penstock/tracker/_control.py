@@ -36,6 +36,7 @@ from penstock.wire.messages import (
     ReportFullLog,
     ReportGate,
     SkippedBlock,
+    SlowBlock,
     StopReceiver,
 )
 
@@ -54,6 +55,8 @@ _MOST_LATE_START_S = 600.0
 """How often a lost host is checked for new executors."""
 
 _SKIPPED_REMEMBERED = 10_000
+_SLOW_REMEMBERED = 100
+"""Slow blocks that wait for who takes them."""
 """Blocks left out of batches that are remembered by id, so that each is counted once."""
 
 _BATCHES_NAMED = 8
@@ -113,6 +116,7 @@ class Control:
         self._out_of_reach: set[str] = set()
         self._skipped: deque[str] = deque(maxlen=_SKIPPED_REMEMBERED)
         self.skipped_blocks = 0
+        self.slow_blocks: deque[SlowBlock] = deque(maxlen=_SLOW_REMEMBERED)
 
     def on_control(self, peer: Peer, message: Message) -> Message:
         """Deal with a message and return the answer; on the control thread."""
@@ -149,6 +153,8 @@ class Control:
             return self._replica_hosts.find(message)
         if isinstance(message, SkippedBlock):
             return self._skip(message)
+        if isinstance(message, SlowBlock):
+            return self._slow(message)
         return Refused(f"{type(message).__name__} is not for the tracker")
 
     def _register(self, peer: Peer, message: RegisterReceiver) -> Message:
@@ -239,6 +245,17 @@ class Control:
             self._listeners.error(
                 self._receivers.keep_error(message.stream_id, text, message.reason)
             )
+        return Ok()
+
+    def _slow(self, message: SlowBlock) -> Message:
+        if not self._receivers.is_known(message.stream_id):
+            return Refused(f"stream {message.stream_id} has no receiver")
+        self.slow_blocks.append(message)
+        self._limited_log.log(
+            f"A task on {message.host} took {message.seconds:.1f} s to read block "
+            f"{message.block_id}",
+            like="slow block",
+        )
         return Ok()
 
     def on_peer_gone(self, peer: Peer) -> None:

@@ -49,7 +49,7 @@ from penstock.tracker.receiver_tracking_info import (
 from penstock.wal import is_on_hdfs
 from penstock.wire import ApplicationLink, TlsIdentity, WireOptions
 from penstock.wire.addresses import address_text
-from penstock.wire.messages import ReceivedBlockInfo, ReportGate, StopReceiver
+from penstock.wire.messages import ReceivedBlockInfo, ReportGate, SlowBlock, StopReceiver
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -565,6 +565,13 @@ class ReceiverTracker:
             encryption=self._logs.encryption,
             skip_after=self._skip_after,
         )
+
+    def take_slow_blocks(self) -> list[SlowBlock]:
+        """Return what tasks told of blocks that were slow to read since the call before."""
+        found: list[SlowBlock] = []
+        while self._control is not None and self._control.slow_blocks:
+            found.append(self._control.slow_blocks.popleft())
+        return found
 
     @property
     def skipped_blocks(self) -> int:

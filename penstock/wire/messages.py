@@ -238,6 +238,8 @@ class PipeReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The attempt's log; None where it has none."""
     traces: tuple[BlockTrace, ...] = ()
     """Of the blocks that are traced, those that became known since the reading before."""
+    discarded: int = 0
+    """Records that were discarded since the attempt began."""
 
 
 class ReportGate(msgspec.Struct, frozen=True, tag=True):
@@ -433,6 +435,23 @@ class SkippedBlock(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
+class SlowBlock(msgspec.Struct, frozen=True, tag=True):
+    """A task took long to read a block (batch task). Answered by `Ok`.
+
+    `Refused` when the stream has no receiver.
+    """
+
+    stream_id: int
+    block_id: str
+    seconds: float
+    host: str
+    """Where the task ran."""
+    tried: str = ""
+    """The places that did not have it, and why."""
+    batch_ms: int = -1
+    """The batch; -1 where a query read it."""
+
+
 class ReleaseBlocks(msgspec.Struct, frozen=True, tag=True):
     """Delete what ended receiver attempts left on this host (send to a block server).
 
@@ -619,6 +638,7 @@ Message = (
     | FindBlockServer
     | BlockServerAt
     | SkippedBlock
+    | SlowBlock
     | FindStream
     | StreamAt
     | FindEnd

@@ -26,7 +26,7 @@ from penstock.streaming.listeners.events import (
 )
 from penstock.streaming.listeners.input_info import BatchInput
 from penstock.streaming.rates import RateSource
-from penstock.wire.messages import LogReading, PipeReading, ReportGate
+from penstock.wire.messages import LogReading, PipeReading, ReportGate, SlowBlock
 
 START_MS = 1_700_000_000_000
 
@@ -47,6 +47,7 @@ class Program:
         self.acted: list[tuple[object, ...]] = []
         self.skipped = 0
         self.blocks: list[tuple[str, Any]] = []
+        self.slow_blocks: list[SlowBlock] = []
         self._sums: dict[int, dict[str, float]] = {}
         self.model = Model(
             self.application(), retained_batches=self.retained_batches, clock=self.clock
@@ -65,6 +66,7 @@ class Program:
             job_ids=lambda batch_ms, number: [7, 8 + number],
             spark_ui="http://127.0.0.1:4040",
             newest_records=self._newest_records,
+            take_slow_blocks=lambda: [self.slow_blocks.pop(0) for _ in list(self.slow_blocks)],
             set_rate=self._set_rate,
             set_paused=lambda stream_id, is_paused: self.acted.append(
                 ("pause" if is_paused else "resume", stream_id)
@@ -175,6 +177,7 @@ class Program:
         takes_ms: int | None = 300,
         errors: tuple[str | None, ...] = (None,),
         description: str | None = None,
+        plans_ms: int = 0,
     ) -> JobSet:
         """Have a batch; without `takes_ms` it does not end, with `waits_ms` -1 it does not begin.
 
@@ -188,11 +191,12 @@ class Program:
             for index in range(len(errors))
         )
         metadata = {} if description is None else {"Description": description}
-        job_set = JobSet(time_ms, jobs, {0: BatchInput(0, records, metadata)}, time_ms)
+        submission_ms = time_ms + plans_ms
+        job_set = JobSet(time_ms, jobs, {0: BatchInput(0, records, metadata)}, submission_ms)
         self.model.onBatchSubmitted(BatchSubmitted(BatchInfo.of(job_set)))
         if waits_ms < 0:
             return job_set
-        job_set.start_ms = time_ms + waits_ms
+        job_set.start_ms = submission_ms + waits_ms
         self.model.onBatchStarted(BatchStarted(BatchInfo.of(job_set)))
         for index, reason in enumerate(errors):
             result = job_set.results[index]

@@ -136,14 +136,22 @@ def test_news_comes_without_a_reload(shown: Shown) -> None:
 
 
 def test_a_failed_batch_has_a_page_that_says_why_and_leads_to_sparks_jobs(shown: Shown) -> None:
-    shown.program.batch(61, errors=(None, "no such table"), description="a topic")
+    shown.program.batch(
+        61,
+        errors=(None, "no such table <img src=x onerror=alert(1)>"),
+        description="a topic",
+        plans_ms=40,
+    )
     shown.program.model.tick()
     shown.open()
     shown.wait_for("61 completed batches", "#since")
     shown.browser.find_element(By.CSS_SELECTOR, "#completed tbody tr:first-child a").click()
     shown.wait_for("Details of batch at", "#batch-head")
     shown.wait_for("a topic", "#batch-inputs")
-    assert "ValueError: no such table" in shown.text("#batch-operations")
+    assert "Planning\n40 ms" in shown.text("#batch-facts")
+    told = "ValueError: no such table <img src=x onerror=alert(1)>"
+    assert told in shown.text("#batch-operations")
+    assert shown.count("#batch-operations img, #events img") == 0
     link = shown.browser.find_element(By.LINK_TEXT, "9")
     assert link.get_attribute("href") == "http://127.0.0.1:4040/jobs/job/?id=9"
     shown.open(f"?batch={START_MS}")
@@ -212,6 +220,15 @@ def test_dead_letters_are_counted_and_shown_only_where_that_is_allowed(
         assert shown.count("#letters script") == 0
         browser.get("about:blank")
         routes.stop()
+
+
+def test_records_that_other_hosts_discarded_are_counted_by_receiver(shown: Shown) -> None:
+    shown.program.second(8000, discarded=5)
+    shown.open()
+    shown.wait_for("penstock dead-letters shows them on those hosts", "#letters")
+    told = shown.text("#letters")
+    assert "Discarded by running receivers" in told
+    assert told.splitlines()[-2].endswith(" h1 5")
 
 
 PREFIX = "/proxy/application_1"

@@ -21,7 +21,8 @@ DASHBOARD = DEPLOY / "grafana-dashboard.json"
 
 ALERTS = {
     *("PenstockNoData", "PenstockFallingBehind", "PenstockBatchesFail", "PenstockReceiverDown"),
-    *("PenstockReceiverRestarts", "PenstockLogNearlyFull", "PenstockBlocksLost"),
+    *("PenstockReceiverRestarts", "PenstockLogNearlyFull", "PenstockRecordsDiscarded"),
+    "PenstockBlocksLost",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from penstock.monitor.web.page import Live
 from penstock.monitor.web.routes import Routes
 from penstock.monitor.web.server import Bounds
 from penstock.monitor.web.status import Status
+from penstock.wire.messages import SlowBlock
 from tests.monitor.asking import connect, get, open_access, read, serving, text
 from tests.monitor.feeding import START_MS, Program
 
@@ -79,6 +81,7 @@ def test_the_status_has_what_the_page_shows(program: Program, door: Routes) -> N
     assert found["application"]["name"] == "a <b>program</b>"
     assert found["totals"]["completedBatches"] == 2
     assert found["batches"][0]["error"] == "ValueError: no such table"
+    assert (found["batches"][0]["planningMs"], found["batches"][0]["running"]) == (0, [])
     (receiver,) = found["receivers"]
     assert receiver["waits"]["source"] == 100
     assert receiver["latencyMs"] == [12.5, 80.0]
@@ -90,6 +93,44 @@ def test_the_status_has_what_the_page_shows(program: Program, door: Routes) -> N
     history = read(door.answer(get("/api/penstock/history?seconds=60")))
     assert history["totals"][-1][history["names"].index("processing_ms")] == 300
     assert history["streams"]["0"]["waits"][-1][history["waitNames"].index("source")] == 100
+
+
+def test_a_batch_says_what_it_is_at(program: Program, door: Routes) -> None:
+    def newest() -> Any:
+        return read(door.answer(get("/api/penstock/status")))["batches"][0]
+
+    program.batch(3, waits_ms=-1, plans_ms=40)
+    found = newest()
+    assert (found["status"], found["planningMs"]) == ("QUEUED", 40)
+    assert (found["schedulingDelayMs"], found["running"]) == (None, [])
+    job_set = program.batch(4, takes_ms=None, plans_ms=50, errors=(None, None))
+    found = newest()
+    assert (found["planningMs"], found["schedulingDelayMs"]) == (50, 10)
+    assert found["running"] == ["pprint at program.py:0", "pprint at program.py:1"]
+    program.end(job_set.results[0], job_set.start_ms + 5, None)
+    assert newest()["running"] == ["pprint at program.py:1"]
+
+
+def test_a_batch_says_which_blocks_were_slow_to_read(program: Program, door: Routes) -> None:
+    program.slow_blocks += [
+        SlowBlock(0, "input-0-7", 3.21, "h2", "memory /m: gone", START_MS + 1000),
+        SlowBlock(0, "input-0-8", 1.5, "h1"),
+    ]
+    program.second(10)
+    batch = read(door.answer(get(f"/api/penstock/batch?id={START_MS + 1000}")))
+    assert batch["slowBlocks"] == ["It took 3.2 s to read block input-0-7 on h2"]
+    first, second = read(door.answer(get("/api/penstock/status")))["events"][-2:]
+    assert (first["kind"], first["detail"]) == ("block slow to read", "memory /m: gone")
+    assert (first["batch"], second["batch"]) == (START_MS + 1000, None)
+
+
+def test_what_receivers_discarded_is_told_wherever_they_run(program: Program, door: Routes) -> None:
+    program.second(10, discarded=3)
+    (receiver,) = read(door.answer(get("/api/penstock/status")))["receivers"]
+    assert receiver["discardedRecords"] == 3
+    assert 'penstock_discarded_records_total{stream="numbers",stream_id="0"} 3.0' in text(
+        door.answer(get("/metrics"))
+    )
 
 
 def test_a_program_that_fails_again_and_again_does_not_tell_all_of_it_every_second() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 from py4j.protocol import Py4JNetworkError
 
+from penstock.blockstore import BlockAccess, BlockKind, read_block, reader
 from penstock.errors import IllegalStateError
 from penstock.receiver import BlockLogs, Receiver
 from penstock.settings import Settings
@@ -44,10 +46,12 @@ from penstock.wire.messages import (
     ReleaseBlocks,
     ReportGate,
     SkippedBlock,
+    SlowBlock,
     StopBlockServer,
     StopReceiver,
     UpdateRateLimit,
 )
+from tests.blockstore.test_blocks import make_store, put
 from tests.system.leftovers import await_that
 from tests.tracker.ledger_cases import block
 from tests.tracker.tracker_cases import (
@@ -783,6 +787,34 @@ def test_a_block_that_batches_skip_is_counted_and_told_once(tmp_path: Path) -> N
         texts = [events.next("error").lastErrorMessage for _ in range(2)]
         assert ["input-0-1" in texts[0], "input-0-2" in texts[1]] == [True, True]
         assert events.rest() == []
+
+
+def test_a_task_tells_of_a_block_that_was_slow_to_read_and_of_many_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make_store(tmp_path)
+    stored = put(store, BlockKind.BINARY, [b"one"])
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        cluster.next_attempt().register()
+        info = msgspec.structs.replace(stored, stream_id=0, memory=MemoryPlace("/gone", 0, 10))
+
+        def read() -> list[SlowBlock]:
+            with read_block(info, tracker.block_access) as found:
+                assert list(found.records()) == [b"one"]
+            return tracker.take_slow_blocks()
+
+        assert read() == []
+        monkeypatch.setattr(reader, "_SLOW_S", 0.0)
+        (told,) = read()
+        assert (told.stream_id, told.block_id, told.batch_ms) == (0, stored.block_id, -1)
+        assert told.tried.startswith("memory /gone: ")
+        assert f"read block {stored.block_id}" in caplog.text
+        assert read() == []
+    # A tracker that is gone, as in a test of blocks alone, is not waited for.
+    monkeypatch.setattr(reader, "_slow_told_s", -math.inf)
+    with read_block(stored, BlockAccess()) as found:
+        assert list(found.records()) == [b"one"]
+    store.close()
 
 
 def test_each_error_that_is_reported_is_logged_once(

@@ -16,6 +16,7 @@ from penstock.monitor.records import (
     Batch,
     BatchStatus,
     Event,
+    EventKind,
     Receiver,
     bounded,
     last_line,
@@ -191,6 +192,11 @@ class Status:
         return json_answer(
             {
                 **_of_batch(batch),
+                "slowBlocks": [
+                    event.text
+                    for event in self._model.events()
+                    if event.kind is EventKind.BLOCK_SLOW and event.batch_ms == batch.time_ms
+                ],
                 "inputs": [
                     {
                         "stream": found.stream_id,
@@ -236,6 +242,7 @@ def _of_receiver(receiver: Receiver) -> dict[str, Any]:
         "askedPerSecond": None,
         "recordsPerSecond": None,
         "bytesPerSecond": None,
+        "discardedRecords": None,
     }
     if receiver.waits is not None:
         parts = receiver.waits.parts()
@@ -251,6 +258,7 @@ def _of_receiver(receiver: Receiver) -> dict[str, Any]:
         told |= {
             "recordsPerSecond": reading.records_per_second,
             "bytesPerSecond": reading.bytes_per_second,
+            "discardedRecords": pipe.discarded,
             "openRecords": pipe.open_records,
             "queuedBlocks": pipe.queued_blocks,
             "storedBlocks": pipe.stored_blocks,
@@ -274,6 +282,7 @@ def _of_batch(batch: Batch) -> dict[str, Any]:
         "id": batch.time_ms,
         "status": batch.status.value,
         "records": batch.records,
+        "planningMs": batch.planning_ms,
         "schedulingDelayMs": batch.scheduling_delay_ms,
         "processingMs": batch.processing_ms,
         "totalDelayMs": batch.total_delay_ms,
@@ -282,6 +291,11 @@ def _of_batch(batch: Batch) -> dict[str, Any]:
         ),
         "operationsFailed": sum(found.error is not None for found in batch.operations),
         "operationsTotal": len(batch.operations),
+        "running": [
+            encodable(found.name)[:_LINE]
+            for found in batch.operations
+            if found.start_ms is not None and found.end_ms is None
+        ],
         "error": None if batch.error is None else bounded(last_line(batch.error), _LINE),
     }
 

@@ -242,10 +242,13 @@ class DirectKafkaInputDStream(DirectInputDStream):
         )
         self.current_offsets.update(until)
         self.ranges[time_ms] = ranges
+        behind = {each: end - until[each] for each, end in latest.items() if end > until[each]}
         lines = [
-            f"topic: {topic}\tpartition: {partition}\toffsets: {first} to {last}"
-            for topic, partition, first, last in ranges
-            if first != last
+            f"topic: {each.topic}\tpartition: {each.partition}\t"
+            f"offsets: {each.fromOffset} to {each.untilOffset}"
+            + (f"\tbehind: {left}" if (left := behind.get(each.topicPartition(), 0)) else "")
+            for each in ranges
+            if each.count()
         ]
         metadata = {"offsets": list(ranges), "Description": "\n".join(lines)}
         records = sum(each.count() for each in ranges)

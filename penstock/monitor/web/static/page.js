@@ -244,11 +244,11 @@
     const latency = found.latencyMs ? `${duration(found.latencyMs[0])} / ${duration(found.latencyMs[1])}` : "";
     const log = found.log ? `${count(found.log.bytes / 1048576)} MiB in ${found.log.segments} segments, a sync ${duration(found.log.syncMs)}` : "";
     const error = found.lastError ? unfolding(`${time(found.lastErrorMs)} ${found.lastError.slice(0, 100)}`, found.lastErrorDetail || found.lastError) : "";
-    return [found.name, state, `${found.executor} / ${found.host}`, count(found.recordsPerSecond), limit, waits, way, latency, log, found.position ?? "", count(found.attempts), error];
+    return [found.name, state, `${found.executor} / ${found.host}`, count(found.recordsPerSecond), limit, waits, way, latency, log, found.position ?? "", count(found.discardedRecords), count(found.attempts), error];
   }
 
   function receiversView(status) {
-    const heads = ["Stream", "Status", "Executor ID / Host", ">Records/sec", "Limit", "Waits for", "Blocks on their way", "Acknowledged after (p50 / p99)", "Log", "Position", ">Starts", "Last Error"];
+    const heads = ["Stream", "Status", "Executor ID / Host", ">Records/sec", "Limit", "Waits for", "Blocks on their way", "Acknowledged after (p50 / p99)", "Log", "Position", ">Discarded", ">Starts", "Last Error"];
     const key = element("p");
     for (const name of WAITS) key.append(element("span", null, `key ${name}`), element("span", name));
     const active = status.receivers.filter((found) => found.state === "running").length;
@@ -268,12 +268,17 @@
     return link;
   }
 
-  function batchRow(found) {
-    const done = `${found.operationsDone}/${found.operationsTotal}`;
-    return [batchLink(found), count(found.records), duration(found.schedulingDelayMs), duration(found.processingMs), duration(found.totalDelayMs), found.operationsFailed ? `${done} (${found.operationsFailed} failed)` : done, found.status.toLowerCase(), element("span", found.error, "bad")];
+  function stateOf(found) {
+    const state = found.status.toLowerCase();
+    return found.running.length ? `${state}: ${found.running.join(", ")}` : state;
   }
 
-  const BATCH_HEADS = ["Batch Time", ">Records", ">Scheduling Delay", ">Processing Time", ">Total Delay", ">Output Ops: Succeeded/Total", "Status", "Error"];
+  function batchRow(found) {
+    const done = `${found.operationsDone}/${found.operationsTotal}`;
+    return [batchLink(found), count(found.records), duration(found.planningMs), duration(found.schedulingDelayMs), duration(found.processingMs), duration(found.totalDelayMs), found.operationsFailed ? `${done} (${found.operationsFailed} failed)` : done, stateOf(found), element("span", found.error, "bad")];
+  }
+
+  const BATCH_HEADS = ["Batch Time", ">Records", ">Planning", ">Scheduling Delay", ">Processing Time", ">Total Delay", ">Output Ops: Succeeded/Total", "Status", "Error"];
 
   function overview(status) {
     const totals = status.totals;
@@ -312,7 +317,7 @@
     }
     const found = await answer.json();
     byId("batch-head").textContent = `Details of batch at ${time(found.id)}`;
-    const facts = [["Batch Duration", duration(batchMs)], ["Input data size", `${count(found.records)} records`], ["Scheduling delay", duration(found.schedulingDelayMs)], ["Processing time", duration(found.processingMs)], ["Total delay", duration(found.totalDelayMs)], ["Status", found.status.toLowerCase()]];
+    const facts = [["Batch Duration", duration(batchMs)], ["Input data size", `${count(found.records)} records`], ["Planning", duration(found.planningMs)], ["Scheduling delay", duration(found.schedulingDelayMs)], ["Processing time", duration(found.processingMs)], ["Total delay", duration(found.totalDelayMs)], ["Status", stateOf(found)], ...found.slowBlocks.map((text) => ["Slow to read", text])];
     show("batch-facts", facts, () => facts.flatMap(([name, text]) => [element("dt", name), element("dd", text)]));
     show("batch-inputs", found.inputs, () => [table("", ["Input", ">Records", "Metadata"], found.inputs.map((input) => [`Stream ${input.stream}`, count(input.records), element("pre", input.description ?? "")]))]);
     show("batch-operations", found.operations, () => [table("", [">Output Op Id", "Description", ">Duration", "Status", "Jobs", "Error"], found.operations.map((operation) => {
@@ -332,6 +337,7 @@
 
   let sparkUi = null;
   let streams = [];
+  let receivers = [];
   let completed = [];
 
   function lost(is) {
@@ -393,8 +399,14 @@
     const answer = await fetch("api/penstock/dead-letters");
     if (!answer.ok) return;
     const found = await answer.json();
-    byId("letters-section").hidden = !found.kinds.length;
-    show("letters", found, () => {
+    // Those on other hosts' disks are only counted, by who discarded them.
+    const elsewhere = found.kinds.length ? [] : receivers.filter((each) => each.discardedRecords);
+    byId("letters-section").hidden = !found.kinds.length && !elsewhere.length;
+    show("letters", [found, elsewhere.map((each) => [each.name, each.discardedRecords])], () => {
+      if (elsewhere.length) {
+        return [table("Discarded by running receivers", ["Stream", "Host", ">Records"], elsewhere.map((each) => [each.name, each.host, count(each.discardedRecords)])),
+          element("p", "This driver does not see them: where they are kept, penstock dead-letters shows them on those hosts.")];
+      }
       const all = found.kinds.reduce((sum, kind) => sum + kind.count, 0);
       const kinds = table(`${count(all)} records were discarded`, [">Stream", "By", "Error", ">Records", "Last"],
         found.kinds.map((kind) => [kind.stream, kind.receiver, kind.error, count(kind.count), time(kind.lastMs)]));
@@ -408,6 +420,7 @@
     // Only addresses of the web: a link must run nothing.
     sparkUi = /^https?:/.test(status.application.sparkUi ?? "") ? status.application.sparkUi : null;
     streams = status.streams;
+    receivers = status.receivers;
     completed = status.batches.filter((found) => found.status === "COMPLETED");
     lost(false);
     overview(status);
