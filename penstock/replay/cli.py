@@ -49,7 +49,7 @@ def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: 
         key: Returns the key that encrypted logs are read with.
     """
     options = make_parser().parse_args(argv)
-    if options.output is None and options.format != "json":
+    if options.output is None and options.format not in ("json", "raw"):
         return _fail(f"--format {options.format} needs --output", 2)
     try:
         encryption = key()
@@ -64,7 +64,7 @@ def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: 
             batch for found in segments for batch in tables(found, window, encryption, schema)
         )
         if options.output is None:
-            _write_json(sys.stdout.buffer, schema, batches)
+            _WRITERS[options.format](sys.stdout.buffer, schema, batches)
             sys.stdout.flush()
             return 0
         return _write(options.output, _WRITERS[options.format], schema, batches)
@@ -94,10 +94,13 @@ def make_parser() -> argparse.ArgumentParser:
         "--format",
         choices=sorted(_WRITERS),
         default="json",
-        help="json (the default: an object a line), parquet, or arrow (an IPC stream)",
+        help="json (the default: an object a line), parquet, arrow (an IPC stream), or raw (the "
+        "bytes or the text of each record, and a newline)",
     )
     parser.add_argument(
-        "--output", metavar="FILE", help="one that is not there yet; without it JSON is printed"
+        "--output",
+        metavar="FILE",
+        help="one that is not there yet; without it JSON or raw is printed",
     )
     return parser
 
@@ -189,10 +192,31 @@ def _write_json(file: IO[bytes], schema: pa.Schema, batches: Iterator[pa.RecordB
     return records
 
 
+def _write_raw(file: IO[bytes], schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
+    import pyarrow.compute as pc
+
+    if len(schema) != 1 or schema.types[0] not in (pa.binary(), pa.string()):
+        raise ValueError(
+            f"the records have the columns {', '.join(schema.names)}: --format raw is for bytes "
+            "and text"
+        )
+    records = 0
+    for batch in batches:
+        column = batch.column(0).view(pa.binary())
+        # In bulk: the data of this column are the records, each with a newline.
+        lines = pc.binary_join_element_wise(column, b"", b"\n", null_handling="replace")
+        _, offsets, data = lines.buffers()
+        end = int.from_bytes(memoryview(offsets)[4 * len(lines) :][:4], sys.byteorder)
+        file.write(memoryview(data)[:end])
+        records += batch.num_rows
+    return records
+
+
 _WRITERS: dict[str, _Writer] = {
     "arrow": _write_arrow,
     "json": _write_json,
     "parquet": _write_parquet,
+    "raw": _write_raw,
 }
 
 

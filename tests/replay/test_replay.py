@@ -184,6 +184,18 @@ def test_the_command_says_what_is_wrong_and_leaves_no_file(
     assert "needs --output" in capsys.readouterr().err
     assert main(["replay", str(folder), "--stream", str(stream["texts"])]) == 0
     assert '{"value": "é0"}' in capsys.readouterr().out
+    code, text = told("--stream", rows, "--format", "raw")
+    assert (code, "have the columns n, data: --format raw is for" in text) == (2, True)
+    assert not output.exists()
+
+
+def test_the_command_writes_records_as_they_were(
+    folder: Path, stream: dict[str, int], capsysbinary: Any
+) -> None:
+    texts = ["replay", str(folder), "--stream", str(stream["texts"]), "--format", "raw"]
+    assert main(texts) == 0
+    found = capsysbinary.readouterr().out
+    assert found == b"".join(f"é{n}\n".encode() for n in range(COUNT))
 
 
 def spawn(folder: Path, *arguments: str, **more: Any) -> subprocess.Popen[str]:
