@@ -100,7 +100,10 @@ class ArrowStream:
     def value_counts(
         self, column: str = "value", numPartitions: int | None = None
     ) -> DStream[tuple[Any, int]]:
-        """Return each value of a column with its number of occurrences, null as None."""
+        """Return each value of a column with its number of occurrences, null as None.
+
+        NaN is equal to nothing, itself included: it may come several times.
+        """
         return self._summed(CountValues(column), numPartitions)
 
     def sums(
@@ -108,7 +111,7 @@ class ArrowStream:
     ) -> DStream[tuple[Any, Any]]:
         """Return each value of the column `key` with the sum of its values of another column.
 
-        Nulls count as 0. Within a batch whole numbers are added in 64 bits, as Arrow does.
+        Nulls count as 0. Whole numbers may be of any size.
         """
         return self._summed(SumValues(key, column), numPartitions)
 

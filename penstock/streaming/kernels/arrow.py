@@ -40,6 +40,9 @@ _ROWS = 1 << 16
 _PIECE_BYTES = 1 << 20
 """Approximate size of a batch that is cut from a block: it stays in the processor's cache."""
 
+_WIDE = pa.decimal128(38)
+_MOST = (1 << 63) - 1
+
 VALUE = "value"
 """The column of records that are no rows."""
 
@@ -198,17 +201,29 @@ class SumValues:
         sums: dict[Any, Any] = {}
         for batch in batches:
             names = ["key", "value"]
-            columns = [_column(batch, self.key), _column(batch, self.column)]
+            values = _column(batch, self.column)
+            is_wide = _may_overflow(values)
+            if is_wide:
+                values = values.cast(_WIDE)
+            columns = [_column(batch, self.key), values]
             options = pc.ScalarAggregateOptions(min_count=0)
             table = pa.Table.from_arrays(columns, names).group_by("key")
             summed = table.aggregate([("value", "sum", options)])
-            keys, values = summed.column("key"), summed.column("value_sum")
-            for key, value in zip(keys.to_pylist(), values.to_pylist(), strict=True):
+            keys, found = summed.column("key").to_pylist(), summed.column("value_sum").to_pylist()
+            for key, value in zip(keys, map(int, found) if is_wide else found, strict=True):
                 sums[key] = sums[key] + value if key in sums else value
             if len(sums) > MAX_KEYS:
                 yield from sums.items()
                 sums.clear()
         yield from sums.items()
+
+
+def _may_overflow(column: pa.Array) -> bool:
+    """Tell whether the sum of whole numbers may be beyond 64 bits, where Arrow begins anew."""
+    if not pa.types.is_integer(column.type) or column.type.bit_width < 64:
+        return False
+    ends = pc.min_max(column)
+    return any(abs(ends[name].as_py() or 0) * len(column) > _MOST for name in ("min", "max"))
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -222,15 +237,15 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 def _split(column: pa.Array, separator: str, name: str) -> pa.Array:
     kinds = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
-    if column.type not in kinds:
+    if column.type not in kinds and not pa.types.is_null(column.type):
         raise TypeError(f"split needs text or bytes; the column {name!r} is of {column.type}")
     column = column.drop_null()
+    if not len(column):
+        return column.cast(pa.string()) if pa.types.is_null(column.type) else column
     byte = separator.encode()
     if column.type not in kinds[:2] or len(byte) > 1:
         is_text = column.type in (pa.string(), pa.large_string())
         return pc.split_pattern(column, separator if is_text else byte).flatten()
-    if not len(column):
-        return column
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
     first, last = int(ends[0]), int(ends[-1])

@@ -66,6 +66,11 @@ def test_parts_are_those_of_python(
     assert parts == 2 * (wanted if is_text else [part.encode() for part in wanted])
 
 
+def test_what_is_null_throughout_has_no_parts() -> None:
+    nothing = batch_of(value=[None, None])
+    assert values(SplitColumn("value", " ")(0, [nothing, batch_of(value=["a b"])])) == ["a", "b"]
+
+
 @settings(deadline=None)
 @given(
     st.lists(
@@ -110,6 +115,24 @@ def test_sums_are_those_of_python(batches: list[list[tuple[Any, Any]]], most: in
         for key, number in SumValues("key", "n")(0, made):
             found[key] += number
     assert found == wanted
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers"),
+    [
+        (pa.int64(), [2**62, 2**62, None]),
+        (pa.int64(), [-(2**63), -1]),
+        (pa.uint64(), [2**64 - 1, 2**64 - 1]),
+        (pa.int32(), [2**31 - 1, 2**31 - 1]),
+        (pa.int64(), [None, None]),
+    ],
+)
+def test_sums_do_not_overflow(kind: pa.DataType, numbers: list[int | None]) -> None:
+    batch = batch_of(key=["a"] * len(numbers), n=pa.array(numbers, kind))
+    wanted = sum(number or 0 for number in numbers)
+    assert list(SumValues("key", "n")(0, [batch, batch])) == [("a", 2 * wanted)]
+    [(_, found)] = SumValues("key", "n")(0, [batch])
+    assert type(found) is int
 
 
 def test_sums_of_decimals_and_floats_by_a_time() -> None:
