@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import operator
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,6 +48,12 @@ def test_the_parts_of_a_block_have_its_records_in_order(
     cut = [block.part(number, parts) for number in range(parts)]
     assert [record for part in cut for record in part.records()] == list(block.records())
     assert [part.num_records for part in cut] == [len(list(part.records())) for part in cut]
+
+
+def test_a_part_of_a_block_of_pickles_has_the_definitions_that_they_name() -> None:
+    block = binary_block([b"one", b"two"])
+    pickles = Block(BlockKind.PICKLED, 2, block.data, block.offsets, memoryview(b"definitions"))
+    assert [bytes(pickles.part(number, 2).definitions) for number in (0, 1)] == [b"definitions"] * 2
 
 
 @pytest.fixture
@@ -94,14 +102,43 @@ def test_a_large_block_is_read_by_several_tasks_where_nobody_sees_it(
         uncut = run.collect(
             stream.mapPartitions(lambda it: map(task, it)).reduceByKey(operator.add, 1)
         )
+        mixed = run.collect(
+            stream.map(len).mapPartitions(lambda it: map(task, it)).reduceByKey(operator.add, 1)
+        )
         letters = run.collect(stream.mapOrDeadLetter(task).reduceByKey(operator.add, 1))
         counted = run.collect(stream.arrow.split(" ").value_counts(numPartitions=1))
         reduced = run.collect(stream.map(len).reduce(operator.add))
         run.run(1)
     assert len(cut[0]) > 3
     assert sum(number for _, number in cut[0]) == len(lines)
-    assert dict(uncut[0]) == dict(letters[0]) == {0: 2000, 1: 2}
+    assert dict(uncut[0]) == dict(mixed[0]) == dict(letters[0]) == {0: 2000, 1: 2}
     assert dict(counted[0]) == {"line": 2000, "a": 1, "b": 1} | {
         str(number): 1 for number in range(2000)
     }
     assert reduced[0] == [sum(map(len, lines))]
+
+
+@pytest.mark.slow
+def test_what_is_cached_and_what_are_record_batches_is_not_cut(
+    sc: Any, store: BlockStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rdd, "_LEAST_PART_BYTES", 1 << 10)
+    cached = BlockRDD(sc, [stored(store, "input-0-0", LINES)], BlockAccess()).cache()
+    rows = pa.RecordBatch.from_pydict({"value": [f"row {number}" for number in range(2000)]})
+    builder = store.open_block(BlockKind.ARROW, rows.schema)
+    assert builder.append_batch(rows)
+    batch = BlockRDD(sc, [store.put(builder.seal("input-0-1", 0.0))], BlockAccess())
+
+    def counts(of: BlockRDD) -> tuple[int, int]:
+        with batches(sc) as run:
+            stream = run.ssc.queueStream([of])
+            reduced = run.collect(stream.map(len).map(lambda _: 1).reduce(operator.add))
+            counted = run.collect(stream.arrow.split(" ").value_counts(numPartitions=1))
+            run.run(1)
+        return reduced[0][0], sum(number for _, number in counted[0])
+
+    assert counts(batch) == (2000, 4000)
+    assert cached.count() == 2000
+    store.close()
+    shutil.rmtree(tmp_path)
+    assert counts(cached) == (2000, 4000)
