@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from penstock.wal import (
     segment_path,
 )
 from penstock.wal._hdfs import HdfsFileSystem
+from penstock.wal._hdfs_files import HdfsAppendFile
 from penstock.wal.cli import main
 from tests.services.hdfs import Hdfs, write_configuration
 
@@ -111,6 +113,30 @@ def test_a_killed_writers_acknowledged_records_are_all_there(
     assert numbers[: last + 1] == list(range(last + 1))
     assert numbers == list(range(len(numbers)))
     assert found[-1] == b"after"
+
+
+def test_what_failed_does_not_come_back_when_the_next_writer_removes_segments(
+    hdfs: Hdfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = hdfs.new_folder()
+    force = HdfsAppendFile._force
+
+    def lose_the_answer(file: HdfsAppendFile, size: int) -> None:
+        force(file, size)
+        raise OSError(errno.EIO, "the answer was lost")
+
+    with writer_on(folder) as log:
+        log.append(1, b"before")
+        with monkeypatch.context() as patch:
+            patch.setattr(HdfsAppendFile, "_force", lose_the_answer)
+            with pytest.raises(LogWriteError, match="the answer was lost"):
+                log.append(1, b"failed")
+        behind = log.append(1, b"after").segment
+        log.roll()
+        log.append(1, b"last")
+    with writer_on(folder) as log:
+        log.remove_segments([behind])
+    assert payloads(folder) == [b"before", b"after", b"last"]
 
 
 def test_a_segment_that_is_being_written_is_not_read_as_empty(hdfs: Hdfs) -> None:
