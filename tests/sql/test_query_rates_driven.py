@@ -10,14 +10,16 @@ from penstock.sql._query_rates import BatchOfQuery, FollowedStream, QueryRates
 
 
 class Plant:
-    """A query without a trigger interval, and a source that always has something."""
+    """A query, by default without a trigger interval, and a source that always has something."""
 
-    def __init__(self, speed: float, fixed_s: float, **settings: str) -> None:
-        self.speed, self.fixed_s = speed, fixed_s
+    def __init__(self, speed: float, fixed_s: float, trigger_s: float = 0, **settings: str) -> None:
+        self.speed, self.fixed_s, self.trigger_s = speed, fixed_s, trigger_s
         self.there = 0.0
         self.read = 0.0
         self.now_s = 1000.0
         self.sent: list[float | None] = []
+        self.sent_bytes: list[float | None] = []
+        self.asked = 0
         self.rates = QueryRates(
             {"epoch": FollowedStream(0, "numbers")},
             Settings.from_pairs(settings.items()),
@@ -28,7 +30,12 @@ class Plant:
 
     def send(self, stream_id: int, records: float | None, size: float | None, /) -> int:
         self.sent.append(records)
+        self.sent_bytes.append(size)
         return 1
+
+    def trigger_ms(self) -> int | None:
+        self.asked += 1
+        return round(self.trigger_s * 1000) or None
 
     def receive(self, span_s: float) -> None:
         rate = self.sent[-1] if self.sent else None
@@ -42,9 +49,24 @@ class Plant:
         self.now_s += took_s
         read = {"epoch": (records, int(self.read))}
         self.rates.completed(
-            BatchOfQuery(run, run, int(begun_s * 1000), int(took_s * 1000), 0, read), lambda: None
+            BatchOfQuery(run, run, int(begun_s * 1000), int(took_s * 1000), 0, read),
+            self.trigger_ms,
         )
+        if took_s < self.trigger_s:
+            self.receive(self.trigger_s - took_s)
+            self.now_s += self.trigger_s - took_s
         return took_s
+
+    def tell(self, records: int, took_ms: int, begun_ms: int, unread: int = 0) -> float:
+        """Tell of a batch; return the rate that is sent then."""
+        self.there = self.read + unread
+        read = {"epoch": (records, int(self.read))}
+        self.rates.completed(
+            BatchOfQuery("run", "query", begun_ms, took_ms, 0, read), self.trigger_ms
+        )
+        rate = self.sent[-1]
+        assert rate is not None
+        return rate
 
 
 @pytest.mark.parametrize("estimator", ["pid", "aimd"])
@@ -124,3 +146,121 @@ def test_a_query_of_other_sources_does_not_hold_the_stream_up() -> None:
     plant.rates.began("idle")
     plant.rates.has_nothing("idle")
     assert plant.sent == [1000.0, None, 1000.0, None]
+
+
+@pytest.mark.parametrize("estimator", ["pid", "aimd"])
+def test_batches_come_to_take_about_the_trigger_interval_which_is_asked_for_once(
+    estimator: str,
+) -> None:
+    plant = Plant(1000, 0.2, 4, **{"spark.streaming.backpressure.rateEstimator": estimator})
+    plant.rates.began("run")
+    plant.receive(4)
+    took = [plant.batch() for _ in range(60)]
+    assert all(2 < found < 6 for found in took[-20:]), took
+    assert plant.asked == 1
+
+
+def test_before_a_query_has_a_rate_the_settings_decide() -> None:
+    plant = Plant(
+        1000,
+        0.1,
+        **{
+            "spark.streaming.backpressure.initialRate": "500",
+            "spark.penstock.receiver.byteRate": "2000000/second",
+        },
+    )
+    found = plant.rates.rates()[0]
+    assert (found.effective, found.source, found.query) == (500.0, "initial", "")
+    plant.rates.began("run")
+    assert plant.sent == []  # It is the rate that the receiver begins with.
+    plant.tell(2000, 1000, 1)
+    plant.rates.ended("run")
+    assert plant.sent == [2000.0, 500.0]
+    assert plant.sent_bytes == [2e6] * 2
+
+
+@pytest.mark.parametrize(
+    ("key", "limit"),
+    [
+        ("spark.streaming.receiver.maxRate", "300"),
+        ("spark.penstock.receiver.rate", "300/second"),
+    ],
+)
+def test_a_limit_of_the_receiver_holds_where_a_query_could_do_more(key: str, limit: str) -> None:
+    plant = Plant(1000, 0.1, **{key: limit})
+    plant.rates.began("run")
+    assert plant.sent == []  # No slow start: there is a limit.
+    found = plant.rates.rates()[0]
+    assert (found.effective, found.source) == (300.0, "maxRate")
+    plant.tell(2000, 1000, 1)
+    found = plant.rates.rates()[0]
+    assert (found.effective, found.source, found.query) == (300.0, "maxRate", "query")
+    assert found.estimates == {"query": 2000.0}
+    plant.tell(200, 1000, 1001)
+    plant.tell(200, 1000, 2001)
+    found = plant.rates.rates()[0]
+    assert (found.effective, found.source) == (found.estimates["query"], "query")
+
+
+def test_a_query_with_more_unread_gets_less_and_up_to_a_bound_only() -> None:
+    def rate(unread: int) -> float:
+        plant = Plant(1000, 0.1)
+        plant.tell(1000, 1000, 1)
+        return plant.tell(1000, 1000, 1001, unread)
+
+    none, interval, some, much, night = map(rate, (0, 1000, 2000, 10_000, 10_000_000))
+    assert none == interval  # What comes in an interval always waits.
+    assert some < none
+    assert night == much >= none / 3
+
+
+def test_a_batch_without_records_changes_nothing_and_lets_nobody_wait() -> None:
+    plant = Plant(1000, 0.1)
+    plant.tell(1000, 1000, 1)
+    assert plant.tell(0, 5000, 1001) == 1000.0
+    assert plant.tell(0, 0, 6001) == 1000.0
+    plant.rates.began("other")
+    plant.rates.ended("run")
+    assert plant.sent[-1] == 1000.0  # Slow start: of the other one nothing is known.
+    plant.rates.completed(
+        BatchOfQuery("other", "other", 1, 100, 0, {"epoch": (0, 0)}), plant.trigger_ms
+    )
+    assert plant.sent[-1] == 1000.0
+    plant.rates.has_nothing("other")
+    assert plant.sent[-1] is None
+
+
+def test_a_full_queue_of_the_receiver_costs_a_part_of_the_rate_once() -> None:
+    def rates(fill: float, stream_id: int = 0) -> list[float]:
+        plant = Plant(1000, 0.1, **{"spark.streaming.backpressure.rateEstimator": "aimd"})
+        plant.tell(1000, 700, 1)
+        plant.rates.take_queue_fill(stream_id, fill)
+        plant.rates.take_queue_fill(stream_id, 0.0)
+        return [plant.tell(1000, 700, 1001 + 1000 * number) for number in range(2)]
+
+    cut, after = rates(1.0)
+    free = rates(0.0)
+    assert cut < free[0]
+    assert after >= cut
+    assert rates(1.0, stream_id=1) == free
+
+
+@pytest.mark.parametrize(
+    ("estimator", "key"),
+    [
+        ("pid", "spark.streaming.backpressure.pid.minRate"),
+        ("aimd", "spark.penstock.backpressure.aimd.minRate"),
+    ],
+)
+def test_a_rate_that_is_the_lowest_for_long_batches_is_told_with_the_way_out(
+    estimator: str, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    plant = Plant(10, 0.0, 2, **{"spark.streaming.backpressure.rateEstimator": estimator})
+    for number in range(20):
+        plant.tell(200, 20_000, 1 + 20_000 * number, unread=1000)
+    assert plant.sent[-1] == 100.0
+    (told, *_) = [each.getMessage() for each in caplog.records]
+    assert "stream numbers has the lowest rate, 100 records per second" in told
+    assert "batches of query query take 20000 ms, and their interval is 2000 ms" in told
+    assert told.endswith(f"or lower {key}")
+    assert len(caplog.records) == 1
