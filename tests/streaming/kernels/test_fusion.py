@@ -303,6 +303,24 @@ class TestCombining:
         found = dict(merge(0, [(i % 100, i) for i in range(1000)]))
         assert found == {i: 900 + i for i in range(100)}
 
+    @pytest.mark.parametrize("most", [15, 1 << 23])
+    def test_pairs_that_lie_where_they_belong_are_combined_there(
+        self, most: int, monkeypatch: Any
+    ) -> None:
+        monkeypatch.setattr(shuffle, "_STRETCH", 10)
+        monkeypatch.setattr(combine, "_MAX_MERGED_KEYS", most)
+
+        def add(values: list[int], value: int) -> list[int]:
+            values.append(value)
+            return values
+
+        lists = Combiner(lambda value: [value], add, operator.add)
+        local = combine._CombineInPlace(lists, 1e9, shuffle.PIECES)
+        found = dict(local(0, [(i % 100, i) for i in range(1000)]))
+        assert found == {i: list(range(i, 1000, 100)) for i in range(100)}
+        merge = combine.MergeCombiners(lists, 1e9, shuffle.PIECES)
+        assert dict(merge(0, [(i % 100, [i]) for i in range(1000)])) == found
+
     def test_a_stop_iteration_of_a_merge_function_is_an_error(self) -> None:
         def stop(a: Any, b: Any) -> Any:
             raise StopIteration

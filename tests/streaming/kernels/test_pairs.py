@@ -72,6 +72,9 @@ def test_rdds_of_odd_pairs_give_what_those_of_pyspark_give(sc: Any) -> None:
     def texts(records: list[Any]) -> list[str]:
         return sorted(repr(record) for record in records)
 
+    def double_key(pair: Any) -> Any:
+        return pair[0] * 2, pair[1]
+
     expected = [
         odd.mapValues(str),
         odd.partitionBy(2),
@@ -79,6 +82,9 @@ def test_rdds_of_odd_pairs_give_what_those_of_pyspark_give(sc: Any) -> None:
         odd.fullOuterJoin(others, 2),
         odd.cogroup(others, 2).mapValues(lambda both: [sorted(values) for values in both]),
         others.mapValues(lambda value: [value]).reduceByKey(operator.add, 2),
+        # Keys that change, and that stay, between two shuffles to as many partitions.
+        odd.partitionBy(2).map(double_key).reduceByKey(operator.add, 2),
+        odd.partitionBy(2).mapValues(str).reduceByKey(operator.add, 2),
     ]
     with batches(sc) as run:
         stream, rest = run.ssc.queueStream([odd]), run.ssc.queueStream([others])
@@ -91,6 +97,8 @@ def test_rdds_of_odd_pairs_give_what_those_of_pyspark_give(sc: Any) -> None:
                 stream.cogroup(rest, 2).mapValues(lambda both: [sorted(vs) for vs in both])
             ),
             run.collect(rest.groupByKeyAndWindow(1, 1, 2).mapValues(list)),
+            run.collect(stream.partitionBy(2).map(double_key).reduceByKey(operator.add, 2)),
+            run.collect(stream.partitionBy(2).mapValues(str).reduceByKey(operator.add, 2)),
         ]
         run.run(1)
     for ours, theirs in zip(found, expected, strict=True):
