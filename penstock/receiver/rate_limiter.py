@@ -83,7 +83,6 @@ class RateLimiterStatistics:
     Attributes:
         rate: Records per second in force; None without a limit.
         byte_rate: Bytes per second in force; None without a limit.
-        leases: How many leases were given.
         permits: How many permits were leased, less those given back.
         permits_out: Permits that are leased and not known to be used.
         bytes_charged: Bytes that passed.
@@ -98,7 +97,6 @@ class RateLimiterStatistics:
 
     rate: float | None
     byte_rate: float | None
-    leases: int
     permits: int
     permits_out: int
     bytes_charged: int
@@ -204,7 +202,7 @@ class RateLimiter:
         self._was_limited = False
         self._stopped = False
         self._is_paused = False
-        self._leases = 0
+        self._has_leased = False
         self._permits = 0
         self._bytes_charged = 0
         self._waits = 0
@@ -305,7 +303,7 @@ class RateLimiter:
                     # Other lessees' permits that are out may keep the bucket from ever filling.
                     return _Answer(0, _LONGEST_WAIT_S if fillable < enough else missing / rate)
             self._set_out(lessee, max(0, granted - in_hand))
-            self._leases += 1
+            self._has_leased = True
             self._permits += granted
             return _Answer(granted, 0.0)
 
@@ -371,7 +369,7 @@ class RateLimiter:
             self._records = self._at_rate(rate, self._records, self._out_sum)
             if self._records is not None and not self._was_limited:
                 self._was_limited = True
-                if not self._leases:
+                if not self._has_leased:
                     # The first record passes at once, as by Guava's limiter.
                     self._records.add(1.0, held=self._out_sum)
             self._wake()
@@ -408,7 +406,6 @@ class RateLimiter:
             return RateLimiterStatistics(
                 rate=self.rate,
                 byte_rate=self.byte_rate,
-                leases=self._leases,
                 permits=self._permits,
                 permits_out=self._out_sum,
                 bytes_charged=self._bytes_charged,

@@ -54,8 +54,8 @@ _IDLE_S = 3600
 
 _SCRIPT = """
 local rate, capacity = tonumber(ARGV[1]), tonumber(ARGV[2])
-local amount, least, most = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local lowest_us, idle_s = tonumber(ARGV[6]) * 1000000, tonumber(ARGV[7])
+local least, most = tonumber(ARGV[3]), tonumber(ARGV[4])
+local lowest_us, idle_s = tonumber(ARGV[5]) * 1000000, tonumber(ARGV[6])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local found = redis.call('HMGET', KEYS[1], 'tokens', 'at', 'rate', 'rate_at')
@@ -68,7 +68,6 @@ else
     low_at = now
 end
 tokens = math.min(capacity, tokens + rate * math.max(0, now - at) / 1000000)
-tokens = math.min(capacity, tokens + amount)
 local taken = 0
 if tokens >= least then
     taken = math.max(0, math.min(most, math.floor(tokens)))
@@ -78,7 +77,7 @@ redis.call('HSET', KEYS[1], 'tokens', string.format('%.6f', tokens),
     'at', string.format('%.0f', now), 'rate', string.format('%.17g', rate),
     'rate_at', string.format('%.0f', low_at))
 redis.call('EXPIRE', KEYS[1], idle_s)
-return {taken, string.format('%.6f', tokens)}
+return taken
 """
 
 
@@ -88,8 +87,8 @@ class RedisTokenBuckets(RedisStorage):
     A call first refills the bucket of `key`: by `rate` tokens for each second since it was last
     refilled, up to `capacity`. A bucket that is not there begins empty, so one that is lost with
     its server lets nothing through twice. When users name different rates for a bucket, the lowest
-    holds that somebody asked for in the last minute. The time that callers give is not used. Needs
-    Redis 5 or later, or Valkey. What the client raises (`failures`) goes to the caller.
+    holds that somebody asked for in the last minute. Needs Redis 5 or later, or Valkey. What the
+    client raises (`failures`) goes to the caller.
 
     Args: those of `limits.storage.RedisStorage`.
     """
@@ -105,28 +104,10 @@ class RedisTokenBuckets(RedisStorage):
         super().initialize_storage(_uri)
         self._token_script: Any = self.get_connection().register_script(_SCRIPT.encode())
 
-    def take_tokens(
-        self, key: str, rate: float, capacity: float, now_s: float, least: int, most: int
-    ) -> int:
+    def take_tokens(self, key: str, rate: float, capacity: float, least: int, most: int) -> int:
         """Take as many whole tokens as there are, up to `most`; none if fewer than `least`."""
-        return self._run(key, rate, capacity, 0.0, least, most)[0]
-
-    def add_tokens(
-        self, key: str, rate: float, capacity: float, now_s: float, amount: float
-    ) -> None:
-        """Add tokens, up to `capacity`. A negative amount may leave the bucket in debt."""
-        self._run(key, rate, capacity, amount, 0, 0)
-
-    def count_tokens(self, key: str, rate: float, capacity: float, now_s: float) -> float:
-        """Return how many tokens there are, negative for a debt."""
-        return self._run(key, rate, capacity, 0.0, 0, 0)[1]
-
-    def _run(
-        self, key: str, rate: float, capacity: float, amount: float, least: int, most: int
-    ) -> tuple[int, float]:
-        arguments = [rate, capacity, amount, least, most, _LOWEST_S, _IDLE_S]
-        taken, tokens = self._token_script([self.prefixed_key(key)], arguments)
-        return int(taken), float(tokens)
+        arguments = [rate, capacity, least, most, _LOWEST_S, _IDLE_S]
+        return int(self._token_script([self.prefixed_key(key)], arguments))
 
 
 CALL_S = 1.0
@@ -246,7 +227,7 @@ class SharedRatePlace:
         """
         buckets = self.connect()
         try:
-            buckets.count_tokens(self.key, self.records_per_second, self.capacity, 0.0)
+            buckets.take_tokens(self.key, self.records_per_second, self.capacity, 0, 0)
         except buckets.failures as error:
             raise SharedRateError(self.storage, str(error)) from error
         finally:
@@ -376,7 +357,7 @@ class SharedRate:
         least = min(lease, self._least)
         rate = place.records_per_second
         try:
-            taken = self._buckets.take_tokens(place.key, rate, place.capacity, 0.0, least, lease)
+            taken = self._buckets.take_tokens(place.key, rate, place.capacity, least, lease)
         except self._buckets.failures as error:
             self._fail(str(error), error)
             return _RETRY_S

@@ -48,7 +48,6 @@ class DriverLog:
         records: Records of events written.
         size_bytes: Bytes of their payloads.
         snapshots: Snapshots written.
-        failures: Records and snapshots that the log did not take.
     """
 
     def __init__(self, writer: LogWriter | None, rule: SnapshotRule, clock: Clock) -> None:
@@ -66,7 +65,6 @@ class DriverLog:
         self.records = 0
         self.size_bytes = 0
         self.snapshots = 0
-        self.failures = 0
 
     def go_on_from(self, found: RecoveredLedger) -> None:
         """Number the next record after those that were recovered."""
@@ -98,11 +96,9 @@ class DriverLog:
             self._writer.append(EVENTS_KIND, payload)
         except LogRemovedError as error:
             # A new segment would not make up for those that are gone.
-            self.failures += 1
             self._removed = error
             raise LedgerRemovedError(what, str(error)) from error
         except (PenstockError, OSError) as error:
-            self.failures += 1
             raise LedgerWriteError(what, str(error)) from error
         self._after = self._number
         self._since_snapshot += len(payload)
@@ -139,7 +135,6 @@ class DriverLog:
                 segment = place.segment if segment < 0 else segment
                 size += len(payload)
         except (PenstockError, OSError) as error:
-            self.failures += 1
             if isinstance(error, LogRemovedError):
                 self._removed = error
             _log.warning("the driver log did not take a snapshot, older segments stay: %s", error)

@@ -127,7 +127,6 @@ class LedgerStatistics:
         records_written: Records of the driver log.
         bytes_written: Bytes of their payloads.
         snapshots: Snapshots written.
-        write_failures: Events that the driver log did not take.
         blocks_kept: Blocks of streams that are read by places.
         segments_retained: Segments that stay after the batches of their blocks.
         bytes_retained: Bytes of these blocks.
@@ -141,7 +140,6 @@ class LedgerStatistics:
     records_written: int
     bytes_written: int
     snapshots: int
-    write_failures: int
     blocks_replicated: int = 0
     blocks_kept: int = 0
     segments_retained: int = 0
@@ -844,7 +842,6 @@ class ReceivedBlockTracker:
                 self._driver_log.records,
                 self._driver_log.size_bytes,
                 self._driver_log.snapshots,
-                self._driver_log.failures,
                 self._blocks_replicated,
                 sum(len(stream.kept or ()) for stream in state.streams.values()),
                 len(state.retained),

@@ -133,7 +133,6 @@ class ServerStatistics:
         accepted: Connections that were authenticated.
         refused: Connections that failed to authenticate, for whatever reason.
         asks: Asks received.
-        sends: Sends received.
     """
 
     connections: int
@@ -141,7 +140,6 @@ class ServerStatistics:
     accepted: int
     refused: int
     asks: int
-    sends: int
 
 
 class Server:
@@ -196,7 +194,6 @@ class Server:
         self._accepted = 0
         self._refused = 0
         self._asks = 0
-        self._sends = 0
         ServerHandshake(secret, service)  # refuses a secret that is too short, here and not later
 
     # -- for the owner -------------------------------------------------------------------------
@@ -268,7 +265,6 @@ class Server:
             accepted=self._accepted,
             refused=self._refused,
             asks=self._asks,
-            sends=self._sends,
         )
 
     # -- the thread ----------------------------------------------------------------------------
@@ -397,8 +393,6 @@ class Server:
             connection.pending_asks += 1
             if connection.pending_asks >= self.options.max_pending_asks:
                 connection.pause_reading()
-        else:
-            self._sends += 1
         try:
             reply = self._handler.on_message(connection.context, message)
         except Exception as error:  # noqa: BLE001 - it becomes a Failure and a log line

@@ -115,9 +115,9 @@ def wait_until(condition: Any) -> None:
 
 def test_the_lowest_rate_that_is_asked_for_holds(server: RedisServer) -> None:
     buckets = place_of(server).connect()
-    buckets.take_tokens("records", 1000.0, 1000.0, 0.0, 0, 0)
-    buckets.add_tokens("records", 10.0, 10.0, 0.0, 1000.0)
-    assert buckets.count_tokens("records", 1000.0, 1000.0, 0.0) <= 10.0
+    buckets.take_tokens("records", 10.0, 10.0, 0, 0)
+    buckets.get_connection().hset("penstock:records", "tokens", 1000)
+    assert buckets.take_tokens("records", 1000.0, 1000.0, 1, 1000) == 10
     assert buckets.get_connection().hget("penstock:records", "rate") == b"10"
 
 
@@ -136,9 +136,7 @@ def test_a_lease_is_good_for_a_short_time_only(server: RedisServer) -> None:
 
 def fill(share: SharedRate) -> None:
     place = share._place
-    place.connect().add_tokens(
-        place.key, place.records_per_second, place.capacity, 0.0, place.capacity
-    )
+    place.connect().get_connection().hset(f"penstock:{place.key}", "tokens", place.capacity)
 
 
 def test_what_was_leased_and_has_not_passed_goes_back_to_the_receivers_own_limit(
