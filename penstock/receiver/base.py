@@ -6,7 +6,7 @@ import copy
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 
@@ -16,11 +16,12 @@ from penstock.errors import IllegalStateError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.receiver.door import Start
+
 __all__ = [
     "Receiver",
     "ReceiverContext",
     "ReceiverNotAttachedError",
-    "SupervisorDoor",
 ]
 
 NOT_ATTACHED = (
@@ -38,36 +39,6 @@ class ReceiverNotAttachedError(IllegalStateError):
 
     def __init__(self) -> None:
         super().__init__(NOT_ATTACHED)
-
-
-class SupervisorDoor(Protocol):
-    """What a receiver asks of the supervisor that runs it."""
-
-    def store(
-        self,
-        data: Any,
-        position: Any = None,
-        ack: Callable[[], None] | None = None,
-        framing: Any = None,
-    ) -> None: ...
-
-    def store_from(self, readinto: Callable[[memoryview], int], framing: Any) -> None: ...
-
-    def restart(
-        self, message: str, error: BaseException | None = None, delay_ms: int | None = None
-    ) -> None: ...
-
-    def stop(self, message: str, error: BaseException | None = None) -> None: ...
-
-    def finish(self, message: str) -> None: ...
-
-    def report_error(self, message: str, error: BaseException | None = None) -> None: ...
-
-    def is_started(self) -> bool: ...
-
-    def is_stopped(self) -> bool: ...
-
-    def on_stop_left_s(self) -> float: ...
 
 
 class Receiver:
@@ -161,7 +132,7 @@ class Receiver:
     """In `onStart`: the position after the stream's last stored record, or None for a new stream
     (and for a source that gives no positions)."""
 
-    _supervisor: SupervisorDoor | None = None
+    _supervisor: Start | None = None
 
     _tells_of_slow_stop = False
     """Whether `onStop` itself reports what it waits for."""
@@ -314,14 +285,14 @@ class Receiver:
     def _construct(self) -> None:
         """Make, in the executor, what could not be pickled. What it raises is permanent."""
 
-    def _attached(self) -> SupervisorDoor:
+    def _attached(self) -> Start:
         if self._supervisor is None:
             raise ReceiverNotAttachedError
         return self._supervisor
 
-    def _attach(self, supervisor: SupervisorDoor) -> None:
+    def _attach(self, start: Start) -> None:
         """Bind this object to the supervisor that runs it."""
-        self._supervisor = supervisor
+        self._supervisor = start
 
     def _for_another_start(self) -> Receiver:
         """Return the object of the next start: like this one, which stays with its threads."""

@@ -186,7 +186,7 @@ def withdraw(pending: list[Any], record: Any) -> bool:
 
 
 class Start:
-    """The `SupervisorDoor` of one start.
+    """What a receiver asks of the supervisor that runs it, in one start.
 
     When the start is over its door is closed. From then on it stores nothing, is stopped, and asks
     for nothing: the threads that still have it are of the past.

@@ -261,13 +261,13 @@ class RateBook:
             self._divisions.clear()
 
     def publish(self, stream_id: int, records_per_second: float) -> None:
-        """Take what the estimator found (`RateSink`)."""
+        """Take what the estimator found."""
         with self._lock:
             self._memory(stream_id).estimate = records_per_second
             self._decide(stream_id)
 
     def no_estimate(self, stream_id: int, elements: int) -> None:
-        """Let slow start double when the batch used at least half of it (`RateSink`)."""
+        """Let slow start double when the batch used at least half of it."""
         with self._lock:
             running, memory = self._running, self._memory(stream_id)
             if running is None:
@@ -280,7 +280,7 @@ class RateBook:
                 self._decide(stream_id)
 
     def take_queue_fill(self, stream_id: int) -> float:
-        """Return how full the queue was at most since the last call (`RateSink`)."""
+        """Return how full the queue was at most since the last call."""
         with self._lock:
             usage = None if self._running is None else self._running.usages.get(stream_id)
             if usage is None:

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from penstock.rates.estimator import RateEstimator
 from penstock.streaming.listeners.events import BatchCompleted
 from penstock.streaming.listeners.listener import StreamingListener
 
-__all__ = ["RateController", "RateSink"]
+if TYPE_CHECKING:
+    from penstock.streaming.rates.book import RateBook
+
+__all__ = ["RateController"]
 
 _log = logging.getLogger("penstock.streaming.rates")
-
-
-class RateSink(Protocol):
-    """What a controller tells, and what it asks."""
-
-    def publish(self, stream_id: int, records_per_second: float) -> None:
-        """Take an estimate."""
-        ...
-
-    def no_estimate(self, stream_id: int, elements: int) -> None:
-        """A batch had records, and there is no estimate yet."""
-        ...
-
-    def take_queue_fill(self, stream_id: int) -> float:
-        """Return how full the receiver's queue was at most since the last call, 0 to 1."""
-        ...
 
 
 class RateController(StreamingListener):
@@ -38,13 +25,13 @@ class RateController(StreamingListener):
     Args:
         stream_id: The stream.
         estimator: Makes rates.
-        sink: Takes them.
+        book: Takes them.
     """
 
-    def __init__(self, stream_id: int, estimator: RateEstimator, sink: RateSink) -> None:
+    def __init__(self, stream_id: int, estimator: RateEstimator, book: RateBook) -> None:
         self.stream_id = stream_id
         self._estimator = estimator
-        self._sink = sink
+        self._book = book
         self._latest: float | None = None
 
     @property
@@ -64,15 +51,15 @@ class RateController(StreamingListener):
             elements,
             batch.processingDelay(),
             batch.schedulingDelay(),
-            self._sink.take_queue_fill(self.stream_id),
+            self._book.take_queue_fill(self.stream_id),
         )
         if rate is None:
             if self._latest is None and elements > 0:
-                self._sink.no_estimate(self.stream_id, elements)
+                self._book.no_estimate(self.stream_id, elements)
             return
         whole = float(int(rate))
         if whole <= 0:
             return
         self._latest = whole
         _log.debug("stream %d: %d records per second", self.stream_id, whole)
-        self._sink.publish(self.stream_id, whole)
+        self._book.publish(self.stream_id, whole)
