@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from confluent_kafka import Producer
-
 from benchmarks.programs._program import tell
-from tests.services.jars import jars
+from benchmarks.programs._ways import BOUND_S, fast_producer, peer_jars, tell_speeds, told_by
 from tests.services.kafka import Broker
 
 RECORDS = {"confluent-kafka": 6_000_000, "kafka-python": 2_000_000}
@@ -24,9 +21,6 @@ PARTITIONS = 4
 RECORD_BYTES = 100
 CORES = PARTITIONS + 1
 """A slot for each partition, and one for the receiver; for all ways."""
-BOUND_S = 400.0
-PEER = Path(__file__).parents[1] / "kafka_peer.xml"
-PEER_JARS = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2")
 
 WAYS = (
     ("bare", "confluent-kafka"),
@@ -49,14 +43,7 @@ QUOTIENTS = {
 
 def fill(broker, records):
     topic = broker.create_topic(PARTITIONS)
-    producer = Producer(
-        {
-            "bootstrap.servers": broker.address,
-            "linger.ms": 50,
-            "batch.size": 1 << 20,
-            "queue.buffering.max.messages": 500_000,
-        }
-    )
+    producer = fast_producer(broker)
     value = b"x" * RECORD_BYTES
     for number in range(records):
         while True:
@@ -70,7 +57,6 @@ def fill(broker, records):
 
 
 def read(way, engine, records, broker, topics, parent):
-    folder = tempfile.mkdtemp(dir=parent)
     given = {
         "way": way,
         "engine": engine,
@@ -78,19 +64,11 @@ def read(way, engine, records, broker, topics, parent):
         "partitions": PARTITIONS,
         "topic": topics[records],
         "address": broker.address,
-        "folder": folder,
         "cores": CORES,
     }
     if way == "structured":
-        found = sorted(jars(PEER).iterdir())
-        given["jars"] = ",".join(str(each) for each in found if each.name.startswith(PEER_JARS))
-    command = [sys.executable, "-m", "benchmarks.programs.kafka_reader", json.dumps(given)]
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S)
-        assert ended.returncode == 0, ended.stderr[-3000:]
-        return json.loads(ended.stdout.splitlines()[-1])["records_per_s"]
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        given["jars"] = peer_jars()
+    return told_by("benchmarks.programs.kafka_reader", given, parent)["records_per_s"]
 
 
 def main():
@@ -110,13 +88,7 @@ def main():
             tell({"progress": f"{way[0]} with {way[1]}"})
             speeds[way] = read(*way, sizes[way[1]], broker, topics, folder)
             tell({"progress": f"{way[0]} with {way[1]}: {speeds[way]:,.0f} records/s"})
-        figures = {
-            name: speeds[one] / speeds[other]
-            for name, (one, other) in QUOTIENTS.items()
-            if one in speeds and other in speeds
-        }
-        notes = {f"{way} with {engine}": float(speed) for (way, engine), speed in speeds.items()}
-        tell({"figures": figures, "notes": notes})
+        tell_speeds(speeds, QUOTIENTS, "{} with {}")
     finally:
         broker.stop()
         shutil.rmtree(folder, ignore_errors=True)

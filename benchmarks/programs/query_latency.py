@@ -21,10 +21,9 @@ from statistics import median
 
 from benchmarks.batches import quantile
 from benchmarks.programs._program import LEVEL, tell
-from benchmarks.programs.kafka_reading import BOUND_S, PEER, PEER_JARS
+from benchmarks.programs._ways import BOUND_S, peer_jars, told_by
 from benchmarks.programs.query_reader import context, session
 from penstock.receiver import Receiver
-from tests.services.jars import jars
 from tests.services.kafka import Broker
 
 RECORDS_PER_S = 10_000
@@ -138,15 +137,7 @@ def kafka(given):
 
 
 def taken(way, given, parent):
-    folder = tempfile.mkdtemp(dir=parent)
-    options = {**given, "way": way, "folder": folder, "cores": CORES}
-    command = [sys.executable, "-m", __spec__.name, json.dumps(options)]
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S)
-        assert ended.returncode == 0, ended.stderr[-3000:]
-        return json.loads(ended.stdout.splitlines()[-1])
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    return told_by(__spec__.name, {**given, "way": way, "cores": CORES}, parent)
 
 
 def compare(options):
@@ -157,10 +148,9 @@ def compare(options):
     found = {"kafka": [], "penstock": []}
     try:
         broker.start()
-        jar_files = sorted(jars(PEER).iterdir())
         given = {
             "address": broker.address,
-            "jars": ",".join(str(jar) for jar in jar_files if jar.name.startswith(PEER_JARS)),
+            "jars": peer_jars(),
             "warm_up_s": WARM_UP_S * scale,
             "seconds": SECONDS * scale,
         }

@@ -10,19 +10,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from confluent_kafka import Producer
-
 from benchmarks.feeder import FeederOptions, lines_of_words
 from benchmarks.programs._program import ProgramOptions, tell
-from benchmarks.programs.kafka_reading import BOUND_S, PEER, PEER_JARS
+from benchmarks.programs._ways import BOUND_S, fast_producer, peer_jars, tell_speeds, told_by
 from benchmarks.programs.query_reader import RECORD_BYTES
 from benchmarks.streaming_run import StreamingRun, Window, run_streaming
-from tests.services.jars import jars
 from tests.services.kafka import Broker
 
 RECORDS = 6_000_000
@@ -56,14 +52,7 @@ QUOTIENTS = {
 def fill(broker, records):
     """Write so many lines of 100 bytes to a new topic; return its name."""
     topic = broker.create_topic(PARTITIONS)
-    producer = Producer(
-        {
-            "bootstrap.servers": broker.address,
-            "linger.ms": 50,
-            "batch.size": 1 << 20,
-            "queue.buffering.max.messages": 500_000,
-        }
-    )
+    producer = fast_producer(broker)
     rows = 10_000
     lines = lines_of_words(RECORD_BYTES + 1, rows * (RECORD_BYTES + 1)).splitlines()
     for number in range(records // rows):
@@ -78,22 +67,14 @@ def fill(broker, records):
 
 
 def read(query, way, given, parent):
-    folder = tempfile.mkdtemp(dir=parent)
     options = {
         "way": way,
         "query": query,
         "partitions": PARTITIONS,
-        "folder": folder,
         "cores": CORES,
         **given,
     }
-    command = [sys.executable, "-m", "benchmarks.programs.query_reader", json.dumps(options)]
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S)
-        assert ended.returncode == 0, ended.stderr[-3000:]
-        return json.loads(ended.stdout.splitlines()[-1])["records_per_s"]
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    return told_by("benchmarks.programs.query_reader", options, parent)["records_per_s"]
 
 
 def read_socket(query, folder):
@@ -118,10 +99,9 @@ def main():
             broker = Broker(Path(folder) / "broker")
             broker.start()
             tell({"progress": "the topic is filled"})
-            found = sorted(jars(PEER).iterdir())
             given |= {
                 "address": broker.address,
-                "jars": ",".join(str(jar) for jar in found if jar.name.startswith(PEER_JARS)),
+                "jars": peer_jars(),
                 "topic": fill(broker, RECORDS),
             }
         speeds = {}
@@ -134,13 +114,7 @@ def main():
                 speeds[query, way] = read(query, way, each, folder)
             tell({"progress": f"{query}, {way}: {speeds[query, way]:,.0f} rows/s"})
             print(f"{query}, {way}: {speeds[query, way]:,.0f} rows/s", file=sys.stderr)
-        figures = {
-            name: speeds[one] / speeds[other]
-            for name, (one, other) in QUOTIENTS.items()
-            if one in speeds and other in speeds
-        }
-        notes = {f"{query}, {way}": float(speed) for (query, way), speed in speeds.items()}
-        tell({"figures": figures, "notes": notes})
+        tell_speeds(speeds, QUOTIENTS, "{}, {}")
     finally:
         if broker is not None:
             broker.stop()

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.blockstore import BlockAccess
 from penstock.tracker._endpoint import TrackerEndpoint
 from penstock.wire import ApplicationLink, WireOptions
 from tests.tracker.place_cases import Case
 
-__all__ = ["serving"]
+__all__ = ["COLUMNS", "logged", "places", "serving"]
+
+COLUMNS = StructType([StructField("value", BinaryType())])
+"""Of records that are bytes."""
 
 SECRET = b"a secret of this test alone"
 
@@ -25,3 +32,12 @@ def serving(case: Case) -> Iterator[BlockAccess]:
         yield BlockAccess({}, ApplicationLink(SECRET, address), fetch_timeout_s=10.0)
     finally:
         endpoint.stop()
+
+
+def places(partitions: Any) -> list[int]:
+    return [place for part in partitions for place in part.places]
+
+
+def logged(offset: Any) -> Any:
+    """Return an offset as it comes back from Spark's log."""
+    return json.loads(json.dumps(offset))

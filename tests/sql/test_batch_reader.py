@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.sql import PlacesReleasedError, SourceOptionError
 from penstock.sql._batch_reader import BatchReader
@@ -20,10 +19,9 @@ from penstock.sql._options import SourceOptions
 from penstock.tracker import Retention
 from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
 from penstock.wire.messages import ListBlocks
-from tests.sql.serving import serving
+from tests.sql.serving import COLUMNS, serving
 from tests.tracker.place_cases import SERVERS, Case
 
-COLUMNS = StructType([StructField("value", BinaryType())])
 SECOND_MS = 1000
 START_MS = 1_700_000_000_000
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.sql import LedgerPutBackError, PlacesReleasedError, _reader
 from penstock.sql._options import SourceOptions
 from penstock.sql._reader import PlaceReader
 from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
-from tests.sql.serving import serving
+from tests.sql.serving import COLUMNS, logged, places, serving
 from tests.tracker.place_cases import Case
-
-COLUMNS = StructType([StructField("value", BinaryType())])
 
 
 @contextlib.contextmanager
@@ -31,15 +26,6 @@ def reading(case: Case, **options: str) -> Iterator[PlaceReader]:
             yield reader
         finally:
             reader.stop()
-
-
-def places(partitions: Any) -> list[int]:
-    return [place for part in partitions for place in part.places]
-
-
-def logged(offset: Any) -> Any:
-    """Return an offset as it comes back from Spark's log."""
-    return json.loads(json.dumps(offset))
 
 
 def test_a_batch_of_many_blocks_is_held_until_it_is_committed(tmp_path: Path) -> None:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.sql import SourceError
 from penstock.sql._options import SourceOptions
 from penstock.sql._streams_reader import StreamsReader
-from tests.sql.serving import serving
+from tests.sql.serving import COLUMNS, logged, places, serving
 from tests.tracker.place_cases import Case
-
-COLUMNS = StructType([StructField("value", BinaryType())])
 
 
 @contextlib.contextmanager
@@ -29,15 +24,6 @@ def reading(case: Case, **options: str) -> Iterator[StreamsReader]:
             yield reader
         finally:
             reader.stop()
-
-
-def places(partitions: Any) -> list[int]:
-    return [place for part in partitions for place in part.places]
-
-
-def logged(offset: Any) -> Any:
-    """Return an offset as it comes back from Spark's log."""
-    return json.loads(json.dumps(offset))
 
 
 def test_a_batch_is_held_until_it_is_committed_and_knows_its_streams(tmp_path: Path) -> None:
