@@ -42,7 +42,7 @@ _ZSTD_LEVEL = 1
 _PIECE = 1 << 20
 _MOST_THREADS = 4
 _WORTH = 0.9
-"""A block that stays larger than this share is written as it is: that is cheaper to read."""
+"""A block that compresses to more than this share of its size is stored uncompressed."""
 
 
 def _codec(name: str) -> pa.Codec:

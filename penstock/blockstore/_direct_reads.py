@@ -21,6 +21,8 @@ __all__ = ["read_range"]
 
 _PAGE = mmap.PAGESIZE
 _KEPT_BUFFERS = 2
+"""How many buffers are kept for the next reads."""
+
 _NO_DIRECT_IO = (errno.EINVAL, errno.EOPNOTSUPP)
 
 

@@ -56,8 +56,8 @@ if os.fork():
     os._exit(0)
 os.execv(sys.executable, [sys.executable, "-m", *sys.argv[1:]])
 """
-"""Leaves the process that was started at once, so that nobody has to wait for the server's end;
-a fork of its own, before anything is imported that has threads."""
+"""Forks and ends the process that was started, so that nobody has to wait for the server's end. It
+does so before anything is imported that has threads."""
 
 
 class BlockServerError(PenstockError):

@@ -16,7 +16,7 @@ __all__ = ["line_chunks", "line_column", "line_ends", "line_part", "line_pieces"
 
 _LF = 10
 _PIECE = 128 << 10
-"""Bytes whose lines become Python objects at a time: their memory is used again and again."""
+"""How many bytes of lines are made Python objects at a time, so that their memory is used again."""
 
 
 def line_ends(data: memoryview) -> npt.NDArray[np.intp]:

@@ -35,10 +35,10 @@ _IDS_PER_MESSAGE = 10_000
 _log = logging.getLogger("penstock.tracker")
 
 _SEGMENTS = 4
-"""Segments of each receiver's log that should find room: logs allocate theirs in advance."""
+"""A disk should have room for so many segments of each receiver: they are allocated in advance."""
 
 _SETTLE_S = 2.0
-"""How long what was let go may take to be gone from the disk."""
+"""How long it may take until released segments have left the disk."""
 
 
 class BlockDeletion:

@@ -47,12 +47,15 @@ _log = logging.getLogger("penstock.tracker")
 _SERVER_GRACE_S = 1.0
 """How long a block server may be away before another is started."""
 _RECEIVER_GRACE_S = 1.0
-"""How long a receiver may be away before that is told: mostly its job ends with its connection."""
+"""How long a receiver may be away before the user is told: mostly its job has ended, too."""
 
 _LOST_HOST_S = 5.0
+"""How often a lost host is checked for new executors."""
+
 _LATE_START_S = 20.0
 _MOST_LATE_START_S = 600.0
-"""How often a lost host is checked for new executors."""
+"""How long after its start a receiver that has not registered is told; the longest time until it is
+told again."""
 
 _SKIPPED_REMEMBERED = 10_000
 _SLOW_REMEMBERED = 100
@@ -60,7 +63,7 @@ _SLOW_REMEMBERED = 100
 """Blocks left out of batches that are remembered by id, so that each is counted once."""
 
 _BATCHES_NAMED = 8
-"""How many batches that miss blocks are named: the last, since earlier ones may be complete."""
+"""How many batches with missing blocks are named: the last ones; earlier ones may be complete."""
 
 
 class Control:

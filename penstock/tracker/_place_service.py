@@ -45,7 +45,7 @@ _UNCOMMITTED_S = 600.0
 have logged that it is there."""
 
 _SEEN_S = 600.0
-"""How often the ledger is told that a consumer was there, whatever it commits."""
+"""How often the ledger notes that a consumer is there, even if it commits nothing."""
 
 _RETURN_S = 86_400.0
 """How long a restarted host waits for consumers that expired while it was down."""

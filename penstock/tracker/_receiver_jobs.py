@@ -44,7 +44,7 @@ BASE_DELAY_S = 0.5
 
 _log = logging.getLogger("penstock.tracker")
 _SPARK_IS_OVER = "SparkContext was shut down"
-"""In what Spark says of jobs that its own stop ends."""
+"""Part of what Spark says of a job that was ended by the stop of its context."""
 _JVM_IS_GONE = (Py4JNetworkError, ConnectionError)
 """What a call to a JVM raises that does not answer any more."""
 _PROCESS_DIED = "Python worker exited unexpectedly"
@@ -53,7 +53,7 @@ _OF_DEAD_PROCESS = (
     "its process ended without a word: it was killed (is memory short?), crashed or called os._exit"
 )
 _TELLS_NOTHING = ("at ", "... ", "File ", "SQLSTATE: ")
-"""How lines of a JVM stack trace begin, and the line with which Spark ends Python's text."""
+"""Beginnings of lines that say nothing to a user: stack traces, and the end of Spark's message."""
 
 HOPELESS_STARTS = 3
 """Consecutive Python errors before registration after which a receiver is given up."""

@@ -68,10 +68,10 @@ __all__ = [
 ]
 
 UNALLOCATED = -1
-"""Stands where a batch would stand, for blocks that no batch has taken."""
+"""In place of a batch's time, for blocks that no batch has taken."""
 
 KEPT = -2
-"""The same for blocks that are read by places."""
+"""In place of a batch's time, for blocks that are read by places."""
 
 _PART_BYTES = 2 << 20
 """A part holds about this much, so that no record is large."""

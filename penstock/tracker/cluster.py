@@ -43,6 +43,7 @@ _WILDCARDS = ("0.0.0.0", "::")
 
 _WAKE_TASKS = 50
 _WAKE_REDUCERS = 20
+"""Tasks and reducers of the job that wakes the executors, as in Spark's `ReceiverTracker`."""
 
 
 @dataclass(frozen=True, order=True)

@@ -31,9 +31,10 @@ from penstock.wire.options import WireOptions
 __all__ = ["Connection", "ConnectionOwner", "ConnectionState", "peer_text"]
 
 _LEAST_BYTES_PER_S = 256 << 10
-"""A frame that comes more slowly than this, beyond the time of a silence, is not waited for."""
+"""The slowest that a frame may arrive, beyond the time that silence is allowed anyway."""
 
 _LINGER_S = 2.0
+"""How long a connection that is being closed may take to send what is queued."""
 
 _message_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(
     cast("type[Message]", Message)

@@ -37,7 +37,11 @@ _LENGTH_FIELD = 4
 _ENVELOPE = _HEADER.size - _LENGTH_FIELD
 _KINDS = tuple(Kind)
 _SMALL_BUFFER = 128
+"""Size of the buffer during the handshake."""
+
 _BUFFER = 64 << 10
+"""Size of the buffer after it, except while a frame is longer."""
+
 
 _encoder = msgspec.msgpack.Encoder()
 

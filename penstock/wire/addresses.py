@@ -18,13 +18,17 @@ from typing import Any
 __all__ = ["address_text", "bare_host", "is_within_host", "listen_in_range", "ports_to_try"]
 
 _FIRST, _COUNT = 1024, 65536 - 1024
+"""The ports that need no privilege; a search that reaches the last goes on at the first."""
+
 _FREE_PORT_TRIES = 16
+"""How often any free port is tried: it may be taken at another address of the name."""
+
 _BACKLOG = 1024
 _Place = tuple[socket.AddressFamily, tuple[Any, ...]]
 """What `getaddrinfo` says of an address: its family, and what to bind a socket to."""
 
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-"""What there is to say of one of a name's addresses that is none of this host's."""
+"""Errors of binding to an address that the name has, and this host does not."""
 
 
 def bare_host(host: str) -> str:

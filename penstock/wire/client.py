@@ -43,6 +43,7 @@ _logger = logging.getLogger("penstock.wire")
 
 _FIRST_DELAY_S = 0.05
 _MAX_DELAY_S = 5.0
+"""The first pause between two tries to connect, and the longest."""
 _SETTLED_S = 1.0
 """How long a connection must last for the reconnect delay to be reset."""
 _GRACE_S = 5.0
