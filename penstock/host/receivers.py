@@ -100,7 +100,6 @@ class HostedReceivers:
             events=events,
             clock=clock,
             keep_batches=keep_batches,
-            blocks_outlive_run=durability.keeps_blocks,
             on_rate_status=on_rate_status,
             shared_rate=self._shared_rate,
             ledger=ledger,

@@ -94,7 +94,6 @@ class ReceiverTracker:
         events: ReceiverTrackerEvents,
         clock: Clock | None = None,
         keep_batches: bool = False,
-        blocks_outlive_run: bool = True,
         cluster: Cluster | None = None,
         on_rate_status: Callable[[ReportGate], None] | None = None,
         shared_rate: SharedRatePlace | None = None,
@@ -115,8 +114,6 @@ class ReceiverTracker:
             keep_batches: Whether batches that an earlier run did not finish keep their blocks,
                 because they are made again under the same times (I3). Else their blocks wait for
                 a batch again.
-            blocks_outlive_run: Whether blocks that an earlier run stored can be there; else they
-                are left out of its batches.
             cluster: In place of the Spark application.
             on_rate_status: Is told how the receivers' rates are used, on the tracker's control
                 thread; must not block.
@@ -139,7 +136,6 @@ class ReceiverTracker:
         self._listeners = Listeners(events)
         self._clock = clock or SystemClock()
         self._keep_batches = keep_batches
-        self._blocks_outlive_run = blocks_outlive_run
         self._lost_attempts: frozenset[str] = frozenset()
         self._on_rate_status = on_rate_status or (lambda report: None)
         self._shared_rate = shared_rate
@@ -235,7 +231,7 @@ class ReceiverTracker:
                     clock=self._clock,
                     encryption=self._logs.encryption,
                 )
-            if not self._blocks_outlive_run:
+            if self._logs.are_removed:
                 self._lost_attempts = frozenset(self._ledger.attempts)
             if self._lost_attempts:
                 _log.warning(

@@ -45,7 +45,7 @@ def test_blocks_that_cannot_be_there_any_more_are_left_out(
         attempt.add(block(0, name, attempt.first + 1))
     with (
         caplog.at_level("WARNING", "penstock.tracker"),
-        running_tracker(tmp_path, keep_batches=True, blocks_outlive_run=False) as found,
+        running_tracker(tmp_path, keep_batches=True, remove_files=True) as found,
     ):
         tracker, cluster, _ = found
         assert "Some blocks could not be recovered" in caplog.text

@@ -247,7 +247,6 @@ def running_tracker(
     settings: Settings = QUICK,
     remove_files: bool = False,
     keep_batches: bool = False,
-    blocks_outlive_run: bool = True,
     on_rate_status: Callable[[ReportGate], None] | None = None,
     kept: Mapping[int, KeptStreamSettings] | None = None,
 ) -> Iterator[tuple[ReceiverTracker, ThreadCluster, Events]]:
@@ -261,7 +260,6 @@ def running_tracker(
         settings=settings,
         remove_files=remove_files,
         keep_batches=keep_batches,
-        blocks_outlive_run=blocks_outlive_run,
         on_rate_status=on_rate_status,
         kept=kept,
     )
@@ -282,7 +280,6 @@ def make_tracker(
     settings: Settings = QUICK,
     remove_files: bool = False,
     keep_batches: bool = False,
-    blocks_outlive_run: bool = True,
     on_rate_status: Callable[[ReportGate], None] | None = None,
     kept: Mapping[int, KeptStreamSettings] | None = None,
 ) -> ReceiverTracker:
@@ -295,7 +292,6 @@ def make_tracker(
         logs=BlockLogs(str(folder / "receivedData"), "none", are_removed=remove_files),
         events=events,
         keep_batches=keep_batches,
-        blocks_outlive_run=blocks_outlive_run,
         cluster=cluster,
         on_rate_status=on_rate_status,
         ledger=None if kept is None else _with_places(folder, kept),
