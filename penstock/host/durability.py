@@ -30,8 +30,10 @@ from dataclasses import dataclass
 
 from penstock._arguments import as_folder
 from penstock.errors import SettingError
+from penstock.receiver import BlockLogs
 from penstock.settings import Settings
 from penstock.wal import (
+    EncryptionKey,
     UnsupportedAddressError,
     UnwritableFolderError,
     is_on_hdfs,
@@ -76,6 +78,16 @@ class Durability:
     scratch: str | None
     keeps_blocks: bool
     reason: str
+
+    def logs(self, encryption: EncryptionKey | None) -> BlockLogs:
+        """Return where and how receivers log their blocks, encrypted with this key, if any."""
+        return BlockLogs(
+            self.block_log_root,
+            self.sync,
+            self.host_root,
+            are_removed=not self.keeps_blocks,
+            encryption=encryption,
+        )
 
     def describe(self) -> str:
         """Return one line for the log: the row, and what it survives."""

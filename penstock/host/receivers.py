@@ -13,7 +13,7 @@ from penstock.errors import IllegalStateError
 from penstock.host.durability import check_writable
 from penstock.host.preparation import Run
 from penstock.host.receiver_status import ReceiverStatus
-from penstock.receiver import BlockLogs, SharedRatePlace
+from penstock.receiver import SharedRatePlace
 from penstock.settings import Settings
 from penstock.tracker import (
     KeptStreamSettings,
@@ -90,13 +90,7 @@ class HostedReceivers:
             settings,
             application_id=run.run_id,
             driver_log_folder=durability.driver_log_folder,
-            logs=BlockLogs(
-                durability.block_log_root,
-                durability.sync,
-                durability.host_root,
-                are_removed=not durability.keeps_blocks,
-                encryption=encryption,
-            ),
+            logs=durability.logs(encryption),
             events=events,
             clock=clock,
             keep_batches=keep_batches,

@@ -23,7 +23,7 @@ An attempt's life
 -----------------
 
 The driver starts a one-task Spark job whose body is `run_receiver`. It unpickles the receiver,
-makes the parts, and lets a `ReceiverSupervisor` run it::
+and lets a `ReceiverSupervisor` run it::
 
     connect ── block server ── block store ── register ── block generator ── onStart
                                                  ▲                              │
@@ -50,8 +50,7 @@ file                holds
 `short_forms`       what else is taken as a receiver: generator functions, classes with ``run``
 `forms`             what they become: a thread each, coroutines on an event loop of their own
 `socket_receivers`  the receivers of lines and of serialized objects from a socket
-`launch`            the Spark task: on which executor it is, and what runs there until the end
-`parts`             makes an attempt's block store and generator, as the settings say
+`launch`            what one attempt is made of, as the settings say; the Spark task that runs it
 `supervisor`        runs one attempt, from registration to the last block
 `attempt_state`     the state of an attempt, its bounds; when its failures are enough
 `user_calls`        calls into the author's code, with a bound; what their threads die of
@@ -85,8 +84,7 @@ from penstock.receiver.block_generator import (
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.receiver.exit_report import ExitKind, ReceiverFailedError
 from penstock.receiver.framing import Framing
-from penstock.receiver.launch import BlockLogs, ReceiverLaunch, run_receiver
-from penstock.receiver.parts import arena_name, log_folder
+from penstock.receiver.launch import BlockLogs, ReceiverLaunch, log_folder, run_receiver
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRateError, SharedRatePlace
 from penstock.receiver.short_forms import (
@@ -120,7 +118,6 @@ __all__ = [
     "SharedRateError",
     "SharedRatePlace",
     "SupervisorState",
-    "arena_name",
     "as_receiver",
     "log_folder",
     "receiver",

@@ -16,26 +16,31 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from pyspark import StorageLevel
 
+from penstock._setting_values import record_budget
+from penstock.blockstore import BlockStore
 from penstock.blockstore import launch as block_server
+from penstock.blockstore.replicator import FindReplicaHost, Replicator
+from penstock.blockstore.store import BlockStoreOptions
+from penstock.dead_letters import DeadLetterPlace, DeadLetterWriter, folder_beside
 from penstock.errors import text_of
 from penstock.processes import ProcessIdentity
-from penstock.receiver.attempt_state import Bounds, Failures
 from penstock.receiver.base import Receiver
+from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
-from penstock.receiver.parts import Parts
-from penstock.receiver.shared_rate import SharedRatePlace
+from penstock.receiver.rate_limiter import RateLimiter
+from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter, SharedRatePlace
 from penstock.receiver.supervisor import ReceiverSupervisor
 from penstock.receiver.tracker_client import TrackerClient
 from penstock.receiver.user_calls import UncaughtErrors
 from penstock.settings import Settings
 from penstock.wal import SEAL_SIZE, EncryptionKey, LogOptions, SyncPolicy
 from penstock.wire import ApplicationLink
-from penstock.wire.messages import RegisterReceiver
+from penstock.wire.messages import ReceivedBlockInfo, RegisterReceiver
 
 __all__ = [
     "BlockLogs",
@@ -44,6 +49,7 @@ __all__ = [
     "executor_command",
     "executor_id",
     "host_name",
+    "log_folder",
     "run_receiver",
 ]
 
@@ -163,6 +169,15 @@ _LAST_RESORT_S = 10.0
 """How long after an attempt is given up the process ends, whatever hangs in it."""
 
 
+_POSITION_BYTES = 64 << 10
+"""The largest position that a receiver may store, where a message may have twice as much."""
+
+
+def log_folder(block_log_root: str, stream_id: int, attempt: str) -> str:
+    """Return the log folder of an attempt; no other attempt ever uses it."""
+    return os.path.join(block_log_root, f"{stream_id}-{attempt}")
+
+
 @dataclass(frozen=True)
 class BlockLogs:
     """Where the receivers of an application log their blocks, and how.
@@ -194,6 +209,22 @@ class BlockLogs:
         What lies there beside logs on HDFS is of use to nobody after it.
         """
         return self.are_removed or self.folder_of_host != self.root
+
+    def letters_place(self, settings: Settings) -> DeadLetterPlace:
+        """Return where the dead letters of the application go; nobody's yet."""
+        return DeadLetterPlace(
+            folder=settings.dead_letters_dir or folder_beside(self.root),
+            stream=0,
+            attempt="",
+            receiver="",
+            host="",
+            sync=SyncPolicy(self.sync),
+            sync_interval_s=settings.wal_sync_interval_ms / 1000,
+            max_bytes=settings.dead_letters_max_bytes,
+            max_age_s=settings.dead_letters_max_age_s,
+            max_record_bytes=settings.dead_letters_max_record_bytes,
+            encryption=self.encryption,
+        )
 
 
 @dataclass(frozen=True)
@@ -261,6 +292,109 @@ class ReceiverLaunch:
             block_max_bytes=settings.block_max_bytes + (SEAL_SIZE if self.logs.encryption else 0),
         )
 
+    def open_storage(
+        self, host: str, find: FindReplicaHost, on_error: Callable[[str, BaseException], None]
+    ) -> BlockStore:
+        """Open the attempt's block store.
+
+        Args:
+            host: This host, as Spark names it.
+            find: Asks for a host of second copies.
+            on_error: Told that there is none.
+        """
+        settings, logs = self.settings, self.logs
+        use_disk, use_memory = self.storage_level[:2]
+        replicator = None
+        if self.has_copies:
+            replicator = Replicator(
+                self.stream_id, self.attempt, link=self.link, find=find, on_error=on_error
+            )
+        codec = settings.wal_compression_codec
+        return BlockStore(
+            stream_id=self.stream_id,
+            attempt=self.attempt,
+            host=host,
+            log_folder=log_folder(logs.root, self.stream_id, self.attempt),
+            host_folder=log_folder(logs.folder_of_host, self.stream_id, self.attempt),
+            # The block server serves no other names.
+            memory_name=f"penstock-{self.application_id}-{self.attempt}",
+            options=BlockStoreOptions(
+                memory_dir=settings.memory_dir,
+                memory_bytes=settings.memory_bytes,
+                block_max_bytes=settings.block_max_bytes,
+                log=self.log_options,
+                use_memory=use_memory,
+                use_disk=use_disk,
+                compression=None if codec == "none" else codec,
+            ),
+            encryption=logs.encryption,
+            replicator=replicator,
+        )
+
+    def make_generator(
+        self,
+        receiver: Receiver,
+        host: str,
+        *,
+        first_block_number: int,
+        storage: BlockStore,
+        report: Callable[[tuple[ReceivedBlockInfo, ...]], None],
+        on_error: Callable[[str, BaseException], None],
+    ) -> BlockGenerator:
+        """Make the block generator; it is not started.
+
+        Args:
+            receiver: Whose records it takes.
+            host: This host, as Spark names it.
+            first_block_number: Of the attempt.
+            storage: From `open_storage`.
+            report: Reports blocks to the tracker; returns once they are in the driver log. Raises
+                `RefusedError` when asking again does not help, and anything else when it may.
+            on_error: Told of trouble.
+        """
+        settings = self.settings
+        budget = settings.dead_letters_budget
+        letters = self.letters_place(receiver, host)
+        return BlockGenerator(
+            stream_id=self.stream_id,
+            first_block_number=first_block_number,
+            block_store=storage,
+            report=report,
+            limiter=self._limiter(on_error),
+            options=BlockGeneratorOptions(
+                block_interval_s=settings.block_interval_ms / 1000,
+                queue_size=settings.block_queue_size,
+                schema=receiver.schema,
+                validate=receiver.validate,
+                position_bytes=min(_POSITION_BYTES, settings.max_frame_bytes // 2),
+                report_bytes=settings.max_frame_bytes // 2,
+                dead_letter_budget=None if budget is None else record_budget(budget),
+                pauses_over_budget=settings.dead_letters_budget_action == "pause",
+                trace_every=settings.otel_traces_every if settings.otel_enabled else 0,
+            ),
+            on_error=on_error,
+            letters=None if letters is None else DeadLetterWriter(letters, on_error),
+        )
+
+    def letters_place(self, receiver: Receiver, host: str) -> DeadLetterPlace | None:
+        """Return where the attempt's dead letters go; None: they are not kept."""
+        if not self.settings.dead_letters_enabled:
+            return None
+        return replace(
+            self.logs.letters_place(self.settings),
+            stream=self.stream_id,
+            attempt=self.attempt,
+            receiver=receiver._receiver_type(),
+            host=host,
+        )
+
+    def _limiter(self, on_error: Callable[[str, BaseException], None]) -> RateLimiter:
+        if self.shared_rate is None:
+            return RateLimiter.from_settings(self.settings)
+        limiter = SharedRateLimiter.from_settings(self.settings)
+        limiter.shared = SharedRate(self.shared_rate, on_error=on_error)
+        return limiter
+
     @staticmethod
     def storage_level_tuple(level: StorageLevel) -> tuple[bool, bool, bool, bool, int]:
         """Return a storage level as it travels."""
@@ -311,22 +445,8 @@ def run_receiver(
     supervisor = ReceiverSupervisor(
         receiver,
         _registration(launch, receiver._receiver_type(), host, executor),
-        Parts(
-            launch,
-            receiver.schema,
-            host,
-            ensure_block_server,
-            receiver._receiver_type(),
-            receiver.validate,
-        ),
-        restart_delay_ms=launch.settings.receiver_restart_delay_ms,
-        failures=Failures(
-            launch.settings.receiver_max_failures, int(launch.settings.restart_max_delay_s * 1000)
-        ),
-        bounds=Bounds(
-            drain_s=launch.settings.graceful_stop_timeout_ms / 1000,
-            ask_s=launch.settings.ask_timeout_s,
-        ),
+        launch,
+        lambda: ensure_block_server(launch),
     )
     with UncaughtErrors(supervisor.thread_died):
         supervisor.start()

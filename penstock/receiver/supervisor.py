@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import chain, repeat
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,7 +30,6 @@ from penstock.receiver.block_generator import BlockGenerator, BlockNotStoredErro
 from penstock.receiver.door import EarlierStarts, ReceiverStoppedError, Start, StoreDoor
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError, described
 from penstock.receiver.letters_again import send_again
-from penstock.receiver.parts import Parts
 from penstock.receiver.pipeline import CALLBACK_S
 from penstock.receiver.rate_status import RateStatus
 from penstock.receiver.tracker_client import TrackerClient
@@ -48,12 +49,18 @@ from penstock.wire.messages import (
     UpdateRateLimit,
 )
 
+if TYPE_CHECKING:
+    from penstock.receiver.launch import ReceiverLaunch
+
 __all__ = ["ReceiverSupervisor", "SupervisorState"]
 
 logger = logging.getLogger("penstock.receiver")
 
 IDLE_S = 60.0
 """The longest single wait; a bound in case a wake-up is missed."""
+
+_BLOCK_SERVER_PAUSES_S = (0.5, 2.0, 10.0, 60.0)
+"""Pauses between the tries to start the host's block server."""
 
 _STEP_S = 1.0
 _MAX_FAILURES = 10
@@ -86,31 +93,31 @@ class ReceiverSupervisor:
         self,
         receiver: Receiver,
         registration: RegisterReceiver,
-        parts: Parts,
-        *,
-        restart_delay_ms: int = 2000,
-        failures: Failures | None = None,
-        bounds: Bounds | None = None,
-        clock: Clock | None = None,
+        launch: ReceiverLaunch,
+        start_block_server: Callable[[], None],
     ) -> None:
         """Make a supervisor; `start` runs it.
 
         Args:
             receiver: The author's object. It is attached to this supervisor.
             registration: What is told to the tracker at each start.
-            parts: Makes the block store and the generator.
-            restart_delay_ms: ``spark.streaming.receiverRestartDelay``.
-            failures: Says when the same failure came often enough.
-            bounds: How long to wait for what.
-            clock: Measures the restart delay.
+            launch: Makes the block store and the generator; its settings say how long to wait.
+            start_block_server: Makes sure that this host's block server runs; may be called again.
         """
         self.stream_id = registration.stream_id
         self._receiver = receiver
-        self._parts = parts
-        self._restart_delay_ms = restart_delay_ms
-        self._failures = failures or Failures(_MAX_FAILURES, _MAX_DELAY_MS)
-        self._bounds = bounds or Bounds()
-        self._clock = clock or SystemClock()
+        self._host = registration.host
+        self._launch = launch
+        self._start_block_server = start_block_server
+        settings = launch.settings
+        self._restart_delay_ms = settings.receiver_restart_delay_ms
+        self._failures = Failures(
+            settings.receiver_max_failures, int(settings.restart_max_delay_s * 1000)
+        )
+        self._bounds = Bounds(
+            drain_s=settings.graceful_stop_timeout_ms / 1000, ask_s=settings.ask_timeout_s
+        )
+        self._clock: Clock = SystemClock()
         self._tracker = TrackerClient(registration)
         self._attempt = AttemptState(self.stream_id)
         self._rate_status = RateStatus(
@@ -275,15 +282,15 @@ class ReceiverSupervisor:
 
     def _open(self) -> None:
         self._tracker.connect(
-            self._parts.launch,
+            self._launch,
             on_message=self._on_message,
             on_hello_answer=self._on_hello_answer,
             on_closed=self._on_driver_lost,
         )
         self._ensure_block_server()
         try:
-            self._storage = self._parts.open_storage(
-                self._tracker.find_replica_host, self.report_error
+            self._storage = self._launch.open_storage(
+                self._host, self._tracker.find_replica_host, self.report_error
             )
         except LogFullError as error:
             # What only is retained may be in the way: the driver lets it go for the next attempt.
@@ -292,15 +299,23 @@ class ReceiverSupervisor:
         self._releasing.start()
 
     def _ensure_block_server(self) -> None:
-        """Start it without waiting: blocks can be stored, and read on this host, without it."""
-        failed = self._on_block_server_failed
+        """Start it without waiting: blocks can be stored, and read on this host, without it.
+
+        It is tried until there is one: it may be killed, or the host be short of memory for now.
+        """
 
         def start() -> None:
-            self._parts.ensure_block_server(
-                failed, lambda pause_s: self._clock.wait(self._attempt.stopping, pause_s)
-            )
+            for pause_s in chain(_BLOCK_SERVER_PAUSES_S, repeat(_BLOCK_SERVER_PAUSES_S[-1])):
+                try:
+                    self._start_block_server()
+                except PenstockError as error:
+                    self._on_block_server_failed(error)
+                else:
+                    return
+                if self._clock.wait(self._attempt.stopping, pause_s):
+                    return
 
-        self._help("block-server", start, failed)
+        self._help("block-server", start, self._on_block_server_failed)
 
     def _on_block_server_failed(self, error: BaseException) -> None:
         self.report_error(f"No block server for other hosts: {error}", error)
@@ -350,8 +365,13 @@ class ReceiverSupervisor:
     def _make_generator(self, first_block_number: int) -> None:
         if self._storage is None:
             raise IllegalStateError(f"the block store of receiver {self.stream_id} is not open")
-        generator = self._parts.make_generator(
-            first_block_number, self._storage, self._tracker.add_blocks, self._push_error
+        generator = self._launch.make_generator(
+            self._receiver,
+            self._host,
+            first_block_number=first_block_number,
+            storage=self._storage,
+            report=self._tracker.add_blocks,
+            on_error=self._push_error,
         )
         generator.start()
         self._generator = generator
@@ -612,7 +632,7 @@ class ReceiverSupervisor:
         report = partial(self._tracker.report_letters, asked.request)
 
         def send() -> None:
-            place, door = self._parts.letters_place(), self._door
+            place, door = self._launch.letters_place(self._receiver, self._host), self._door
             if place is None:
                 report(0, error="spark.penstock.deadLetters.enabled is false")
             elif door is None or not self.is_started():

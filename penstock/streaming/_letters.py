@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from penstock.dead_letters import LetterTail
 from penstock.host.durability import check_writable
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.receiver.parts import dead_letter_place
 from penstock.streaming.dstream.dead_letter_stream import DeadLetterInputDStream
 from penstock.streaming.dstream.derived_streams import NarrowDStream
 from penstock.streaming.errors import StreamGraphError
@@ -67,7 +66,7 @@ def letters_of_run(
             )
         return None
     durability = run.durability
-    place = dead_letter_place(settings, durability.block_log_root, durability.sync, encryption)
+    place = durability.logs(encryption).letters_place(settings)
     on_hdfs = is_on_hdfs(place.folder)
     if reads and not is_local and not on_hdfs:
         raise StreamGraphError(
@@ -98,8 +97,7 @@ def tail_of_run(
         encryption: The key of logs; None: in clear.
         is_local: Whether receivers and tasks run on this host.
     """
-    durability = run.durability
-    place = dead_letter_place(settings, durability.block_log_root, durability.sync, encryption)
+    place = run.durability.logs(encryption).letters_place(settings)
     if not settings.dead_letters_enabled or not (is_local or is_on_hdfs(place.folder)):
         return None
     limited = RateLimitedLog(_log)

@@ -338,10 +338,10 @@ def test_a_process_ends_though_its_receiver_keeps_the_interpreter_for_itself(
     """As C code can; then no thread of ours runs any more."""
     (tmp_path / "stuck.py").write_text(
         "import ctypes, sys\n"
-        "from penstock.receiver import Receiver, launch\n"
+        "from penstock.receiver import Receiver, launch, supervisor\n"
         "from penstock.receiver.attempt_state import Bounds\n"
         "launch.LOOK_S, launch._LAST_RESORT_S = 0.05, 0.5\n"
-        "launch.Bounds = lambda **changed: Bounds(0.5, 0.5, 0.5, 0.1, 0.1)\n"
+        "supervisor.Bounds = lambda **changed: Bounds(0.5, 0.5, 0.5, 0.1, 0.1)\n"
         "sys.setswitchinterval(0.0001)\n"
         "class Stuck(Receiver):\n"
         f"    def onStart(self): open({str(tmp_path / 'started')!r}, 'x').close()\n"

@@ -20,9 +20,9 @@ from penstock.receiver import (
     ReceiverLaunch,
     SupervisorState,
     forms,
-    parts,
 )
 from penstock.receiver import launch as launch_module
+from penstock.receiver import supervisor as supervisor_module
 from penstock.receiver.attempt_state import AttemptState, Bounds, RestartRequest
 from penstock.receiver.exit_report import TEXT_LIMIT, ExitReport, error_text
 from penstock.wal import LogFullError
@@ -49,7 +49,7 @@ Run = Callable[..., Running]
 @pytest.fixture
 def short_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the author's calls be given up soon."""
-    monkeypatch.setattr(launch_module, "Bounds", lambda **changed: Bounds(0.2, **changed))
+    monkeypatch.setattr(supervisor_module, "Bounds", lambda **changed: Bounds(0.2, **changed))
 
 
 @pytest.mark.usefixtures("short_bounds")
@@ -156,7 +156,7 @@ def hanging() -> Iterator[threading.Event]:
 @pytest.fixture
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     bounds = Bounds(0.1, 0.3, 0.3, 0.2, 0.3)
-    monkeypatch.setattr(launch_module, "Bounds", lambda **changed: bounds)
+    monkeypatch.setattr(supervisor_module, "Bounds", lambda **changed: bounds)
 
 
 @pytest.mark.usefixtures("no_patience")
@@ -169,7 +169,7 @@ def test_an_attempt_ends_in_time_whatever_of_the_log_hangs(
     hanging: threading.Event,
     what: str,
 ) -> None:
-    class Storage(parts.BlockStore):
+    class Storage(launch_module.BlockStore):
         pass
 
     def hang(self: object, *arguments: object) -> None:
@@ -178,7 +178,7 @@ def test_an_attempt_ends_in_time_whatever_of_the_log_hangs(
         raise OSError("it hung")
 
     setattr(Storage, what, hang)
-    monkeypatch.setattr(parts, "BlockStore", Storage)
+    monkeypatch.setattr(launch_module, "BlockStore", Storage)
     running = run(Quiet(shared))
     shared.wait_for("onStart")
     shared.receiver.store("x")
@@ -280,7 +280,7 @@ def test_a_bad_setting_of_the_parts_is_permanent(
     def refuse(**options: Any) -> None:
         raise SettingError("spark.penstock.x", "y", "z")
 
-    monkeypatch.setattr(parts, "BlockStore", refuse)
+    monkeypatch.setattr(launch_module, "BlockStore", refuse)
     assert run(Quiet(shared)).join() is None
     tracker.wait_for_count(ReportError, 1)  # it is only sent, so it may still be on its way
     (report,) = tracker.of(ReportError)
@@ -330,7 +330,7 @@ def test_released_blocks_are_freed_and_a_failure_there_is_only_reported(
 ) -> None:
     released: list[Any] = []
 
-    class Storage(parts.BlockStore):
+    class Storage(launch_module.BlockStore):
         def release(self, block_ids: Any, segments: Any) -> None:
             released.append((tuple(block_ids), tuple(segments)))
             if len(released) == 2:
@@ -338,7 +338,7 @@ def test_released_blocks_are_freed_and_a_failure_there_is_only_reported(
             super().release(block_ids, segments)
             shared.say("released")
 
-    monkeypatch.setattr(parts, "BlockStore", Storage)
+    monkeypatch.setattr(launch_module, "BlockStore", Storage)
     running = run(Quiet(shared))
     shared.wait_for("onStart")
     shared.receiver.store(["x"])
@@ -360,7 +360,7 @@ def test_a_log_that_finds_no_room_is_told_before_the_attempt_ends(
         raise LogFullError("/log", 4096)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(parts, "BlockStore", full)
+        patched.setattr(launch_module, "BlockStore", full)
         running = Running(Quiet(shared), tracker, tmp_path, SETTINGS)
         assert "no space left" in str(running.join())
     (told,) = tracker.of(ReportFullLog)
@@ -403,14 +403,14 @@ def test_a_full_disk_ends_nothing_and_loses_nothing(
     full = threading.Event()
     full.set()
 
-    class Storage(parts.BlockStore):
+    class Storage(launch_module.BlockStore):
         def put(self, block: Any) -> Any:
             if full.is_set():
                 shared.say("full")
                 raise OSError(28, "No space left on device")
             return super().put(block)
 
-    monkeypatch.setattr(parts, "BlockStore", Storage)
+    monkeypatch.setattr(launch_module, "BlockStore", Storage)
     running = run(Quiet(shared))
     shared.wait_for("onStart")
     for number in range(100):
@@ -427,11 +427,11 @@ def test_a_full_disk_ends_nothing_and_loses_nothing(
 def test_last_blocks_that_cannot_be_stored_are_said_and_fail_the_attempt(
     run: Run, tracker: Tracker, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Storage(parts.BlockStore):
+    class Storage(launch_module.BlockStore):
         def put(self, block: Any) -> Any:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(parts, "BlockStore", Storage)
+    monkeypatch.setattr(launch_module, "BlockStore", Storage)
     running = run(Quiet(shared), settings=replace(SETTINGS, graceful_stop_timeout_ms=300))
     shared.wait_for("onStart")
     acknowledged: list[int] = []
