@@ -185,6 +185,14 @@ def test_limits_hold_and_nothing_is_lost_by_them(sc: Any, broker: Kafka) -> None
         [0, 0],
     ]
     assert sorted(direct.values()) == list(range(300))
+    infos = [batch.streamIdToInputInfo()[0] for batch in run.events.of("batch")]
+    told = "\n".join(info.metadata()["Description"] for info in infos).splitlines()
+    assert [line.removeprefix(f"topic: {topic}\tpartition: ") for line in told if line] == [
+        "0\toffsets: 0 to 100\tbehind: 150",
+        "1\toffsets: 0 to 50",
+        "0\toffsets: 100 to 200\tbehind: 50",
+        "0\toffsets: 200 to 250",
+    ]
 
 
 def test_the_latest_records_are_those_after_the_start(sc: Any, broker: Kafka) -> None:
