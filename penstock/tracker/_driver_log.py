@@ -88,8 +88,7 @@ class DriverLog:
             raise LedgerWriteError(what, "the ledger is closed")
         if self._writer is None:
             return
-        if self._removed is not None:
-            raise LedgerRemovedError(what, str(self._removed)) from self._removed
+        self.check(what)
         self._number += 1
         payload = encode(LedgerRecord(self._number, self._after, events, FORMAT))
         try:
@@ -104,6 +103,18 @@ class DriverLog:
         self._since_snapshot += len(payload)
         self.records += 1
         self.size_bytes += len(payload)
+
+    def check(self, what: str) -> None:
+        """Check that it was not found removed.
+
+        Args:
+            what: What waits for it, in words.
+
+        Raises:
+            LedgerRemovedError: It was.
+        """
+        if self._removed is not None:
+            raise LedgerRemovedError(what, str(self._removed)) from self._removed
 
     @property
     def snapshot_is_due(self) -> bool:

@@ -273,8 +273,13 @@ class PlaceService:
         found = places.stream(stream_id)
         with self._lock:
             failure = self._failures.get(stream_id)
-        if failure is not None and message.consumer and end <= message.start:
-            return Refused(f"nothing more will come, for the receiver failed for good: {failure}")
+        if message.consumer and end <= message.start:
+            if failure is not None:
+                return Refused(
+                    f"nothing more will come, for the receiver failed for good: {failure}"
+                )
+            # Without that a query would wait for ever for blocks that the ledger refuses.
+            places.check_more_can_come()
         return EndAt(
             max(end, message.start),
             places.records_before(stream_id, max(end, message.start)),

@@ -79,6 +79,7 @@ class Places:
         self,
         state: Callable[[], LedgerState],
         commit: Callable[[str, tuple[Event, ...], Callable[[], None]], None],
+        check: Callable[[str], None],
         commit_lock: threading.Lock,
         state_lock: threading.Lock,
         clock: Clock,
@@ -86,11 +87,20 @@ class Places:
         """Only `ReceivedBlockTracker` makes one, whose locks it shares."""
         self._state = state
         self._commit = commit
+        self._check = check
         self._commit_lock = commit_lock
         self._state_lock = state_lock
         self._clock = clock
 
     # -- questions -----------------------------------------------------------------------------
+
+    def check_more_can_come(self) -> None:
+        """Check that blocks can be added.
+
+        Raises:
+            LedgerRemovedError: The driver log was removed, so none will be in this run.
+        """
+        self._check("more blocks")
 
     def stream(self, stream_id: int) -> KeptStream:
         """Return what is there of a stream.

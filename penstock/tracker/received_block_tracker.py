@@ -188,7 +188,12 @@ class ReceivedBlockTracker:
         for stream_id in sorted(self._stream_ids):
             self._state.streams[stream_id] = StreamLedger()
         self.places = Places(
-            lambda: self._state, self._commit, self._commit_lock, self._state_lock, self._clock
+            lambda: self._state,
+            self._commit,
+            self._driver_log.check,
+            self._commit_lock,
+            self._state_lock,
+            self._clock,
         )
         # Guarded by _commit_lock:
         self._received: dict[int, tuple[int, int]] = {}

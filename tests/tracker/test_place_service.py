@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
 from penstock.wire.messages import (
     BlocksAt,
     EndAt,
+    Failure,
     FindEnd,
     FindStream,
     Heartbeat,
@@ -17,7 +19,7 @@ from penstock.wire.messages import (
     Refused,
     StreamAt,
 )
-from tests.tracker.ledger_cases import ids
+from tests.tracker.ledger_cases import add, block, ids
 from tests.tracker.place_cases import DAY_S, SERVERS, Case
 
 
@@ -122,6 +124,19 @@ def test_what_is_not_about_places_or_cannot_be_is_refused(case: Case) -> None:
     assert isinstance(case.ask(Heartbeat()), Refused)
     assert isinstance(case.ask(FindEnd(7, case.epoch, "c", 0)), Refused)
     assert isinstance(case.commit(6), Refused)
+
+
+def test_a_query_is_told_of_a_ledger_that_was_removed_when_it_has_read_all(case: Case) -> None:
+    assert case.end(5).place == 5
+    shutil.rmtree(case.folder)
+    blocks = [block(0, case.attempt, case.next_number)]
+    assert isinstance(add(case.ledger, 0, case.attempt, blocks), Refused)
+    answer = case.end(5)
+    assert isinstance(answer, Failure)
+    assert "did not take more blocks" in answer.reason
+    assert "stop the program" in answer.reason
+    # Who only looks is answered.
+    assert case.end(5, consumer="").place == 5
 
 
 def test_a_stream_whose_receiver_failed_for_good_ends_with_the_reason(case: Case) -> None:
