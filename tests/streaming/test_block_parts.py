@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from pyspark import TaskContext
 
 from penstock.blockstore import Block, BlockAccess, BlockKind, BlockRDD, BlockStore, rdd
+from penstock.blockstore.builder import join_binary
+from penstock.blockstore.record_pickles import pickle_record
 from penstock.blockstore.store import BlockStoreOptions
 from tests.streaming.batches import batches
 
@@ -119,7 +121,7 @@ def test_a_large_block_is_read_by_several_tasks_where_nobody_sees_it(
 
 
 @pytest.mark.slow
-def test_what_is_cached_and_what_are_record_batches_is_not_cut(
+def test_blocks_of_any_kind_count_once_and_what_is_cached_is_read_from_there(
     sc: Any, store: BlockStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rdd, "_LEAST_PART_BYTES", 1 << 10)
@@ -129,16 +131,20 @@ def test_what_is_cached_and_what_are_record_batches_is_not_cut(
     assert builder.append_batch(rows)
     batch = BlockRDD(sc, [store.put(builder.seal("input-0-1", 0.0))], BlockAccess())
 
-    def counts(of: BlockRDD) -> tuple[int, int]:
+    builder = store.open_block(BlockKind.PICKLED)
+    builder.append(*join_binary([pickle_record(f"row {number}") for number in range(2000)]))
+    pickles = BlockRDD(sc, [store.put(builder.seal("input-0-2", 0.0))], BlockAccess())
+
+    def counts(of: BlockRDD, word: str) -> tuple[int, int]:
         with batches(sc) as run:
             stream = run.ssc.queueStream([of])
             reduced = run.collect(stream.map(len).map(lambda _: 1).reduce(operator.add))
             counted = run.collect(stream.arrow.split(" ").value_counts(numPartitions=1))
             run.run(1)
-        return reduced[0][0], sum(number for _, number in counted[0])
+        return reduced[0][0], dict(counted[0])[word]
 
-    assert counts(batch) == (2000, 4000)
+    assert counts(batch, "row") == counts(pickles, "row") == (2000, 2000)
     assert cached.count() == 2000
     store.close()
     shutil.rmtree(tmp_path)
-    assert counts(cached) == (2000, 4000)
+    assert counts(cached, "line") == (2000, 2000)
