@@ -1,7 +1,8 @@
 """Queries of received numbers, to be killed: ``python -m tests.sql.query_program JSON``.
 
 Three queries read one stream: into Parquet files, and into a file for each batch by `foreachBatch`,
-from the earliest record and from the latest. A batch that is made again writes its file again; one
+from the earliest record and from the latest. A fourth one reads that stream and another one, as one
+source, into a file for each batch. A batch that is made again writes its file again; one
 that differs from the first is kept beside it, as a broken promise. One batch of one query can be
 held before it is complete: that into Parquet files in a task, the others after they have written.
 """
@@ -25,7 +26,8 @@ from tests.sql.sources import numbers
 from tests.system.program import say
 from tests.system.running import SMALL
 
-QUERIES = ("parquet", "earliest", "latest")
+QUERIES = ("parquet", "earliest", "latest", "both")
+STREAMS = ("numbers", "others")
 
 _NO_PROCESSOR = "Python worker failed to connect back"
 """Spark gives a Python process ten seconds to begin; on a busy machine it is started again."""
@@ -61,50 +63,69 @@ def holding(hold: dict[str, Any] | None, held: Path) -> Callable[[Iterable[Any]]
 
 
 def wait_if(hold: dict[str, Any] | None, query: str, batch: int, held: Path) -> None:
-    """Wait to be killed, in the batch and query that are to be held."""
-    if hold == {"query": query, "batch": batch}:
+    """Wait to be killed, in the query that is to be held, from one of its batches on.
+
+    A batch that a sink of files has completed before a kill is not run again.
+    """
+    if hold is not None and hold["query"] == query and batch >= hold["batch"]:
         held.touch()
         time.sleep(600)
 
 
+def least(host: ReceiverHost) -> int:
+    """Return how many records each stream has at least."""
+    return min(stream.records for stream in host.streams().values())
+
+
 def main(config: dict[str, Any]) -> None:
     folder = Path(config["folder"])
-    builder = SparkSession.builder.master("local[4]").appName("queries")
+    # Where a cluster on this machine would otherwise write into the environment.
+    os.environ["SPARK_WORKER_DIR"] = str(folder / "work")
+    builder = SparkSession.builder.master(config["master"]).appName("queries")
     for key, value in {**SMALL, "spark.ui.enabled": "false"}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     host = ReceiverHost(spark, folder / "host")
-    source = numbers(config["count"], block_s=config["block_s"])
-    # Queries that start slowly find no more than this, and so numbers are left for later runs.
-    host.stream("numbers", source, retention=config["retention"], maxBacklog="64k")
+    for name in STREAMS:
+        pid_file = str(folder / f"receiver-{name}")
+        source = numbers(config["count"], block_s=config["block_s"], pid_file=pid_file)
+        # Queries that start slowly find no more than this, and so numbers are left for later runs.
+        host.stream(name, source, retention=config["retention"], maxBacklog="64k")
     host.start()
 
     def load(**options: Any) -> Any:
-        reader = spark.readStream.format("penstock").option("stream", "numbers")
+        reader = spark.readStream.format("penstock")
         return reader.options(maxRecordsPerTrigger=config["batch"], **options).load()
 
     hold, held = config.get("hold"), Path(config.get("held") or folder / "held")
 
-    into_files = load()
+    into_files = load(stream="numbers")
     into_files = into_files.mapInArrow(holding(hold, held), into_files.schema)
     into_files = into_files.writeStream.format("parquet").option("path", str(folder / "parquet"))
     writers = {"parquet": into_files}
-    for name in ("earliest", "latest"):
-        write = keep(folder / name, hold, held)
-        writers[name] = load(startingOffsets=name).writeStream.foreachBatch(write)
+    both = load(streams=",".join(STREAMS), metadataColumns="_stream")
+    # Even numbers are of the one stream, odd ones of the other.
+    both = both.selectExpr(f"CAST(value AS BIGINT) * 2 + CAST(_stream = '{STREAMS[1]}' AS INT)")
+    frames = {name: load(stream="numbers", startingOffsets=name) for name in ("earliest", "latest")}
+    for name, frame in {**frames, "both": both}.items():
+        writers[name] = frame.writeStream.foreachBatch(keep(folder / name, hold, held))
     for name, writer in writers.items():
         writer.option("checkpointLocation", str(folder / f"cp-{name}"))
     queries = {name: writer.start() for name, writer in writers.items()}
     say("started")
-    is_held = False
-    while not config["ends"] or host.streams()["numbers"].records < config["count"]:
+    is_held = reads = False
+    while not config["ends"] or least(host) < config["count"]:
         for name, query in queries.items():
             if not query.isActive:
                 if _NO_PROCESSOR not in str(query.exception()):
-                    say("failed", error=str(query.exception()))
-                    os._exit(1)
+                    say("failed", query=name, error=str(query.exception()))
+                    if not config["parts"]:
+                        os._exit(1)
                 queries[name] = writers[name].start()
+        if not reads and any(query.recentProgress for query in queries.values()):
+            reads = True
+            say("reads")
         if not is_held and held.exists():
             is_held = True
             say("held")

@@ -18,11 +18,22 @@ __all__ = ["WAIT_S", "Sieved", "await_records", "hosting", "numbers"]
 WAIT_S = 60.0
 
 
-def numbers(count: int, *, block_s: float = 0.0) -> Any:
-    """Return a source of the numbers from 0 to `count`, as text, with positions."""
+def numbers(count: int, *, block_s: float = 0.0, pid_file: str = "") -> Any:
+    """Return a source of the numbers from 0 to `count`, as text, with positions.
+
+    Args:
+        count: How many.
+        block_s: Seconds between each hundred of them.
+        pid_file: Where the process of the receiver writes its id, if it is wanted.
+    """
 
     @receiver(positions=True)
     def count_up(context: Any) -> Iterator[tuple[str, int]]:
+        if pid_file:
+            import os
+            import pathlib
+
+            pathlib.Path(pid_file).write_text(str(os.getpid()))
         number = context.last_position or 0
         while number < count and not context.stopped.is_set():
             yield str(number), number + 1

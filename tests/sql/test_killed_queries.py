@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from penstock.receiver import receiver
 from penstock.sql import ReceiverHost
 from tests.sql.kills import KilledQueries
-from tests.sql.sources import await_records
+from tests.sql.sources import await_records, numbers
 from tests.system.leftovers import block_servers, command_of, parent_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -59,24 +57,6 @@ def is_own(pid: int) -> bool:
     return False
 
 
-def counting(count: int, pid_file: str) -> Any:
-    @receiver(positions=True)
-    def count_up(context: Any) -> Iterator[tuple[str, int]]:
-        import os
-        import pathlib
-
-        pathlib.Path(pid_file).write_text(str(os.getpid()))
-        number = context.last_position or 0
-        while number < count and not context.stopped.is_set():
-            yield str(number), number + 1
-            number += 1
-            if number % 100 == 0:
-                context.stopped.wait(0.1)
-        context.stopped.wait()
-
-    return count_up
-
-
 @pytest.mark.timeout(400)
 def test_queries_are_exact_when_receivers_block_servers_and_readers_are_killed(
     sc: Any, tmp_path: Path
@@ -84,7 +64,7 @@ def test_queries_are_exact_when_receivers_block_servers_and_readers_are_killed(
     count = 6000
     spark = SparkSession(sc)
     host = ReceiverHost(spark, tmp_path / "host")
-    host.stream("numbers", counting(count, str(tmp_path / "pid")))
+    host.stream("numbers", numbers(count, block_s=0.1, pid_file=str(tmp_path / "pid")))
     host.start()
 
     def start() -> Any:
