@@ -387,13 +387,18 @@ class StreamingEngine:
             _log.warning("Nothing is drained: the driver log was removed")
         elif not is_drained:
             left = self._scheduler.statistics()
-            _log.warning(
-                "Graceful stop took longer than spark.streaming.gracefulStopTimeout (%d ms): "
-                "%d batches wait, %d run and %d are not made; they are given up",
-                self._settings.graceful_stop_timeout_ms,
+            waiting, running, not_made = (
                 left.waiting_batches,
                 left.running_batches,
                 self._generator.not_made,
+            )
+            _log.warning(
+                "Graceful stop took longer than spark.streaming.gracefulStopTimeout (%d ms): %s",
+                self._settings.graceful_stop_timeout_ms,
+                f"{waiting} batches wait, {running} run and {not_made} are not made; "
+                "they are given up"
+                if waiting or running or not_made
+                else "it waited for receivers; no batch is given up",
             )
         elif self._generator.unseen():
             _log.warning(

@@ -344,6 +344,25 @@ class TestStop:
             run.ssc.stop(False, True)
             assert run.ssc.getState() is StreamingContextState.STOPPED
 
+    def test_a_graceful_stop_that_waited_for_receivers_alone_says_so(
+        self, sc: Any, monkeypatch: Any, caplog: Any
+    ) -> None:
+        conf = sc.getConf().set("spark.streaming.gracefulStopTimeout", "100ms")
+        monkeypatch.setattr(sc, "getConf", lambda: conf)
+        with batches(sc) as run:
+            run.ssc.queueStream([[1]]).foreachRDD(nothing)
+            run.start()
+            assert run.ssc._engine is not None
+            slow = threading.Event()
+            monkeypatch.setattr(
+                run.ssc._engine._receivers, "stop_receiving", lambda *_: slow.wait(0.2)
+            )
+            monkeypatch.setattr(run.ssc._engine._generator, "finish", lambda left_s: left_s > 0)
+            report = run.ssc.stop(False, True)
+        assert report is not None
+        assert report.is_complete
+        assert "it waited for receivers; no batch is given up" in caplog.text
+
     def test_what_a_stop_gave_up_is_returned_and_counted(
         self, sc: Any, monkeypatch: Any, caplog: Any
     ) -> None:
