@@ -198,12 +198,14 @@ def repair(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
     try:
         fs.settle([segment_path(folder, number) for number in list_names(fs, folder)[0]])
         report = check(folder, fs=fs)
-        actions = _cut_tails(report, fs)
-        # Only now: until the tails are cut, the headers of later segments say what is void.
-        actions += _put_aside(report, fs)
+        actions = []
+        # First: the copy of a repair that died has a name that is needed now.
         for name in report.unfinished:
             fs.remove(os.path.join(folder, name))
             actions.append(f"removed the unfinished {name}")
+        actions += _cut_tails(report, fs)
+        # Only now: until the tails are cut, the headers of later segments say what is void.
+        actions += _put_aside(report, fs)
         fs.sync_folder(folder)
     finally:
         lock.release()
@@ -237,8 +239,6 @@ def _cut_tails(report: LogReport, fs: FileSystem) -> list[str]:
 
 def _copy_without_tail(segment: SegmentReport, fs: FileSystem) -> None:
     present = segment.path + NEW_SUFFIX
-    with contextlib.suppress(FileNotFoundError):
-        fs.remove(present)
     shown = fs.open(segment.path)
     file = fs.create(present, direct=False)
     try:

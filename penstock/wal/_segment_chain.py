@@ -336,14 +336,16 @@ class SegmentChain:
         if self._knows_tails_before:
             return
         reader = LogReader.open(self._folder, fs=self._fs, before=self.first_number, as_stored=True)
-        followed = {info.previous for info in reader.segments}
+        void_from = {info.previous: info.first_sequence or 0 for info in reader.segments}
         for info in reader.segments:
-            if info.closed or info.number not in followed:
+            if info.closed or info.number not in void_from:
                 continue
             for _ in reader.segment_records(info.number, on_damage=lambda damage: None):
                 pass
             end = reader.segment_end(info.number)
-            if end is not None and end.offset < info.size:
+            # What ends before is no remains of a failed write: `repair` is to find it as it is.
+            is_whole = end is not None and end.next_sequence >= void_from[info.number]
+            if end is not None and is_whole and end.offset < info.size:
                 self._untrimmed[info.number] = end.offset
         self._knows_tails_before = True
 

@@ -17,6 +17,7 @@ from penstock.wal import (
     LogWriter,
     SyncPolicy,
     WalError,
+    check,
     remove_log,
     repair,
     segment_path,
@@ -414,6 +415,49 @@ def test_what_failed_stays_void_when_the_segment_behind_it_is_put_aside() -> Non
     assert [action.split(":")[0] for action in actions] == ["segment 1", "segment 2"]
     assert payloads(fs) == [b"before", b"last"]
     assert repair(FOLDER, fs=fs).actions == ()
+
+
+def test_a_repair_that_died_is_done_by_the_next_one() -> None:
+    for calls in range(1_000):
+        fs = FaultyFileSystem(is_hdfs=True)
+        leave_what_failed(fs)
+        fs.die()
+        fs.restart(power_loss=False)
+        fs.damage(segment_path(FOLDER, 2), 150, b"\xff\xee")
+        fs.crash_after(calls)
+        with contextlib.suppress(SimulatedCrashError):
+            repair(FOLDER, fs=fs)
+        survived = not fs.dead
+        fs.restart(power_loss=False)
+        repair(FOLDER, fs=fs)
+        assert payloads(fs) == [b"before", b"last"]
+        assert repair(FOLDER, fs=fs).actions == ()
+        if survived:
+            return
+    raise AssertionError("the repair has no end")
+
+
+def test_a_writer_leaves_a_segment_that_was_cut_short_as_it_is() -> None:
+    options = LogOptions(
+        segment_size=4096, alignment=64, sync=SyncPolicy.INTERVAL, sync_interval_s=3600
+    )
+    fs = FaultyFileSystem()
+    writer = LogWriter.create(FOLDER, fs=fs, options=options)
+    places = [writer.append(1, bytes(100)) for _ in range(3)]
+    fs.fail_next("sync")
+    for _ in range(2):
+        fs.fail_next("truncate")
+    with pytest.raises(LogWriteError):
+        writer.sync()
+    writer.append(1, b"behind it")
+    fs.die()
+    fs.restart(power_loss=False)
+    fs.truncate(segment_path(FOLDER, 1), places[1].offset + 90)
+    (damage,) = check(FOLDER, fs=fs).damages
+    writer = LogWriter.create(FOLDER, fs=fs, options=options)
+    writer.remove_segments([2])
+    assert [str(found) for found in check(FOLDER, fs=fs).damages] == [str(damage)]
+    writer.close()
 
 
 def test_a_segment_whose_index_could_not_be_written_is_no_damage() -> None:
