@@ -97,7 +97,10 @@ def _is_machinery(filename: str) -> bool:
 
 
 def _is_own(filename: str) -> bool:
-    is_library = filename.startswith(_LIBRARY) or any(name in filename for name in _PACKAGES)
+    # Modules in Python itself are "<frozen importlib._bootstrap>" and the like.
+    is_library = filename.startswith((_LIBRARY, "<frozen ")) or any(
+        name in filename for name in _PACKAGES
+    )
     return not (is_library or _is_machinery(filename))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import threading
 from collections import deque
@@ -153,6 +154,9 @@ def test_an_error_of_a_library_is_described_by_the_line_that_called_it() -> None
     with pytest.raises(ValueError, match="Expecting value") as raised:
         json.loads("no JSON")
     assert f"({__file__}:" in described(raised.value)
+    with pytest.raises(ModuleNotFoundError) as not_found:
+        importlib.import_module("no_such_module")
+    assert f"({__file__}:" in described(not_found.value)
     # Where nothing else is known.
     raised.value.__traceback__ = raised.tb.tb_next
     assert "decoder.py:" in described(raised.value)
