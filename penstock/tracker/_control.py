@@ -58,9 +58,10 @@ _MOST_LATE_START_S = 600.0
 told again."""
 
 _SKIPPED_REMEMBERED = 10_000
-_SLOW_REMEMBERED = 100
-"""Slow blocks that wait for who takes them."""
 """Blocks left out of batches that are remembered by id, so that each is counted once."""
+
+_SLOW_REMEMBERED = 100
+"""Slow blocks that are kept until they are fetched; beyond that, the oldest are dropped."""
 
 _BATCHES_NAMED = 8
 """How many batches with missing blocks are named: the last ones; earlier ones may be complete."""
