@@ -18,6 +18,7 @@ from penstock.monitor.registry import RegisteredApp, registered, runtime_folder
 from penstock.monitor.tables import (
     batches_table,
     clean,
+    cut,
     events_lines,
     receivers_table,
     table,
@@ -52,6 +53,7 @@ exit codes: 0 done, 1 the program said no or does not answer, 2 wrong usage, or 
 
 _CLEAR = "\x1b[H\x1b[J"
 _LINES_WIDTH = 200
+_SHOWN = 60
 
 
 class UsageError(PenstockError):
@@ -67,7 +69,9 @@ def main(command: str, argv: Sequence[str]) -> int:
         # Whoever read the output has seen enough: keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
-        print()
+        # Behind the ^C of a terminal; a program that reads the output gets nothing of it.
+        if sys.stdout.isatty():
+            print()
     except (AppRefusedError, AppUnreachableError) as error:
         print(f"penstock {command}: {error}", file=sys.stderr)
         return 1
@@ -126,9 +130,16 @@ def make_parser(command: str) -> argparse.ArgumentParser:
             help="its id, its name or its URL, if there are several; for a URL the token is that "
             "of the environment variable PENSTOCK_TOKEN",
         )
-    if command not in ("rate", "pause", "resume", "restart", "seal", "stop"):
-        what = "the same as --format json" if command == "tap" else "print JSON, for scripts"
-        parser.add_argument("--json", action="store_true", help=what)
+    if command == "tap":
+        parser.add_argument(
+            "--json",
+            action="store_const",
+            const="json",
+            dest="format",
+            help="the same as --format json",
+        )
+    elif command not in ("rate", "pause", "resume", "restart", "seal", "stop"):
+        parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
     return parser
 
 
@@ -199,7 +210,7 @@ def _tap(options: argparse.Namespace) -> None:
     client = _client(options)
     _check_interval(options)
     write = {"text": _write_text, "json": _write_json, "arrow": _ArrowOutput().write}[
-        "json" if options.json else options.format
+        options.format
     ]
     left = options.count
     last = None
@@ -254,19 +265,42 @@ class _ArrowOutput:
         if not records:
             return
         rows = [record if isinstance(record, dict) else {"value": record} for record in records]
+        if self._schema is None:
+            # PyArrow takes the columns of the first row only.
+            rows[0] = {**dict.fromkeys(name for row in rows for name in row), **rows[0]}
         try:
             table = pa.Table.from_pylist(rows, schema=self._schema)
-        except pa.ArrowException as error:
-            raise UsageError(f"{error}: such records make no columns; see --format json") from error
-        others = {name for row in rows for name in row} - set(table.column_names)
-        if others:
-            name = clean(min(others))
-            raise UsageError(f"the first records had no column {name}; see --format json")
+            if not table.column_names:
+                raise ValueError("empty objects")
+        except (pa.ArrowException, OverflowError, ValueError) as error:
+            text = clean(str(error))
+            raise UsageError(f"{text}: such records make no columns; see --format json") from error
+        # PyArrow leaves out, or cuts, what does not fit the columns of the records before.
+        for row, written in zip(rows, table.to_pylist(), strict=True):
+            for name, value in row.items():
+                if name not in written:
+                    raise UsageError(
+                        f"the first records had no column {clean(name)}; see --format json"
+                    )
+                if not _is_same(value, written[name]):
+                    raise UsageError(
+                        f"column {clean(name)} of the first records has no room for "
+                        f"{cut(clean(json.dumps(value)), _SHOWN)}; see --format json"
+                    )
         if self._stream is None:
             self._schema = table.schema
             self._stream = pa.ipc.new_stream(sys.stdout.buffer, table.schema)
         self._stream.write_table(table)
         sys.stdout.buffer.flush()
+
+
+def _is_same(value: Any, written: Any) -> bool:
+    """Whether a value is in a column as it was; what an object does not have is null there."""
+    if isinstance(value, dict):
+        return all(_is_same(each, written.get(name)) for name, each in value.items())
+    if isinstance(value, list):
+        return all(map(_is_same, value, written))
+    return bool(value == written)
 
 
 def _pattern(text: str) -> re.Pattern[str]:

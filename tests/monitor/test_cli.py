@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import math
 import os
@@ -184,6 +185,53 @@ def test_tap_gives_columns_to_programs(app: App, capfdbinary: Any) -> None:
     assert main(["tap", "0", "--format", "arrow", "--count", "1"]) == 0
     with pa.ipc.open_stream(capfdbinary.readouterr().out) as stream:
         assert stream.read_all().to_pylist() == [{"value": "one"}]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "written", "why"),
+    [
+        ([[{"n": 1}, {"more": 2}]], [{"n": 1, "more": None}, {"n": None, "more": 2}], ""),
+        ([[{"in": {"n": 1}}], [{"in": {}}]], [{"in": {"n": 1}}, {"in": {"n": None}}], ""),
+        ([[{"in": {"n": 1}}], [{"in": {"m": 2}}]], [{"in": {"n": 1}}], "column in of the first"),
+        ([[{"in": [1]}], [{"in": [2.5]}]], [{"in": [1]}], "no room for [2.5]; see --format json"),
+        ([[1 << 70]], None, "Python int too large"),
+        ([[{}]], None, "empty objects: such records make no columns"),
+    ],
+)
+def test_tap_writes_all_of_a_record_into_columns_or_says_why_not(
+    app: App, capfdbinary: Any, blocks: list[Any], written: Any, why: str
+) -> None:
+    app.program.blocks += [(f"input-0-{at}", block) for at, block in enumerate(blocks)]
+    count = sum(map(len, blocks))
+    shown = ["tap", "0", "--format", "arrow", "--interval", "0.01", "--count", str(count)]
+    assert main(shown) == (2 if why else 0)
+    out, error = capfdbinary.readouterr()
+    assert why in error.decode()
+    if written is None:
+        assert out == b""
+        return
+    with pa.ipc.open_stream(out) as stream:
+        assert stream.read_all().to_pylist() == written
+
+
+@pytest.mark.parametrize("form", ["arrow", "json"])
+def test_tap_that_is_interrupted_adds_nothing_to_what_a_program_reads(
+    app: App, capfdbinary: Any, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    app.program.blocks.append(("input-0-1", ["one"]))
+    monkeypatch.setattr("penstock.monitor.cli.time.sleep", interrupt)
+    assert main(["tap", "0", "--format", "text", "--format", form]) == 0
+    out = capfdbinary.readouterr().out
+    if form == "json":
+        assert out == b'"one"\n'
+        return
+    file = io.BytesIO(out)
+    assert [batch.to_pylist() for batch in pa.ipc.open_stream(file)] == [[{"value": "one"}]]
+    assert file.read() == b""
+    assert out[-1:] != b"\n"
 
 
 def test_tap_says_what_it_cannot_show(app: App, capsys: Out) -> None:
