@@ -26,6 +26,7 @@ _SPECULATION = "spark.speculation"
 _THRESHOLD = "spark.speculation.task.duration.threshold"
 
 _WORKER_MEMORY = "spark.executor.pyspark.memory"
+_CORES = "spark.executor.cores"
 _PROCESS_BYTES = 3 << 29
 """Address space of a receiver's process beside its shared memory: 1.1 GB with the own threads."""
 
@@ -82,7 +83,9 @@ def check_speculation(settings: Callable[[str, str], str | None], receivers: int
         SettingError: It does.
     """
     threshold = settings(_THRESHOLD, "")
-    if receivers and threshold and settings(_SPECULATION, "false") == "true":
+    # As Spark takes it; Python's True comes as "True".
+    speculates = (settings(_SPECULATION, "") or "").strip().lower() == "true"
+    if receivers and threshold and speculates:
         raise SettingError(
             _THRESHOLD,
             threshold,
@@ -111,8 +114,15 @@ def check_worker_memory(
     if not (receivers and text):
         return
     # As in Spark, a bare number counts MiB, and the workers of an executor share it by its cores.
-    whole = Size(0, 1 << 60).read(text if text[-1].isalpha() else f"{text}m")
-    share = whole // int(settings("spark.executor.cores", "1") or 1)
+    try:
+        whole = Size(0, 1 << 60).read(text if text[-1].isalpha() else f"{text}m")
+    except ValueError:
+        accepted = "a size such as 4g (a bare number counts MiB)"
+        raise SettingError(_WORKER_MEMORY, text, accepted) from None
+    cores = (settings(_CORES, "") or "1").strip()
+    if not (cores.isdecimal() and int(cores)):
+        raise SettingError(_CORES, cores, "a whole number, 1 or more")
+    share = whole // int(cores)
     needed = memory_bytes + _PROCESS_BYTES
     if share < needed:
         raise SettingError(

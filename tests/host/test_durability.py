@@ -142,8 +142,9 @@ class TestCores:
             check_slots("local[4]", 2, 8, 2)
 
 
-def test_spark_must_not_take_a_receiver_for_a_slow_task() -> None:
-    settings = {"spark.speculation": "true"}
+@pytest.mark.parametrize("is_on", ["true", "True"])
+def test_spark_must_not_take_a_receiver_for_a_slow_task(is_on: str) -> None:
+    settings = {"spark.speculation": is_on}
     check_speculation(settings.get, 1)
     settings["spark.speculation.task.duration.threshold"] = "1min"
     check_speculation(settings.get, 0)
@@ -174,3 +175,19 @@ def test_spark_must_leave_the_process_of_a_receiver_its_memory(
     with pytest.raises(SettingError, match=r"needs about 3584m .* and may have 2048m") as caught:
         check_worker_memory(settings.get, 2 << 30, 1)
     assert caught.value.key == "spark.executor.pyspark.memory"
+
+
+@pytest.mark.parametrize(
+    ("memory", "cores", "key"),
+    [
+        ("lots", "1", "spark.executor.pyspark.memory"),
+        ("4 g", "1", "spark.executor.pyspark.memory"),
+        ("8g", "two", "spark.executor.cores"),
+        ("8g", "0", "spark.executor.cores"),
+    ],
+)
+def test_what_spark_cannot_read_is_told_as_a_setting(memory: str, cores: str, key: str) -> None:
+    settings = {"spark.executor.pyspark.memory": memory, "spark.executor.cores": cores}
+    with pytest.raises(SettingError) as caught:
+        check_worker_memory(settings.get, 2 << 30, 1)
+    assert caught.value.key == key
