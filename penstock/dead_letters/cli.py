@@ -84,10 +84,12 @@ def main(
         found = letters(
             options.folder, stream=options.stream, encryption=encryption, on_damage=damages.append
         )
+        # What was noted where it is damaged may be that a letter was sent: list says that nobody
+        # knows, and send ends here.
         if options.run is _list:
             options.states = sent_states(options.folder, encryption, on_damage=damages.append)
+            options.unnoted = SentState.UNKNOWN if damages else None
         elif options.run is _send:
-            # What was noted where it is damaged may be that a letter was sent.
             options.states = sent_states(options.folder, encryption)
         code: int = options.run(found, options)
         sys.stdout.flush()
@@ -170,15 +172,15 @@ def _list(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
     for stored in found:
         count += 1
         letter = stored.letter
+        state = options.states.get((stored.log, stored.number), options.unnoted)
         if options.json:
-            state = options.states.get((stored.log, stored.number))
             print(json.dumps({**_facts(stored), "sent": _SENT_JSON[state]}))
             continue
         reason = letter.reason if len(letter.reason) <= _COLUMN else letter.reason[:_COLUMN] + "…"
         print(
             f"{stored.id}  {_time(letter.time_ms)}  stream {letter.stream}  "
             f"{_one_line(f'{letter.error}: {reason}')}  {_one_line(letter.shown)}"
-            f"{_SENT_TEXT[options.states.get((stored.log, stored.number))]}"
+            f"{_SENT_TEXT[state]}"
         )
     if not count and not options.json:
         print("no dead letters")
