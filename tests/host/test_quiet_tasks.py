@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
+import py4j
 import pytest
 
+from penstock.host.spark_logs import is_not_of_py4j
 from penstock.streaming import StreamingContext
 
 EXECUTOR = "org.apache.spark.executor.Executor"
@@ -60,3 +63,12 @@ def test_what_py4j_logs_by_the_root_logger_is_left_out_while_streams_run(
     ssc.stop(stopSparkContext=False)
     assert "of the program" in caplog.text
     assert is_shown("after")
+
+
+def test_tracebacks_of_py4j_are_left_out() -> None:
+    def is_shown(path: str) -> bool:
+        record = logging.LogRecord("root", logging.ERROR, path, 1, "Exception", (), None)
+        return is_not_of_py4j(record)
+
+    assert not is_shown(str(Path(py4j.__file__).with_name("java_gateway.py")))
+    assert is_shown(__file__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import subprocess
@@ -12,13 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import py4j
 import pytest
 from pyspark.sql import SparkSession
 
 from penstock.__main__ import main
 from penstock.sql import SourceError, connect
-from penstock.sql.host_cli import _is_not_of_py4j
 from tests.examples.running import Run
 from tests.system.running import SMALL
 
@@ -227,15 +224,6 @@ def test_signals_reach_it_while_nobody_reads_what_it_says(tmp_path: Path) -> Non
     finally:
         process.kill()
         process.communicate()
-
-
-def test_tracebacks_of_py4j_are_left_out() -> None:
-    def is_shown(path: str) -> bool:
-        record = logging.LogRecord("root", logging.ERROR, path, 1, "Exception", (), None)
-        return _is_not_of_py4j(record)
-
-    assert not is_shown(str(Path(py4j.__file__).with_name("java_gateway.py")))
-    assert is_shown(__file__)
 
 
 def test_wrong_usage_is_told(tmp_path: Path, capsys: Any) -> None:
