@@ -213,7 +213,7 @@ class ReceiverInfo:
         return self._stream_id
 
     def name(self) -> str:
-        """``<Class>-<streamId>``."""
+        """``<stream>-<streamId>``; the stream is called as its receiver where it has no name."""
         return self._name
 
     def active(self) -> bool:
