@@ -110,7 +110,7 @@ class Figures(Collector):
         attempts = counter("receiver_attempts", "How often the receiver was started")
         records = counter("received_records", "Records that are durable and known to the driver")
         blocks = counter("received_blocks", "The blocks that they are in")
-        discarded = counter("discarded_records", "Records that this attempt discarded")
+        discarded = counter("discarded_records", "Records that the receiver discarded")
         waits = gauge(
             "receiver_wait_ratio", "Part of the last second that the receiver waited", "for"
         )
@@ -134,6 +134,7 @@ class Figures(Collector):
             attempts.add_metric(labels, receiver.attempts)
             records.add_metric(labels, receiver.records)
             blocks.add_metric(labels, receiver.blocks)
+            discarded.add_metric(labels, receiver.discarded)
             if receiver.rate is not None and receiver.rate.effective is not None:
                 limit.add_metric([*labels, receiver.rate.source.value], receiver.rate.effective)
             if receiver.waits is not None:
@@ -143,7 +144,6 @@ class Figures(Collector):
             if reading is None:
                 continue
             pipe = reading.pipe
-            discarded.add_metric(labels, pipe.discarded)
             passing.add_metric(labels, reading.records_per_second)
             unsealed.add_metric(labels, pipe.open_records)
             queue.add_metric([*labels, "log"], pipe.queued_blocks)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.clock import Clock, SystemClock
+from penstock.host.receiver_readings import ReceiverReading
 from penstock.monitor.application import Application
 from penstock.monitor.delays import Delays
 from penstock.monitor.history import History, Point
@@ -109,6 +110,8 @@ class Model(StreamingListener):
         self._event_count = 0
         self._receivers: dict[int, Receiver] = {}
         self._details: dict[int, str] = {}
+        self._discards: dict[int, tuple[str, int, int]] = {}
+        """Of a stream: its last attempt that was heard of, what that and those before discarded."""
         self._limits: dict[int, tuple[float | None, str]] = {}
         self._totals = History(TOTAL_FIGURES)
         self._streams: dict[int, History] = {}
@@ -203,6 +206,7 @@ class Model(StreamingListener):
                     status.attempts,
                     status.records,
                     status.blocks,
+                    self._discarded(status.stream_id, reading),
                     bounded(status.last_error),
                     self._details.get(status.stream_id, ""),
                     None if status.last_error_ms < 0 else status.last_error_ms,
@@ -368,6 +372,16 @@ class Model(StreamingListener):
             operations = sorted([*others, operation], key=lambda found: found.number)
             self._unfinished[batch.time_ms] = replace(batch, operations=tuple(operations))
             self._changes += 1
+
+    def _discarded(self, stream_id: int, reading: ReceiverReading | None) -> int:
+        """Return what all attempts of a receiver discarded; each tells its own, from 0."""
+        attempt, last, before = self._discards.get(stream_id, ("", 0, 0))
+        if reading is not None:
+            if reading.attempt != attempt:
+                attempt, last, before = reading.attempt, 0, before + last
+            last = max(last, reading.pipe.discarded)
+            self._discards[stream_id] = (attempt, last, before)
+        return before + last
 
     def _tell_of(self, kind: EventKind, info: ReceiverInfo, text: str) -> None:
         detail = "" if kind is EventKind.RECEIVER_STARTED else info.lastError()

@@ -237,6 +237,7 @@ class Receiver:
         attempts: How often it was started.
         records: Records of it that are durable and known to the driver, in this run.
         blocks: The blocks that they are in.
+        discarded: Records that it was heard to have discarded, in this run.
         last_error: What it last complained of; empty: nothing.
         last_error_detail: The traceback of that.
         last_error_ms: When that was.
@@ -255,6 +256,7 @@ class Receiver:
     attempts: int
     records: int
     blocks: int
+    discarded: int
     last_error: str
     last_error_detail: str
     last_error_ms: int | None

@@ -46,6 +46,7 @@ class Program:
         self.readings = ReceiverReadings()
         self.acted: list[tuple[object, ...]] = []
         self.skipped = 0
+        self.attempt = "a"
         self.blocks: list[tuple[str, Any]] = []
         self.slow_blocks: list[SlowBlock] = []
         self._sums: dict[int, dict[str, float]] = {}
@@ -141,7 +142,8 @@ class Program:
             latency_ms=(12.5, 80.0),
             log=LogReading(3, 4096, 7, 0.5, 0.25, 1 << 30),
         )
-        report = ReportGate(stream_id, "a", 0, records, 0.0, False, 0.0, at_s, records * 10, pipe)
+        sums_of = (records, 0.0, False, 0.0, at_s, records * 10, pipe)
+        report = ReportGate(stream_id, self.attempt, 0, *sums_of)
         self.readings.take(report, self.clock.monotonic_s())
         reading = self._read()[stream_id]
         rate = self.rates[stream_id]

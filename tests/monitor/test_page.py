@@ -128,9 +128,17 @@ def test_what_receivers_discarded_is_told_wherever_they_run(program: Program, do
     program.second(10, discarded=3)
     (receiver,) = read(door.answer(get("/api/penstock/status")))["receivers"]
     assert receiver["discardedRecords"] == 3
-    assert 'penstock_discarded_records_total{stream="numbers",stream_id="0"} 3.0' in text(
-        door.answer(get("/metrics"))
-    )
+    told = 'penstock_discarded_records_total{stream="numbers",stream_id="0"} '
+    assert f"{told}3.0" in text(door.answer(get("/metrics")))
+    # A counter only grows: what earlier attempts discarded is counted, also while none runs.
+    program.receiver(state="stopped")
+    program.model.tick()
+    assert f"{told}3.0" in text(door.answer(get("/metrics")))
+    program.receiver()
+    program.attempt = "b"
+    program.report(at_s=20.0, discarded=2)
+    program.model.tick()
+    assert f"{told}5.0" in text(door.answer(get("/metrics")))
 
 
 def test_a_program_that_fails_again_and_again_does_not_tell_all_of_it_every_second() -> None:

@@ -231,6 +231,7 @@ def _of_receiver(receiver: Receiver) -> dict[str, Any]:
         "attempts": receiver.attempts,
         "records": receiver.records,
         "blocks": receiver.blocks,
+        "discardedRecords": receiver.discarded,
         "position": receiver.position or None,
         "lastError": receiver.last_error or None,
         "lastErrorDetail": receiver.last_error_detail or None,
@@ -242,7 +243,6 @@ def _of_receiver(receiver: Receiver) -> dict[str, Any]:
         "askedPerSecond": None,
         "recordsPerSecond": None,
         "bytesPerSecond": None,
-        "discardedRecords": None,
     }
     if receiver.waits is not None:
         parts = receiver.waits.parts()
@@ -258,7 +258,6 @@ def _of_receiver(receiver: Receiver) -> dict[str, Any]:
         told |= {
             "recordsPerSecond": reading.records_per_second,
             "bytesPerSecond": reading.bytes_per_second,
-            "discardedRecords": pipe.discarded,
             "openRecords": pipe.open_records,
             "queuedBlocks": pipe.queued_blocks,
             "storedBlocks": pipe.stored_blocks,

@@ -404,7 +404,7 @@
     byId("letters-section").hidden = !found.kinds.length && !elsewhere.length;
     show("letters", [found, elsewhere.map((each) => [each.name, each.discardedRecords])], () => {
       if (elsewhere.length) {
-        return [table("Discarded by running receivers", ["Stream", "Host", ">Records"], elsewhere.map((each) => [each.name, each.host, count(each.discardedRecords)])),
+        return [table("Discarded by receivers", ["Stream", "Host", ">Records"], elsewhere.map((each) => [each.name, each.host, count(each.discardedRecords)])),
           element("p", "This driver does not see them: where they are kept, penstock dead-letters shows them on those hosts.")];
       }
       const all = found.kinds.reduce((sum, kind) => sum + kind.count, 0);
