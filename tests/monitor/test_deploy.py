@@ -1,4 +1,4 @@
-"""The alert rules and the dashboard ask for metrics that there are."""
+"""The alert rules and the dashboard ask for metrics that there are, and the docs have them all."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.monitor.feeding import Program
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus-rules.yml"
+DOCS = DEPLOY.parent / "docs" / "monitoring.md"
 DASHBOARD = DEPLOY / "grafana-dashboard.json"
 
 ALERTS = {
@@ -62,7 +63,7 @@ def test_alerts_ask_for_metrics_that_there_are(samples: dict[str, set[str]]) -> 
 
 def test_the_dashboard_asks_for_metrics_that_there_are(samples: dict[str, set[str]]) -> None:
     dashboard = json.loads(DASHBOARD.read_text())
-    assert len(dashboard["panels"]) == 12
+    assert len(dashboard["panels"]) == 13
     for panel in dashboard["panels"]:
         assert panel["targets"]
         for target in panel["targets"]:
@@ -73,6 +74,16 @@ def test_the_dashboard_asks_for_metrics_that_there_are(samples: dict[str, set[st
     for variable in dashboard["templating"]["list"][1:]:
         (name,) = re.findall(r"penstock_\w+", variable["definition"])
         assert name in samples
+
+
+def test_the_docs_have_all_metrics_that_there_are(samples: dict[str, set[str]]) -> None:
+    found = re.findall(r"`(penstock_\w+|…_\w+)(?:\{[^`]*\})?`", DOCS.read_text())
+    # Of several in a row that begin alike, the first has the beginning.
+    for name in samples:
+        name = re.sub(r"_seconds_(bucket|sum|count)$", "_seconds", name)
+        begins = any(name.startswith(each.rpartition("_")[0]) for each in found)
+        ends = any(each[0] == "…" and name.endswith(each[1:]) for each in found)
+        assert name in found or (begins and ends), name
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="platform: promtool is not installed")
