@@ -449,7 +449,7 @@ class SlowBlock(msgspec.Struct, frozen=True, tag=True):
     tried: str = ""
     """The places that did not have it, and why."""
     batch_ms: int = -1
-    """The batch; -1 where a query read it."""
+    """The batch; -1 where none read it, but a query or ``penstock tap``."""
 
 
 class ReleaseBlocks(msgspec.Struct, frozen=True, tag=True):
