@@ -24,6 +24,7 @@ from penstock.monitor.records import (
     last_line,
 )
 from penstock.monitor.sentence import Facts, sentence
+from penstock.receiver.discards import count_of_discards
 from penstock.streaming import SchedulerStatistics, StreamingListener
 from penstock.streaming.listeners.events import (
     BatchCompleted,
@@ -84,13 +85,21 @@ class Model(StreamingListener):
     Args:
         application: What it asks, once a second.
         retained_batches: How many complete batches are kept.
+        shows_samples: Whether what receivers tell of discarded records is kept with how these
+            begin, and what their errors say.
         clock: Wall time.
     """
 
     def __init__(
-        self, application: Application, *, retained_batches: int = 1000, clock: Clock | None = None
+        self,
+        application: Application,
+        *,
+        retained_batches: int = 1000,
+        shows_samples: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         self.application = application
+        self._shows_samples = shows_samples
         self._clock: Clock = SystemClock() if clock is None else clock
         self._lock = threading.Lock()
         self._changes = 0
@@ -133,12 +142,14 @@ class Model(StreamingListener):
 
     def onReceiverStopped(self, receiverStopped: ReceiverStopped) -> None:
         info = receiverStopped.receiverInfo()
-        why = f": {info.lastErrorMessage()}" if info.lastErrorMessage() else ""
+        told, _ = self._shown(info.lastErrorMessage())
+        why = f": {told}" if told else ""
         self._tell_of(EventKind.RECEIVER_STOPPED, info, f"{info.name()} stopped{why}")
 
     def onReceiverError(self, receiverError: ReceiverError) -> None:
         info = receiverError.receiverInfo()
-        self._tell_of(EventKind.RECEIVER_ERROR, info, f"{info.name()}: {info.lastErrorMessage()}")
+        told, _ = self._shown(info.lastErrorMessage())
+        self._tell_of(EventKind.RECEIVER_ERROR, info, f"{info.name()}: {told}")
 
     def onBatchSubmitted(self, batchSubmitted: BatchSubmitted) -> None:
         with self._lock:
@@ -207,7 +218,7 @@ class Model(StreamingListener):
                     status.records,
                     status.blocks,
                     self._discarded(status.stream_id, reading),
-                    bounded(status.last_error),
+                    bounded(self._shown(status.last_error)[0]),
                     self._details.get(status.stream_id, ""),
                     None if status.last_error_ms < 0 else status.last_error_ms,
                     reading,
@@ -384,10 +395,18 @@ class Model(StreamingListener):
         return before + last
 
     def _tell_of(self, kind: EventKind, info: ReceiverInfo, text: str) -> None:
-        detail = "" if kind is EventKind.RECEIVER_STARTED else info.lastError()
+        _, trace = self._shown(info.lastErrorMessage(), info.lastError())
+        detail = "" if kind is EventKind.RECEIVER_STARTED else trace
         with self._lock:
-            self._details[info.streamId()] = bounded(info.lastError())
+            self._details[info.streamId()] = bounded(trace)
             self._tell(kind, text, detail, stream_id=info.streamId())
+
+    def _shown(self, error: str, trace: str = "") -> tuple[str, str]:
+        """Return of an error of a receiver, and of its traceback, what all who look may see."""
+        count = None if self._shows_samples else count_of_discards(error)
+        if count is None:
+            return error, trace
+        return f"{count} (spark.penstock.ui.samples shows more of it)", ""
 
     def _tell_of_rate(self, stream_id: int, limit: float | None, source: str) -> None:
         before = self._limits.get(stream_id)

@@ -138,7 +138,12 @@ def start_monitor(
     if not settings.ui_enabled and not settings.otel_enabled:
         return None
     tls = PageTls.of(settings) if settings.ui_enabled else None
-    model = Model(application, retained_batches=settings.retained_batches, clock=clock)
+    model = Model(
+        application,
+        retained_batches=settings.retained_batches,
+        shows_samples=settings.ui_samples,
+        clock=clock,
+    )
     otel = _make_otel(model, settings)
     add_listener(model)
     if not settings.ui_enabled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from penstock.errors import text_of
 
 __all__ = [
     "Discards",
+    "count_of_discards",
     "start_of",
     "start_shown",
 ]
@@ -24,6 +26,9 @@ TOLD_SINGLY = 10
 _SPAN_S = 10.0
 _START = 64
 """About how many characters of a record are shown."""
+
+_COUNT = re.compile(r"1 record was discarded|[0-9]+ more records were discarded")
+"""How each message of `Discards` begins."""
 
 _shortened = reprlib.Repr()
 _shortened.maxstring = _shortened.maxother = _START
@@ -36,6 +41,16 @@ def start_of(record: Any) -> str:
         is_all = len(record) <= _START
         return repr(bytes(record[:_START])) + ("" if is_all else "...")
     return _shortened.repr(record)
+
+
+def count_of_discards(message: str) -> str | None:
+    """Return a message of `Discards` without what is in records, errors and positions.
+
+    Returns:
+        How many were discarded, in words; None: it is another message.
+    """
+    found = _COUNT.match(message)
+    return None if found is None else found[0]
 
 
 class _Unreadable:

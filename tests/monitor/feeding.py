@@ -38,6 +38,7 @@ class Program:
     batch_ms: int = 1000
     streams: dict[int, str] = field(default_factory=lambda: {0: "numbers"})
     retained_batches: int = 1000
+    shows_samples: bool = False
 
     def __post_init__(self) -> None:
         self.clock = ManualClock(START_MS)
@@ -51,7 +52,10 @@ class Program:
         self.slow_blocks: list[SlowBlock] = []
         self._sums: dict[int, dict[str, float]] = {}
         self.model = Model(
-            self.application(), retained_batches=self.retained_batches, clock=self.clock
+            self.application(),
+            retained_batches=self.retained_batches,
+            shows_samples=self.shows_samples,
+            clock=self.clock,
         )
 
     def application(self) -> Application:

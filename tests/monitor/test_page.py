@@ -13,6 +13,7 @@ from penstock.monitor.web.page import Live
 from penstock.monitor.web.routes import Routes
 from penstock.monitor.web.server import Bounds
 from penstock.monitor.web.status import Status
+from penstock.receiver.discards import Discards
 from penstock.wire.messages import SlowBlock
 from tests.monitor.asking import connect, get, open_access, read, serving, text
 from tests.monitor.feeding import START_MS, Program
@@ -139,6 +140,33 @@ def test_what_receivers_discarded_is_told_wherever_they_run(program: Program, do
     program.report(at_s=20.0, discarded=2)
     program.model.tick()
     assert f"{told}5.0" in text(door.answer(get("/metrics")))
+
+
+@pytest.mark.parametrize("shows_samples", [False, True])
+def test_errors_of_receivers_show_records_only_where_samples_are_shown(shows_samples: bool) -> None:
+    told: list[tuple[str, BaseException]] = []
+    discards = Discards(lambda *each: told.append(each), lambda: 0.0)
+    for _ in range(20):
+        with discards.stored_with("secret place"):
+            discards.add(ValueError("no number: secret reason"), lambda: "secret record")
+    discards.tell_rest(at_once=True)
+    program = Program(shows_samples=shows_samples)
+    program.start()
+    door = Routes(program.model, open_access(), shows_samples=shows_samples)
+    for message, reason in (told[0], told[-1]):
+        count = message.partition(" discarded")[0]
+        program.receiver(error=message, trace=f"Traceback\nValueError: {reason}")
+        program.model.tick()
+        program.receiver(state="stopped", error=message, trace=f"Traceback\nValueError: {reason}")
+        program.second(1)
+        for path in (
+            *("/api/penstock/status", "/api/penstock/errors", "/health/ready"),
+            "/api/v1/applications/local-1/streaming/receivers",
+        ):
+            answer = door.answer(get(path)).body
+            assert isinstance(answer, bytes)
+            assert f"{count} discarded" in answer.decode(), path
+            assert (b"secret" in answer) is shows_samples, path
 
 
 def test_a_program_that_fails_again_and_again_does_not_tell_all_of_it_every_second() -> None:
