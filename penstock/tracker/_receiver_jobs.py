@@ -52,6 +52,8 @@ _PROCESS_DIED = "Python worker exited unexpectedly"
 _OF_DEAD_PROCESS = (
     "its process ended without a word: it was killed (is memory short?), crashed or called os._exit"
 )
+_CRASHED = "Fatal Python error: "
+"""How Python's fault handler begins, where Spark's settings have it on (not by default)."""
 _TELLS_NOTHING = ("at ", "... ", "File ", "SQLSTATE: ")
 """Beginnings of lines that say nothing to a user: stack traces, and the end of Spark's message."""
 
@@ -357,7 +359,8 @@ def _text_of(error: BaseException) -> str:
 def _headline(text: str) -> str:
     """Return the line of a failed job's text that says most: Java's text ends with its stack."""
     if _PROCESS_DIED in text:
-        return _OF_DEAD_PROCESS
+        _, crashed, words = text.partition(_CRASHED)
+        return f"its process crashed: {words.splitlines()[0]}" if crashed else _OF_DEAD_PROCESS
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
     telling = [line for line in lines if not line.startswith(_TELLS_NOTHING)]

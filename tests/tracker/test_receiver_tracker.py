@@ -845,11 +845,15 @@ def test_each_error_that_is_reported_is_logged_once(
             _receiver_jobs._OF_DEAD_PROCESS,
         ),
         (
+            "Python worker exited unexpectedly (crashed): Fatal Python error: Aborted\n\nThread 1",
+            "its process crashed: Aborted",
+        ),
+        (
             'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: bad\n\n',
             "ValueError: bad",
         ),
     ],
-    ids=["cause", "java", "process", "python"],
+    ids=["cause", "java", "process", "crash", "python"],
 )
 def test_a_failed_job_is_told_by_the_line_that_says_most(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, line: str
