@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
+from py4j.protocol import Py4JError
 from pyspark import RDD, InheritableThread, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.serializers import CPickleSerializer
@@ -312,8 +313,8 @@ class SparkCluster:
         return RDD(java_rdd, self._sc, serializer)
 
     def cancel(self, tag: str) -> None:
-        # When the context is already stopped, so is the job.
-        with contextlib.suppress(PySparkException, AttributeError):
+        # When the context is already stopped, or its JVM is gone, so is the job.
+        with contextlib.suppress(PySparkException, Py4JError, AttributeError, OSError):
             self._sc.cancelJobsWithTag(tag)
 
     def thread(self, target: Callable[[], None], name: str) -> Thread:

@@ -31,6 +31,7 @@ from penstock.tracker import (
     _control,
     _receiver_jobs,
 )
+from penstock.tracker.cluster import SparkCluster
 from penstock.wal import LogFolderInUseError
 from penstock.wire import Client
 from penstock.wire.messages import (
@@ -656,6 +657,18 @@ class GoneCluster(ThreadCluster):
         if self.asked > 1:
             raise ConnectionRefusedError(111, "Connection refused")
         return super().executors()
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("no answer")]
+)
+def test_a_job_of_a_jvm_that_is_gone_needs_not_be_cancelled(error: Exception) -> None:
+    class GoneContext:
+        def cancelJobsWithTag(self, tag: str) -> None:
+            raise error
+
+    context: Any = GoneContext()
+    SparkCluster(context).cancel("tag")
 
 
 def test_a_jvm_that_is_gone_between_two_jobs_is_told_as_the_end_of_spark(
