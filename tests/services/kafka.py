@@ -190,10 +190,28 @@ class Broker(Kafka):
         small = ["-Xmx384m", "-Xms384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         return [java, *small, "-cp", classes, main, *arguments, str(self._properties)]
 
+    @classmethod
+    def started(cls, folder: Path) -> Broker:
+        """Return one that runs: the second, where somebody took a port of the first meanwhile."""
+        first, second = folder / "first", folder / "second"
+        first.mkdir()
+        broker = cls(first)
+        try:
+            broker.start()
+        except AssertionError:
+            second.mkdir()
+            broker = cls(second)
+            broker.start()
+        return broker
+
     def start(self) -> None:
         """Start it and wait until it takes connections and knows itself as a broker."""
         self.begin()
-        self.await_start()
+        try:
+            self.await_start()
+        except BaseException:
+            self.stop()
+            raise
 
     def begin(self) -> None:
         """Start it."""

@@ -76,10 +76,11 @@ def test_the_program_of_the_guide_runs(run: Callable[..., Run], tmp_path: Path) 
             r"\| *to\| *2\|",
             marks=pytest.mark.exhaustive,
         ),
-        (
+        pytest.param(
             "structured_network_wordcount_windowed.py",
             ("localhost", "1", "10", "5"),
             r"\|be *\|2 *\|",
+            marks=pytest.mark.exhaustive,
         ),
         ("structured_sessionization.py", ("localhost", "1"), r"\| *not\|.*\| *10\| *1\|"),
     ],

@@ -14,7 +14,9 @@ from tests.system.driver_process import DriverProcess
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-@pytest.mark.parametrize("when", ["at stop", "at graceful stop", "at start"])
+@pytest.mark.parametrize(
+    "when", [pytest.param("at stop", marks=pytest.mark.exhaustive), "at graceful stop", "at start"]
+)
 def test_a_stop_says_that_the_jvm_does_not_answer_and_ends(when: str, tmp_path: Path) -> None:
     driver = DriverProcess(tmp_path, {"when": when}, module="tests.system.silent_jvm_program")
     jvm = driver.wait_for("silent")["jvm"]

@@ -48,11 +48,10 @@ def started(request: pytest.FixtureRequest) -> Kafka:
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker of the tests' own."""
     try:
-        made = Broker(tmp_path_factory.mktemp("kafka"))
+        made = Broker.started(tmp_path_factory.mktemp("kafka"))
     except JarsMissingError as error:
         if os.environ.get("CI"):
             pytest.fail(str(error))
         pytest.skip(f"{error}, or running brokers named by {NAMED}")
-    made.start()
     yield made
     made.stop()

@@ -51,7 +51,7 @@ def logistic() -> Any:
     return StreamingLogisticRegressionWithSGD(stepSize=5.0, numIterations=50)
 
 
-@pytest.mark.parametrize("make", [linear, logistic])
+@pytest.mark.parametrize("make", [linear, pytest.param(logistic, marks=pytest.mark.exhaustive)])
 def test_weights_follow_the_batches_and_predict_with_what_was_learned(
     sc: Any, make: Callable[[], Any]
 ) -> None:

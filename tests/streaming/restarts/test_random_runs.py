@@ -11,19 +11,16 @@ from tests.streaming.restarts.random_runs import draw, judge, shrink
 
 _TOGETHER = 20
 _PROGRAMS = 300
-_IN_CI = 100
-
-
-def marks_of(first: int) -> list[pytest.MarkDecorator]:
-    if first >= _IN_CI:
-        return [pytest.mark.slow, pytest.mark.exhaustive]
-    return [pytest.mark.slow] if first else []
+_IN_CI = 60
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
-    [pytest.param(first, marks=marks_of(first)) for first in range(0, _PROGRAMS, _TOGETHER)],
+    [
+        pytest.param(first, marks=[pytest.mark.exhaustive] if first >= _IN_CI else [])
+        for first in range(0, _PROGRAMS, _TOGETHER)
+    ],
 )
 def test_every_batch_gives_what_it_must_whatever_happens(first: int) -> None:
     for seed in range(first, first + _TOGETHER):

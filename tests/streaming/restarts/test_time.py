@@ -181,7 +181,10 @@ def test_a_restart_that_makes_many_batches_first_says_how_many(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("restarted_when", ["never", "forward", "back", "stopped while back"])
+@pytest.mark.parametrize(
+    "restarted_when",
+    ["never", "forward", pytest.param("back", marks=pytest.mark.exhaustive), "stopped while back"],
+)
 def test_a_clock_that_is_set_forward_and_back_by_an_hour_loses_nothing(
     restarted_when: str,
 ) -> None:
