@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -222,7 +223,8 @@ def test_tap_that_is_interrupted_adds_nothing_to_what_a_program_reads(
         raise KeyboardInterrupt
 
     app.program.blocks.append(("input-0-1", ["one"]))
-    monkeypatch.setattr("penstock.monitor.cli.time.sleep", interrupt)
+    # Not `time.sleep` itself, which threads of other tests in this process may call.
+    monkeypatch.setattr("penstock.monitor.cli.time", SimpleNamespace(sleep=interrupt))
     assert main(["tap", "0", "--format", "text", "--format", form]) == 0
     out = capfdbinary.readouterr().out
     if form == "json":
