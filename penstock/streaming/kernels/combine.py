@@ -22,7 +22,7 @@ from typing import Any
 
 from pyspark import RDD
 from pyspark.core.rdd import Partitioner, portable_hash
-from pyspark.shuffle import Aggregator, ExternalMerger, get_used_memory
+from pyspark.shuffle import Aggregator, ExternalMerger
 
 from penstock.streaming.kernels.collector import collect_less
 from penstock.streaming.kernels.deferred import narrow
@@ -31,7 +31,14 @@ from penstock.streaming.kernels.fusion import (
     NarrowOperation,
     leaked_stop_iteration,
 )
-from penstock.streaming.kernels.shuffle import BucketWriter, Pair, is_beyond, shuffle, stretches
+from penstock.streaming.kernels.shuffle import (
+    BucketWriter,
+    Pair,
+    is_beyond,
+    shuffle,
+    stretches,
+    used_memory_mb,
+)
 
 __all__ = [
     "ADDITION",
@@ -200,13 +207,13 @@ class _CombineInOneLoop:
         loop = _loop(tuple(type(operation) for operation in self.operations), create is not None)
         records = iter(records)
         length = _FEWEST_RECORDS
-        used_mb = get_used_memory()
+        used_mb = used_memory_mb()
         for first in records:
             stretch = chain((first,), islice(records, length - 1))
             for _ in loop(stretch, combined, MAX_KEYS, create, merge, *functions):
                 yield from writer.write(combined.items())
                 combined.clear()
-            before_mb, used_mb = used_mb, get_used_memory()
+            before_mb, used_mb = used_mb, used_memory_mb()
             if used_mb > self.memory_mb:
                 yield from writer.write(combined.items())
                 combined.clear()

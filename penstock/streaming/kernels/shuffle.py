@@ -7,6 +7,7 @@ that any PySpark RDD with as many partitions and the same function of keys has.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
@@ -30,6 +31,7 @@ __all__ = [
     "place_by_key",
     "shuffle",
     "stretches",
+    "used_memory_mb",
 ]
 
 # PySpark does not type these.
@@ -60,7 +62,21 @@ def stretches(records: Iterable[Any]) -> Iterator[Iterator[Any]]:
 
 def is_beyond(memory_mb: float) -> bool:
     """Tell whether this process uses more memory than that."""
-    return get_used_memory() > memory_mb
+    return used_memory_mb() > memory_mb
+
+
+def used_memory_mb() -> float:
+    """Return the memory that this process has for itself, in MiB.
+
+    PySpark's own figure has all that is mapped, so a receiver's memory, of which a worker that has
+    read enough blocks has mapped all, too.
+    """
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            _, resident, shared, *_ = map(int, file.read().split())
+    except OSError:
+        return get_used_memory()
+    return (resident - shared) * mmap.PAGESIZE / _MEGABYTE
 
 
 def place_by_key(rdd: RDD[Any], partitions: int, place: Place = portable_hash) -> RDD[Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import operator
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -272,7 +274,7 @@ class TestCombining:
                 pass
             return max(map(len, combined))
 
-        monkeypatch.setattr(combine, "get_used_memory", used_mb)
+        monkeypatch.setattr(combine, "used_memory_mb", used_mb)
         # The bound, and what is made between the two looks before it is seen to be reached.
         assert longest(func, range(count)) <= 160_000
         assert sum(map(len, combined)) == 500_000
@@ -280,6 +282,19 @@ class TestCombining:
         looks = 0
         longest(lambda x: [(x % 10, x)], range(70_000))
         assert looks < 25
+
+    def test_memory_of_a_receiver_that_a_worker_has_mapped_is_not_its_own(
+        self, tmp_path: Path
+    ) -> None:
+        before_mb = shuffle.used_memory_mb()
+        path = tmp_path / "memory"
+        path.write_bytes(bytes(64 << 20))
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+            assert mapped.find(b"x") == -1  # Each page has been read.
+            assert shuffle.used_memory_mb() < before_mb + 32
+        own = bytearray(b"x") * (64 << 20)
+        assert shuffle.used_memory_mb() > before_mb + 32
+        del own
 
     def test_memory_is_bounded_by_writing_early(self, monkeypatch: Any) -> None:
         monkeypatch.setattr(shuffle, "_STRETCH", 10)

@@ -537,6 +537,6 @@ def stand_in_for_spark() -> Iterator[None]:
         mock.patch("pyspark.serializers.CPickleSerializer.dumps", _pickled),
         mock.patch("pyspark.traceback_utils.SCCallSiteSync", nullcontext),
         mock.patch("penstock.streaming.kernels.deferred.begin_task", _nothing_at_all),
-        mock.patch("penstock.streaming.kernels.shuffle.get_used_memory", _no_memory),
+        mock.patch("penstock.streaming.kernels.shuffle.used_memory_mb", _no_memory),
     ):
         yield
