@@ -13,11 +13,13 @@ from penstock.streaming.dstream.derived_streams import NarrowDStream, ShuffledDS
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.dstream.stream_handle import partitions_of
 from penstock.streaming.kernels.arrow import (
+    VALUE,
     CountValues,
     MapBatches,
     SplitColumn,
     SumValues,
     batches_of,
+    count_parts,
     records_of,
     split_records,
 )
@@ -32,18 +34,25 @@ __all__ = ["ArrowDStream", "ArrowStream"]
 
 
 class ArrowDStream(DStreamNode):
-    """The records of another node as record batches, or these as they are split."""
+    """The records of another node as record batches, these as they are split, or their counts."""
 
-    def __init__(self, parent: DStreamNode, split: SplitColumn | None = None) -> None:
+    is_counted = False
+
+    def __init__(
+        self, parent: DStreamNode, split: SplitColumn | None = None, *, is_counted: bool = False
+    ) -> None:
         super().__init__(parent.graph, (parent,), parent.slide_ms)
         self.parent = parent
         self.split = split
+        self.is_counted = is_counted
 
     def compute(self, time_ms: int) -> RDD[Any] | None:
         rdd = self.parent.get_or_compute(time_ms)
         if rdd is None:
             return None
-        return batches_of(rdd) if self.split is None else split_records(rdd, self.split)
+        if self.split is None:
+            return batches_of(rdd)
+        return (count_parts if self.is_counted else split_records)(rdd, self.split)
 
 
 class ArrowStream:
@@ -104,6 +113,12 @@ class ArrowStream:
 
         NaN is equal to nothing, itself included: it may come several times.
         """
+        node = self._node
+        if isinstance(node, ArrowDStream) and node.split is not None and column == VALUE:
+            # Parts of lines are counted as they lie in a block.
+            return self._added(
+                ArrowDStream(node.parent, node.split, is_counted=True), numPartitions
+            )
         return self._summed(CountValues(column), numPartitions)
 
     def sums(
@@ -123,6 +138,8 @@ class ArrowStream:
         return ArrowStream(self._ssc, NarrowDStream(self._node, PartitionOperation(func)))
 
     def _summed(self, func: Callable[..., Any], numPartitions: int | None) -> DStream[Any]:
-        pairs = NarrowDStream(self._node, PartitionOperation(func))
+        return self._added(NarrowDStream(self._node, PartitionOperation(func)), numPartitions)
+
+    def _added(self, pairs: DStreamNode, numPartitions: int | None) -> DStream[Any]:
         partitions = partitions_of(self._ssc.sparkContext, numPartitions)
         return self._ssc._stream(ShuffledDStream(pairs, ADDITION, partitions))

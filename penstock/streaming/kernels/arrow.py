@@ -30,6 +30,7 @@ __all__ = [
     "SplitColumn",
     "SumValues",
     "batches_of",
+    "count_parts",
     "records_of",
     "split_records",
 ]
@@ -40,6 +41,10 @@ _ROWS = 1 << 16
 _PIECE_BYTES = 1 << 20
 """Approximate size of a batch that is cut from a block: it stays in the processor's cache."""
 
+_PIECES = 16
+"""Pieces that are counted together: what each has of the same values is added up in Arrow."""
+
+_LF = 10
 _WIDE = pa.decimal128(38)
 _MOST = (1 << 63) - 1
 
@@ -59,6 +64,13 @@ def split_records(rdd: RDD[Any], split: SplitColumn) -> RDD[pa.RecordBatch]:
     if _is_columns(rdd):
         return rdd.map_parts(_SplitBlock(split))
     return narrow(batches_of(rdd), split)
+
+
+def count_parts(rdd: RDD[Any], split: SplitColumn) -> RDD[tuple[Any, int]]:
+    """Return the parts that `split` makes of an RDD's records, as `CountValues` counts them."""
+    if _is_columns(rdd):
+        return rdd.map_parts(_CountParts(split))
+    return narrow(split_records(rdd, split), CountValues(VALUE))
 
 
 def _is_columns(rdd: RDD[Any]) -> TypeGuard[BlockRDD]:
@@ -156,12 +168,11 @@ class _SplitBlock:
     split: SplitColumn
 
     def __call__(self, block: Block) -> Iterator[pa.RecordBatch]:
-        separator = self.split.separator.encode()
-        is_text = block.kind is BlockKind.LINES
-        is_lines = is_text or block.kind is BlockKind.BYTE_LINES
-        if not is_lines or len(separator) > 1 or self.split.column != VALUE:
+        if not _is_split_at_bytes(block, self.split):
             yield from self.split(0, _batches_of_block(block))
             return
+        separator = self.split.separator.encode()
+        is_text = block.kind is BlockKind.LINES
         for piece in line_pieces(block.data, _PIECE_BYTES):
             lines = bytes(piece[:-1])
             if is_text and not lines.isascii():
@@ -169,6 +180,60 @@ class _SplitBlock:
             words = _words(lines.replace(b"\n", separator), separator)
             column = words.view(pa.string()) if is_text else words
             yield pa.RecordBatch.from_arrays([column], [VALUE])
+
+
+@dataclass(frozen=True)
+class _CountParts:
+    """Pairs of what `split` makes of a block and its number.
+
+    Parts of lines are counted as they lie there, each with the byte that ends it.
+    """
+
+    split: SplitColumn
+
+    def __call__(self, block: Block) -> Iterator[tuple[Any, int]]:
+        if not _is_split_at_bytes(block, self.split):
+            yield from CountValues(VALUE)(0, _SplitBlock(self.split)(block))
+            return
+        separator = ord(self.split.separator)
+        is_text = block.kind is BlockKind.LINES
+        pieces = line_pieces(block.data, _PIECE_BYTES)
+        while some := list(islice(pieces, _PIECES)):
+            parts = pa.chunked_array([_ended_parts(piece, separator) for piece in some])
+            counted = pc.value_counts(parts)
+            counts: Counter[Any] = Counter()
+            for start in range(0, len(counted), _ROWS):
+                rows = counted.slice(start, _ROWS)
+                ended, numbers = rows.field(0).to_pylist(), rows.field(1).to_pylist()
+                for part, number in zip(ended, numbers, strict=True):
+                    counts[part[:-1]] += number
+            if is_text:
+                yield from ((str(part, "utf-8", "replace"), n) for part, n in counts.items())
+            else:
+                yield from counts.items()
+
+
+def _is_split_at_bytes(block: Block, split: SplitColumn) -> bool:
+    """Tell whether a block has lines, whose column is split at a single byte."""
+    is_lines = block.kind in (BlockKind.LINES, BlockKind.BYTE_LINES)
+    return is_lines and len(split.separator.encode()) == 1 and split.column == VALUE
+
+
+def _ended_parts(lines: memoryview, separator: int) -> pa.Array:
+    """Return the parts of lines, each with the separator or line end behind it; nothing is copied.
+
+    Args:
+        lines: Whole lines.
+        separator: One byte.
+    """
+    data = np.frombuffer(lines, np.uint8)
+    is_end = data == separator
+    is_end |= data == _LF
+    at = np.flatnonzero(is_end)
+    offsets = np.zeros(len(at) + 1, np.int32)
+    np.add(at, 1, out=offsets[1:], casting="unsafe")
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(lines)]
+    return pa.Array.from_buffers(pa.binary(), len(at), buffers)
 
 
 @dataclass(frozen=True)

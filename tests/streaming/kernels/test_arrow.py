@@ -169,7 +169,11 @@ def test_a_block_of_lines_is_split_as_its_lines_are(
     block = Block(kind, len(lines), memoryview(data), memoryview(b""))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrow, "_PIECE_BYTES", size)
-        batches = list(arrow._SplitBlock(SplitColumn("value", separator))(block))
+        split = SplitColumn("value", separator)
+        batches = list(arrow._SplitBlock(split)(block))
+        counts: Counter[Any] = Counter()
+        for part, number in arrow._CountParts(split)(block):
+            counts[part] += number
     assert {batch.schema.field(0).type for batch in batches} <= {pa.string(), pa.binary()}
     wanted: list[Any]
     if kind is BlockKind.LINES:
@@ -179,12 +183,30 @@ def test_a_block_of_lines_is_split_as_its_lines_are(
     else:
         wanted = [part for line in lines for part in line.split(separator.encode())]
     assert values(batches) == wanted
+    assert counts == Counter(wanted)
 
 
 def test_a_split_of_lines_names_the_column_that_is_not_there() -> None:
     block = Block(BlockKind.LINES, 1, memoryview(b"a\n"), memoryview(b""))
     with pytest.raises(KeyError, match="there is no column 'm'; there are value"):
         list(arrow._SplitBlock(SplitColumn("m", " "))(block))
+
+
+def test_parts_that_are_all_different_are_counted_some_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = b"".join(b"%d again\n" % number for number in range(5000))
+    block = Block(BlockKind.LINES, 5000, memoryview(data), memoryview(b""))
+    monkeypatch.setattr(arrow, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(arrow, "_ROWS", 7)
+    counts: Counter[str] = Counter()
+    repeated = 0
+    for part, number in arrow._CountParts(SplitColumn("value", " "))(block):
+        repeated += part in counts
+        counts[part] += number
+    assert counts == Counter({str(number): 1 for number in range(5000)} | {"again": 5000})
+    # Only a value that comes in more than a few pieces comes again.
+    assert 0 < repeated < len(data) // 1000
 
 
 def test_blocks_come_in_pieces_of_some_size(monkeypatch: pytest.MonkeyPatch) -> None:
