@@ -41,6 +41,14 @@ _LARGE_BYTES = 64 << 20
 
 _ROWS_PER_BATCH = 32_768
 
+_MERGED_BYTES = 1 << 20
+"""Small batches are sent to Spark as one of this size: each costs it about as much."""
+
+_MOST_OPEN = 64
+"""Small blocks that are open at a time."""
+
+_WATERMARK = "_watermark"
+
 _TIMES_MS = range(-62_135_596_800_000, 253_402_300_800_000)
 """Years 1 to 9999: what a timestamp of Spark can be."""
 
@@ -149,19 +157,21 @@ def read_partition(
     wanted = to_arrow_schema(schema)
     data = pa.schema(list(wanted)[: len(wanted) - len(options.metadata)])
     facts = zip(partition.blocks, partition.places, partition.added_ms, strict=True)
-    for encoded, place, added_ms in facts:
-        info = _decoder.decode(encoded)
-        if partition.names:
-            options = replace(options, stream=partition.names[info.stream_id])
-        if not info.num_records:
-            continue  # It carries a position or acknowledgements, and has no columns to speak of.
-        if block_schema(info.kind, info.schema) is None:
-            raise SourceError(
-                f"block {info.block_id} of stream {options.stream!r} holds pickled objects, which "
-                "have no columns: declare a schema on the receiver"
-            )
-        watermark_us = _watermark_us(info, options) if "_watermark" in options.metadata else None
-        with _opened(info, place, access, options, check_place) as block:
+    with _Merged() as merged:
+        for encoded, place, added_ms in facts:
+            info = _decoder.decode(encoded)
+            if partition.names:
+                options = replace(options, stream=partition.names[info.stream_id])
+            if not info.num_records:
+                continue  # It carries a position or acknowledgements, and has no columns.
+            if block_schema(info.kind, info.schema) is None:
+                raise SourceError(
+                    f"block {info.block_id} of stream {options.stream!r} holds pickled objects, "
+                    "which have no columns: declare a schema on the receiver"
+                )
+            watermark_us = _watermark_us(info, options) if _WATERMARK in options.metadata else None
+            opened = _opened(info, place, access, options, check_place)
+            block = merged.open(opened, info.num_bytes)
             for batch in block.batches() if block is not None else ():
                 try:
                     plain = _with_columns(batch, data)
@@ -176,9 +186,67 @@ def read_partition(
                     "_place": place,
                     "_received_at": added_ms * 1000,
                     "_position": _position(info),
-                    "_watermark": watermark_us,
+                    _WATERMARK: watermark_us,
                 }
-                yield from _slices(plain, wanted, [values[name] for name in options.metadata])
+                for part in _slices(plain, wanted, [values[name] for name in options.metadata]):
+                    yield from merged.add(part)
+            yield from merged.end_block()
+        yield from merged.flush()
+
+
+class _Merged:
+    """Makes one batch of neighbouring small ones, whose blocks stay open meanwhile.
+
+    What it yields is valid until the next batch is asked for.
+    """
+
+    def __init__(self) -> None:
+        self._blocks = contextlib.ExitStack()
+        self._count = self._open_bytes = 0
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = self._size_bytes = 0
+
+    def __enter__(self) -> _Merged:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._blocks.close()
+
+    def open(
+        self, block: contextlib.AbstractContextManager[Block | None], num_bytes: int
+    ) -> Block | None:
+        """Open a block until its batches have been yielded."""
+        self._count += 1
+        self._open_bytes += num_bytes
+        return self._blocks.enter_context(block)
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield what there is, if this batch finds no room beside it."""
+        rows, size_bytes = self._rows + batch.num_rows, self._size_bytes + batch.nbytes
+        if self._batches and (rows > _ROWS_PER_BATCH or size_bytes > _MERGED_BYTES):
+            yield self._take()
+            rows, size_bytes = batch.num_rows, batch.nbytes
+        self._batches.append(batch)
+        self._rows, self._size_bytes = rows, size_bytes
+
+    def end_block(self) -> Iterator[pa.RecordBatch]:
+        """Yield what there is, if enough is open; the last block is read to its end."""
+        if self._open_bytes >= _MERGED_BYTES or self._count >= _MOST_OPEN:
+            yield from self.flush()
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield what there is, and close the blocks."""
+        if self._batches:
+            yield self._take()
+        self._blocks.close()
+        self._count = self._open_bytes = 0
+
+    def _take(self) -> pa.RecordBatch:
+        batches, self._batches = self._batches, []
+        self._rows = self._size_bytes = 0
+        if len(batches) == 1:
+            return batches[0]
+        return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 @contextlib.contextmanager

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.sql import SourceError
+from penstock.sql import SourceError, _tasks
 from penstock.sql._options import SourceOptions
 from penstock.sql._tasks import _watermark_us, packed
 from penstock.wire.messages import ReceivedBlockInfo
@@ -80,6 +83,49 @@ def test_a_watermark_that_is_no_time_is_an_error_that_names_the_block(stated: An
 def positioned(position: Any) -> ReceivedBlockInfo:
     encoded = None if position is None else msgspec.msgpack.encode(position)
     return block(0, attempt_name(1), 1, position=encoded)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(1, 30), max_size=4), max_size=60))
+def test_small_batches_are_merged_while_their_blocks_are_open(blocks: list[list[int]]) -> None:
+    opened: set[int] = set()
+    most_open = 0
+    found: list[list[int]] = []
+
+    @contextmanager
+    def block(number: int) -> Iterator[None]:
+        opened.add(number)
+        yield
+        opened.remove(number)
+
+    def look(batches: Iterator[pa.RecordBatch]) -> None:
+        for batch in batches:
+            rows = batch.column(0).to_pylist()
+            # What it is made of is still open.
+            assert set(rows) <= opened
+            found.append(rows)
+
+    with pytest.MonkeyPatch.context() as patch, _tasks._Merged() as merged:
+        patch.setattr(_tasks, "_ROWS_PER_BATCH", 20)
+        patch.setattr(_tasks, "_MERGED_BYTES", 200)
+        patch.setattr(_tasks, "_MOST_OPEN", 5)
+        for number, batches in enumerate(blocks):
+            merged.open(block(number), 8 * sum(batches))
+            most_open = max(most_open, len(opened))
+            for rows in batches:
+                arrays = [pa.array([number] * rows, pa.int64())]
+                look(merged.add(pa.RecordBatch.from_arrays(arrays, ["n"])))
+            look(merged.end_block())
+        look(merged.flush())
+        assert not opened
+    assert [n for rows in found for n in rows] == [
+        number for number, batches in enumerate(blocks) for rows in batches for _ in range(rows)
+    ]
+    assert most_open <= 5
+    batches_of = [rows for batches in blocks for rows in batches]
+    assert all(len(rows) <= max(20, *batches_of) for rows in found)
+    # None has room in the one before, but where blocks were closed meanwhile.
+    assert len(found) <= 1 + sum(batches_of) // 10 + len(blocks) // 5
 
 
 def test_many_small_blocks_are_one_task() -> None:
