@@ -44,7 +44,13 @@ class Counts(Receiver):
         part.rename(self.path)
 
 
-@pytest.mark.parametrize("durable", [False, True], ids=["scratch", "checkpoint"])
+@pytest.mark.parametrize(
+    "durable",
+    [
+        pytest.param(False, id="scratch", marks=pytest.mark.exhaustive),
+        pytest.param(True, id="checkpoint"),
+    ],
+)
 def test_every_record_that_was_stored_is_processed_however_slow_the_batches(
     sc: Any, tmp_path: Path, durable: bool
 ) -> None:
@@ -60,7 +66,13 @@ def test_every_record_that_was_stored_is_processed_however_slow_the_batches(
         assert run.processed == list(range(int(stored.read_text())))
 
 
-@pytest.mark.parametrize("positions", [False, True], ids=["acknowledged", "positions"])
+@pytest.mark.parametrize(
+    "positions",
+    [
+        pytest.param(False, id="acknowledged", marks=pytest.mark.exhaustive),
+        pytest.param(True, id="positions"),
+    ],
+)
 def test_every_record_that_was_acknowledged_is_processed_when_it_stops_under_load(
     sc: Any, tmp_path: Path, positions: bool
 ) -> None:

@@ -118,7 +118,13 @@ def program(folder: Path, mode: str = "") -> Iterator[Program]:
         made.process.wait(BOUND_S)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, id="SIGTERM", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_signal_while_it_starts_stops_it_once_it_has_started(tmp_path: Path, number: int) -> None:
     with program(tmp_path) as running:
         running.until("made")
@@ -132,7 +138,13 @@ def test_a_signal_while_it_starts_stops_it_once_it_has_started(tmp_path: Path, n
     ]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="Ctrl-C", marks=pytest.mark.exhaustive),
+        pytest.param(signal.SIGTERM, id="SIGTERM"),
+    ],
+)
 def test_a_signal_while_it_runs_stops_gracefully(tmp_path: Path, number: int) -> None:
     with program(tmp_path) as running:
         running.until("batch of")

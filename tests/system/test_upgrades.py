@@ -171,6 +171,7 @@ class Counted:
         assert self.written("counts")[-1] == [["all", len(numbers)]]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(200)
 def test_an_upgrade_with_encryption_is_exact(
     sc: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -181,6 +182,7 @@ def test_an_upgrade_with_encryption_is_exact(
         Counted(sc, tmp_path, str(tmp_path / "checkpoint")).run_three()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(200)
 def test_an_upgrade_on_hdfs_is_exact(sc: Any, tmp_path: Path, hdfs: Hdfs) -> None:
     with settings(sc, {}):
