@@ -43,6 +43,7 @@ Beside them stand:
 `event_loop`, `backoff`      a thread and its queue; pauses between tries
 `rate_limited_log`           log lines that repeat
 `position_text`              positions as JSON
+`whole_files`                what commands write has its name once it is whole
 `hkdf`                       keys out of one secret
 `processes`                  which process is meant, and whether it lives
 `worker`                     what makes short tasks short in PySpark's worker

@@ -19,6 +19,7 @@ from penstock.dead_letters._reader import StoredLetter, letters
 from penstock.dead_letters._sent import SentState, sent_states
 from penstock.errors import PenstockError
 from penstock.wal import CorruptRecordError, EncryptionKey
+from penstock.whole_files import private, whole_file, whole_folder
 
 __all__ = ["main", "make_parser"]
 
@@ -36,7 +37,7 @@ Nothing is removed. Encrypted logs are read with the key of PENSTOCK_ENCRYPTION_
 _EPILOG = """\
 exit codes: 0 done, 1 there is no such letter, or some cannot be read or sent (they are told), 2
             wrong usage, no such folder, it cannot be read or written, or the program says no, or
-            does not answer
+            does not answer, 130 interrupted; what export writes is there when it is whole
 """
 _SEND = """\
 Have the running program store letters again, as records of the stream that they were discarded
@@ -97,6 +98,9 @@ def main(
         # Whoever read the output has seen enough: keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        print("penstock dead-letters: interrupted", file=sys.stderr)
+        return 130
     except FileExistsError as error:
         print(
             f"penstock dead-letters: {error.filename} is there already; nothing is overwritten",
@@ -219,24 +223,27 @@ def _export(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
     found = found if first is None else itertools.chain([first], found)
     wanted = set(options.ids)
     left = set(wanted)
-    if options.raw is not None:
-        os.makedirs(options.raw, mode=0o700)
-    # Private, as the logs are; and nothing is overwritten.
     with contextlib.ExitStack() as opened:
-        file = None
+        folder = file = None
+        if options.raw is not None:
+            folder = opened.enter_context(whole_folder(options.raw))
         if options.to is not None:
-            file = opened.enter_context(open(options.to, "x", opener=_private, encoding="utf-8"))
+            file = opened.enter_context(whole_file(options.to))
         for stored in found:
             if wanted and stored.id not in wanted:
                 continue
             left.discard(stored.id)
-            if options.raw is not None:
-                path = os.path.join(options.raw, f"{stored.id}.{stored.letter.form}")
-                with open(path, "xb", opener=_private) as raw:
+            if folder is not None:
+                path = os.path.join(folder, f"{stored.id}.{stored.letter.form}")
+                with open(path, "xb", opener=private) as raw:
                     raw.write(stored.letter.data)
-            if options.raw is None or file is not None:
+            if folder is None or file is not None:
                 data = base64.b64encode(stored.letter.data).decode()
-                print(json.dumps({**_facts(stored), "data": data}), file=file or sys.stdout)
+                line = json.dumps({**_facts(stored), "data": data})
+                if file is None:
+                    print(line)
+                else:
+                    file.write(f"{line}\n".encode())
     for name in sorted(left):
         print(f"penstock dead-letters: there is no letter {name}", file=sys.stderr)
     return 1 if left else 0
@@ -280,10 +287,6 @@ def _send(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
         print(f"penstock dead-letters: {name} is left: {_one_line(why)}", file=sys.stderr)
     print(f"{sent} sent")
     return 1 if left else 0
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _facts(stored: StoredLetter) -> dict[str, Any]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import contextlib
-import errno
 import json
 import os
 import sys
@@ -18,6 +16,7 @@ from penstock.blockstore.arrow_frames import plain_schema
 from penstock.errors import PenstockError
 from penstock.replay._read import find, first_schema, tables
 from penstock.wal import EncryptionKey
+from penstock.whole_files import whole_file
 
 __all__ = ["main", "make_parser"]
 
@@ -109,43 +108,10 @@ _Writer = Callable[[IO[bytes], pa.Schema, Iterator[pa.RecordBatch]], int]
 
 
 def _write(path: str, write: _Writer, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
-    part = f"{path}.{os.getpid()}.part"
-    _refuse_to_overwrite(path)
-    try:
-        # Private, as the logs are; under another name, as half of the records look like all.
-        with open(part, "xb", opener=_private) as file:
-            records = write(file, schema, batches)
-            file.flush()
-            os.fsync(file.fileno())
-        _give_name(part, path)
-    except OSError as error:
-        # What the writers of Arrow and Parquet raise does not name the file.
-        if error.filename is None and not isinstance(error, PenstockError):
-            raise OSError(error.errno, error.strerror or str(error), path) from error
-        raise
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(part)
+    with whole_file(path) as file:
+        records = write(file, schema, batches)
     print(f"{records} records written to {path}", file=sys.stderr)
     return 0
-
-
-def _refuse_to_overwrite(path: str) -> None:
-    if os.path.lexists(path):
-        raise FileExistsError(errno.EEXIST, "it is there already, and nothing is overwritten", path)
-
-
-def _give_name(part: str, path: str) -> None:
-    """Name a file that is whole, unless there is one of that name by now."""
-    try:
-        os.link(part, path)
-    except FileExistsError:
-        _refuse_to_overwrite(path)
-        raise
-    except OSError:
-        # A file system without hard links.
-        _refuse_to_overwrite(path)
-        os.rename(part, path)
 
 
 def _pooled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -228,10 +194,6 @@ def _as_json(value: Any) -> Any:
         except UnicodeDecodeError:
             return {"base64": base64.b64encode(value).decode()}
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _write_no_more() -> None:

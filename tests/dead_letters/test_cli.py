@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import resource
+import signal
 import stat
 import subprocess
 import sys
@@ -135,6 +137,37 @@ def test_an_export_from_a_wrong_folder_leaves_nothing_in_the_way_of_the_next(
     assert not raw.exists()
     assert main(["dead-letters", str(tmp_path), *where]) == 0
     assert len(lines.read_text().splitlines()) == 1
+
+
+def test_an_export_that_is_interrupted_or_has_no_room_leaves_nothing(tmp_path: Path) -> None:
+    write(tmp_path, *(b"x" * 50_000 for _ in range(8)))
+    exports = tmp_path / "exports"
+    exports.mkdir()
+
+    def a_little_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (32 << 10, 32 << 10))
+
+    for option in ("--to", "--raw"):
+        where = exports / "letters"
+        command = ["dead-letters", str(tmp_path), "export", option, str(where)]
+        with spawn(*command, preexec_fn=a_little_room) as full:
+            error = full.communicate(timeout=60)[1]
+        assert (full.returncode, error.count("\n")) == (2, 1), error
+        assert "File too large: " in error
+        assert str(where) in error
+        assert list(exports.iterdir()) == []
+    # It waits for who reads what it prints.
+    with spawn("dead-letters", str(tmp_path), "export", stdout=subprocess.PIPE) as stuck:
+        assert stuck.stdout is not None
+        stuck.stdout.read(1)
+        stuck.send_signal(signal.SIGINT)
+        error = stuck.communicate(timeout=60)[1]
+    assert (stuck.returncode, error) == (130, "penstock dead-letters: interrupted\n")
+
+
+def spawn(*arguments: str, **more: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "penstock", *arguments]
+    return subprocess.Popen(command, text=True, stderr=subprocess.PIPE, **more)
 
 
 def test_other_logs_are_told_as_what_they_are_not(
