@@ -261,6 +261,8 @@ class SegmentReader:
             if not reason:
                 continue
             judged = self._judge(file, position, sequence, stop, reason, followed, committed_later)
+            if judged is not False and self._is_there_now(file, position, sequence):
+                continue
             if judged is True and self._was_cut(file, position, reason, kind):
                 told = f"{reason} (sequence {sequence}): somebody cut it short"
                 damages.append(self._damage(position, told))
@@ -274,6 +276,15 @@ class SegmentReader:
             if position >= file_size:
                 ended(SegmentEnd(position, False, False, sequence, tuple(damages)))
                 return
+
+    def _is_there_now(self, file: ReadFile, position: int, sequence: int) -> bool:
+        """Tell whether a bad place is a good record by now.
+
+        What was read before may be older than what it was judged by: a living writer appends.
+        """
+        view = memoryview(self._read(file, position, _FIRST_READ))
+        is_its_header = check_header(view, sequence)[0] is None
+        return is_its_header and self._valid_record(file, position, view) > 0
 
     def _was_cut(self, file: ReadFile, position: int, reason: str, kind: int) -> bool:
         """Tell whether a torn tail is what somebody left who cut the file.

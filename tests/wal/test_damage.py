@@ -204,6 +204,21 @@ def test_a_segment_that_its_living_writer_cuts_is_read_to_its_new_end(folder: st
     writer._lock.release()
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_a_living_writer_appends_while_it_is_read_is_no_damage_and_no_torn_tail(
+    folder: str, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LogWriter.create(folder, options=OPTIONS) as writer:
+        writer.append(1, b"one")
+        records = LogReader.open(folder).records()
+        assert next(records).sequence == 1
+        # What the reader has of the segment is older now than what it looks at next.
+        for _ in range(count):
+            writer.append(1, b"more")
+        assert [record.sequence for record in records] == list(range(2, count + 2))
+    assert caplog.text == ""
+
+
 def test_other_bytes_that_look_like_records_are_not_taken_for_records(folder: str) -> None:
     with LogWriter.create(folder, options=OPTIONS) as writer:
         inner = writer.append(1, b"inner")
