@@ -208,6 +208,19 @@ class PlaceService:
             self._places.note_seen(stream_id, seen)
             self._places.drop(stream_id, forgotten)
 
+    def read_before(self, stream_id: int) -> int | None:
+        """Return the place before which no connected consumer reads again; None: none is there."""
+        with self._lock:
+            connected = {key for found in self._connected.values() for key in found}
+        return min(
+            (
+                found.place
+                for found in self._places.stream(stream_id).consumers
+                if (stream_id, found.consumer) in connected
+            ),
+            default=None,
+        )
+
     def retentions(self) -> dict[int, Retention]:
         """Return the retention of each stream."""
         return {stream_id: found.retention for stream_id, found in self._streams.items()}
@@ -298,9 +311,9 @@ class PlaceService:
         stream = self._places.stream(message.stream_id)
         batch = message.start if message.batch is None else message.batch
         if message.consumer:
-            # Spark has logged the batch: what lies before it was processed, and the consumer is
-            # real.
-            self._places.commit(message.stream_id, message.consumer, min(batch, stream.next))
+            # What lies before it was processed; but where Spark logs progress asynchronously, it
+            # may come back to an earlier place. It says itself when it will not.
+            self._places.confirm(message.stream_id, message.consumer, min(batch, stream.next))
         start = max(message.start, stream.first)
         end = min(message.end, start + _BLOCKS_PER_ANSWER)
         first, blocks, times = self._places.between(message.stream_id, start, end)

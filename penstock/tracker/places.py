@@ -220,6 +220,24 @@ class Places:
             if known is None or not known.is_committed or known.place < place:
                 self._note(stream_id, consumer, place, is_committed=True)
 
+    def confirm(self, stream_id: int, consumer: str, place: int) -> None:
+        """Note that a batch of a consumer was asked for: it is real, and stays where it is.
+
+        Args:
+            stream_id: The stream.
+            consumer: The consumer.
+            place: Where its batch begins; from there on one that is not known is held.
+
+        Raises:
+            LedgerError: The stream is not read by places.
+            LedgerWriteError: The driver log did not take it; nothing was changed.
+        """
+        with self._commit_lock:
+            known = self._state().kept(stream_id).consumers.get(consumer)
+            if known is None or not known.is_committed:
+                at = place if known is None else known.place
+                self._note(stream_id, consumer, at, is_committed=True)
+
     def note_seen(self, stream_id: int, consumers: Collection[str]) -> None:
         """Note that consumers are there now; those that are not known are passed over.
 

@@ -183,6 +183,8 @@ class ReceiverTracker:
         self._ledger = ledger
         self._kept = kept or {}
         self._place_service: PlaceService | None = None
+        # By stream: before that place nothing need be in memory. For one thread.
+        self._in_memory_from: dict[int, int] = {}
         self._endpoint: TrackerEndpoint | None = None
         self._control: Control | None = None
         self._disk_room: DiskRoom | None = None
@@ -637,7 +639,23 @@ class ReceiverTracker:
         except LedgerWriteError as error:
             _log.error("%s; it is tried again", error)
         self._deletion.delete(self.ledger, self.ledger.places.release(service.retentions()))
+        self._release_memory_of_places(service)
         service.backlogs.check()
+
+    def _release_memory_of_places(self, service: PlaceService) -> None:
+        """Let the memory copies go of what queries have read: it is for what they read next.
+
+        The retention keeps the log. A segment on HDFS cannot be read while it is open, so there
+        memory is let go by the receiver alone.
+        """
+        if is_on_hdfs(self._logs.root):
+            return
+        for stream_id in self._kept:
+            begin, end = self._in_memory_from.get(stream_id, 0), service.read_before(stream_id)
+            if end is not None and end > begin:
+                _, blocks, _ = self.ledger.places.between(stream_id, begin, end)
+                self._deletion.release_memory({stream_id: blocks})
+                self._in_memory_from[stream_id] = end
 
     def waits_for_consumers(self, stream_id: int) -> bool:
         """Whether a stream that is read by places has as much unread as its bound allows."""

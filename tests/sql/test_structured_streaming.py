@@ -477,6 +477,31 @@ def test_a_queue_lets_go_what_all_queries_have_passed(spark: SparkSession, tmp_p
     assert written(spark, tmp_path) == list(range(COUNT))
 
 
+def test_a_queue_keeps_what_a_query_comes_back_to_whose_progress_is_logged_later(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+
+    def rows_of_a_run() -> int:
+        writer = load(spark, maxRecordsPerTrigger=500).writeStream.format("noop")
+        writer = writer.option("asyncProgressTrackingEnabled", True)
+        writer = writer.option("asyncProgressTrackingCheckpointIntervalMs", 3_600_000)
+        query = writer.option("checkpointLocation", str(checkpoint)).start()
+        query.processAllAvailable()
+        query.stop()
+        return sum(found["numInputRows"] for found in query.recentProgress)
+
+    with hosting(spark, numbers(COUNT, block_s=0.01), retention=0) as host:
+        await_records(host, "numbers", COUNT)
+        assert rows_of_a_run() == COUNT
+        assert host._hosted is not None
+        host._hosted.tracker.release_places()
+        # The first batch is all that Spark has logged.
+        (offsets,) = (checkpoint / "offsets").glob("[0-9]*")
+        logged = json.loads(offsets.read_text().splitlines()[-1])["records"]
+        assert rows_of_a_run() == COUNT - logged > 0
+
+
 def test_what_two_queries_have_passed_of_a_queue_takes_no_room(
     spark: SparkSession, sc: Any, tmp_path: Path
 ) -> None:

@@ -90,6 +90,18 @@ def test_a_later_page_of_a_batch_gives_nothing_away(tmp_path: Path) -> None:
     assert case.consumers() == {"c": 3}
 
 
+def test_who_has_planned_a_batch_may_come_back_to_an_earlier_one(case: Case) -> None:
+    """So does Spark after a restart, where it logs progress asynchronously."""
+    case.end(0)
+    case.list(0, 3)
+    case.list(3, 5)
+    case.release()
+    assert case.consumers() == {"c": 0}
+    assert ids(case.list(0, 5).blocks) == ids(case.blocks)
+    assert ids(case.list(3, 5, consumer="planned elsewhere").blocks) == ids(case.blocks[3:])
+    assert case.consumers() == {"c": 0, "planned elsewhere": 3}
+
+
 def test_blocks_come_in_pages(tmp_path: Path) -> None:
     case = Case(tmp_path, count=_BLOCKS_PER_ANSWER + 10)
     first = case.list(0, _BLOCKS_PER_ANSWER + 10)

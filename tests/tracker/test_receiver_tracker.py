@@ -37,6 +37,7 @@ from penstock.wire import Client
 from penstock.wire.messages import (
     BlockServerRegistered,
     CleanupOldBlocks,
+    CommitPlace,
     EnsureBlockServer,
     FindEnd,
     MemoryPlace,
@@ -46,6 +47,7 @@ from penstock.wire.messages import (
     Registered,
     ReleaseBlocks,
     ReportGate,
+    SealBlock,
     SkippedBlock,
     SlowBlock,
     StopBlockServer,
@@ -600,6 +602,40 @@ def test_memory_is_released_only_of_blocks_that_the_log_has(tmp_path: Path) -> N
         tracker.release_memory(10)
         assert attempt.next_message() == CleanupOldBlocks((f"input-0-{first}",), ())
         assert tracker.get_blocks_of_batch_and_stream(10, 0) == (logged, only_there)
+
+
+def test_memory_is_released_of_what_all_queries_that_are_there_have_read(tmp_path: Path) -> None:
+    """The retention keeps the log; memory is for what is read next."""
+    kept = {0: KeptStreamSettings("s", Retention(None))}
+    with running_tracker(tmp_path, kept=kept) as (tracker, cluster, _):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        name, first = attempt.launch.attempt, attempt.first
+        memory = MemoryPlace("/memory", 0, 100)
+        blocks = [
+            msgspec.structs.replace(block(0, name, first + n, segment=1), memory=memory)
+            for n in range(6)
+        ]
+        attempt.add(*blocks)
+        epoch = tracker.ledger.places.stream(0).epoch
+        # One that is not there reads the log when it comes.
+        tracker.ledger.places.commit(0, "asleep", 1)
+        tracker.release_places()
+        for consumer in ("quick", "slow"):
+            attempt.ask(FindEnd(0, epoch, consumer, 0))
+        for quick, slow in ((3, 2), (6, 2), (6, 4)):
+            attempt.ask(CommitPlace(0, epoch, "quick", quick))
+            attempt.ask(CommitPlace(0, epoch, "slow", slow))
+            tracker.release_places()
+        tracker.release_places()
+        attempt.add(msgspec.structs.replace(block(0, name, first + 6, segment=1), memory=memory))
+        assert tracker.seal_block(0)
+        released = (blocks[:2], blocks[2:4])
+        assert [attempt.next_message() for _ in range(3)] == [
+            *(CleanupOldBlocks(tuple(found.block_id for found in some), ()) for some in released),
+            SealBlock(),
+        ]
+        assert tracker.ledger.places.stream(0).first == 0
 
 
 def test_i4_what_an_ended_attempt_left_is_deleted_by_the_block_server_of_its_host(
