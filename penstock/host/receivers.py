@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
@@ -60,6 +61,8 @@ class HostedReceivers:
         tracker: The tracker.
     """
 
+    _made: ClassVar[weakref.WeakSet[HostedReceivers]] = weakref.WeakSet()
+
     def __init__(
         self,
         spark_context: SparkContext,
@@ -76,6 +79,7 @@ class HostedReceivers:
         kept: Mapping[int, KeptStreamSettings] | None = None,
     ) -> None:
         durability = run.durability
+        self._spark_context = spark_context
         self._run = run
         self._memory_dir = settings.memory_dir
         self._dead_letters_dir = (
@@ -98,6 +102,17 @@ class HostedReceivers:
             shared_rate=self._shared_rate,
             ledger=ledger,
             kept=kept,
+        )
+        HostedReceivers._made.add(self)
+
+    @classmethod
+    def running_in(cls, spark_context: SparkContext) -> int:
+        """Return how many receivers run in an application: each of them holds a core."""
+        return sum(
+            info.state is not ReceiverState.INACTIVE
+            for found in list(cls._made)
+            if found._spark_context is spark_context
+            for info in found.tracker.tracking_infos().values()
         )
 
     def check(self) -> None:

@@ -99,7 +99,8 @@ class HostNotReachableError(SourceError):
         super().__init__(
             f"the receiver host at {address} does not answer: it was stopped or killed, or the "
             f"network is cut ({reason}). Start the program with its ReceiverHost again, on the "
-            "same directory, and then the query, with the same checkpoint: it goes on where it was"
+            "same directory, and then the query, with the same checkpoint: it goes on where it "
+            "was. A DataFrame that was loaded before knows the earlier start only: load() it again"
         )
         self.address = address
         self.reason = reason
@@ -116,9 +117,9 @@ class AnotherHostError(SourceError):
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(
             f"what answers at {address} is not the receiver host that this session knows: "
-            f"{reason}. A host has a new secret with each start. Start the query again, after the "
-            "host; in another application after connect(spark, share) with the file that the host "
-            "writes at its start"
+            f"{reason}. A host has a new secret with each start. Load the stream again, after the "
+            "host was started, and start the query; in another application after connect(spark, "
+            "share) with the file that the host writes at its start"
         )
         self.address = address
         self.reason = reason

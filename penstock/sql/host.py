@@ -42,6 +42,7 @@ from penstock.sql.source import ShareFile, check_share_file, register, write_sha
 from penstock.tracker import (
     KeptStream,
     KeptStreamSettings,
+    LedgerRemovedError,
     Retention,
     TrackedReceiver,
     open_ledger,
@@ -222,8 +223,10 @@ class ReceiverHost:
 
         Raises:
             IllegalStateError: It was started before, another host is active, or it has no stream.
-            NotEnoughCoresError: The receivers would hold every core.
-            SettingError: A setting is not accepted.
+            NotEnoughCoresError: The receivers would hold every core, with those of a
+                `StreamingContext` that runs beside them.
+            SettingError: A setting is not accepted, or a receiver's storage level keeps records
+                in memory alone, where they would have to be kept for queries.
             ExecutorPythonError: The executors' Python cannot run the receivers.
             UnwritableFolderError: A log folder cannot be written.
             LogFolderInUseError: Another program receives with this directory.
@@ -273,7 +276,7 @@ class ReceiverHost:
         requires = {module for found in receivers.values() for module in found.requires}
         check_application(
             self._sc,
-            len(receivers),
+            len(receivers) + HostedReceivers.running_in(self._sc),
             settings,
             needed_modules(requires, settings, self._directory, encryption),
         )
@@ -287,6 +290,17 @@ class ReceiverHost:
                 "without a directory only: what the ledger keeps for queries would be gone after "
                 "a restart",
             )
+        for name, found in self._streams.items():
+            level = found.receiver.storageLevel
+            is_queue = found.retention.time_ms == 0 and not is_kept
+            if durability.sync == "none" and not level.useDisk and not is_queue:
+                raise SettingError(
+                    "storageLevel",
+                    str(level),
+                    f"for stream {name!r} one with a copy on disk, such as MEMORY_AND_DISK: what "
+                    "queries may still want would fill the memory for blocks, and nothing more "
+                    "would come",
+                )
         describe_run(_log, run, list(receivers.items()), encryption, self._sc.master or "")
         if durability.scratch is not None:
             self._scratch = ScratchClaim(durability.scratch)
@@ -312,7 +326,7 @@ class ReceiverHost:
                 run,
                 ledger,
                 clock=self._clock,
-                events=_Events(self._failed, self._readings),
+                events=_Events(self._failed, self._stopped, self._readings),
                 on_rate_status=self._take_rate_status,
                 encryption=encryption,
                 kept={self._numbers[name]: self._kept(name) for name in receivers},
@@ -385,6 +399,16 @@ class ReceiverHost:
         self._errors.append(error)
         if self._hosted is not None:
             self._hosted.tracker.fail_places(error.stream_id, str(error))
+
+    def _stopped(self, stream_id: int) -> None:
+        """Take note of a receiver that no other can follow, because the ledger was removed."""
+        hosted = self._hosted
+        if hosted is None or any(error.stream_id == stream_id for error in self._errors):
+            return
+        try:
+            hosted.tracker.ledger.places.check_more_can_come()
+        except LedgerRemovedError as error:
+            self._failed(PermanentReceiverError(stream_id, str(error), ""))
 
     def _release(self) -> None:
         hosted = self._hosted
@@ -531,9 +555,13 @@ class _Events:
     """Tells what is final; the tracker logs the rest."""
 
     def __init__(
-        self, on_error: Callable[[PermanentReceiverError], None], readings: ReceiverReadings
+        self,
+        on_error: Callable[[PermanentReceiverError], None],
+        on_stopped: Callable[[int], None],
+        readings: ReceiverReadings,
     ) -> None:
         self._on_error = on_error
+        self._on_stopped = on_stopped
         self._readings = readings
 
     def receiver_started(self, info: TrackedReceiver, /) -> None:
@@ -544,6 +572,7 @@ class _Events:
 
     def receiver_stopped(self, info: TrackedReceiver, /) -> None:
         self._readings.ended(info.streamId)
+        self._on_stopped(info.streamId)
 
     def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:
         self._on_error(PermanentReceiverError(stream_id, message, error))

@@ -31,6 +31,7 @@ from penstock.host.preparation import (
 )
 from penstock.host.receiver_arguments import check_picklable
 from penstock.host.receiver_status import ReceiverStatus
+from penstock.host.receivers import HostedReceivers
 from penstock.host.spark_contexts import spark_context_of
 from penstock.host.spark_end import stop_spark
 from penstock.receiver.user_calls import blocked_at
@@ -558,7 +559,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         directory = self._checkpoint_directory
         check_application(
             self._sc,
-            len(receivers),
+            len(receivers) + HostedReceivers.running_in(self._sc),
             settings,
             needed_modules(requires, settings, directory, encryption),
         )

@@ -288,9 +288,8 @@ class PlaceService:
             failure = self._failures.get(stream_id)
         if message.consumer and end <= message.start:
             if failure is not None:
-                return Refused(
-                    f"nothing more will come, for the receiver failed for good: {failure}"
-                )
+                name = self._streams[stream_id].name
+                return Refused(f"nothing more of stream {name!r} will come: {failure}")
             # Without that a query would wait for ever for blocks that the ledger refuses.
             places.check_more_can_come()
         return EndAt(

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -21,13 +22,16 @@ from pyspark.sql import SparkSession, functions
 from pyspark.sql.streaming import StatefulProcessor
 
 from penstock.errors import IllegalStateError, SettingError
+from penstock.host.errors import NotEnoughCoresError
 from penstock.receiver import receiver
 from penstock.sql import ReceiverHost, SourceError, connect
 from penstock.sql._options import METADATA_COLUMNS
 from penstock.sql._reader import HAS_LIMITS
 from penstock.sql.source import write_share_file
+from penstock.streaming import StreamingContext
 from tests.sql.sources import WAIT_S, Sieved, await_records, hosting, numbers
-from tests.system.running import SMALL, settings
+from tests.system.leftovers import await_that
+from tests.system.running import SMALL, run_on, settings
 from tests.system.spoiling import spoil
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -426,6 +430,82 @@ def test_a_receiver_that_failed_for_good_fails_its_queries(
         with pytest.raises(PySparkException, match="failed for good"):
             query.awaitTermination(WAIT_S)
         assert host.errors()
+
+
+def test_a_receiver_that_is_refused_because_the_directory_was_removed_is_an_error_of_the_host(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with hosting(spark, numbers(10**9, block_s=0.05), tmp_path / "host") as host:
+        query = to_parquet(load(spark), tmp_path)
+        await_records(host, "numbers", 100)
+        shutil.rmtree(tmp_path / "host")
+        await_that("the receiver is refused", host.errors)
+        (error,) = host.errors()
+        assert "the driver log did not take" in str(error)
+        assert "stop the program" in str(error)
+        with pytest.raises(PySparkException, match=r"did not take .* stop the program"):
+            query.awaitTermination(WAIT_S)
+
+
+def test_a_stream_in_memory_alone_is_refused_where_it_would_stand_still(
+    spark: SparkSession,
+) -> None:
+    source = receiver(storageLevel="MEMORY_ONLY")(flood)
+    with (
+        pytest.raises(SettingError, match="stream 'numbers' one with a copy on disk"),
+        hosting(spark, source),
+    ):
+        pass
+    with hosting(spark, source, retention=0) as host:
+        await_records(host, "numbers", 1)
+
+
+def test_receivers_of_a_streaming_context_hold_cores_too(spark: SparkSession) -> None:
+    ssc = StreamingContext(spark.sparkContext, 1)
+    for _ in range(3):
+        ssc.receiverStream(numbers(10)).foreachRDD(lambda rdd: None)
+    with hosting(spark, numbers(10)), pytest.raises(NotEnoughCoresError, match="has 4 receiver"):
+        ssc.start()
+    ssc.stop(stopSparkContext=False)
+    ssc = StreamingContext(spark.sparkContext, 1)
+    for _ in range(3):
+        ssc.receiverStream(numbers(10)).foreachRDD(lambda rdd: None)
+    ssc.start()
+    try:
+        with (
+            pytest.raises(NotEnoughCoresError, match="has 4 receiver"),
+            hosting(spark, numbers(10)),
+        ):
+            pass
+    finally:
+        ssc.stop(stopSparkContext=False)
+
+
+def test_batches_and_queries_run_side_by_side_each_with_its_receivers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    counts: list[int] = []
+
+    def count_other(rdd: Any) -> None:
+        counts.append(spark.read.format("penstock").option("stream", "numbers").load().count())
+
+    with (
+        run_on(spark.sparkContext) as run,
+        hosting(spark, numbers(COUNT, block_s=0.01), tmp_path / "host") as host,
+    ):
+        run.process(numbers(COUNT, block_s=0.01))
+        run.streams[0].foreachRDD(count_other)
+        query = to_parquet(load(spark), tmp_path)
+        run.start()
+        run.await_processed(COUNT)
+        await_records(host, "numbers", COUNT)
+        # What ends with the one has no hold on the other.
+        run.stop()
+        query.processAllAvailable()
+        query.stop()
+        assert spark.read.format("penstock").option("stream", "numbers").load().count() == COUNT
+    assert sorted(run.processed) == written(spark, tmp_path) == list(range(COUNT))
+    assert counts == sorted(counts)
 
 
 def test_one_host_is_active_and_takes_no_stream_when_it_runs(spark: SparkSession) -> None:
