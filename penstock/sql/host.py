@@ -43,6 +43,7 @@ from penstock.tracker import (
     KeptStream,
     KeptStreamSettings,
     LedgerRemovedError,
+    Places,
     Retention,
     TrackedReceiver,
     open_ledger,
@@ -326,7 +327,7 @@ class ReceiverHost:
                 run,
                 ledger,
                 clock=self._clock,
-                events=_Events(self._failed, self._stopped, self._readings),
+                events=_Events(self._failed, self._readings),
                 on_rate_status=self._take_rate_status,
                 encryption=encryption,
                 kept={self._numbers[name]: self._kept(name) for name in receivers},
@@ -400,15 +401,13 @@ class ReceiverHost:
         if self._hosted is not None:
             self._hosted.tracker.fail_places(error.stream_id, str(error))
 
-    def _stopped(self, stream_id: int) -> None:
-        """Take note of a receiver that no other can follow, because the ledger was removed."""
-        hosted = self._hosted
-        if hosted is None or any(error.stream_id == stream_id for error in self._errors):
-            return
+    def _tell_of_removal(self, places: Places) -> None:
+        """Take note that no receiver has anything to do any more, if the ledger was removed."""
         try:
-            hosted.tracker.ledger.places.check_more_can_come()
+            places.check_more_can_come()
         except LedgerRemovedError as error:
-            self._failed(PermanentReceiverError(stream_id, str(error), ""))
+            for stream_id in {*self._numbers.values()} - {told.stream_id for told in self._errors}:
+                self._failed(PermanentReceiverError(stream_id, str(error), ""))
 
     def _release(self) -> None:
         hosted = self._hosted
@@ -418,6 +417,7 @@ class ReceiverHost:
                 hosted.tracker.release_places()
             except Exception:  # noqa: BLE001  # it is told, and tried again
                 _log.exception("What nobody needs any more could not be released")
+            self._tell_of_removal(hosted.tracker.ledger.places)
 
     def stopReceiving(self, timeout: float = _STOP_S) -> None:
         """Stop the receivers, and go on giving what they stored to queries.
@@ -555,13 +555,9 @@ class _Events:
     """Tells what is final; the tracker logs the rest."""
 
     def __init__(
-        self,
-        on_error: Callable[[PermanentReceiverError], None],
-        on_stopped: Callable[[int], None],
-        readings: ReceiverReadings,
+        self, on_error: Callable[[PermanentReceiverError], None], readings: ReceiverReadings
     ) -> None:
         self._on_error = on_error
-        self._on_stopped = on_stopped
         self._readings = readings
 
     def receiver_started(self, info: TrackedReceiver, /) -> None:
@@ -572,7 +568,6 @@ class _Events:
 
     def receiver_stopped(self, info: TrackedReceiver, /) -> None:
         self._readings.ended(info.streamId)
-        self._on_stopped(info.streamId)
 
     def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:
         self._on_error(PermanentReceiverError(stream_id, message, error))

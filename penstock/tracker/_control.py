@@ -10,7 +10,7 @@ from penstock.rate_limited_log import RateLimitedLog
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._replica_hosts import ReplicaHosts
-from penstock.tracker.errors import LedgerError
+from penstock.tracker.errors import LedgerError, LedgerRemovedError
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.tracker.receiver_tracking_info import Listeners, ReceiverState
 from penstock.wal import is_on_hdfs
@@ -172,6 +172,8 @@ class Control:
             registration = self._ledger.register_attempt(
                 message.stream_id, message.attempt, message.host
             )
+        except LedgerRemovedError as error:
+            return Refused(str(error))
         except LedgerError as error:
             # A log that is full now may have space later.
             return Failure(str(error))

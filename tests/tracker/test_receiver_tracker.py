@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import queue
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -602,6 +603,18 @@ def test_memory_is_released_only_of_blocks_that_the_log_has(tmp_path: Path) -> N
         tracker.release_memory(10)
         assert attempt.next_message() == CleanupOldBlocks((f"input-0-{first}",), ())
         assert tracker.get_blocks_of_batch_and_stream(10, 0) == (logged, only_there)
+
+
+def test_a_receiver_is_refused_for_good_once_the_ledger_was_removed(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (_, cluster, _):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        shutil.rmtree(tmp_path)
+        refused = attempt.add(block(0, attempt.launch.attempt, attempt.first))
+        attempt.fail()
+        for answer in (refused, cluster.next_attempt().register()):
+            assert isinstance(answer, Refused)
+            assert "stop the program" in answer.reason
 
 
 def test_memory_is_released_of_what_all_queries_that_are_there_have_read(tmp_path: Path) -> None:
