@@ -181,6 +181,62 @@ def test_a_ledger_that_was_put_back_is_an_error_also_after_it_has_grown(
             reader.latestOffset(end)
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"maxRecordsPerTrigger": "35"}, 3),
+        ({"maxRecordsPerTrigger": "35", "maxBytesPerTrigger": "2500"}, 2),
+        ({"maxRecordsPerTrigger": "15", "maxBytesPerTrigger": "2500"}, 1),
+        ({"maxBytesPerTrigger": "1"}, 1),
+        ({}, 10),
+    ],
+)
+def test_both_limits_hold_and_the_end_of_the_stream_is_told(
+    tmp_path: Path, options: dict[str, str], expected: int
+) -> None:
+    with reading(Case(tmp_path, count=10), minPartitions="2", **options) as reader:
+        start = reader.initialOffset()
+        assert reader.reportLatestOffset() is None
+        end = reader.latestOffset(start)
+        assert (end["block"], end["records"]) == (expected, 10 * expected)
+        newest = reader.reportLatestOffset()
+        assert newest is not None
+        assert (newest["block"], newest["records"]) == (10, 100)
+        assert len(reader.partitions(start, end)) == min(2, expected)
+
+
+@pytest.mark.skipif(not _reader.HAS_LIMITS, reason="Spark asks for no limits before 4.2")
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({"maxRecordsPerTrigger": "35", "maxBytesPerTrigger": "2500"}, "ReadMaxRows"),
+        ({"maxBytesPerTrigger": "2500"}, "ReadMaxBytes"),
+        ({}, "ReadAllAvailable"),
+    ],
+)
+def test_spark_is_shown_a_limit_and_may_ask_for_all(
+    tmp_path: Path, options: dict[str, str], shown: str
+) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    with reading(Case(tmp_path, count=10), **options) as reader:
+        assert type(reader.getDefaultReadLimit()).__name__ == shown
+        start = reader.initialOffset()
+        assert reader.latestOffset(start, ReadAllAvailable())["block"] == 10
+
+
+def test_a_query_of_what_is_available_now_ends_where_the_stream_ended(tmp_path: Path) -> None:
+    case = Case(tmp_path, count=5)
+    with reading(case, maxRecordsPerTrigger="20") as reader:
+        reader.prepareForTriggerAvailableNow()
+        case.add(5)
+        at, found = reader.initialOffset(), list[int]()
+        while (end := reader.latestOffset(at)) != at:
+            found += places(reader.partitions(at, end))
+            at = end
+        assert found == [0, 1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("triggers", [1, 2])
 def test_a_query_that_spark_ends_with_its_first_batch_says_what_it_has_not_read(
     tmp_path: Path,

@@ -18,7 +18,7 @@ from tests.tracker.place_cases import Case
 @contextlib.contextmanager
 def reading(case: Case, **options: str) -> Iterator[StreamsReader]:
     with serving(case) as access:
-        given = SourceOptions.of({"streams": "clicks", **options})
+        given = SourceOptions.of({"streams": ", ".join(("clicks", *case.others)), **options})
         reader = StreamsReader(access, given, COLUMNS)
         try:
             yield reader
@@ -69,6 +69,42 @@ def test_the_first_batch_is_made_again_as_it_was_and_leaves_no_phantom(tmp_path:
         phantom = reader.initialOffset()
         assert places(reader.partitions(phantom, end)) == [0, 1, 2]
     assert list(case.consumers()) == [end["streams"]["clicks"]["consumer"]]
+
+
+def test_streams_share_the_limits_and_are_packed_together(tmp_path: Path) -> None:
+    case = Case(tmp_path, count=6, others=("views",))
+    case.add_to(1, 6)
+    for options, each in (
+        ({"maxRecordsPerTrigger": "60"}, 3),
+        ({"maxRecordsPerTrigger": "60", "maxBytesPerTrigger": "4000"}, 2),
+        ({"maxBytesPerTrigger": "1"}, 1),
+    ):
+        with reading(case, minPartitions="4", **options) as reader:
+            start = reader.initialOffset()
+            assert reader.reportLatestOffset() is None
+            end = reader.latestOffset(start)
+            found = reader.partitions(start, end)
+            assert places(found) == [*range(each), *range(each)]
+            assert len(found) == min(4, 2 * each)
+            assert found[0].names == {0: "clicks", 1: "views"}
+            newest = reader.reportLatestOffset()
+            assert newest is not None
+            assert {name: part["block"] for name, part in newest["streams"].items()} == {
+                "clicks": 6,
+                "views": 6,
+            }
+
+
+def test_a_query_of_what_is_available_now_ends_each_stream_where_it_was(tmp_path: Path) -> None:
+    case = Case(tmp_path, count=3, others=("views",))
+    case.add_to(1, 2)
+    with reading(case) as reader:
+        reader.prepareForTriggerAvailableNow()
+        case.add(4)
+        start = reader.initialOffset()
+        end = reader.latestOffset(start)
+        assert places(reader.partitions(start, end)) == [0, 1, 2, 0, 1]
+        assert reader.latestOffset(end) == end
 
 
 def test_an_offset_of_one_stream_and_a_stream_that_is_not_named_are_errors(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""A ledger with one stream that is read by places, and what answers questions about it."""
+"""A ledger with streams that are read by places, mostly one, and what answers about them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,16 @@ class Connection:
 
 
 class Case:
-    """A ledger with one stream of `count` blocks of ten records, and its service."""
+    """A ledger with one stream of `count` blocks of ten records, and its service.
+
+    Others can be named; they are empty at first.
+    """
 
     def __init__(self, folder: Path, count: int = 5, **settings: Any) -> None:
         self.clock = ManualClock(1_700_000_000_000)
         self.folder = folder
         self.snapshots = settings.pop("snapshots", SnapshotRule())
+        self.others: tuple[str, ...] = settings.pop("others", ())
         self.kept = KeptStreamSettings(
             "clicks", settings.pop("retention", Retention(0)), **settings
         )
@@ -50,14 +55,16 @@ class Case:
             clock=self.clock,
             snapshots=self.snapshots,
         )
-        self.ledger.register_streams({"clicks": 0}, are_kept=True)
+        names = ("clicks", *self.others)
+        streams = {name: number for number, name in enumerate(names)}
+        self.ledger.register_streams(streams, are_kept=True)
         self.runs += 1
         self.attempt = attempt_name(self.runs)
         found = self.ledger.register_attempt(0, self.attempt, "host")
         self.next_number = found.first_block_number
         self.service = PlaceService(
             self.ledger.places,
-            {0: self.kept},
+            {number: replace(self.kept, name=name) for name, number in streams.items()},
             clock=self.clock,
             servers=lambda: SERVERS,
             parallelism=lambda: 3,
@@ -81,6 +88,16 @@ class Case:
             assert add(self.ledger, 0, self.attempt, blocks) == Ok()
         self.blocks += blocks
         self.next_number += count
+
+    def add_to(self, stream_id: int, count: int) -> None:
+        """Add blocks to another stream, once."""
+        attempt = attempt_name(1000 + stream_id)
+        first = self.ledger.register_attempt(stream_id, attempt, "host").first_block_number
+        blocks = [
+            msgspec.structs.replace(block(stream_id, attempt, number), num_records=10)
+            for number in range(first, first + count)
+        ]
+        assert add(self.ledger, stream_id, attempt, blocks) == Ok()
 
     def release(self) -> None:
         self.ledger.places.release(self.service.retentions())
