@@ -29,8 +29,8 @@ class RateStatus:
     rate is reported at once, so that the driver knows when it is in force.
 
     A receiver that is to let nothing pass (`hold`) does so until the driver, which reports tell of
-    it, has paused the stream in rates that are newer than those at which it began; from there on
-    the driver says when it goes on.
+    it, has taken that over in rates that are newer than those at which it began; from there on the
+    driver says when it goes on. A pause and a resume that knew nothing of it do not end it.
 
     `_lock` guards the generator, the version and the rates, and orders their changes; `_holds` only
     is set without it. One thread, ``penstock-rate-status-<streamId>``, reports; `stop` joins it.
@@ -72,7 +72,7 @@ class RateStatus:
         version: int,
         *,
         is_paused: bool = False,
-        pause_version: int = 0,
+        taken_over_version: int = 0,
     ) -> None:
         """Take rates from the driver; those that are not newer are ignored. Returns at once.
 
@@ -81,13 +81,13 @@ class RateStatus:
             bytes_per_second: None is no limit.
             version: Of the rates; 0 for none.
             is_paused: Whether nothing is to pass at all.
-            pause_version: Of the last rates by which the driver paused the stream; 0 for none.
+            taken_over_version: Of the last rates by which the driver took over a hold; 0 for none.
         """
         with self._lock:
             if version <= self._version:
                 return
             self._begin_hold()
-            if self._held_version is not None and pause_version > self._held_version:
+            if self._held_version is not None and taken_over_version > self._held_version:
                 self._held_version = None
             self._version = version
             self._records_per_second = records_per_second
@@ -98,7 +98,7 @@ class RateStatus:
         self._due.set()
 
     def hold(self) -> None:
-        """Let nothing pass until the driver, which hears of it, has paused the stream and resumes.
+        """Let nothing pass until the driver, which hears of it, takes it over and resumes.
 
         Returns at once; may be called with any lock held.
         """

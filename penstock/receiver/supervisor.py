@@ -709,7 +709,7 @@ class ReceiverSupervisor:
                 message.bytes_per_second,
                 message.version,
                 is_paused=message.is_paused,
-                pause_version=message.pause_version,
+                taken_over_version=message.taken_over_version,
             )
         elif isinstance(message, RestartReceiver):
             self.restart(message.reason)
@@ -741,7 +741,7 @@ class ReceiverSupervisor:
             answer.bytes_per_second,
             answer.rate_version,
             is_paused=answer.is_paused,
-            pause_version=answer.pause_version,
+            taken_over_version=answer.taken_over_version,
         )
 
     def _running_generator(self) -> BlockGenerator:

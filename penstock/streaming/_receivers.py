@@ -148,6 +148,7 @@ class ReceiverSide:
         /,
         *,
         is_paused: bool = False,
+        takes_over: bool = False,
     ) -> int:
         for node in self._graph.inputs:
             if node.stream_id == stream_id and isinstance(node, DirectInputDStream):
@@ -155,7 +156,9 @@ class ReceiverSide:
                 return 0
         assert self._hosted is not None
         return self._hosted.tracker.send_rate_update(
-            stream_id, records_per_second, bytes_per_second, is_paused=is_paused
+            *(stream_id, records_per_second, bytes_per_second),
+            is_paused=is_paused,
+            takes_over=takes_over,
         )
 
     def restart(self, stream_id: int, reason: str) -> None:

@@ -201,7 +201,7 @@ class Control:
             rates.bytes_per_second,
             rates.version,
             rates.is_paused,
-            rates.pause_version,
+            rates.taken_over_version,
         )
 
     def _refusal(self, message: RegisterReceiver) -> str | None:

@@ -42,15 +42,15 @@ class Rates:
         bytes_per_second: None is no limit.
         version: Grows with each change, from 1.
         is_paused: Whether nothing is to pass at all.
-        pause_version: Version of the last rates that were set as paused; not of those for which
-            queries have too much unread.
+        taken_over_version: Version of the last rates by which a pause of the receiver's own was
+            taken over.
     """
 
     records_per_second: float | None
     bytes_per_second: float | None
     version: int
     is_paused: bool = False
-    pause_version: int = 0
+    taken_over_version: int = 0
 
 
 @dataclass
@@ -339,8 +339,16 @@ class Receivers:
         bytes_per_second: float | None,
         *,
         is_paused: bool = False,
+        takes_over: bool = False,
     ) -> int:
         """Remember rates for receivers that start later and send them to the running one.
+
+        Args:
+            stream_id: The stream.
+            records_per_second: None is no limit.
+            bytes_per_second: None is no limit.
+            is_paused: Whether nothing is to pass at all.
+            takes_over: Whether this pause is one of the receiver's own, which was heard of.
 
         Returns:
             The version of the rates; 0 when there is no such stream.
@@ -350,7 +358,8 @@ class Receivers:
             if entry is None:
                 return 0
             entry.is_paused = is_paused
-            return self._set_rates(stream_id, entry, records_per_second, bytes_per_second)
+            rates = records_per_second, bytes_per_second
+            return self._set_rates(stream_id, entry, *rates, takes_over=takes_over)
 
     def hold(self, stream_id: int, is_held: bool) -> None:
         """Let nothing of a stream pass, whatever its rates are, or let it go on with them."""
@@ -368,17 +377,23 @@ class Receivers:
             self._set_rates(stream_id, entry, *rates)
 
     def _set_rates(
-        self, stream_id: int, entry: _Entry, records: float | None, in_bytes: float | None
+        self,
+        stream_id: int,
+        entry: _Entry,
+        records: float | None,
+        in_bytes: float | None,
+        *,
+        takes_over: bool = False,
     ) -> int:
         known = entry.rate
         version = 1 if known is None else known.version + 1
-        last_pause = 0 if known is None else known.pause_version
+        taken_over = 0 if known is None else known.taken_over_version
         entry.rate = rates = Rates(
             records,
             in_bytes,
             version,
             entry.is_paused or entry.is_held,
-            version if entry.is_paused else last_pause,
+            version if takes_over else taken_over,
         )
         if entry.peer is not None:
             # It does not wait for the network.
@@ -386,7 +401,7 @@ class Receivers:
                 UpdateRateLimit(
                     *(stream_id, records, in_bytes, version),
                     is_paused=rates.is_paused,
-                    pause_version=rates.pause_version,
+                    taken_over_version=rates.taken_over_version,
                 )
             )
         return version

@@ -498,17 +498,21 @@ class ReceiverTracker:
         bytes_per_second: float | None = None,
         *,
         is_paused: bool = False,
+        takes_over: bool = False,
     ) -> int:
         """Give a receiver other rates, also when it is started again. None is no limit.
 
         The receiver holds the lower of the rate of records and those of the settings; one that is
-        paused lets nothing pass until it is given rates again.
+        paused lets nothing pass until it is given rates again. So does one that had paused itself,
+        once a pause of the driver takes that over.
 
         Returns:
             The version of the rates; the receiver's reports say which one it has in force.
         """
         return self._receivers.update_rate(
-            stream_id, records_per_second, bytes_per_second, is_paused=is_paused
+            *(stream_id, records_per_second, bytes_per_second),
+            is_paused=is_paused,
+            takes_over=takes_over,
         )
 
     def send_rate_update(
@@ -518,10 +522,13 @@ class ReceiverTracker:
         bytes_per_second: float | None = None,
         *,
         is_paused: bool = False,
+        takes_over: bool = False,
     ) -> int:
         """The same under the name that rate controllers call."""
         return self.update_receiver_rate_limit(
-            stream_id, records_per_second, bytes_per_second, is_paused=is_paused
+            *(stream_id, records_per_second, bytes_per_second),
+            is_paused=is_paused,
+            takes_over=takes_over,
         )
 
     def restart_receiver(self, stream_id: int, reason: str) -> bool:

@@ -383,9 +383,10 @@ class UpdateRateLimit(msgspec.Struct, frozen=True, tag=True):
     it has, for an update may overtake the answer to a registration."""
     is_paused: bool = False
     """Whether nothing is to pass at all, until the next update."""
-    pause_version: int = 0
-    """Version of the last rates by which the driver paused the stream; 0 for none. A receiver that
-    had paused itself before leaves it to the driver from there on."""
+    taken_over_version: int = 0
+    """Version of the last rates by which the driver took over a pause of the receiver's own, as it
+    had heard of it (`ReportGate.is_held`); 0 for none. From there on the driver says when it goes
+    on."""
 
 
 class EnsureBlockServer(msgspec.Struct, frozen=True, tag=True):
@@ -596,7 +597,7 @@ class Registered(msgspec.Struct, frozen=True, tag=True):
     """The version of these rates; 0 when none were set yet, and the settings hold."""
     is_paused: bool = False
     """Whether nothing is to pass at all, until an update."""
-    pause_version: int = 0
+    taken_over_version: int = 0
     """As of `UpdateRateLimit`."""
 
 

@@ -444,8 +444,8 @@ def test_a_receiver_over_its_budget_is_paused_until_it_is_resumed_where_that_is_
         return bool(tracker.rate_reports) and tracker.rate_reports[-1].is_held
 
     def rate(version: int, *, is_paused: bool = False) -> None:
-        pause_version = version if is_paused else 0
-        tracker.send(UpdateRateLimit(3, 1000.0, None, version, is_paused, pause_version))
+        taken_over = version if is_paused else 0
+        tracker.send(UpdateRateLimit(3, 1000.0, None, version, is_paused, taken_over))
         tracker.wait_for(lambda: tracker.rate_reports[-1].rate_version == version)
 
     for count in (1, 2):

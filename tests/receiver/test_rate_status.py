@@ -209,8 +209,9 @@ class Held:
             self.told.append((version, is_held))
             self.changed.notify_all()
 
-    def update(self, version: int, *, is_paused: bool = False, pause_version: int = 0) -> None:
-        self.status.update(5.0, None, version, is_paused=is_paused, pause_version=pause_version)
+    def update(self, version: int, *, is_paused: bool = False, taken_over: int = 0) -> None:
+        rates = 5.0, None, version
+        self.status.update(*rates, is_paused=is_paused, taken_over_version=taken_over)
 
     def wait_for(self, version: int, is_held: bool) -> None:
         with self.changed:
@@ -228,16 +229,16 @@ def test_who_paused_himself_goes_on_when_the_driver_has_paused_and_resumed_him(h
     held.update(2)
     held.wait_for(2, True)
     assert held.gate.is_paused, "other rates are no resume"
-    held.update(3, is_paused=True, pause_version=3)
+    held.update(3, is_paused=True, taken_over=3)
     held.wait_for(3, False)
     assert held.gate.is_paused
-    held.update(4, pause_version=3)
+    held.update(4, taken_over=3)
     held.wait_for(4, False)
     assert not held.gate.is_paused
 
 
 def test_a_resume_counts_whose_pause_was_lost_with_a_connection(held: Held) -> None:
-    held.update(4, pause_version=3)
+    held.update(4, taken_over=3)
     held.wait_for(4, False)
     assert not held.gate.is_paused
 
@@ -251,10 +252,25 @@ def test_a_pause_for_what_queries_have_unread_does_not_end_the_own_one(held: Hel
 
 
 def test_who_pauses_himself_while_the_driver_does_tells_it(held: Held) -> None:
-    held.update(2, is_paused=True, pause_version=2)
+    held.update(2, is_paused=True, taken_over=2)
     held.wait_for(2, False)
     held.status.hold()
     held.wait_for(2, True)
+    held.update(3, is_paused=True, taken_over=3)
+    held.wait_for(3, False)
+
+
+def test_a_pause_and_a_resume_of_somebody_who_did_not_hear_of_it_do_not_end_the_own_one(
+    held: Held,
+) -> None:
+    held.update(2, is_paused=True)
+    held.update(3)
+    held.wait_for(3, True)
+    assert held.gate.is_paused
+    held.update(4, is_paused=True, taken_over=4)
+    held.update(5, taken_over=4)
+    held.wait_for(5, False)
+    assert not held.gate.is_paused
 
 
 class HangingGenerator:

@@ -120,17 +120,22 @@ def test_a_stream_with_too_much_unread_is_paused_until_it_is_read(tmp_path: Path
         assert tracker.ledger.places.stream(0).first == 0
 
 
-def test_a_receiver_hears_of_a_pause_that_was_over_before_it_came_back(tmp_path: Path) -> None:
+def test_a_receiver_hears_what_was_taken_over_and_was_over_before_it_came_back(
+    tmp_path: Path,
+) -> None:
     with running_tracker(tmp_path) as (tracker, cluster, _):
         attempt = cluster.next_attempt()
         attempt.register()
         tracker.send_rate_update(0, 5.0, None, is_paused=True)
-        paused = UpdateRateLimit(0, 5.0, None, 1, is_paused=True, pause_version=1)
+        assert attempt.next_message() == UpdateRateLimit(0, 5.0, None, 1, is_paused=True)
+        tracker.send_rate_update(0, 5.0, None, is_paused=True, takes_over=True)
+        paused = UpdateRateLimit(0, 5.0, None, 2, is_paused=True, taken_over_version=2)
         assert attempt.next_message() == paused
         tracker.send_rate_update(0, 5.0, None)
-        assert attempt.next_message() == UpdateRateLimit(0, 5.0, None, 2, pause_version=1)
+        assert attempt.next_message() == UpdateRateLimit(0, 5.0, None, 3, taken_over_version=2)
         answer = attempt.register()
-        assert (answer.rate_version, answer.is_paused, answer.pause_version) == (2, False, 1)
+        told = answer.rate_version, answer.is_paused, answer.taken_over_version
+        assert told == (3, False, 2)
 
 
 def test_what_an_earlier_run_left_unread_holds_the_receiver_from_its_start(tmp_path: Path) -> None:

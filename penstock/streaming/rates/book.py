@@ -34,7 +34,7 @@ __all__ = ["RateBook", "SendRates"]
 class SendRates(Protocol):
     """Sends records and bytes per second to a stream's receiver; returns their version.
 
-    It does not wait for the network.
+    It does not wait for the network. `takes_over`: it is paused because it has paused itself.
     """
 
     def __call__(
@@ -45,6 +45,7 @@ class SendRates(Protocol):
         /,
         *,
         is_paused: bool = False,
+        takes_over: bool = False,
     ) -> int: ...
 
 
@@ -65,8 +66,8 @@ class _Running:
     sent: dict[int, tuple[Decision, int]] = field(default_factory=dict)
     living: set[int] = field(default_factory=set)
     paused: set[int] = field(default_factory=set)
-    pause_versions: dict[int, int] = field(default_factory=dict)
-    """Of the last rates by which each stream was paused."""
+    taken_over: dict[int, int] = field(default_factory=dict)
+    """Versions of the last rates by which a pause of each stream's own was taken over."""
 
 
 class RateBook:
@@ -297,12 +298,12 @@ class RateBook:
             now_s = self._clock.monotonic_s()
             usage = running.usages.setdefault(report.stream_id, Usage())
             usage.take(report, now_s)
-            last_pause = running.pause_versions.get(report.stream_id, 0)
-            if report.is_held and report.rate_version >= last_pause:
+            taken_over = running.taken_over.get(report.stream_id, 0)
+            if report.is_held and report.rate_version >= taken_over:
                 # It has paused itself since, and goes on when somebody resumes it. A report from
-                # before that pause says nothing new: it may come after the stream was resumed.
+                # before that says nothing new: it may come after the stream was resumed.
                 running.paused.add(report.stream_id)
-                self._decide(report.stream_id, is_news=True)
+                self._decide(report.stream_id, takes_over=True)
             plan = self._memory(report.stream_id).group
             if plan is None:
                 return
@@ -347,8 +348,8 @@ class RateBook:
         for stream_id in division.step():
             self._decide(stream_id)
 
-    def _decide(self, stream_id: int, *, is_news: bool = False) -> None:
-        """Decide a stream's rates anew, and send them if they changed or are to be told again."""
+    def _decide(self, stream_id: int, *, takes_over: bool = False) -> None:
+        """Decide a stream's rates anew, and send them if they changed or take over a pause."""
         running = self._running
         if running is None:
             return
@@ -361,13 +362,13 @@ class RateBook:
             known[0].bytes,
             known[0].source is RateSource.PAUSED,
         ) == (decision.records, decision.bytes, is_paused)
-        if known is not None and is_same and not is_news:
+        if known is not None and is_same and not takes_over:
             version = known[1]
         else:
-            more = {"is_paused": True} if is_paused else {}
+            more = {"is_paused": True, "takes_over": takes_over} if is_paused else {}
             version = running.send(stream_id, decision.records, decision.bytes, **more)
-            if is_paused:
-                running.pause_versions[stream_id] = version
+            if takes_over:
+                running.taken_over[stream_id] = version
         running.sent[stream_id] = (decision, version)
         if memory.group is not None:
             self._division(memory.group).was_sent(stream_id, version)

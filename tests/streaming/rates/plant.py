@@ -37,9 +37,16 @@ class Book:
         self.controllers = list(self.book.start(self.settings, 1000, self.send))
 
     def send(
-        self, stream: int, records: float | None, size: float | None, *, is_paused: bool = False
+        self,
+        stream: int,
+        records: float | None,
+        size: float | None,
+        *,
+        is_paused: bool = False,
+        takes_over: bool = False,
     ) -> int:
-        self.sent.append((stream, records, size, *(("paused",) if is_paused else ())))
+        told = ("paused",) * is_paused + ("taken over",) * takes_over
+        self.sent.append((stream, records, size, *told))
         self.versions[stream] += 1
         return self.versions[stream]
 

@@ -101,7 +101,7 @@ class TestTheProgramsRates:
         # It came late: the receiver had not heard of the pause yet, and hears of the resume.
         made.book.on_rate_status(held)
         assert made.book.rate(0).source is RateSource.USER
-        assert made.sent[-2:] == [(0, 50.0, None, "paused"), (0, 50.0, None)]
+        assert made.sent[-2:] == [(0, 50.0, None, "paused", "taken over"), (0, 50.0, None)]
         made.book.on_rate_status(replace(report(made.versions[0]), is_held=True))
         assert made.book.rate(0).source is RateSource.PAUSED
 
@@ -114,7 +114,18 @@ class TestTheProgramsRates:
         made.book.on_rate_status(held)
         made.book.on_rate_status(held)
         assert made.versions[0] == sent + 1
-        assert made.sent[-2:] == [(0, None, None, "paused")] * 2
+        pauses = [(0, None, None, "paused"), (0, None, None, "paused", "taken over")]
+        assert made.sent[-2:] == pauses
+
+    def test_what_paused_itself_unheard_is_paused_though_it_was_resumed_meanwhile(self) -> None:
+        made = Book()
+        made.start()
+        begun = made.versions[0]
+        made.book.set_paused(0, True)
+        made.book.set_paused(0, False)
+        made.book.on_rate_status(replace(report(begun), is_held=True))
+        assert made.book.rate(0).source is RateSource.PAUSED
+        assert made.sent[-1] == (0, None, None, "paused", "taken over")
 
     def test_a_receiver_confirms(self) -> None:
         made = Book()
