@@ -429,11 +429,12 @@ def read_segment(
     """
     fs, path = locate(folder)
     reader = LogReader.open(path, fs=fs, cipher=block_cipher(encryption, attempt), only=number)
-    created_ms = {info.number: info.created_ms for info in reader.segments}
-    if number not in created_ms:
+    found = {info.number: info for info in reader.segments}
+    if number not in found:
         raise SegmentNotFoundError(segment_path(folder, number))
-    later = [found for found in created_ms if found > number]
-    if not is_wanted(created_ms[number], created_ms[min(later)] if later else None):
+    # Of one whose header is damaged it is not known.
+    later = [info for info in reader.segments if info.number > number and info.damage is None]
+    if not is_wanted(found[number].created_ms, later[0].created_ms if later else None):
         return
     wanted = sum(last - first + 1 for first, last in runs)
     run = iter(runs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -73,7 +74,7 @@ def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: 
         return 0
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
-    except (OSError, ValueError, PenstockError) as error:
+    except (OSError, ValueError, PenstockError, pa.ArrowException) as error:
         return _fail(str(error), 2)
 
 
@@ -153,7 +154,7 @@ def _write_json(file: IO[bytes], schema: pa.Schema, batches: Iterator[pa.RecordB
     records = 0
     for batch in batches:
         for row in batch.to_pylist():
-            file.write(json.dumps(row, default=_as_json, ensure_ascii=False).encode() + b"\n")
+            file.write(_json_line(row).encode() + b"\n")
         records += batch.num_rows
     return records
 
@@ -184,6 +185,23 @@ _WRITERS: dict[str, _Writer] = {
     "parquet": _write_parquet,
     "raw": _write_raw,
 }
+
+
+def _json_line(row: dict[str, Any]) -> str:
+    try:
+        return json.dumps(row, default=_as_json, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_with_finite(row), default=_as_json, ensure_ascii=False)
+
+
+def _with_finite(value: Any) -> Any:
+    """Return a value with text in place of numbers that JSON has not, as Spark writes them."""
+    if isinstance(value, dict):
+        return {name: _with_finite(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_finite(part) for part in value]
+    is_number = not isinstance(value, float) or math.isfinite(value)
+    return value if is_number else json.dumps(value)
 
 
 def _as_json(value: Any) -> Any:

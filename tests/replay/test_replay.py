@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +22,9 @@ from pyspark.sql import SparkSession
 
 from penstock import replay
 from penstock.__main__ import main
+from penstock.replay import cli
 from penstock.replay._history import History, Window, as_time_ms, blocks_of
+from penstock.wal import segment_path
 from tests.replay.history import COUNT, STREAMS, make_history, number, numbers
 
 WAIT_S = 60
@@ -61,8 +65,6 @@ def test_records_of_every_kind_are_an_rdd(sc: Any, folder: Path, stream: dict[st
 def test_a_copy_of_the_folder_is_read_where_it_lies(
     sc: Any, folder: Path, stream: dict[str, int], tmp_path: Path
 ) -> None:
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
     away = folder.rename(folder.with_name("away"))
@@ -108,6 +110,22 @@ def test_a_window_takes_the_blocks_of_its_time(
         count(start=now, end=now - hour)
     with pytest.raises(ValueError, match=r"start='yesterday' is not accepted"):
         count(start="yesterday")
+
+
+def test_a_damaged_segment_takes_nothing_from_the_one_before_it(
+    folder: Path, stream: dict[str, int], tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    window = Window(end_ms=1 << 60)
+    first, second, *_ = History(str(copy)).segments(stream["rows"])
+    assert first.folder == second.folder
+    there = [block.num_records for _, block in blocks_of(first, window, None)]
+    with open(segment_path(second.folder, second.number), "r+b") as file:
+        file.write(b"\0" * 64)
+    assert [block.num_records for _, block in blocks_of(first, window, None)] == there
+    with pytest.raises(replay.HistoryError, match=f"segment {second.number}, .* cannot be read"):
+        list(blocks_of(second, window, None))
 
 
 def test_what_is_not_there_is_named(
@@ -257,6 +275,41 @@ def test_times_are_read_or_named(text: str, is_time: bool) -> None:
         return
     with pytest.raises(ValueError, match=r"start='.*' is not accepted: a datetime, or text"):
         as_time_ms(text, "start")
+
+
+def test_times_are_taken_to_the_millisecond() -> None:
+    begin = datetime(2026, 11, 22, 3, tzinfo=timezone.utc)
+    begin_ms = as_time_ms(begin, "start")
+    assert begin_ms == int(begin.timestamp()) * 1000
+    for ms in range(0, 1000, 7):
+        assert as_time_ms(begin + timedelta(milliseconds=ms), "start") == begin_ms + ms
+        assert as_time_ms(begin + timedelta(microseconds=1000 * ms + 999), "end") == begin_ms + ms
+
+
+def test_what_a_format_cannot_have_is_told(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = pa.RecordBatch.from_pylist([{"n": {}}], schema=pa.schema([("n", pa.struct([]))]))
+    monkeypatch.setattr(cli, "find", lambda *_: (Window(), [None]))
+    monkeypatch.setattr(cli, "first_schema", lambda *_: batch.schema)
+    monkeypatch.setattr(cli, "tables", lambda *_: iter([batch]))
+    output = tmp_path / "out"
+    written = ["--format", "parquet", "--output", str(output)]
+    assert main(["replay", str(tmp_path), "--stream", "0", *written]) == 2
+    assert "penstock replay: Cannot write struct type" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_that_json_has_not_are_told_as_text() -> None:
+    inf = float("inf")
+    rows = [{"n": float("nan"), "nested": {"list": [inf, -inf, 1.5]}, "at": datetime(2026, 1, 2)}]
+    batch = pa.RecordBatch.from_pylist(rows)
+    file = io.BytesIO()
+    assert cli._write_json(file, batch.schema, iter([batch])) == 1
+    # Without those that Python reads alone.
+    found = json.loads(file.getvalue(), parse_constant=pytest.fail)
+    nested = {"list": ["Infinity", "-Infinity", 1.5]}
+    assert found == {"n": "NaN", "nested": nested, "at": "2026-01-02T00:00:00"}
 
 
 def test_small_blocks_make_large_parts_of_a_parquet_file(
