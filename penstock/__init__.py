@@ -44,6 +44,7 @@ Beside them stand:
 `rate_limited_log`           log lines that repeat
 `position_text`              positions as JSON
 `whole_files`                what commands write has its name once it is whole
+`reused_memory`              buffers that are used again once nobody looks into them
 `hkdf`                       keys out of one secret
 `processes`                  which process is meant, and whether it lives
 `worker`                     what makes short tasks short in PySpark's worker

@@ -17,39 +17,15 @@ import mmap
 import os
 from collections.abc import Iterator
 
+from penstock.reused_memory import ReusedMemory
+
 __all__ = ["read_range"]
 
 _PAGE = mmap.PAGESIZE
-_KEPT_BUFFERS = 2
-"""How many buffers are kept for the next reads."""
-
 _NO_DIRECT_IO = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
-class _Buffers:
-    """Page-aligned buffers that wait to be used again. For one thread, as a task is."""
-
-    def __init__(self) -> None:
-        self._free: list[mmap.mmap] = []
-
-    def take(self, size: int) -> mmap.mmap:
-        for index, buffer in enumerate(self._free):
-            if len(buffer) >= size:
-                return self._free.pop(index)
-        return mmap.mmap(-1, size)
-
-    def give_back(self, buffer: mmap.mmap) -> None:
-        """Keep a buffer for another block, unless somebody still looks into this one."""
-        if len(self._free) == _KEPT_BUFFERS:
-            return
-        try:
-            buffer.resize(len(buffer))  # Refused while there is a view.
-        except BufferError:
-            return
-        self._free.append(buffer)
-
-
-_buffers = _Buffers()
+_memory = ReusedMemory()
 
 
 @contextlib.contextmanager
@@ -72,31 +48,22 @@ def read_range(path: str, offset: int, length: int) -> Iterator[memoryview]:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         begin = offset // _PAGE * _PAGE
-        buffer = _read(fd, begin, offset + length)
-        try:
-            yield memoryview(buffer)[offset - begin : offset - begin + length]
-        finally:
-            _buffers.give_back(buffer)
+        yield _read(fd, begin, offset + length)[offset - begin : offset - begin + length]
     finally:
         os.close(fd)
 
 
-def _read(fd: int, begin: int, end: int) -> mmap.mmap:
+def _read(fd: int, begin: int, end: int) -> memoryview:
     """Read from the beginning of a page on, past the page cache if the file system can."""
     size = end - begin
-    buffer = _buffers.take(-(-size // _PAGE) * _PAGE)
-    try:
-        with memoryview(buffer) as view:
-            have = _fill(fd, view, begin, 0, direct=True)
-            # A read may be cut short anywhere, and direct ones go on at pages only.
-            if have < size:
-                have = _fill(fd, view[:size], begin, have, direct=False)
-        if have < size:
-            raise ValueError(f"the segment ends at {begin + have}, before the block's end")
-    except BaseException:
-        _buffers.give_back(buffer)
-        raise
-    return buffer
+    view = _memory.take(-(-size // _PAGE) * _PAGE)
+    have = _fill(fd, view, begin, 0, direct=True)
+    # A read may be cut short anywhere, and direct ones go on at pages only.
+    if have < size:
+        have = _fill(fd, view[:size], begin, have, direct=False)
+    if have < size:
+        raise ValueError(f"the segment ends at {begin + have}, before the block's end")
+    return view
 
 
 def _fill(fd: int, view: memoryview, begin: int, have: int, *, direct: bool) -> int:

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 __all__ = ["line_chunks", "line_column", "line_ends", "line_part", "line_pieces"]
 
 _LF = 10
+_FIRST_NOT_ASCII = 128
 _PIECE = 128 << 10
 """How many bytes of lines are made Python objects at a time, so that their memory is used again."""
 
@@ -32,14 +34,12 @@ def line_column(data: memoryview, *, text: bool = False) -> pa.Array:
         text: Whether the column is one of strings if the lines are ASCII, which is seen faster of
             all of them than of each; else it is binary.
     """
-    ends = line_ends(data)
-    count = len(ends)
-    offsets = np.zeros(count + 1, np.int32)
-    np.subtract(ends, np.arange(count), out=offsets[1:], casting="unsafe")
-    joined = bytes(data).replace(b"\n", b"")
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(joined)]
-    kind = pa.string() if text and joined.isascii() else pa.binary()
-    return pa.Array.from_buffers(kind, count, buffers)
+    whole = [None, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data)]
+    parts = pc.split_pattern(pa.Array.from_buffers(pa.binary(), 1, whole), "\n").values
+    # Behind the last end there is no line.
+    lines = parts.slice(0, len(parts) - 1)
+    is_ascii = text and np.frombuffer(data, np.uint8).max(initial=0) < _FIRST_NOT_ASCII
+    return lines.view(pa.string()) if is_ascii else lines
 
 
 def line_part(data: memoryview, number: int, parts: int) -> tuple[memoryview, int]:

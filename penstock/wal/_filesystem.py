@@ -97,6 +97,14 @@ class ReadFile(Protocol):
         """Return `length` bytes from `offset`; fewer only at the end of the file."""
         ...
 
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Fill a buffer from `offset` on and return its length; less only at the end of the file.
+
+        Raises:
+            OSError: Anything may be in the buffer now.
+        """
+        ...
+
     def close(self) -> None:
         """Give the file back. May be called twice."""
         ...
@@ -465,6 +473,15 @@ class LocalReadFile:
             parts.append(data)
             done += len(data)
         return b"".join(parts)
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        done = 0
+        while done < len(buffer):
+            found = os.preadv(self._fd, [buffer[done:]], offset + done)
+            if not found:
+                break
+            done += found
+        return done
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

@@ -310,5 +310,10 @@ class HdfsReadFile:
             return b""
         return bytes(self._fs.call(self._path, lambda: self._reader.read_range(offset, length)))
 
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        data = self.read(offset, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
     def close(self) -> None:
         """Do nothing: nothing is held open."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
+from penstock.reused_memory import ReusedMemory
 from penstock.wal._encryption import LogCipher
 from penstock.wal._errors import CorruptRecordError, EncryptionMismatchError, WrongKeyError
 from penstock.wal._filesystem import FileSystem, ReadFile
@@ -40,6 +41,9 @@ _FIRST_READ = 4096
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 _FILE_ENDS = "the file ends"
 _PAYLOAD_IS_CUT = "the payload goes beyond the end of the file"
+
+_memory = ReusedMemory()
+"""Of all who read: a pass over one segment is too short for its own to be used again."""
 
 
 @dataclass(frozen=True)
@@ -197,9 +201,9 @@ class SegmentReader:
         kind = KIND_INDEX
         wanted = _CHUNK
         while True:
-            data = self._read(file, position, wanted)
-            view = memoryview(data)
-            size = len(data)
+            # Whoever still has a record of before has its memory for himself.
+            view = _memory.take(wanted)
+            size = self._read_into(file, position, view)
             if size < wanted:
                 # It may be shorter by now: a living writer cuts off what it failed to write.
                 file_size = min(file_size, position + size)
@@ -212,7 +216,7 @@ class SegmentReader:
                         reason = _FILE_ENDS
                     break
                 magic, header_crc, payload_crc, kind, flags, length, found, _, owner, _ = unpack(
-                    data, at
+                    view, at
                 )
                 if (
                     magic != MAGIC
@@ -453,13 +457,22 @@ class SegmentReader:
         try:
             return file.read(position, length)
         except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            # A place that the disk cannot read is damage like any other: zeros stand for it.
-            _logger.warning("segment %s is not readable at %d: %s", self.path, position, error)
-            return self._read_around(file, position, length)
+            return self._read_around(file, position, length, error)
 
-    def _read_around(self, file: ReadFile, position: int, length: int) -> bytes:
+    def _read_into(self, file: ReadFile, position: int, buffer: memoryview) -> int:
+        try:
+            return file.read_into(position, buffer)
+        except OSError as error:
+            data = self._read_around(file, position, len(buffer), error)
+            buffer[: len(data)] = data
+            return len(data)
+
+    def _read_around(self, file: ReadFile, position: int, length: int, error: OSError) -> bytes:
+        """Read what can be read: a place that the disk cannot read is damage like any other."""
+        if error.errno != errno.EIO:
+            raise error
+        _logger.warning("segment %s is not readable at %d: %s", self.path, position, error)
+        # Zeros stand for it.
         data = bytearray(max(0, min(length, file.size - position)))
         for at in range(0, len(data), 4096):
             part = min(4096, len(data) - at)

@@ -472,6 +472,11 @@ class _FaultyReadFile:
             self._fs.bytes_read += len(data)
             return data
 
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        data = self.read(offset, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
     def close(self) -> None:
         pass
 

@@ -81,6 +81,17 @@ def test_what_is_appended_is_read_back_in_order(
     assert {segment.user_header for segment in LogReader.open(folder).segments} == {b"who I am"}
 
 
+def test_records_that_are_kept_stay_what_they_are_while_others_are_read(folder: str) -> None:
+    sizes = [3 << 20, 10, 5 << 20, 5 << 20, 100, 1 << 20, 7 << 20, 0, 2 << 20, 2 << 20, 2 << 20]
+    with LogWriter.create(folder, options=LogOptions(segment_size=16 << 20)) as writer:
+        for number, size in enumerate(sizes, 1):
+            writer.append(1, bytes([number]) * size)
+    kept = list(LogReader.open(folder).records())
+    assert [len(record.payload) for record in kept] == sizes
+    for number, record in enumerate(kept, 1):
+        assert record.payload == bytes([number]) * len(record.payload)
+
+
 def test_files_and_folders_are_private_to_the_user(folder: str) -> None:
     with LogWriter.create(folder, options=SMALL) as writer:
         writer.append(1, b"x")
