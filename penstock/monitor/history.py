@@ -6,13 +6,14 @@ ten seconds is the mean of what came in them. Pages that no row has touched yet 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["COARSE_POINTS", "COARSE_S", "FINE_POINTS", "FINE_S", "History", "Point"]
+__all__ = ["COARSE_POINTS", "COARSE_S", "FINE_POINTS", "FINE_S", "History", "Point", "points_of"]
 
 FINE_S = 1
 FINE_POINTS = 600
@@ -21,6 +22,8 @@ COARSE_POINTS = 8640
 
 _NEVER = -1
 _DECIMALS = 3
+_AT_ONCE = 8192
+"""Rows that are made points at a time: of many streams for a few seconds, or of one for a day."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,44 @@ class History:
             step_s: Of what lies within so many seconds, counted from the epoch, the mean is one
                 point.
         """
-        is_fine = until_s - since_s <= FINE_S * FINE_POINTS and step_s < COARSE_S
-        return (self._fine if is_fine else self._coarse).points(since_s, until_s, step_s)
+        (found,) = points_of([self], since_s, until_s, step_s, contextlib.nullcontext())
+        return found
+
+    def ring(self, *, is_fine: bool) -> _Ring:
+        """Return the figures by the second, or by ten seconds."""
+        return self._fine if is_fine else self._coarse
+
+
+def points_of(
+    histories: Sequence[History],
+    since_s: int,
+    until_s: int,
+    step_s: int,
+    lock: contextlib.AbstractContextManager[object],
+) -> list[list[Point]]:
+    """Return what `History.points` does of each of several histories with the same names.
+
+    Those of many streams are asked for every second: together they take a fraction of the time.
+
+    Args:
+        histories: Which.
+        since_s: As of `History.points`.
+        until_s: The same.
+        step_s: The same.
+        lock: Held while what they have is copied, of some at a time.
+    """
+    is_fine = until_s - since_s <= FINE_S * FINE_POINTS and step_s < COARSE_S
+    rings = [history.ring(is_fine=is_fine) for history in histories]
+    if not rings:
+        return []
+    starts = _Ring.starts(rings, since_s, until_s)
+    if not len(starts):
+        return [[] for _ in rings]
+    some = max(1, _AT_ONCE // len(starts))
+    found: list[list[Point]] = []
+    for at in range(0, len(rings), some):
+        found += _Ring.points(rings[at : at + some], starts, step_s, lock)
+    return found
 
 
 class _Ring:
@@ -77,6 +116,7 @@ class _Ring:
         self._step_s = step_s
         self._size = size
         self._starts = np.full(size, _NEVER, np.int64)
+        self._newest_s = _NEVER
         self._is_whole = np.issubdtype(np.dtype(dtype), np.integer)
         self._none = np.iinfo(dtype).max if self._is_whole else np.nan
         self._rows: npt.NDArray[np.generic] = np.empty((size, width), dtype)
@@ -98,30 +138,57 @@ class _Ring:
         np.divide(self._sums, self._counts, out=mean, where=self._counts > 0)
         place = start_s // self._step_s % self._size
         self._starts[place] = start_s
+        self._newest_s = max(self._newest_s, start_s)
         self._rows[place] = np.rint(mean) if self._is_whole else mean
 
-    def points(self, since_s: int, until_s: int, step_s: int) -> list[Point]:
-        places = np.flatnonzero((self._starts >= since_s) & (self._starts <= until_s))
-        if not len(places):
-            return []
-        places = places[np.argsort(self._starts[places])]
-        starts, found = self._starts[places], self._rows[places].astype(np.float64)
-        if self._is_whole:
-            found[found == self._none] = np.nan
-        if step_s > self._step_s:
+    @staticmethod
+    def starts(rings: Sequence[_Ring], since_s: int, until_s: int) -> npt.NDArray[np.int64]:
+        """Return the times of which rings of one kind may have rows."""
+        step_s = rings[0]._step_s
+        last_s = min(until_s, max(ring._newest_s for ring in rings))
+        oldest_s = (last_s // step_s - rings[0]._size + 1) * step_s
+        return np.arange(max(-(-since_s // step_s) * step_s, oldest_s), last_s + 1, step_s)
+
+    @staticmethod
+    def points(
+        rings: Sequence[_Ring],
+        starts: npt.NDArray[np.int64],
+        step_s: int,
+        lock: contextlib.AbstractContextManager[object],
+    ) -> list[list[Point]]:
+        """Return the points of rings of one kind, of what they have of some times."""
+        first = rings[0]
+        places = starts // first._step_s % first._size
+        with lock:
+            is_there = np.stack([ring._starts[places] for ring in rings]) == starts
+            rows = np.stack([ring._rows[places] for ring in rings])
+        rows[~is_there] = first._none
+        found = rows.astype(np.float64)
+        if first._is_whole:
+            found[found == first._none] = np.nan
+        if step_s > first._step_s:
             starts = starts // step_s * step_s
             firsts = np.flatnonzero(np.diff(starts, prepend=_NEVER))
             starts, found = starts[firsts], _means(found, firsts)
+            is_there = np.logical_or.reduceat(is_there, firsts, axis=1)
         # All of it at once: one by one, the figures of many streams would take seconds.
         told = np.round(found, _DECIMALS).astype(object)
         told[np.isnan(found)] = None
-        return list(map(Point, starts.tolist(), map(tuple, told.tolist())))
+        times = starts.tolist()
+        return [
+            [
+                Point(at_s, tuple(row))
+                for at_s, row, is_one in zip(times, *of_one, strict=True)
+                if is_one
+            ]
+            for of_one in zip(told.tolist(), is_there.tolist(), strict=True)
+        ]
 
 
 def _means(rows: npt.NDArray[np.float64], firsts: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
     known = ~np.isnan(rows)
-    sums = np.add.reduceat(np.where(known, rows, 0.0), firsts, axis=0)
-    counts = np.add.reduceat(known.astype(np.int64), firsts, axis=0)
+    sums = np.add.reduceat(np.where(known, rows, 0.0), firsts, axis=1)
+    counts = np.add.reduceat(known.astype(np.int64), firsts, axis=1)
     means = np.full(sums.shape, np.nan)
     np.divide(sums, counts, out=means, where=counts > 0)
     return means

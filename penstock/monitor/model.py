@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Mapping
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, replace
 
 from penstock.clock import Clock, SystemClock
 from penstock.host.receiver_readings import ReceiverReading
 from penstock.monitor.application import Application
 from penstock.monitor.delays import Delays
-from penstock.monitor.history import History, Point
+from penstock.monitor.history import History, Point, points_of
 from penstock.monitor.records import (
     Batch,
     BatchStatus,
@@ -109,6 +111,8 @@ class Model(StreamingListener):
         self._by_time: dict[int, Batch] = {}
         self._completed_count = self._failed = self._received = self._processed = 0
         self._delays = {name: Delays() for name in _DELAYS}
+        self._sums = {name: _Sum() for name in _AVERAGED}
+        """Of the complete batches that are kept."""
         self._waiting: set[int] = set()
         self._running: set[int] = set()
         self._dropped = self._told_completed = self._told_failed = 0
@@ -174,8 +178,13 @@ class Model(StreamingListener):
         with self._lock:
             self._forget(batch.time_ms)
             if len(self._completed) == self._completed.maxlen:
-                self._by_time.pop(self._completed[0].time_ms, None)
+                oldest = self._completed[0]
+                self._by_time.pop(oldest.time_ms, None)
+                for name, known in self._sums.items():
+                    known.take_away(getattr(oldest, name))
             self._completed.append(batch)
+            for name, known in self._sums.items():
+                known.add(getattr(batch, name))
             self._by_time[batch.time_ms] = batch
             self._completed_count += 1
             self._processed += batch.records
@@ -310,21 +319,16 @@ class Model(StreamingListener):
         with self._lock:
             return self._totals.points(since_s, until_s, step_s)
 
-    def stream_history(
-        self, stream_id: int, since_s: int, until_s: int, step_s: int = 1
-    ) -> list[Point]:
-        """Return `STREAM_FIGURES` of a stream over time; nothing for one without a receiver."""
+    def stream_histories(
+        self, since_s: int, until_s: int, step_s: int = 1
+    ) -> dict[int, tuple[list[Point], list[Point]]]:
+        """Return `STREAM_FIGURES` and `WAIT_FIGURES` of each stream with a receiver over time."""
         with self._lock:
-            found = self._streams.get(stream_id)
-            return [] if found is None else found.points(since_s, until_s, step_s)
-
-    def wait_history(
-        self, stream_id: int, since_s: int, until_s: int, step_s: int = 1
-    ) -> list[Point]:
-        """Return `WAIT_FIGURES` of a stream over time; nothing for one without a receiver."""
-        with self._lock:
-            found = self._waits.get(stream_id)
-            return [] if found is None else found.points(since_s, until_s, step_s)
+            streams = list(self._streams)
+            kept = [list(found.values()) for found in (self._streams, self._waits)]
+        # Not under the lock: a day of many streams takes a while.
+        figures, waits = (points_of(each, since_s, until_s, step_s, self._lock) for each in kept)
+        return dict(zip(streams, zip(figures, waits, strict=True), strict=True))
 
     # -- within, with the lock -------------------------------------------------------------------
 
@@ -443,9 +447,7 @@ class Model(StreamingListener):
         self._changes += 1
 
     def _count(self) -> Totals:
-        batches = self._all()
-        interval_s = self.application.batch_ms / 1000
-        rates = [batch.records / interval_s for batch in batches]
+        records = self._mean("records")
         return Totals(
             self._started_ms,
             max(self._completed_count, self._told_completed),
@@ -455,12 +457,19 @@ class Model(StreamingListener):
             len(self._waiting),
             len(self._running),
             len(self._completed),
-            sum(rates) / len(rates) if rates else None,
-            _mean([batch.scheduling_delay_ms for batch in batches]),
-            _mean([batch.processing_ms for batch in batches]),
-            _mean([batch.total_delay_ms for batch in batches]),
+            None if records is None else records * 1000 / self.application.batch_ms,
+            _whole(self._mean("scheduling_delay_ms")),
+            _whole(self._mean("processing_ms")),
+            _whole(self._mean("total_delay_ms")),
             self._dropped,
         )
+
+    def _mean(self, name: str) -> float | None:
+        """Return the mean of a figure of the batches that are kept, as far as it is known."""
+        found = copy(self._sums[name])
+        for batch in self._unfinished.values():
+            found.add(getattr(batch, name))
+        return found.sum / found.count if found.count else None
 
     def _take_points(self, now_s: int) -> None:
         last = self._completed[-1] if self._completed else None
@@ -535,6 +544,27 @@ _RECENT = 5
 """Number of last batches by which the state of the program is judged."""
 
 
-def _mean(durations: list[int | None]) -> int | None:
-    known = [duration for duration in durations if duration is not None]
-    return sum(known) // len(known) if known else None
+_AVERAGED = ("records", "scheduling_delay_ms", "processing_ms", "total_delay_ms")
+"""The figures of batches of which the mean is told."""
+
+
+@dataclass
+class _Sum:
+    """A sum of figures that come and go, and how many they are; what is not known is none."""
+
+    sum: int = 0
+    count: int = 0
+
+    def add(self, value: int | None) -> None:
+        if value is not None:
+            self.sum += value
+            self.count += 1
+
+    def take_away(self, value: int | None) -> None:
+        if value is not None:
+            self.sum -= value
+            self.count -= 1
+
+
+def _whole(mean: float | None) -> int | None:
+    return None if mean is None else math.floor(mean)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.monitor.history import COARSE_POINTS, FINE_POINTS, History
+from penstock.monitor.history import COARSE_POINTS, FINE_POINTS, History, points_of
 
 NOW_S = 1_700_000_000
 
@@ -72,6 +74,30 @@ def test_points_that_are_further_apart_are_means_and_the_first_is_told_whole() -
     coarse = history.points(NOW_S, NOW_S + 19, 20)
     assert [point.at_s for point in coarse] == [NOW_S]
     assert abs((coarse[0].values[0] or 0) - 9.5) <= 0.5
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 590), max_size=30), min_size=1, max_size=4),
+    *(st.integers(0, 600), st.integers(0, 600), st.sampled_from([1, 4, 7, 10, 30])),
+)
+def test_of_several_each_has_what_it_has_alone(
+    seconds: list[list[int]], since: int, until: int, step_s: int
+) -> None:
+    histories = [History(["a", "b"]) for _ in seconds]
+    for at, (history, told) in enumerate(zip(histories, seconds, strict=True)):
+        for second in sorted(told):
+            history.add(NOW_S + second, [second, None if second % 3 else at])
+    span = NOW_S + since, NOW_S + until, step_s
+    lock = threading.Lock()
+    together = points_of(histories, *span, lock)
+    assert not lock.locked()
+    assert together == [history.points(*span) for history in histories]
+    is_fine = step_s < 10
+    for found, told in zip(together, seconds, strict=True):
+        rows = {NOW_S + (second if is_fine else second // 10 * 10) for second in told}
+        there = {row // step_s * step_s for row in rows if span[0] <= row <= span[1]}
+        assert [point.at_s for point in found] == sorted(there)
 
 
 @settings(deadline=None)

@@ -97,15 +97,13 @@ def test_the_history_has_rates_delays_and_waits_by_the_second() -> None:
         (300, 10, 300, 310),
     ]
     assert points[-1].values[5] == 100
-    last = dict(
-        zip(STREAM_FIGURES, model.stream_history(0, since_s, until_s)[-1].values, strict=True)
-    )
+    ((figures, waited),) = model.stream_histories(since_s, until_s).values()
+    last = dict(zip(STREAM_FIGURES, figures[-1].values, strict=True))
     assert last["records_per_second"] == 300
     assert last["bytes_per_second"] == 3000
     assert (last["limit"], last["latency_ms"], last["log_bytes"]) == (500, 12.5, 4096)
-    waits = dict(zip(WAIT_FIGURES, model.wait_history(0, since_s, until_s)[-1].values, strict=True))
+    waits = dict(zip(WAIT_FIGURES, waited[-1].values, strict=True))
     assert (waits["tokens"], waits["log"], waits["source"]) == (25, 50, 25)
-    assert model.stream_history(7, since_s, until_s) == []
 
 
 def test_events_tell_of_receivers_and_of_rates_that_somebody_set() -> None:
@@ -146,6 +144,25 @@ def test_whatever_happens_the_model_stays_bounded() -> None:
     assert len(model.events()) == EVENTS
     # What went wrong is still there when newer events pushed it out of the strip.
     assert len(model.errors()) == 200
+
+
+def test_averages_are_those_of_the_batches_that_are_kept() -> None:
+    program = Program(retained_batches=7, batch_ms=500)
+    model = program.start()
+    for number in range(40):
+        # Some wait, some run; the later ones complete those.
+        waits_ms, takes_ms = number % 5 - 1, None if number % 7 == 3 else number * 37 % 101
+        program.batch(number, records=number * 13, waits_ms=waits_ms, takes_ms=takes_ms)
+        if number % 4 == 0:
+            program.batch(number // 2, records=3, waits_ms=number, takes_ms=number)
+        batches, totals = model.batches(), model.totals()
+        assert totals.input_rate == pytest.approx(
+            sum(batch.records for batch in batches) * 2 / len(batches)
+        )
+        for name in ("scheduling_delay_ms", "processing_ms", "total_delay_ms"):
+            known = [getattr(batch, name) for batch in batches]
+            known = [each for each in known if each is not None]
+            assert getattr(totals, name) == (sum(known) // len(known) if known else None)
 
 
 @pytest.mark.parametrize(

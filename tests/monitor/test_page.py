@@ -96,6 +96,37 @@ def test_the_status_has_what_the_page_shows(program: Program, door: Routes) -> N
     assert history["streams"]["0"]["waits"][-1][history["waitNames"].index("source")] == 100
 
 
+def test_what_is_told_again_is_what_it_is_by_then(program: Program, door: Routes) -> None:
+    def told() -> Any:
+        found = read(door.answer(get("/api/penstock/status")))
+        return [(b["id"] - START_MS, b["status"], b["records"]) for b in found["batches"]]
+
+    program.batch(2, records=5, waits_ms=-1)
+    assert told() == [(2000, "QUEUED", 5), (1000, "COMPLETED", 100)]
+    program.batch(2, records=5)
+    assert told() == told() == [(2000, "COMPLETED", 5), (1000, "COMPLETED", 100)]
+    for number in range(3, 150):
+        program.batch(number, records=number)
+    newest = [(1000 * number, "COMPLETED", number) for number in range(149, 49, -1)]
+    assert told() == newest
+    program.model.note("a note")
+    events = read(door.answer(get("/api/penstock/status")))["events"]
+    assert [event["text"] for event in events][-1] == "a note"
+    assert events == read(door.answer(get("/api/penstock/status")))["events"]
+
+
+def test_names_that_are_no_text_and_enormous_numbers_can_be_told() -> None:
+    program = Program(streams={0: "access\udcff.log"})
+    program.start()
+    program.receiver(state="stopped", error="no such file: 'access\udcff.log'")
+    program.batch(1, records=1 << 70)
+    program.model.tick()
+    status = read(Routes(program.model, open_access()).answer(get("/api/penstock/status")))
+    assert status["streams"][0]["name"] == "access\udcff.log-0"
+    assert status["batches"][0]["records"] == 1 << 70
+    assert "access\udcff.log" in status["events"][-1]["text"]
+
+
 def test_a_batch_says_what_it_is_at(program: Program, door: Routes) -> None:
     def newest() -> Any:
         return read(door.answer(get("/api/penstock/status")))["batches"][0]

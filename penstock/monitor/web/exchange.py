@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-__all__ = ["Answer", "Request", "json_answer", "text_answer"]
+import msgspec
+
+__all__ = ["Answer", "Request", "as_json", "json_answer", "text_answer"]
 
 SAFE_HEADERS = {
     "Cache-Control": "no-store",
@@ -102,5 +104,20 @@ def text_answer(text: str, status: int = 200, **headers: str) -> Answer:
 
 def json_answer(value: object, status: int = 200) -> Answer:
     """Return an answer of JSON."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return Answer(status, text.encode(), "application/json; charset=utf-8")
+    return Answer(status, as_json(value), "application/json; charset=utf-8")
+
+
+def as_json(value: object) -> bytes:
+    """Return JSON of a value, in which some may be JSON already (`msgspec.Raw`)."""
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError):
+        # It takes no integers beyond 64 bits, and no text that is none, as in names of files.
+        text = json.dumps(value, separators=(",", ":"), allow_nan=False, default=_of_raw)
+        return text.encode()
+
+
+def _of_raw(value: object) -> object:
+    if isinstance(value, msgspec.Raw):
+        return json.loads(bytes(value))
+    raise TypeError(f"JSON has nothing for {type(value).__name__}")

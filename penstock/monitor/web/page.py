@@ -7,14 +7,13 @@ authors publish it, so that the page asks no other host for anything.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from importlib import resources
 from urllib.parse import quote
 
 from penstock.monitor.model import Model
-from penstock.monitor.web.exchange import Answer, Request
+from penstock.monitor.web.exchange import Answer, Request, as_json
 from penstock.monitor.web.status import Status
 
 __all__ = ["Live", "Page"]
@@ -109,6 +108,6 @@ class Live:
     def _news(self, changes: int) -> bytes:
         with self._lock:
             if self._made_of < changes:
-                text = json.dumps(self._status.snapshot(), separators=(",", ":"), allow_nan=False)
-                self._made_of, self._made = changes, f"data: {text}\n\n".encode()
+                told = as_json(self._status.snapshot())
+                self._made_of, self._made = changes, b"data: %b\n\n" % told
             return self._made

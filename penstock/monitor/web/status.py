@@ -5,7 +5,11 @@ Names end in their units (`Ms`, `PerSecond`, `Bytes`); what is not known is null
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from penstock.errors import encodable
 from penstock.monitor.history import COARSE_S, FINE_POINTS, FINE_S, Point
@@ -21,9 +25,11 @@ from penstock.monitor.records import (
     bounded,
     last_line,
 )
-from penstock.monitor.web.exchange import Answer, Request, json_answer, text_answer
+from penstock.monitor.web.exchange import Answer, Request, as_json, json_answer, text_answer
 
 __all__ = ["Status"]
+
+_Record = TypeVar("_Record")
 
 _BATCHES = 100
 _EVENTS = 200
@@ -53,9 +59,11 @@ class Status:
         self._model = model
         self._shows_samples = shows_samples
         self._letters = Letters(model.application.letter_tail)
+        self._batches_told: _Told[Batch] = _Told(_of_batch)
+        self._events_told: _Told[Event] = _Told(partial(_of_event, most=_DETAIL))
 
     def snapshot(self) -> dict[str, Any]:
-        """Return how it is now."""
+        """Return how it is now, of which some is JSON already: for `as_json`."""
         model = self._model
         application, totals = model.application, model.totals()
         batches = model.batches()
@@ -88,9 +96,9 @@ class Status:
                 for stream_id, name in sorted(application.streams.items())
             ],
             "receivers": [_of_receiver(found) for found in model.receivers()],
-            "batches": [_of_batch(found) for found in batches[:_BATCHES]],
+            "batches": self._batches_told.of(batches[:_BATCHES]),
             "retainedBatches": len(batches),
-            "events": [_of_event(found, _DETAIL) for found in model.events()[-_EVENTS:]],
+            "events": self._events_told.of(model.events()[-_EVENTS:]),
         }
 
     def answer(self, request: Request) -> Answer | None:
@@ -146,18 +154,14 @@ class Status:
         if since is None:
             return text_answer("since is not a number of seconds since the epoch", 400)
         until_s = self._model.now_ms() // 1000
-        receivers = self._model.receivers()
-        step_s = _step_s(seconds, len(receivers))
+        step_s = _step_s(seconds, len(self._model.receivers()))
         # The first point is whole, so that who has told where he left off can put it in its place.
         since_s = max(until_s - seconds + 1, since // step_s * step_s)
         span = (since_s, until_s, step_s)
-        streams = {}
-        for receiver in receivers:
-            number = receiver.stream_id
-            streams[str(number)] = {
-                "figures": _rows(self._model.stream_history(number, *span)),
-                "waits": _rows(self._model.wait_history(number, *span)),
-            }
+        streams = {
+            str(number): {"figures": _rows(figures), "waits": _rows(waits)}
+            for number, (figures, waits) in self._model.stream_histories(*span).items()
+        }
         return json_answer(
             {
                 "names": ["at_s", *TOTAL_FIGURES],
@@ -219,6 +223,30 @@ class Status:
                 ],
             }
         )
+
+
+class _Told(Generic[_Record]):
+    """JSON of records that never change, made once for as long as they are told.
+
+    Any thread may come: what one of them has not seen of another is made again.
+
+    Args:
+        make: Makes of a record what is told of it.
+    """
+
+    def __init__(self, make: Callable[[_Record], dict[str, Any]]) -> None:
+        self._make = make
+        self._known: dict[int, tuple[_Record, msgspec.Raw]] = {}
+        """By `id`, each with its record, so that no other one has it meanwhile."""
+
+    def of(self, records: Iterable[_Record]) -> list[msgspec.Raw]:
+        """Return what is told of some records; of others, nothing is kept after that."""
+        before, now = self._known, {}
+        for record in records:
+            known = before.get(id(record))
+            now[id(record)] = known or (record, msgspec.Raw(as_json(self._make(record))))
+        self._known = now
+        return [told for _, told in now.values()]
 
 
 def _of_receiver(receiver: Receiver) -> dict[str, Any]:
