@@ -123,6 +123,7 @@ class Figures(Collector):
             "From the sealing of a block to its acknowledgement, of the last blocks",
             "summary",
         )
+        lag = gauge("source_lag_records", "Records that the source has and that are not stored")
         log_bytes = gauge("log_appended_bytes", "Bytes that this attempt appended to its log")
         log_free = gauge("log_free_bytes", "Free bytes on the log's file system")
         segments = gauge("log_segments", "Segments of this attempt's log")
@@ -148,6 +149,8 @@ class Figures(Collector):
             unsealed.add_metric(labels, pipe.open_records)
             queue.add_metric([*labels, "log"], pipe.queued_blocks)
             queue.add_metric([*labels, "driver"], pipe.stored_blocks)
+            if pipe.source_lag is not None:
+                lag.add_metric(labels, pipe.source_lag)
             if pipe.latency_ms is not None:
                 for quantile, late_ms in zip(("0.5", "0.99"), pipe.latency_ms, strict=True):
                     named = {**dict(zip(_STREAM, labels, strict=True)), "quantile": quantile}
@@ -159,7 +162,7 @@ class Figures(Collector):
                 if pipe.log.free_bytes >= 0:
                     log_free.add_metric(labels, pipe.log.free_bytes)
         yield from (up, attempts, records, blocks, discarded, waits, limit, passing)
-        yield from (queue, unsealed, latency, log_bytes, log_free, segments, slowest)
+        yield from (lag, queue, unsealed, latency, log_bytes, log_free, segments, slowest)
 
 
 def _text(label: str) -> str:

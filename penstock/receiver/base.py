@@ -137,6 +137,13 @@ class Receiver:
     _tells_of_slow_stop = False
     """Whether `onStop` itself reports what it waits for."""
 
+    def _source_lag(self) -> int | None:
+        """Return how many records the source has that are not stored; None: that is not known.
+
+        Asked once a second while it runs, by a thread that waits for it: it tells what is known.
+        """
+        return None
+
     def __init__(self, storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2) -> None:
         self.storageLevel = as_storage_level(storageLevel)
 

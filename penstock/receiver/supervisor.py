@@ -26,7 +26,12 @@ from penstock.receiver.attempt_state import (
     SupervisorState,
 )
 from penstock.receiver.base import Receiver, ReceiverNotAttachedError
-from penstock.receiver.block_generator import BlockGenerator, BlockNotStoredError, RefusedError
+from penstock.receiver.block_generator import (
+    BlockGenerator,
+    BlockNotStoredError,
+    RateUsage,
+    RefusedError,
+)
 from penstock.receiver.door import EarlierStarts, ReceiverStoppedError, Start, StoreDoor
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError, described
 from penstock.receiver.letters_again import send_again
@@ -120,12 +125,7 @@ class ReceiverSupervisor:
         self._clock: Clock = SystemClock()
         self._tracker = TrackerClient(registration)
         self._attempt = AttemptState(self.stream_id)
-        self._rate_status = RateStatus(
-            self.stream_id,
-            lambda reading, version, is_held: self._tracker.report_rate_status(
-                reading, version, self._clock.monotonic_s(), is_held=is_held
-            ),
-        )
+        self._rate_status = RateStatus(self.stream_id, self._report_rate_status)
         self._author: Author | None = None
         self._door: StoreDoor | None = None
         self._earlier = EarlierStarts(self.stream_id, self.report_error, self._fail_with)
@@ -686,6 +686,12 @@ class ReceiverSupervisor:
 
     def _on_stop_failed(self, error: BaseException) -> None:
         self.report_error(f"Error stopping receiver {self.stream_id}: {described(error)}", error)
+
+    def _report_rate_status(self, usage: RateUsage, version: int, is_held: bool) -> None:
+        if usage.pipe is not None:
+            lag = self._receiver._source_lag()
+            usage = replace(usage, pipe=msgspec.structs.replace(usage.pipe, source_lag=lag))
+        self._tracker.report_rate_status(usage, version, self._clock.monotonic_s(), is_held=is_held)
 
     def _push_error(self, message: str, error: BaseException) -> None:
         """The generator has trouble; it goes on by itself, but for two troubles."""

@@ -240,6 +240,8 @@ class PipeReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of the blocks that are traced, those that became known since the reading before."""
     discarded: int = 0
     """Records that were discarded since the attempt began."""
+    source_lag: int | None = None
+    """Records that the source has and that are not stored, as far as it is known; else None."""
 
 
 class ReportGate(msgspec.Struct, frozen=True, tag=True):

@@ -289,6 +289,7 @@ def _of_receiver(receiver: Receiver) -> dict[str, Any]:
             "openRecords": pipe.open_records,
             "queuedBlocks": pipe.queued_blocks,
             "storedBlocks": pipe.stored_blocks,
+            "lagRecords": pipe.source_lag,
             "latencyMs": None if pipe.latency_ms is None else list(pipe.latency_ms),
             "log": None
             if pipe.log is None

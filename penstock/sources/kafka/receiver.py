@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -134,9 +134,12 @@ class KafkaReceiver(Receiver):
         self._connected = threading.Event()
         self._ended = threading.Event()
         self._offsets = OffsetLedger(_DURABLE_S)
+        # Where the partitions of this member end, as far as it is known, and where they were begun.
+        self._ends: dict[TopicPartition, int] = {}
+        self._begins: dict[TopicPartition, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_thread", "_connected", "_ended", "_offsets")
+        own = ("_thread", "_connected", "_ended", "_offsets", "_ends", "_begins")
         return {name: value for name, value in super().__getstate__().items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -222,7 +225,7 @@ class KafkaReceiver(Receiver):
         next_commit_s = time.monotonic() + _COMMIT_EVERY_S
         while not self.isStopped():
             try:
-                polled = member.poll(_POLL_S)
+                polled = list(member.poll(_POLL_S))
             except RetriableError as error:
                 _log.info("Kafka's brokers are asked again after: %s", error)
                 time.sleep(_PAUSE_S)
@@ -232,6 +235,7 @@ class KafkaReceiver(Receiver):
                 self.reportError(f"Kafka at {self.params.servers} refuses: {error}", error)
                 time.sleep(_REFUSED_S)
                 continue
+            self._note_ends(member, polled)
             for partition, chunk in polled:
                 self._tell_loss(member, partition, chunk)
                 self._store_all(partition, chunk)
@@ -240,6 +244,24 @@ class KafkaReceiver(Receiver):
             if time.monotonic() >= next_commit_s:
                 self._commit(member)
                 next_commit_s = time.monotonic() + _COMMIT_EVERY_S
+
+    def _note_ends(
+        self, member: GroupMember, polled: Sequence[tuple[TopicPartition, Chunk]]
+    ) -> None:
+        for partition, chunk in polled:
+            self._begins.setdefault(partition, chunk.start)
+        try:
+            self._ends = member.known_ends()
+        except ClientError as error:
+            # Partitions come and go; it is for people only.
+            _log.debug("How far the source is ahead is not known: %s", error)
+
+    def _source_lag(self) -> int | None:
+        # Those of other members are counted there.
+        ends = self._ends
+        at = {**self._begins, **self._offsets.all_stored()}
+        lags = [max(0, end - at[each]) for each, end in ends.items() if each in at]
+        return sum(lags) if lags else None
 
     def _tell_loss(self, member: GroupMember, partition: TopicPartition, chunk: Chunk) -> None:
         """Report records that should come next and are gone: the client passes them over."""

@@ -78,6 +78,24 @@ def test_values_are_stored_and_offsets_committed_once_they_are_durable(
     assert too_soon == []
 
 
+def test_how_many_records_the_broker_has_beyond_what_is_stored_is_told(
+    run: Run, tracker: Tracker, broker: Kafka
+) -> None:
+    topic = broker.create_topic(2)
+    broker.send(topic, 0, numbers(0, 2000))
+    broker.send(topic, 1, numbers(2000, 2010))
+    run(receiver(broker, topic), settings=replace(SETTINGS, receiver_rate="1000/second"))
+
+    def lags() -> list[int]:
+        reports = [each.pipe.source_lag for each in tracker.rate_reports if each.pipe]
+        return [lag for lag in reports if lag is not None]
+
+    tracker.wait_for(lambda: any(lags()))
+    assert 0 < max(lags()) <= 2010
+    tracker.wait_for_records(2010)
+    tracker.wait_for(lambda: lags()[-1] == 0)
+
+
 def test_what_is_stored_is_what_the_program_makes_of_a_record(
     run: Run, tracker: Tracker, broker: Kafka
 ) -> None:

@@ -244,11 +244,11 @@
     const latency = found.latencyMs ? `${duration(found.latencyMs[0])} / ${duration(found.latencyMs[1])}` : "";
     const log = found.log ? `${count(found.log.bytes / 1048576)} MiB in ${found.log.segments} segments, a sync ${duration(found.log.syncMs)}` : "";
     const error = found.lastError ? unfolding(`${time(found.lastErrorMs)} ${found.lastError.slice(0, 100)}`, found.lastErrorDetail || found.lastError) : "";
-    return [found.name, state, `${found.executor} / ${found.host}`, count(found.recordsPerSecond), limit, waits, way, latency, log, found.position ?? "", count(found.discardedRecords), count(found.attempts), error];
+    return [found.name, state, `${found.executor} / ${found.host}`, count(found.recordsPerSecond), limit, waits, way, latency, log, found.position ?? "", count(found.lagRecords), count(found.discardedRecords), count(found.attempts), error];
   }
 
   function receiversView(status) {
-    const heads = ["Stream", "Status", "Executor ID / Host", ">Records/sec", "Limit", "Waits for", "Blocks on their way", "Acknowledged after (p50 / p99)", "Log", "Position", ">Discarded", ">Starts", "Last Error"];
+    const heads = ["Stream", "Status", "Executor ID / Host", ">Records/sec", "Limit", "Waits for", "Blocks on their way", "Acknowledged after (p50 / p99)", "Log", "Position", ">Lag", ">Discarded", ">Starts", "Last Error"];
     const key = element("p");
     for (const name of WAITS) key.append(element("span", null, `key ${name}`), element("span", name));
     const active = status.receivers.filter((found) => found.state === "running").length;

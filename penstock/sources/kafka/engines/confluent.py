@@ -356,6 +356,16 @@ class _Member(GroupMember):
     def first_offset(self, partition: TopicPartition, timeout_s: float) -> int:
         return bounds_of(self._client, partition, timeout_s)[0]
 
+    def known_ends(self) -> dict[TopicPartition, int]:
+        ends = {}
+        with translated_errors():
+            for each in self._owned:
+                mine = confluent_kafka.TopicPartition(*each)
+                _, end = self._client.get_watermark_offsets(mine, cached=True)
+                if end >= 0:
+                    ends[each] = end
+        return ends
+
     def assignment(self) -> set[TopicPartition]:
         return set(self._owned)
 

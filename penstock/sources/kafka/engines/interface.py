@@ -252,6 +252,14 @@ class GroupMember(ABC):
         """
 
     @abstractmethod
+    def known_ends(self) -> dict[TopicPartition, int]:
+        """Return the offsets after the last records of this member's partitions.
+
+        They are what the brokers told with the last records that they gave; those of partitions
+        of which none came yet are left out. Nobody is asked.
+        """
+
+    @abstractmethod
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that are this member's."""
 

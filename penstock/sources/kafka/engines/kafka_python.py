@@ -189,6 +189,11 @@ class _Member(GroupMember):
         with translated_errors():
             return int(self._client.beginning_offsets([mine], timeout_s * 1000)[mine])
 
+    def known_ends(self) -> dict[TopicPartition, int]:
+        with translated_errors():
+            ends = {each: self._client.highwater(each) for each in self._client.assignment()}
+        return {TopicPartition(*each): end for each, end in ends.items() if end is not None}
+
     def assignment(self) -> set[TopicPartition]:
         return {TopicPartition(*each) for each in self._client.assignment()}
 
