@@ -424,4 +424,7 @@ def rate_per_second(text: str) -> float:
     items = parse_many(text.strip())
     if len(items) != 1 or items[0].amount <= 0:
         raise ValueError(f"not one rate above 0: {text!r}")
-    return items[0].amount / items[0].get_expiry()
+    try:
+        return items[0].amount / items[0].get_expiry()
+    except OverflowError as error:
+        raise ValueError(f"more than a float has: {text:.50}…") from error

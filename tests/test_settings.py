@@ -131,6 +131,7 @@ def test_values_are_read_in_sparks_syntax(key: str, text: str, value: object) ->
         ("spark.streaming.receiverRestartDelay", "2s", "milliseconds, without a unit sign"),
         ("spark.streaming.receiverRestartDelay", "2_000", "whole number"),
         ("spark.streaming.receiver.maxRate", "fast", "0 or less means no limit"),
+        ("spark.penstock.receiver.rate", f"1{'0' * 400}/second", "one rate above 0 such as"),
         ("spark.streaming.backpressure.rateEstimator", "bogus", "one of pid, aimd"),
         ("spark.streaming.backpressure.pid.proportional", "-1", "of at least 0"),
         ("spark.streaming.backpressure.pid.integral", "nan", "a decimal number"),

@@ -53,6 +53,7 @@ exit codes: 0 done, 1 the program said no or does not answer, 2 wrong usage, or 
 
 _CLEAR = "\x1b[H\x1b[J"
 _LINES_WIDTH = 200
+_LONGEST_S = 86_400
 _SHOWN = 60
 
 
@@ -311,8 +312,8 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _check_interval(options: argparse.Namespace) -> None:
-    if options.interval <= 0:
-        raise UsageError("--interval is above 0")
+    if not 0 < options.interval <= _LONGEST_S:
+        raise UsageError(f"--interval is above 0, and {_LONGEST_S} at most")
 
 
 def _rate(options: argparse.Namespace) -> None:

@@ -44,7 +44,7 @@ def test_a_rate_is_set_by_the_streams_number_or_name(
     assert (told.kind, told.stream_id) == (EventKind.ACTION, number)
 
 
-@pytest.mark.parametrize("stream", ["words", "nothing", None, 7, [], {}])
+@pytest.mark.parametrize("stream", ["words", "nothing", None, 7, [], {}, True, 1.0])
 def test_a_stream_that_is_not_clear_is_refused_with_the_names(
     program: Program, stream: object
 ) -> None:
@@ -58,6 +58,11 @@ def test_a_rate_can_be_taken_back_and_nonsense_is_refused_with_what_is_accepted(
     program: Program,
 ) -> None:
     assert act(program, "rate", {"stream": 0, "rate": None}).status == 200
+    refused = act(program, "rate", {"stream": 0})
+    assert (refused.status, text(refused)) == (
+        400,
+        "rate is missing: null is for no rate of its own",
+    )
     refused = act(program, "rate", {"stream": 0, "rate": "-5"})
     assert (refused.status, text(refused)) == (
         400,

@@ -250,7 +250,9 @@ def test_tap_says_what_it_cannot_show(app: App, capsys: Out) -> None:
     ):
         assert main(["tap", "numbers", *wrong]) == 1
         assert told in capsys.readouterr().err
-    assert main(["tap", "numbers", "--interval", "0"]) == 2
+    for interval in ("0", "inf", "nan", "1e300"):
+        assert main(["tap", "numbers", "--interval", interval]) == 2
+        assert "--interval is above 0, and 86400 at most" in capsys.readouterr().err
     assert main(["tap", "numbers", "--filter", "("]) == 2
 
 

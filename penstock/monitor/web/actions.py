@@ -74,7 +74,9 @@ class Actions:
 
     def _rate(self, asked: dict[str, Any]) -> str:
         stream_id, name = self._stream(asked)
-        rate = asked.get("rate")
+        if "rate" not in asked:
+            raise ValueError("rate is missing: null is for no rate of its own")
+        rate = asked["rate"]
         self._model.application.set_rate(stream_id, rate)
         done = f"{name}: {'no rate of its own' if rate is None else f'rate {rate}'}"
         self._model.note(f"{done} (set from outside)", stream_id)
@@ -146,7 +148,9 @@ class Actions:
         streams = self._model.application.streams
         names = {f"{name}-{stream_id}": stream_id for stream_id, name in streams.items()}
         for stream_id, name in streams.items():
-            if wanted in (stream_id, str(stream_id), f"{name}-{stream_id}"):
+            # True is 1 as well.
+            is_number = type(wanted) is int and wanted == stream_id
+            if is_number or wanted in (str(stream_id), f"{name}-{stream_id}"):
                 return stream_id, f"{name}-{stream_id}"
         by_name = [stream_id for stream_id, name in streams.items() if name == wanted]
         if len(by_name) == 1:

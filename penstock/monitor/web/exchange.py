@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -34,6 +34,7 @@ class Request:
         method: ``GET``, ``HEAD`` or ``POST``.
         path: The path, decoded, without the query; begins with a slash.
         query: The first value of each name in the query.
+        queries: All values of each.
         headers: By their names in small letters.
         body: What came with it.
     """
@@ -43,6 +44,7 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    queries: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Request:
@@ -61,6 +63,7 @@ class Request:
             {name: values[0] for name, values in found.items()},
             {name.lower(): value for name, value in headers.items()},
             body,
+            found,
         )
 
     def json(self) -> dict[str, Any]:

@@ -136,13 +136,11 @@ class RestApi:
         return {**told, **_known(avgEventRate=mean), "eventRates": rates}
 
     def _batches(self, request: Request) -> list[dict[str, Any]]:
-        wanted = []
-        if "status" in request.query:
-            try:
-                wanted = [BatchStatus(request.query["status"].upper())]
-            except ValueError:
-                accepted = ", ".join(status.value for status in BatchStatus)
-                raise ValueError(f"status is not one of {accepted}") from None
+        try:
+            wanted = [BatchStatus(text.upper()) for text in request.queries.get("status", ())]
+        except ValueError:
+            accepted = ", ".join(status.value for status in BatchStatus)
+            raise ValueError(f"status is not one of {accepted}") from None
         return [self._of(batch) for batch in self._model.batches(*wanted)]
 
     def _batch(self, _: Request, time_ms: int) -> dict[str, Any]:

@@ -397,7 +397,7 @@ def _rate(rate: str | float | None) -> float | None:
         raise TypeError(refused("rate", rate, accepted))
     try:
         per_second = rate_per_second(rate) if isinstance(rate, str) else float(rate)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(refused("rate", rate, accepted)) from None
     if not 0 < per_second < math.inf:
         raise ValueError(refused("rate", rate, accepted))
