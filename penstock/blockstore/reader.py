@@ -97,8 +97,6 @@ _BATCH_TIME_PROPERTY = "spark.streaming.internal.batchTime"
 _MAPPED_FILES = 8
 """Memory files that a worker process keeps mapped between tasks."""
 
-_log = logging.getLogger("penstock.blockstore")
-
 
 class BlockNotFoundError(PenstockError):
     """No place that should hold a block has it.
