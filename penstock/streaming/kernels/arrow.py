@@ -200,17 +200,14 @@ class _CountParts:
         pieces = line_pieces(block.data, _PIECE_BYTES)
         while some := list(islice(pieces, _PIECES)):
             parts = pa.chunked_array([_ended_parts(piece, separator) for piece in some])
+            # What ends once with the separator and once with a line comes twice.
             counted = pc.value_counts(parts)
-            counts: Counter[Any] = Counter()
             for start in range(0, len(counted), _ROWS):
                 rows = counted.slice(start, _ROWS)
                 ended, numbers = rows.field(0).to_pylist(), rows.field(1).to_pylist()
                 for part, number in zip(ended, numbers, strict=True):
-                    counts[part[:-1]] += number
-            if is_text:
-                yield from ((str(part, "utf-8", "replace"), n) for part, n in counts.items())
-            else:
-                yield from counts.items()
+                    value = part[:-1]
+                    yield (str(value, "utf-8", "replace") if is_text else value), number
 
 
 def _is_split_at_bytes(block: Block, split: SplitColumn) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -207,6 +208,23 @@ def test_parts_that_are_all_different_are_counted_some_at_a_time(
     assert counts == Counter({str(number): 1 for number in range(5000)} | {"again": 5000})
     # Only a value that comes in more than a few pieces comes again.
     assert 0 < repeated < len(data) // 1000
+
+
+def test_counting_keeps_no_python_objects_of_parts_that_are_all_different(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = b"".join(b"%d %d\n" % (number, -number) for number in range(1, 10_000))
+    block = Block(BlockKind.LINES, data.count(b"\n"), memoryview(data), memoryview(b""))
+    monkeypatch.setattr(arrow, "_ROWS", 100)
+    tracemalloc.start()
+    try:
+        pairs = sum(1 for _ in arrow._CountParts(SplitColumn("value", " "))(block))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert pairs == 19_998
+    # NumPy's places of the ends are traced as well: 8 bytes for each, and what marks them.
+    assert most < 8 * len(data)
 
 
 def test_blocks_come_in_pieces_of_some_size(monkeypatch: pytest.MonkeyPatch) -> None:
