@@ -39,6 +39,8 @@ _TASKS_OF_CORE = 4
 """Parts of a batch for each core; with several, few cores are idle while the last ones run."""
 _LEAST_PART_BYTES = 1 << 20
 """Smaller parts are not worth a task of their own."""
+_MOST_PARTS = 8
+"""Parts of one block: each reads and checks all of it, and fetches all of it from another host."""
 
 
 def block_infos(sc: SparkContext, blocks: Sequence[ReceivedBlockInfo]) -> RDD[bytes]:
@@ -142,7 +144,9 @@ class BlockRDD(PipelinedRDD[bytes, Any]):
             return [1] * len(self.blocks)
         size = max(_LEAST_PART_BYTES, total // (_TASKS_OF_CORE * self.ctx.defaultParallelism))
         return [
-            1 if info.kind == BlockKind.ARROW.value else max(1, round(info.num_bytes / size))
+            1
+            if info.kind == BlockKind.ARROW.value
+            else min(_MOST_PARTS, max(1, round(info.num_bytes / size)))
             for info in self.blocks
         ]
 

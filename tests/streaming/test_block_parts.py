@@ -92,6 +92,10 @@ def test_a_large_block_is_read_by_several_tasks_where_nobody_sees_it(
     assert whole.glom().map(len).collect() == [2000, 2]
     assert whole.in_parts().collect() == lines
     assert whole.in_parts().getNumPartitions() > 3
+    # Each part reads all of its block: more cores do not make ever more of them.
+    with monkeypatch.context() as many_cores:
+        many_cores.setattr(rdd, "_TASKS_OF_CORE", 100)
+        assert whole.in_parts().getNumPartitions() == 8 + 1
     # A block that may be left out is left out whole.
     assert BlockRDD(sc, infos, BlockAccess(skip_after=2)).in_parts().getNumPartitions() == 2
 
