@@ -7,6 +7,7 @@ blocks, one after the other, reads them into the same memory.
 from __future__ import annotations
 
 import mmap
+import os
 import threading
 
 __all__ = ["ReusedMemory"]
@@ -17,9 +18,17 @@ the next is read."""
 
 
 class ReusedMemory:
-    """Page-aligned buffers that are used again. Any thread may come: a lock guards them."""
+    """Page-aligned buffers that are used again. Any thread may come: a lock guards them.
+
+    A process that is forked begins with none, and what it still looks into is its own.
+    """
 
     def __init__(self) -> None:
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        # Also the lock: the thread that had it may not be in a child.
         self._lock = threading.Lock()
         self._kept: list[mmap.mmap] = []
 
@@ -33,7 +42,8 @@ class ReusedMemory:
             for buffer in self._kept:
                 if len(buffer) >= size and not _is_seen(buffer):
                     return memoryview(buffer)[:size]
-            made = mmap.mmap(-1, size)
+            # Shared memory, the default, a child would share.
+            made = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             # Who looks into one that is not kept any more has it for himself.
             self._kept = [*self._kept[1 - _KEPT :], made]
             return memoryview(made)

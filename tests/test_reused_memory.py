@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -56,3 +58,35 @@ def test_what_somebody_looks_into_is_his_however_many_are_taken_after_it(look: A
         other[:] = b"b" * SIZE
     shown = mine.to_pylist() if isinstance(mine, pa.Array) else list(memoryview(mine))
     assert set(shown) == {ord("a")}
+
+
+FORK = """
+import os, sys
+from penstock.reused_memory import ReusedMemory
+
+memory = ReusedMemory()
+there, written = os.pipe()
+mine = memory.take(100)
+mine[:] = b"a" * 100
+if {locked}:
+    memory._lock.acquire()
+child = os.fork()
+if child:
+    if {locked}:
+        memory._lock.release()
+    del mine
+    memory.take(100)[:] = b"b" * 100
+    os.write(written, b"x")
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+os.read(there, 1)
+assert bytes(mine) == b"a" * 100
+del mine
+assert bytes(memory.take(100)) == bytes(100)
+"""
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_a_forked_process_shares_nothing_with_the_one_that_forked_it(locked: bool) -> None:
+    command = [sys.executable, "-c", FORK.replace("{locked}", str(locked))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

@@ -88,6 +88,8 @@ def test_cookies_that_other_programs_of_the_host_write_as_they_like_are_passed_o
         ("localhost.evil.example", False),
         ("", False),
         ("localhost@evil.example", False),
+        ("evil.example@localhost", False),
+        ("localhost/evil.example", False),
         ("evil.example#localhost", False),
         ("[::1", False),
     ],
