@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import logging
 import mmap
 import os
 import struct
@@ -40,8 +39,6 @@ __all__ = [
     "try_lock_exclusive",
     "unlock",
 ]
-
-_log = logging.getLogger("penstock.blockstore")
 
 PAGE = 4096
 _GROW_STEP = 4 << 20

@@ -137,6 +137,7 @@ def test_few_blocks_of_a_partition_are_open_at_a_time_and_all_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_tasks, "_MOST_OPEN", 8)
+    monkeypatch.setattr(_tasks, "_MERGED_BYTES", 1500)  # More than so many blocks have.
     options = BlockStoreOptions(
         memory_dir=str(tmp_path), memory_bytes=4 << 20, block_max_bytes=64 << 10
     )

@@ -50,7 +50,6 @@ _PLAIN = (
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"
     b"This speaks HTTPS: ask with https:// in the address.\n"
 )
-_METHODS = ("GET", "HEAD", "POST")
 _AGAIN_S = 5
 
 

@@ -385,3 +385,25 @@ class TestQueue:
             found = run.collect(run.ssc.queueStream([]).glom())
             run.run(1)
         assert found == [[[]]]
+
+
+class TestArrow:
+    def test_parts_of_a_column_are_split_again_and_counted(self, sc: Any) -> None:
+        rows = [{"text": "a-b c-a", "n": 1}, {"text": None, "n": 2}, {"text": "a b", "n": 3}]
+        missed: list[str] = []
+
+        def look(rdd: Any) -> None:
+            with pytest.raises(Exception, match="there is no column 'text'") as caught:
+                rdd.collect()
+            missed.append(str(caught.value))
+
+        with batches(sc) as run:
+            words = run.ssc.queueStream([rows]).arrow.split(" ", "text")
+            counted = run.collect(words.value_counts(numPartitions=1))
+            again = run.collect(words.split("-").value_counts(numPartitions=1))
+            # Their only column is "value".
+            words.value_counts("text", numPartitions=1).foreachRDD(look)
+            run.run(1)
+        assert dict(counted[0]) == {"a-b": 1, "c-a": 1, "a": 1, "b": 1}
+        assert dict(again[0]) == {"a": 3, "b": 2, "c": 1}
+        assert len(missed) == 1

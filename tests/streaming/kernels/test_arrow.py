@@ -210,6 +210,18 @@ def test_parts_that_are_all_different_are_counted_some_at_a_time(
     assert 0 < repeated < len(data) // 1000
 
 
+@pytest.mark.parametrize("kind", [BlockKind.BINARY, BlockKind.STRING])
+def test_a_line_end_in_a_record_ends_no_part(kind: BlockKind) -> None:
+    offsets = b"".join(end.to_bytes(4, "little") for end in (0, 5, 7))
+    block = Block(kind, 2, memoryview(b"a b\nca\n"), memoryview(offsets))
+    counts = dict(arrow._CountParts(SplitColumn("value", " "))(block))
+    wanted = {b"a": 1, b"b\nc": 1, b"a\n": 1}
+    if kind is BlockKind.STRING:
+        assert counts == {part.decode(): number for part, number in wanted.items()}
+    else:
+        assert counts == wanted
+
+
 def test_counting_keeps_no_python_objects_of_parts_that_are_all_different(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
