@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import socket
+import weakref
 from typing import Any
 
 import pytest
@@ -117,6 +119,21 @@ def test_what_is_told_again_is_what_it_is_by_then(program: Program, door: Routes
     events = read(door.answer(get("/api/penstock/status")))["events"]
     assert [event["text"] for event in events][-1] == "a note"
     assert events == read(door.answer(get("/api/penstock/status")))["events"]
+
+
+def test_what_is_told_no_more_is_not_kept() -> None:
+    program = Program(retained_batches=3)
+    program.start()
+    door = Routes(program.model, open_access())
+    program.batch(1)
+    read(door.answer(get("/api/penstock/status")))
+    first = weakref.ref(program.model.batches()[0])
+    assert first() is not None
+    for number in range(2, 7):
+        program.batch(number)
+    read(door.answer(get("/api/penstock/status")))
+    gc.collect()
+    assert first() is None
 
 
 def test_names_that_are_no_text_and_enormous_numbers_can_be_told() -> None:

@@ -43,7 +43,7 @@ def test_a_request_is_answered_and_the_connection_ends() -> None:
         (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
         (b"GET http://evil.example/ HTTP/1.1\r\n" + HEAD, 400),
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + HEAD, 400),
-        (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n" + HEAD, 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n" + HEAD + b"12", 400),
         (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n" + HEAD, 400),
         (b"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n" + HEAD, 413),
         (b"DELETE / HTTP/1.1\r\n" + HEAD, 501),
@@ -213,6 +213,16 @@ def test_a_client_that_reads_nothing_is_cut_off() -> None:
         connection.sendall(b"GET / HTTP/1.1\r\n" + HEAD)
         assert ticking.closed.wait(WAIT_S)
         connection.close()
+
+
+def test_an_answer_may_take_longer_than_a_request() -> None:
+    def think(request: Request) -> Answer:
+        # As an action that waits for a receiver.
+        threading.Event().wait(1.5)
+        return echo(request)
+
+    with serving(think, Bounds(request_s=0.5, answer_s=WAIT_S)) as server:
+        assert ask(server, "/")[:2] == (200, b"GET / 0\n")
 
 
 def test_an_answer_that_fails_harms_nobody_else() -> None:

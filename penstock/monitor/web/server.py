@@ -343,6 +343,7 @@ class _Exchange(http.server.BaseHTTPRequestHandler):
             return
         if request is None:
             return
+        server.give_until(self.connection, server.bounds.answer_s)
         try:
             answer = server.answer(request)
         except Exception as error:  # noqa: BLE001  # a defect of ours, which harms nobody else
@@ -350,7 +351,6 @@ class _Exchange(http.server.BaseHTTPRequestHandler):
                 f"A request could not be answered: {type(error).__name__}: {error}", error=error
             )
             answer = text_answer("this cannot be answered; the driver's log says why", 500)
-        server.give_until(self.connection, server.bounds.answer_s)
         self.connection.settimeout(server.bounds.answer_s)
         if isinstance(answer.body, bytes):
             self._send(answer)
