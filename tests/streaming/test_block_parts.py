@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -96,6 +97,15 @@ def test_a_large_block_is_read_by_several_tasks_where_nobody_sees_it(
     with monkeypatch.context() as many_cores:
         many_cores.setattr(rdd, "_TASKS_OF_CORE", 100)
         assert whole.in_parts().getNumPartitions() == 8 + 1
+    elsewhere = [
+        msgspec.structs.replace(info, host=host)
+        for info, host in zip(infos, ("host1", "host2"), strict=True)
+    ]
+    placed: Any = BlockRDD(sc, elsewhere, BlockAccess()).in_parts()
+    java_rdd = placed._prev_jrdd.rdd()
+    hosts = [java_rdd.preferredLocations(part).mkString(" ") for part in java_rdd.partitions()]
+    assert hosts == ["host1"] * (len(hosts) - 1) + ["host2"]
+    assert len(hosts) > 3
     # A block that may be left out is left out whole.
     assert BlockRDD(sc, infos, BlockAccess(skip_after=2)).in_parts().getNumPartitions() == 2
 
