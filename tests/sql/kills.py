@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import tempfile
 from collections import Counter
@@ -181,12 +182,16 @@ class KilledQueries:
     def check(self) -> None:
         """Check that each query has each number once, and that no batch was made differently."""
         count = self._config["count"]
-        assert json.loads((self._folder / "parquet.json").read_text()) == list(range(count))
-        assert self._numbers("earliest") == list(range(count))
-        assert self._numbers("both") == list(range(2 * count))
+        parquet = json.loads((self._folder / "parquet.json").read_text())
         latest = self._numbers("latest")
         assert latest
-        assert latest == list(range(count - len(latest), count))
+        wrong = [
+            *_wrong("parquet", parquet, range(count)),
+            *_wrong("earliest", self._numbers("earliest"), range(count)),
+            *_wrong("both", self._numbers("both"), range(2 * count)),
+            *_wrong("latest", latest, range(latest[0], count)),
+        ]
+        assert not wrong, "; ".join(wrong)
         self._tell(f"{count} numbers in four queries: exact")
 
     def _numbers(self, name: str) -> list[int]:
@@ -195,6 +200,18 @@ class KilledQueries:
         return sorted(
             number for path in folder.glob("*.json") for number in json.loads(path.read_text())
         )
+
+
+def _wrong(query: str, found: Sequence[int], wanted: range) -> Iterator[str]:
+    """Yield what is wrong with the numbers of a query: their number, the first and the last one."""
+    counts = Counter(found)
+    for what, numbers in (
+        ("missing", sorted(set(wanted) - counts.keys())),
+        ("doubled", sorted(number for number, times in counts.items() if times > 1)),
+        ("unknown", sorted(counts.keys() - set(wanted))),
+    ):
+        if numbers:
+            yield f"{query}: {len(numbers)} {what}, from {numbers[0]} to {numbers[-1]}"
 
 
 def main() -> None:
@@ -211,14 +228,14 @@ def main() -> None:
     found: Counter[str] = Counter()
     killed: Counter[str] = Counter()
     for seed in range(options.seed, options.seed + options.programs):
-        with tempfile.TemporaryDirectory() as folder:
-            count = 8000 * kills * (1 + options.parts) + 4000
-            program = KilledQueries(
-                Path(folder), seed, count=count, block_s=0.2, parts=options.parts
-            )
-            program.run(kills, between)
-            found += program.found
-            killed += program.killed
+        folder = tempfile.mkdtemp(prefix="killed-queries-")
+        print(f"program {seed}, in {folder}, which is kept if it fails", flush=True)
+        count = 8000 * kills * (1 + options.parts) + 4000
+        program = KilledQueries(Path(folder), seed, count=count, block_s=0.2, parts=options.parts)
+        program.run(kills, between)
+        shutil.rmtree(folder)
+        found += program.found
+        killed += program.killed
     print(
         f"{options.programs} programs, {options.programs * kills} kills of the driver, of parts "
         f"{dict(killed)}: exact; offset without commit: {dict(found)}"

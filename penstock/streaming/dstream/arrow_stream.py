@@ -37,6 +37,7 @@ class ArrowDStream(DStreamNode):
     """The records of another node as record batches, these as they are split, or their counts."""
 
     is_counted = False
+    """Graphs of checkpoints that were written before there was this do not say it."""
 
     def __init__(
         self, parent: DStreamNode, split: SplitColumn | None = None, *, is_counted: bool = False
