@@ -38,6 +38,7 @@ _logger = logging.getLogger("penstock.wal")
 
 _CHUNK = 4 << 20
 _FIRST_READ = 4096
+_SECTOR = 4096
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 _FILE_ENDS = "the file ends"
 _PAYLOAD_IS_CUT = "the payload goes beyond the end of the file"
@@ -474,11 +475,14 @@ class SegmentReader:
         _logger.warning("segment %s is not readable at %d: %s", self.path, position, error)
         # Zeros stand for it.
         data = bytearray(max(0, min(length, file.size - position)))
-        for at in range(0, len(data), 4096):
-            part = min(4096, len(data) - at)
+        at = 0
+        while at < len(data):
+            # A disk loses sectors, and not what lies around them.
+            part = min(_SECTOR - (position + at) % _SECTOR, len(data) - at)
             try:
                 data[at : at + part] = file.read(position + at, part)
-            except OSError as error:
-                if error.errno != errno.EIO:
+            except OSError as found:
+                if found.errno != errno.EIO:
                     raise
+            at += part
         return bytes(data)

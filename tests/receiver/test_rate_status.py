@@ -256,8 +256,11 @@ def test_who_pauses_himself_while_the_driver_does_tells_it(held: Held) -> None:
     held.wait_for(2, False)
     held.status.hold()
     held.wait_for(2, True)
-    held.update(3, is_paused=True, taken_over=3)
-    held.wait_for(3, False)
+    held.update(3, taken_over=2)
+    held.wait_for(3, True)
+    assert held.gate.is_paused, "that was the pause before"
+    held.update(4, is_paused=True, taken_over=4)
+    held.wait_for(4, False)
 
 
 def test_a_pause_and_a_resume_of_somebody_who_did_not_hear_of_it_do_not_end_the_own_one(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from penstock.wal import (
     CorruptRecordError,
+    LocalFileSystem,
     LogOptions,
     LogReader,
     LogWriter,
@@ -20,6 +23,7 @@ from penstock.wal import (
     repair,
     segment_path,
 )
+from penstock.wal._filesystem import LocalReadFile
 from penstock.wal.cli import main
 
 OPTIONS = LogOptions(segment_size=1 << 16, alignment=64)
@@ -67,6 +71,42 @@ def test_damage_is_named_and_everything_else_is_read(folder: str, victim: int, o
     ]
     with pytest.raises(CorruptRecordError, match=f"segment {places[victim].segment}"):
         read_record(segment_path(folder, places[victim].segment), places[victim].offset)
+
+
+class BadSectors(LocalFileSystem):
+    """A disk of which the second 4096 bytes of each file cannot be read."""
+
+    def open(self, path: str) -> LocalReadFile:
+        return BadFile(path)
+
+
+class BadFile(LocalReadFile):
+    def read(self, offset: int, length: int) -> bytes:
+        self._refuse(offset, length)
+        return super().read(offset, length)
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        self._refuse(offset, len(buffer))
+        return super().read_into(offset, buffer)
+
+    def _refuse(self, offset: int, length: int) -> None:
+        if offset < 8192 and offset + length > 4096:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_what_lies_around_a_place_that_the_disk_cannot_read_is_read(folder: str) -> None:
+    places = write(folder, segments=2, each=100)
+    # What was read before is not taken for it.
+    assert len(list(LogReader.open(folder).records())) == 200
+    whole = [
+        number
+        for number, place in enumerate(places)
+        if place.offset + place.length <= 4096 or place.offset >= 8192
+    ]
+    damages: list[CorruptRecordError] = []
+    records = LogReader.open(folder, fs=BadSectors()).records(on_damage=damages.append)
+    assert [int(bytes(record.payload[:3])) for record in records] == whole
+    assert [error.segment for error in damages] == [1, 2]
 
 
 def test_damage_is_raised_after_every_readable_record(folder: str) -> None:
