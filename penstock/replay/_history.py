@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 
 from penstock._arguments import refused
 from penstock.blockstore import Block
@@ -17,7 +17,6 @@ from penstock.wal import EncryptionKey, SegmentNotFoundError, WalError, locate
 
 __all__ = ["History", "HistoryError", "Window", "as_time_ms"]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TRIES = 3
 _GONE = (FileNotFoundError, SegmentNotFoundError)
 _MAY_BE_GONE = (
@@ -91,8 +90,7 @@ def as_time_ms(value: datetime | str | None, name: str) -> int | None:
     if not isinstance(value, datetime):
         raise TypeError(refused(name, value, accepted))
     try:
-        # Not by `timestamp`, which as a float is a little less or more.
-        return (value.astimezone(timezone.utc) - _EPOCH) // timedelta(milliseconds=1)
+        return int(value.timestamp() * 1000)
     except (OverflowError, ValueError, OSError):
         # Without a zone, near the first or the last year.
         raise ValueError(refused(name, value, accepted)) from None

@@ -277,15 +277,6 @@ def test_times_are_read_or_named(text: str, is_time: bool) -> None:
         as_time_ms(text, "start")
 
 
-def test_times_are_taken_to_the_millisecond() -> None:
-    begin = datetime(2026, 11, 22, 3, tzinfo=timezone.utc)
-    begin_ms = as_time_ms(begin, "start")
-    assert begin_ms == int(begin.timestamp()) * 1000
-    for ms in range(0, 1000, 7):
-        assert as_time_ms(begin + timedelta(milliseconds=ms), "start") == begin_ms + ms
-        assert as_time_ms(begin + timedelta(microseconds=1000 * ms + 999), "end") == begin_ms + ms
-
-
 def test_what_a_format_cannot_have_is_told(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
