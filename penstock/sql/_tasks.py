@@ -179,7 +179,8 @@ def read_partition(
                     raise SourceError(
                         f"block {info.block_id} of stream {options.stream!r} has other columns "
                         f"than the query ({error}): it was stored with another schema. Load the "
-                        "stream anew, or keep columns by name and type"
+                        "stream anew, or keep columns by name and type; or begin behind it, "
+                        f"which has the place {place}, with another checkpointLocation"
                     ) from error
                 values = {
                     "_stream": options.stream,
