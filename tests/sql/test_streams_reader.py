@@ -107,6 +107,21 @@ def test_a_query_of_what_is_available_now_ends_each_stream_where_it_was(tmp_path
         assert reader.latestOffset(end) == end
 
 
+def test_a_query_that_is_not_told_where_a_batch_begins_goes_on_from_the_last(
+    tmp_path: Path,
+) -> None:
+    """PySpark before 4.2 does not say it."""
+    case = Case(tmp_path, count=3)
+    with reading(case, maxRecordsPerTrigger="30") as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset()
+        assert places(reader.partitions(start, end)) == [0, 1, 2]
+        case.add(2)
+        later = reader.latestOffset()
+        assert places(reader.partitions(end, later)) == [3, 4]
+        assert reader.latestOffset() == later
+
+
 def test_an_offset_of_one_stream_and_a_stream_that_is_not_named_are_errors(tmp_path: Path) -> None:
     case = Case(tmp_path)
     with reading(case) as reader:
