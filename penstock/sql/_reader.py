@@ -336,13 +336,16 @@ class PlaceReader(ReaderOfQuery):
             records: How many there are before `at`, if that is known.
             end: Where the batch ends.
         """
-        stream, place = self.found(), min(first, end["block"])
-        there = self._ask(FindEnd(stream.stream_id, stream.epoch, "", place, place), EndAt)
-        gone = None if records is None else there.records - records
+        place, before = end["block"], end["records"]
+        if first < place:
+            place, stream = first, self.found()
+            asked = FindEnd(stream.stream_id, stream.epoch, "", place, place)
+            before = self._ask(asked, EndAt).records
+        gone = None if records is None else before - records
         self._warn_of_release(at, place, gone)
         if gone is not None:
             self._passed_over[end["block"]] = self._passed_over.get(end["block"], 0) + gone
-        return int(there.records)
+        return int(before)
 
     def _warn_of_release(self, start: int, end: int, records: int | None) -> None:
         _log.warning(

@@ -135,6 +135,21 @@ def test_what_a_batch_that_is_made_again_goes_on_without_is_told_and_counted(
     assert told in caplog.text
 
 
+def test_what_was_released_beyond_the_end_of_a_batch_is_counted_once(tmp_path: Path) -> None:
+    case = Case(tmp_path)
+    with reading(case, failOnDataLoss="false") as reader:
+        start = logged(reader.initialOffset())
+        end = logged(reader.latestOffset(start))
+        case.add(3)
+        case.commit(8, consumer=end["consumer"])
+        case.release()
+        assert places(reader.partitions(start, end)) == []
+        case.add(1)
+        following = logged(reader.latestOffset(end))
+        assert following["skipped"] == 80
+        assert places(reader.partitions(end, following)) == [8]
+
+
 def test_what_was_released_before_a_batch_is_planned_is_counted_once(tmp_path: Path) -> None:
     case = Case(tmp_path)
     with reading(case) as reader:
