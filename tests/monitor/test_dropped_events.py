@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from penstock.clock import ManualClock
 from penstock.monitor import Model
 from penstock.monitor.records import EventKind
 from penstock.monitor.tables import top_lines
+from penstock.monitor.web.exchange import as_json
 from penstock.monitor.web.health import ready
 from penstock.monitor.web.metrics import Metrics
 from penstock.monitor.web.status import Status
@@ -169,7 +171,7 @@ def test_what_was_dropped_is_told_once_and_shown_everywhere(run: Run) -> None:
     (told,) = [event for event in run.model.errors() if event.kind is EventKind.EVENTS_DROPPED]
     assert told.text.startswith(f"{dropped} events were dropped")
     assert run.model.totals().dropped_events == dropped
-    status = Status(run.model).snapshot()
+    status = json.loads(as_json(Status(run.model).snapshot()))
     assert status["totals"]["droppedEvents"] == dropped
     assert any(f"{dropped} events dropped" in line for line in top_lines(status, 200))
     scraped = text(Metrics(run.model).answer(get("/metrics"))) + "\n"
