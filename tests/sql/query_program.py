@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 import threading
 import time
@@ -31,6 +32,10 @@ STREAMS = ("numbers", "others")
 
 _NO_PROCESSOR = "Python worker failed to connect back"
 """Spark gives a Python process ten seconds to begin; on a busy machine it is started again."""
+
+_PAUSE_S = 10.0
+"""Before that, and longer from time to time: processes that came too late begin all the same, and
+those of four queries at once would keep each other from it."""
 
 
 def keep(folder: Path, hold: dict[str, Any] | None, held: Path) -> Callable[[Any, int], None]:
@@ -115,13 +120,21 @@ def main(config: dict[str, Any]) -> None:
     queries = {name: writer.start() for name, writer in writers.items()}
     say("started")
     is_held = reads = False
+    failures = dict.fromkeys(queries, 0)
+    again_s: dict[str, float] = {}
     while not config["ends"] or least(host) < config["count"]:
         for name, query in queries.items():
-            if not query.isActive:
+            if query.isActive:
+                continue
+            if name not in again_s:
                 if _NO_PROCESSOR not in str(query.exception()):
                     say("failed", query=name, error=str(query.exception()))
                     if not config["parts"]:
                         os._exit(1)
+                failures[name] += 1
+                again_s[name] = time.monotonic() + random.uniform(0, _PAUSE_S * failures[name])
+            elif time.monotonic() >= again_s[name]:
+                del again_s[name]
                 queries[name] = writers[name].start()
         if not reads and any(query.recentProgress for query in queries.values()):
             reads = True
@@ -130,7 +143,12 @@ def main(config: dict[str, Any]) -> None:
             is_held = True
             say("held")
         time.sleep(0.1)
-    for query in queries.values():
+    for name, query in queries.items():
+        if not query.isActive:
+            query = writers[name].start()
+        # It may return for a trigger that had asked for the end of the stream before this call:
+        # such a one is over when the second call begins.
+        query.processAllAvailable()
         query.processAllAvailable()
         query.stop()
     stream = host.streams()["numbers"]
