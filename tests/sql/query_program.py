@@ -34,8 +34,8 @@ _NO_PROCESSOR = "Python worker failed to connect back"
 """Spark gives a Python process ten seconds to begin; on a busy machine it is started again."""
 
 _PAUSE_S = 10.0
-"""Before that, and longer from time to time: processes that came too late begin all the same, and
-those of four queries at once would keep each other from it."""
+"""At most so long after the first time, and longer each time: processes that came too late begin
+all the same, and those of four queries at once would keep each other from it."""
 
 
 def keep(folder: Path, hold: dict[str, Any] | None, held: Path) -> Callable[[Any, int], None]:
@@ -120,20 +120,22 @@ def main(config: dict[str, Any]) -> None:
     queries = {name: writer.start() for name, writer in writers.items()}
     say("started")
     is_held = reads = False
-    failures = dict.fromkeys(queries, 0)
+    late = dict.fromkeys(queries, 0)
     again_s: dict[str, float] = {}
     while not config["ends"] or least(host) < config["count"]:
         for name, query in queries.items():
             if query.isActive:
                 continue
             if name not in again_s:
-                if _NO_PROCESSOR not in str(query.exception()):
+                again_s[name] = time.monotonic()
+                if _NO_PROCESSOR in str(query.exception()):
+                    late[name] += 1
+                    again_s[name] += random.uniform(0, _PAUSE_S * late[name])
+                else:
                     say("failed", query=name, error=str(query.exception()))
                     if not config["parts"]:
                         os._exit(1)
-                failures[name] += 1
-                again_s[name] = time.monotonic() + random.uniform(0, _PAUSE_S * failures[name])
-            elif time.monotonic() >= again_s[name]:
+            if time.monotonic() >= again_s[name]:
                 del again_s[name]
                 queries[name] = writers[name].start()
         if not reads and any(query.recentProgress for query in queries.values()):

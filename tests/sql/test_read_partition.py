@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from penstock.blockstore import BlockKind, BlockStore
-from penstock.sql import SourceError
+from penstock.blockstore import BlockKind, BlockStore, read_block
+from penstock.sql import SourceError, _tasks
 from penstock.sql._options import METADATA_COLUMNS, SourceOptions
 from penstock.sql._tasks import packed, read_partition
 from penstock.sql.errors import BlockLostError
@@ -39,12 +41,12 @@ def store(tmp_path: Path) -> Iterator[BlockStore]:
     store.close()
 
 
-def rows(
+def batches(
     infos: list[ReceivedBlockInfo],
     schema: StructType = VALUE,
     names: dict[int, str] | None = None,
     **options: Any,
-) -> list[dict[str, Any]]:
+) -> Iterator[pa.RecordBatch]:
     times = [1000 * number for number in range(1, 1 + len(infos))]
     (part,) = packed(
         infos,
@@ -55,10 +57,11 @@ def rows(
         parallelism=1,
         names=names or {},
     )
-    given = SourceOptions("clicks", **options)
-    return [
-        row for batch in read_partition(part, ACCESS, given, schema) for row in batch.to_pylist()
-    ]
+    return read_partition(part, ACCESS, SourceOptions("clicks", **options), schema)
+
+
+def rows(*of: Any, **options: Any) -> list[dict[str, Any]]:
+    return [row for batch in batches(*of, **options) for row in batch.to_pylist()]
 
 
 def test_records_come_in_order_each_with_the_facts_of_its_block(store: BlockStore) -> None:
@@ -117,3 +120,37 @@ def test_a_block_that_is_lost_is_named_by_its_place(store: BlockStore) -> None:
         # Without a task there is no last try, after which it is left out.
         with pytest.raises(BlockLostError, match="place 8 of stream 'clicks' is lost"):
             rows([there, lost], fails_on_loss=fails)
+
+
+def test_few_blocks_are_open_at_a_time_and_all_are_read(
+    store: BlockStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_tasks, "_MOST_OPEN", 8)
+    monkeypatch.setattr(_tasks, "_MERGED_BYTES", 1500)  # More than so many blocks have.
+    lines = [[b"%d of %d" % (line, number) for line in range(3)] for number in range(50)]
+
+    def stored(number: int) -> ReceivedBlockInfo:
+        builder = store.open_block(BlockKind.LINES)
+        builder.append_lines(b"".join(line + b"\n" for line in lines[number]), len(lines[number]))
+        return store.put(builder.seal(f"input-3-{number}", 0.0))
+
+    def times_open() -> int:
+        descriptors = Path("/proc/self/fd").iterdir()
+        return sum(os.path.realpath(fd) == store.memory_path for fd in descriptors)
+
+    infos = [stored(number) for number in range(50)]
+    with read_block(infos[0], ACCESS):
+        pass  # From now on this process has the memory mapped.
+    before = times_open()
+    most = count = 0
+    found = []
+    for batch in batches(infos, StructType([VALUE[0], METADATA[2]]), metadata=("_place",)):
+        most = max(most, times_open() - before)
+        count += 1
+        found += list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    assert times_open() == before
+    assert found == [
+        (line.decode(), 7 + number) for number, of_block in enumerate(lines) for line in of_block
+    ]
+    assert most == 8
+    assert count == 7

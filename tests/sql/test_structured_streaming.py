@@ -91,7 +91,7 @@ def test_store_waits_while_queries_do_not_keep_up_and_goes_on_when_one_has_read(
         # What was in hand is still taken, and then nothing.
         assert await_standstill(host) >= bound
         query = to_parquet(load(spark), tmp_path)
-        await_records(host, "numbers", 2 * stopped_at)
+        await_records(host, "numbers", 4 * stopped_at)
         # Spark commits a batch with the next one only.
         await_that("a block is released", lambda: host.streams()["numbers"].first > 0)
         query.stop()
@@ -461,15 +461,17 @@ def test_a_stream_in_memory_alone_is_refused_where_it_would_stand_still(
 
 
 def test_receivers_of_a_streaming_context_hold_cores_too(spark: SparkSession) -> None:
-    ssc = StreamingContext(spark.sparkContext, 1)
-    for _ in range(3):
-        ssc.receiverStream(numbers(10)).foreachRDD(lambda rdd: None)
+    def with_three_receivers() -> StreamingContext:
+        made = StreamingContext(spark.sparkContext, 1)
+        for _ in range(3):
+            made.receiverStream(numbers(10)).foreachRDD(lambda rdd: None)
+        return made
+
+    ssc = with_three_receivers()
     with hosting(spark, numbers(10)), pytest.raises(NotEnoughCoresError, match="has 4 receiver"):
         ssc.start()
     ssc.stop(stopSparkContext=False)
-    ssc = StreamingContext(spark.sparkContext, 1)
-    for _ in range(3):
-        ssc.receiverStream(numbers(10)).foreachRDD(lambda rdd: None)
+    ssc = with_three_receivers()
     ssc.start()
     try:
         with (

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -13,13 +11,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import LongType, StringType, StructType
 
-from penstock.blockstore import BlockAccess, BlockKind, BlockStore, read_block
-from penstock.blockstore.store import BlockStoreOptions
 from penstock.sql import SourceError, _tasks
 from penstock.sql._options import SourceOptions
-from penstock.sql._tasks import _watermark_us, packed, read_partition
+from penstock.sql._tasks import _watermark_us, packed
 from penstock.wire.messages import ReceivedBlockInfo
 from tests.tracker.ledger_cases import attempt_name, block
 
@@ -131,55 +126,6 @@ def test_small_batches_are_merged_while_their_blocks_are_open(blocks: list[list[
     assert all(len(rows) <= max(20, *batches_of) for rows in found)
     # None has room in the one before, but where blocks were closed meanwhile.
     assert len(found) <= 1 + sum(batches_of) // 10 + len(blocks) // 5
-
-
-def test_few_blocks_of_a_partition_are_open_at_a_time_and_all_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_tasks, "_MOST_OPEN", 8)
-    monkeypatch.setattr(_tasks, "_MERGED_BYTES", 1500)  # More than so many blocks have.
-    options = BlockStoreOptions(
-        memory_dir=str(tmp_path), memory_bytes=4 << 20, block_max_bytes=64 << 10
-    )
-    store = BlockStore(
-        stream_id=0,
-        attempt=attempt_name(1),
-        host="here",
-        log_folder=str(tmp_path / "log"),
-        memory_name="memory",
-        options=options,
-    )
-
-    def stored(number: int, lines: list[bytes]) -> ReceivedBlockInfo:
-        builder = store.open_block(BlockKind.LINES)
-        builder.append_lines(b"".join(line + b"\n" for line in lines), len(lines))
-        return store.put(builder.seal(f"input-0-{number}", 0.0))
-
-    def times_open() -> int:
-        descriptors = Path("/proc/self/fd").iterdir()
-        return sum(os.path.realpath(fd) == store.memory_path for fd in descriptors)
-
-    with closing(store):
-        lines = [[b"%d of %d" % (line, number) for line in range(3)] for number in range(50)]
-        infos = [stored(number, of_block) for number, of_block in enumerate(lines)]
-        [partition] = packed(infos, range(50), [0] * 50, SERVERS, min_partitions=1, parallelism=1)
-        options_of_query = SourceOptions("lines", metadata=("_place",))
-        schema = StructType().add("value", StringType()).add("_place", LongType())
-        with read_block(infos[0], BlockAccess()):
-            pass  # From now on this process has the memory mapped.
-        before = times_open()
-        most = count = 0
-        rows = []
-        for batch in read_partition(partition, BlockAccess(), options_of_query, schema):
-            most = max(most, times_open() - before)
-            count += 1
-            rows += list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-        assert times_open() == before
-    assert rows == [
-        (line.decode(), number) for number, of_block in enumerate(lines) for line in of_block
-    ]
-    assert most == 8
-    assert count == 7
 
 
 def test_many_small_blocks_are_one_task() -> None:
