@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from penstock.errors import PenstockError
+from penstock.monitor.web.exchange import OURS
 
 __all__ = ["AppClient", "AppRefusedError", "AppUnreachableError"]
 
@@ -109,10 +110,9 @@ class AppClient:
             connection.close()
         if answer.status != 200:
             raise AppRefusedError(answer.status, text.strip()[:1000])
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise AppUnreachableError(self.url, "what it answers is no JSON of ours") from error
+        if answer.getheader(OURS) is None:
+            raise AppUnreachableError(self.url, "what answers there is no program of Penstock")
+        return json.loads(text)
 
     def _connection(self) -> http.client.HTTPConnection:
         if not self._is_tls:

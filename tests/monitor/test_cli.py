@@ -371,3 +371,21 @@ def test_a_program_that_dies_while_it_answers_is_told_from_one_that_says_somethi
         assert main(["top", "--once", "--app", url]) == 1
         program.join(30)
     assert f"{url} does not answer: it ended in the middle of an answer" in capsys.readouterr().err
+
+
+def test_what_is_no_program_of_penstock_is_told(capsys: Out) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def other() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+        program = threading.Thread(target=other)
+        program.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        assert main(["receivers", "--app", url]) == 1
+        program.join(30)
+    error = capsys.readouterr().err
+    assert f"{url} does not answer: what answers there is no program of Penstock" in error

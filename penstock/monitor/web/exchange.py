@@ -12,6 +12,10 @@ import msgspec
 
 __all__ = ["Answer", "Request", "as_json", "json_answer", "text_answer"]
 
+OURS = "X-Penstock"
+"""By this header the commands tell a program of Penstock from whoever else answers at an address;
+proxies hand it on."""
+
 SAFE_HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -22,6 +26,7 @@ SAFE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
+    OURS: "1",
 }
 """With every answer: a page of ours runs no script but its own, and stands in no other page."""
 
