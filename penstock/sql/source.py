@@ -186,7 +186,38 @@ def register(spark: SparkSession, access: BlockAccess | None) -> None:
     )
     # Not at the top of a module, so that it is pickled with what it carries.
     made = type("PenstockSourceOfHost", (PenstockSource,), {"access": access, "tries": tries})
-    spark.dataSource.register(made)
+    with _environment_of_queries(spark):
+        spark.dataSource.register(made)
+
+
+_ENVIRONMENT = {
+    "SPARK_LOCAL_DIRS": "",
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+}
+"""What each query of a source in Python sets when it starts, in one map that all of them share.
+
+Spark's map is not made for several threads: queries that start together and add a name to it can
+leave it broken, and then each of their tasks fails with a `java.io.OptionalDataException` until the
+driver ends. To set a name that is there already is safe. The values are those of Spark's defaults;
+whatever starts a process sets its own first.
+"""
+
+
+@contextlib.contextmanager
+def _environment_of_queries(spark: SparkSession) -> Iterator[None]:
+    """Let what is registered have all names of its environment from the beginning."""
+    if not hasattr(spark, "_jsparkSession"):  # Spark Connect: its server makes the map.
+        yield
+        return
+    sc = spark.sparkContext
+    environment = sc.environment
+    sc.environment = {**_ENVIRONMENT, **environment}
+    try:
+        yield
+    finally:
+        sc.environment = environment
 
 
 @dataclass(frozen=True)

@@ -460,6 +460,23 @@ def test_a_stream_in_memory_alone_is_refused_where_it_would_stand_still(
         await_records(host, "numbers", 1)
 
 
+def test_a_query_that_starts_adds_nothing_to_what_all_queries_share(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    # Queries that start together would break the map of it.
+    with hosting(spark, numbers(1)):
+        state: Any = spark._jsparkSession.sessionState()  # type: ignore[attr-defined]
+        registered = state.dataSourceManager().lookupDataSource("penstock")
+        environment = registered.dataSourceCls().envVars()
+        before = set(environment)
+        query = to_parquet(load(spark), tmp_path)
+        query.processAllAvailable()
+        query.stop()
+    assert set(environment) == before
+    assert environment["SPARK_LOCAL_DIRS"]
+    assert "SPARK_LOCAL_DIRS" not in spark.sparkContext.environment
+
+
 def test_receivers_of_a_streaming_context_hold_cores_too(spark: SparkSession) -> None:
     def with_three_receivers() -> StreamingContext:
         made = StreamingContext(spark.sparkContext, 1)
