@@ -55,6 +55,16 @@ def host(spark):
 """
 
 
+SHORT_BOUNDS = """
+from penstock.host import spark_end
+from penstock.sql import host as bounds
+
+bounds._STOP_S = bounds._CANCEL_S = spark_end._SPARK_ENDS_S = 3.0
+bounds.ReceiverHost.stopReceiving.__defaults__ = (3.0,)
+"""
+"""In place of the longest bounds of a stop, all of which are waited for."""
+
+
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     runs: list[Run] = []
@@ -161,19 +171,20 @@ def jvm_of(run: Run) -> int:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_it_ends_at_the_first_signal_though_the_jvm_hangs(command: Callable[..., Run]) -> None:
-    run = command(APP, "10")
+    run = command(SHORT_BOUNDS + APP, "10")
     started(run)
     jvm = jvm_of(run)
     os.kill(jvm, signal.SIGSTOP)
     try:
         time.sleep(3.0)  # By now it asks whether Spark runs.
         run.process.send_signal(signal.SIGTERM)
-        assert run.wait(200.0) == 0, run.output
-        assert f"The JVM of Spark (process {jvm}) has not answered for" in run.output
-        assert "Stopping receivers has not ended" in run.output
-        assert "Traceback" not in run.output
+        run.process.wait(BOUND_S)
     finally:
-        os.kill(jvm, signal.SIGKILL)
+        os.kill(jvm, signal.SIGKILL)  # It has the output open.
+    assert run.wait(BOUND_S) == 0, run.output
+    assert f"The JVM of Spark (process {jvm}) has not answered for" in run.output
+    assert "Stopping receivers has not ended" in run.output
+    assert "Traceback" not in run.output
 
 
 @pytest.mark.slow
