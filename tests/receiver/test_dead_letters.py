@@ -431,6 +431,7 @@ def test_a_receiver_that_discards_more_than_its_budget_ends_for_good_and_says_wh
     assert len(kept(tmp_path)) == (last + 1) // 2
 
 
+@pytest.mark.slow
 def test_a_receiver_over_its_budget_is_paused_until_it_is_resumed_where_that_is_chosen(
     run: Run, tracker: Tracker
 ) -> None:

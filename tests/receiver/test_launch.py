@@ -174,6 +174,7 @@ def test_an_attempt_ends_when_its_driver_is_gone_for_long(
     assert shared.events == ["onStart", "onStop"]
 
 
+@pytest.mark.slow
 def test_an_attempt_whose_queue_is_full_ends_when_its_driver_is_gone_for_long(
     run: Run, tracker: Tracker, shared: Shared
 ) -> None:
