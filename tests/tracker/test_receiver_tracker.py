@@ -259,7 +259,7 @@ def test_i10_a_graceful_stop_lets_receivers_report_their_last_blocks(tmp_path: P
         attempt.finish()
         stopping.join(WAIT_S)
         assert not stopping.is_alive()
-        assert not cluster.has_more()
+        assert cluster.ended_for_good()
         assert cluster.cancelled == []
         # The last batches are still to come.
         tracker.allocate_blocks_to_batch(5)
@@ -325,7 +325,7 @@ def test_a_job_that_ends_with_spark_is_neither_told_nor_run_again(
         attempt.fail(error)
         # By which the program is told that Spark is over.
         assert events.until("permanent")[:2] == (0, "Receiver 0 ended with its SparkContext")
-        assert not cluster.has_more()
+        assert cluster.ended_for_good()
     assert caplog.messages == []
 
 
@@ -339,7 +339,7 @@ def test_a_receiver_that_misses_the_stop_is_cancelled_and_told_of(
         assert len(cluster.cancelled) == 1
         assert "Receiver 0 exited but didn't deregister" in caplog.text
         assert not events.until("stopped").active
-        assert not cluster.has_more()
+        assert cluster.ended_for_good()
 
 
 def test_a_receiver_that_registers_while_the_tracker_stops_is_refused(tmp_path: Path) -> None:
@@ -430,7 +430,7 @@ def test_a_receiver_is_started_again_until_it_ends_for_good(tmp_path: Path) -> N
             events.next("stopped")
         events.next("started")
         assert events.next("stopped").lastErrorMessage == "the source has ended"
-        assert not cluster.has_more()
+        assert cluster.ended_for_good()
 
 
 def test_an_older_attempt_is_fenced_by_a_newer(tmp_path: Path) -> None:
@@ -458,7 +458,7 @@ def test_a_permanent_error_is_told_and_not_tried_again(tmp_path: Path) -> None:
         assert events.next("error").lastError == "Traceback: no such setting"
         assert events.next("permanent") == (0, "cannot be made", "Traceback: no such setting")
         attempt.finish(TaskEnd.ENDED)
-        assert not cluster.has_more()
+        assert cluster.ended_for_good()
 
 
 def test_a_task_that_raises_in_python_at_each_start_is_given_up(tmp_path: Path) -> None:
@@ -469,7 +469,7 @@ def test_a_task_that_raises_in_python_at_each_start_is_given_up(tmp_path: Path) 
             assert events.next("error").lastErrorTime > 0
         stream, message, text = events.next("permanent")
         assert (stream, "3 times" in message, "ModuleNotFoundError" in text) == (0, True, True)
-        assert not cluster.has_more()
+        assert cluster.ended_for_good()
 
 
 def test_reported_errors_reach_listeners_with_text_and_time(tmp_path: Path) -> None:

@@ -178,6 +178,7 @@ class ThreadCluster:
         self.ignores_cancel = False
         self._attempts: queue.Queue[Attempt] = queue.Queue()
         self._running: dict[str, Attempt] = {}
+        self._jobs: list[threading.Thread] = []
 
     def addresses(self, wanted: str | None) -> tuple[str, str | None]:
         return wanted or "127.0.0.1", None
@@ -222,13 +223,22 @@ class ThreadCluster:
                 attempt.fail(RuntimeError("the job was cancelled"))
 
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
-        return threading.Thread(target=target, name=name, daemon=True)
+        made = threading.Thread(target=target, name=name, daemon=True)
+        if "receiver-job" in name:
+            self._jobs.append(made)
+        return made
 
     def next_attempt(self) -> Attempt:
         return self._attempts.get(timeout=WAIT_S)
 
     def has_more(self) -> bool:
         return not self._attempts.empty()
+
+    def ended_for_good(self) -> bool:
+        """Tell whether no receiver is started again, also not after a pause."""
+        for job in self._jobs:
+            job.join(WAIT_S)
+        return not self.has_more() and not any(job.is_alive() for job in self._jobs)
 
     def ended_all(self) -> bool:
         return all(attempt.end.done() for attempt in self._running.values())
