@@ -259,6 +259,11 @@ class PlaceService:
         kind, schema = "arrow", settings.schema
         if schema is None:
             kind, schema = self._places.columns(stream_id)
+        with self._lock:
+            failure = self._failures.get(stream_id)
+        if not kind and failure is not None:
+            # Without that `load()` would wait for a first record, and ask for a schema.
+            return Refused(f"nothing of stream {message.name!r} will come: {failure}")
         return StreamAt(
             stream_id,
             found.epoch,

@@ -157,6 +157,15 @@ def test_a_stream_whose_receiver_failed_for_good_ends_with_the_reason(case: Case
     answer = case.end(5)
     assert isinstance(answer, Refused)
     assert "no such module" in answer.reason
+    assert case.ask(FindStream("clicks")).next == 5
+
+
+def test_columns_that_will_never_be_known_are_refused_with_the_reason(tmp_path: Path) -> None:
+    case = Case(tmp_path, count=0)
+    case.service.fail(0, "no such module")
+    answer = case.ask(FindStream("clicks"))
+    assert isinstance(answer, Refused)
+    assert answer.reason == "nothing of stream 'clicks' will come: no such module"
 
 
 def test_a_consumer_that_never_came_back_is_forgotten(tmp_path: Path) -> None:
