@@ -147,20 +147,29 @@ class StreamsDoNotFitError(LedgerError):
         folder: The driver log's folder.
         left: Names of these streams; ``stream <number>`` for one without a name.
         new: Names of the program's streams that the ledger does not know.
+        are_kept: Whether they are those of a `ReceiverHost`.
     """
 
-    def __init__(self, folder: str, left: tuple[str, ...], new: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        folder: str,
+        left: tuple[str, ...],
+        new: tuple[str, ...],
+        are_kept: bool = False,
+    ) -> None:
+        how = f"stream({left[0]!r}, ...)" if are_kept else f"receiverStream(..., name={left[0]!r})"
         of_program = f"are new to it: {_names(new)}" if new else "are all known to it"
         super().__init__(
             f"the ledger in {folder} has records that wait, or positions, of streams that this "
             f"program does not have: {_names(left)}. The program's own streams {of_program}. A "
-            f"stream goes on where it was under the name that it had: receiverStream(..., "
-            f"name={left[0]!r}). To give up what the ledger has of it, set "
-            f"spark.penstock.removedStreams={','.join(left)}; or start with another folder"
+            f"stream goes on where it was under the name that it had: {how}. To give up what the "
+            f"ledger has of it, set spark.penstock.removedStreams={','.join(left)}; or start with "
+            "another folder"
         )
         self.folder = folder
         self.left = left
         self.new = new
+        self.are_kept = are_kept
 
 
 def _names(names: tuple[str, ...]) -> str:

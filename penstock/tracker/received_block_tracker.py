@@ -368,7 +368,7 @@ class ReceivedBlockTracker:
             left = tuple(name for name in others if name not in removed)
             if left:
                 new = tuple(name for name in streams if name not in known)
-                raise StreamsDoNotFitError(self._folder, left, new)
+                raise StreamsDoNotFitError(self._folder, left, new, are_kept)
             others_use = tuple(
                 name
                 for name in streams

@@ -89,8 +89,21 @@ def test_a_stream_that_is_not_there_any_more_is_refused_with_both_names(streams:
     assert "'sales'" in told
     assert "spark.penstock.removedStreams=orders" in told
     assert str(pickle.loads(pickle.dumps(error))) == told
+    assert "receiverStream(..., name='orders')" in told
     # Nothing was changed.
     assert streams.run("orders", "clicks") == {"orders": 0, "clicks": 1}
+
+
+def test_a_stream_of_a_host_is_asked_for_as_a_host_has_it(tmp_path: Path) -> None:
+    ledger = recover(tmp_path)
+    ledger.register_streams({"orders": 0}, are_kept=True)
+    name = attempt_name(1)
+    first = ledger.register_attempt(0, name, "host").first_block_number
+    add(ledger, 0, name, [block(0, name, first)])
+    with pytest.raises(StreamsDoNotFitError, match=r"had: stream\('orders', \.\.\.\)\. ") as raised:
+        ledger.register_streams({"clicks": 0}, are_kept=True)
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+    ledger.close()
 
 
 def test_a_removed_stream_leaves_nothing_and_can_come_back_as_new(streams: Streams) -> None:
