@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from penstock.blockstore import BlockAccess
 from penstock.sql.errors import AnotherHostError, HostNotReachableError, SourceError
-from penstock.wire import AuthenticationError, Client, WireError
+from penstock.wire import AskTimeoutError, AuthenticationError, Client, WireError
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import Failure, Message, Refused
 
@@ -50,10 +50,11 @@ class HostClient:
             answer = self._client.ask(message, _PATIENCE_S)
         except AuthenticationError as error:
             self.close()
-            raise AnotherHostError(address_text(*self._address), error.reason) from error
+            raise AnotherHostError(address_text(*self._address), error.reason) from None
         except WireError as error:
             self.close()
-            raise HostNotReachableError(address_text(*self._address), str(error)) from error
+            # Without its cause: Spark shows that first, and it names no way out.
+            raise HostNotReachableError(address_text(*self._address), _reason(error)) from None
         if isinstance(answer, kind):
             return answer
         if isinstance(answer, (Refused, Failure)):
@@ -76,3 +77,9 @@ class HostClient:
         )
         client.connect(_PATIENCE_S)
         return client
+
+
+def _reason(error: WireError) -> str:
+    if isinstance(error, AskTimeoutError):
+        return f"no answer within {error.timeout_s:g} s; {error.connection}"
+    return str(error)
