@@ -7,6 +7,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
+from penstock._arguments import refused
 from penstock.blockstore import BlockAccess
 from penstock.errors import PenstockError
 from penstock.sql._host_client import HostClient
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["connect"]
 
 
-def connect(spark: SparkSession, share: str | None = None) -> None:
+def connect(spark: SparkSession, share: str | os.PathLike[str] | None = None) -> None:
     """Let a session read the streams of a `ReceiverHost` in another application.
 
     Args:
@@ -31,8 +32,8 @@ def connect(spark: SparkSession, share: str | None = None) -> None:
             hosts that have ended.
 
     Raises:
-        SourceError: It is no such file, or others may read it.
-        OSError: It cannot be read.
+        SourceError: It is no such file, cannot be read, or others may read it.
+        TypeError: It is no path.
     """
     if share is None:
         host = ReceiverHost.getActive()
@@ -41,11 +42,23 @@ def connect(spark: SparkSession, share: str | None = None) -> None:
         else:
             host.connect(spark)
         return
-    fd = os.open(share, os.O_RDONLY | os.O_CLOEXEC)
-    with open(fd, encoding="utf-8") as file:
-        if os.fstat(fd).st_mode & 0o077:
-            raise SourceError(f"{share} can be read by others than its owner: it holds a secret")
-        text = file.read()
+    if not isinstance(share, (str, os.PathLike)):
+        raise TypeError(refused("share", share, "the path of a file that a ReceiverHost wrote"))
+    try:
+        with open(share, encoding="utf-8") as file:
+            if os.fstat(file.fileno()).st_mode & 0o077:
+                raise SourceError(
+                    f"{share} can be read by others than its owner: it holds a secret. Let the "
+                    "host write it anew, or set its mode to 0600"
+                )
+            text = file.read()
+    except FileNotFoundError:
+        raise SourceError(
+            f"there is no share file {share}: its ReceiverHost has not started, or has stopped; "
+            "or it was given another share"
+        ) from None
+    except OSError as error:
+        raise SourceError(f"the share file {share} cannot be read: {error.strerror}") from None
     try:
         found = json.loads(text)
         host_name, port = found["tracker"]

@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotDoneError
 from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.blockstore import BlockAccess
 from penstock.processes import ProcessIdentity, host_id, started
-from penstock.sql import ShareFileError, source
+from penstock.sql import ShareFileError, SourceError, connect, source
 from penstock.sql.source import check_share_file, write_share_file
 from penstock.wire import ApplicationLink
 
@@ -120,3 +121,16 @@ def test_a_file_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path)
         with pytest.raises(ShareFileError, match=r"share file .* cannot be used: .*Name a file"):
             check_share_file(str(path))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_share_file_that_is_not_there_or_no_file_is_an_error_with_the_way_out(
+    tmp_path: Path,
+) -> None:
+    session: Any = None  # It is not looked at before the file was read.
+    with pytest.raises(SourceError, match=r"there is no share file .*has not started"):
+        connect(session, tmp_path / "share")
+    with pytest.raises(SourceError, match=f"share file {tmp_path} cannot be read: Is a dir"):
+        connect(session, tmp_path)
+    wrong: Any = 5
+    with pytest.raises(TypeError, match="share=5 is not accepted"):
+        connect(session, wrong)
