@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from penstock.blockstore import BlockAccess
 from penstock.sql._host_client import HostClient
@@ -73,7 +73,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["FoundBlocks", "Offset", "PlaceReader", "ReaderOfQuery", "default_read_limit"]
+__all__ = [
+    "FoundBlocks",
+    "Offset",
+    "PlaceReader",
+    "ReaderOfQuery",
+    "RefusedReader",
+    "default_read_limit",
+]
 
 _VERSION = 1
 
@@ -101,6 +108,33 @@ class FoundBlocks:
 
 class ReaderOfQuery(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What reads for one query: a stream (`PlaceReader`), or several."""
+
+
+class RefusedReader(DataSourceStreamReader):
+    """What a query gets whose options are refused: each call raises the error.
+
+    Args:
+        error: The error.
+    """
+
+    def __init__(self, error: SourceOptionError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> Offset:
+        """Raise it: this is the first call of a new query."""
+        raise self._error
+
+    def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
+        """Raise it: this is the first call of a query that goes on."""
+        raise self._error
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Raise it: this is the first call of a query that repeats a batch."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """Raise it, though no partition ever comes here."""
+        raise self._error
 
 
 def default_read_limit(options: SourceOptions) -> ReadLimit:

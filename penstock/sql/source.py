@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from penstock.blockstore import BlockAccess, block_schema
 from penstock.blockstore.arrow_frames import plain_schema, to_spark_schema
@@ -30,7 +30,7 @@ from penstock.sql._batch_reader import BatchReader, PlaceClient
 from penstock.sql._ended_host import EndedHost
 from penstock.sql._host_client import HostClient
 from penstock.sql._options import SourceOptions
-from penstock.sql._reader import PlaceReader, ReaderOfQuery
+from penstock.sql._reader import PlaceReader, RefusedReader
 from penstock.sql._streams_reader import StreamsReader
 from penstock.sql.errors import (
     NoColumnsError,
@@ -116,10 +116,14 @@ class PenstockSource(DataSource):
                 )
         return to_spark_schema(pa.schema(fields + [_METADATA[name] for name in options.metadata]))
 
-    def streamReader(self, schema: StructType) -> ReaderOfQuery:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return what reads the streams for one query."""
-        options = SourceOptions.of(self.options)
-        options.check_query()
+        try:
+            options = SourceOptions.of(self.options)
+            options.check_query()
+        except SourceOptionError as error:
+            # PySpark 4.3 hides what is raised here behind an error of its own.
+            return RefusedReader(error)
         reader = StreamsReader if options.streams else PlaceReader
         return reader(self._access(options), options, schema)
 
@@ -155,8 +159,9 @@ def _with_columns(client: PlaceClient, name: str, patience_s: float) -> StreamAt
         if time.monotonic() >= end_s:
             raise NoColumnsError(
                 name,
-                f"nothing was received within {patience_s:.0f} s. Declare a schema, so that they "
-                'are known before: @receiver(schema="value string")'
+                f"nothing was received within {patience_s:.0f} s. If its receiver has failed, the "
+                "host's log says why. Declare a schema, so that they are known before: "
+                '@receiver(schema="value string")'
                 if patience_s
                 else "nothing was received",
             )

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
 from penstock.sql import PlacesReleasedError, SourceOptionError
 from penstock.sql._batch_reader import BatchReader
 from penstock.sql._host_client import HostClient
 from penstock.sql._options import SourceOptions
+from penstock.sql.source import PenstockSource
 from penstock.tracker import Retention
 from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
 from penstock.wire.messages import ListBlocks
@@ -238,3 +240,17 @@ def test_what_a_batch_read_cannot_do_is_named(
 def test_a_query_has_no_end(options: dict[str, str]) -> None:
     with pytest.raises(SourceOptionError, match=r"spark\.read;"):
         SourceOptions.of({"stream": "clicks", **options}).check_query()
+
+
+def test_a_query_whose_options_are_refused_says_so_at_its_first_question() -> None:
+    # What `streamReader` raises, PySpark 4.3 hides behind an error of its own.
+    columns = StructType().add("value", "string")
+    reader = PenstockSource({"stream": "clicks", "endingOffsets": "3"}).streamReader(columns)
+    questions = (
+        reader.initialOffset,
+        reader.latestOffset,
+        partial(reader.partitions, {}, {}),
+    )
+    for ask in questions:
+        with pytest.raises(SourceOptionError, match=r"spark\.read;"):
+            ask()
