@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from pathlib import Path
@@ -14,7 +15,7 @@ from penstock.host.spark_end import await_tasks
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["QuietTasks", "is_not_of_py4j"]
+__all__ = ["QuietTasks", "end_progress_bar", "is_not_of_py4j"]
 
 _LOGGERS = (
     "org.apache.spark.TaskContextImpl",
@@ -29,6 +30,16 @@ _log = logging.getLogger("penstock.host")
 def is_not_of_py4j(record: logging.LogRecord) -> bool:
     """Leave out Py4J's tracebacks of a JVM that ends, which come by the root logger: it is told."""
     return "py4j" not in Path(record.pathname).parts
+
+
+def end_progress_bar(spark_context: SparkContext) -> None:
+    """End Spark's progress bar, if there is one, and clear its line."""
+    java: Any = spark_context._jsc
+    with contextlib.suppress(Py4JError, AttributeError):
+        bar = java.sc().progressBar()
+        if bar.isDefined():
+            bar.get().finishAll()
+            bar.get().stop()
 
 
 class QuietTasks:

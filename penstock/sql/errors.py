@@ -136,9 +136,10 @@ class AnotherLedgerError(SourceError):
 
     def __init__(self, stream: str, found: str, wanted: str) -> None:
         super().__init__(
-            f"the checkpoint has places of stream {stream!r} of another ledger ({wanted}) than "
-            f"that of this host ({found}): give the ReceiverHost the directory that it had, or "
-            "give the query another checkpointLocation, with which it begins anew"
+            f"the checkpoint has places of another ledger, or of another stream ({wanted}), than "
+            f"stream {stream!r} of this host ({found}): name the stream that the query has read, "
+            "give the ReceiverHost the directory that it had, or give the query another "
+            "checkpointLocation, with which it begins anew"
         )
         self.stream = stream
         self.found = found

@@ -35,6 +35,7 @@ from penstock.host.receiver_status import ReceiverStatus
 from penstock.host.receivers import HostedReceivers
 from penstock.host.spark_contexts import spark_context_of
 from penstock.host.spark_end import tell_of_silence
+from penstock.host.spark_logs import end_progress_bar
 from penstock.receiver import Receiver, as_receiver
 from penstock.sql._query_progress import follow
 from penstock.sql._query_rates import FollowedStream, QueryRate, QueryRates
@@ -128,6 +129,8 @@ class ReceiverHost:
         use_own_python(self._sc)
         self._spark = spark
         self._directory = None if directory is None else checkpoint_folder(directory)
+        if share is not None and not isinstance(share, (str, os.PathLike)):
+            raise TypeError(refused("share", share, "a file's path"))
         self._share = None if share is None else os.fspath(share)
         self._shared: ShareFile | None = None
         self._clock = SystemClock()
@@ -191,6 +194,8 @@ class ReceiverHost:
             raise TypeError(refused("rateSource", rateSource, _RATE_SOURCES))
         if rateSource not in (None, "query"):
             raise ValueError(refused("rateSource", rateSource, _RATE_SOURCES))
+        if not isinstance(name, str):
+            raise TypeError(refused("name", name, "text that is not empty"))
         if not name:
             raise ValueError(refused("name", name, "text that is not empty"))
         adapted = as_receiver(receiver)
@@ -351,6 +356,7 @@ class ReceiverHost:
                 self._hosted.tracker.update_receiver_rate_limit,
                 self._clock,
             )
+        end_progress_bar(self._sc)
         self._hosted.tracker.start()
         self._follow(self._spark)
         access = self._hosted.tracker.block_access
@@ -545,9 +551,14 @@ class ReceiverHost:
         """
         if self._hosted is None or self._is_stopped:
             raise IllegalStateError("the host does not run")
-        places, number = self._hosted.tracker.ledger.places, self._numbers[name]
-        if consumer not in {found.consumer for found in places.stream(number).consumers}:
-            raise KeyError(consumer)
+        number = self._numbers.get(name)
+        if number is None:
+            raise KeyError(f"there is no stream {name!r}; there are {', '.join(self._numbers)}")
+        places = self._hosted.tracker.ledger.places
+        consumers = [found.consumer for found in places.stream(number).consumers]
+        if consumer not in consumers:
+            there = ", ".join(consumers) or "none"
+            raise KeyError(f"stream {name!r} has no consumer {consumer!r}; there are {there}")
         places.drop(number, [consumer])
 
 

@@ -20,12 +20,12 @@ from penstock.host.orphans import ScratchClaim
 from penstock.host.preparation import Run
 from penstock.host.receiver_status import ReceiverStatus
 from penstock.host.spark_end import tell_of_silence
-from penstock.host.spark_logs import QuietTasks, is_not_of_py4j
+from penstock.host.spark_logs import QuietTasks, end_progress_bar, is_not_of_py4j
 from penstock.settings import Settings
 from penstock.streaming._letters import letters_of_run, tail_of_run
 from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
-from penstock.streaming.console import Console, ConsoleFacts, end_progress_bar
+from penstock.streaming.console import Console, ConsoleFacts
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
 from penstock.streaming.dstream.state_saver import StateSaver
 from penstock.streaming.errors import SparkEndedError

@@ -19,8 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-from py4j.protocol import Py4JError
-
 from penstock.clock import Clock
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming._threads import InheritingThread
@@ -36,9 +34,9 @@ from penstock.streaming.listeners.listener import StreamingListener
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    pass
 
-__all__ = ["Console", "ConsoleFacts", "end_progress_bar"]
+__all__ = ["Console", "ConsoleFacts"]
 
 _STATUS_S = 5.0
 _ERASE_LINE = "\r\x1b[K"
@@ -198,13 +196,3 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 def _time_of_day(clock: Clock) -> str:
     return batch_datetime(clock.time_ms()).strftime("%H:%M:%S")
-
-
-def end_progress_bar(spark_context: SparkContext) -> None:
-    """End Spark's progress bar, if there is one, and clear its line."""
-    java: Any = spark_context._jsc
-    with contextlib.suppress(Py4JError, AttributeError):
-        bar = java.sc().progressBar()
-        if bar.isDefined():
-            bar.get().finishAll()
-            bar.get().stop()

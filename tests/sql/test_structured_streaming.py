@@ -359,6 +359,10 @@ def test_released_places_are_an_error_unless_that_is_wanted(
         await_release(host)
         query.stop()
         (consumer,) = host.streams()["numbers"].consumers
+        with pytest.raises(KeyError, match=f"no consumer 'me'; there are {consumer.consumer}"):
+            host.dropConsumer("numbers", "me")
+        with pytest.raises(KeyError, match="no stream 'orders'; there are numbers"):
+            host.dropConsumer("orders", consumer.consumer)
         host.dropConsumer("numbers", consumer.consumer)
         assert host._hosted is not None
         first = host.streams()["numbers"].first
@@ -430,6 +434,24 @@ def test_a_receiver_that_failed_for_good_fails_its_queries(
         with pytest.raises(PySparkException, match="failed for good"):
             query.awaitTermination(WAIT_S)
         assert host.errors()
+
+
+def test_load_does_not_wait_for_the_first_record_of_a_receiver_that_failed_for_good(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bars: list[Any] = []
+    monkeypatch.setattr("penstock.sql.host.end_progress_bar", bars.append)
+
+    def broken(context: Any) -> Iterator[Any]:
+        raise AttributeError("there is no such thing")
+        yield ""
+
+    with (
+        hosting(spark, broken),
+        pytest.raises(PySparkException, match=r"will come: .*there is no such thing"),
+    ):
+        load(spark)
+    assert bars == [spark.sparkContext]  # Or the line of the receiver would stand for ever.
 
 
 def test_a_receiver_that_is_refused_because_the_directory_was_removed_is_an_error_of_the_host(
