@@ -105,6 +105,17 @@ class StoreDoor:
                 "of a start that is over; end it when isStopped() turns true"
             )
 
+    def check_paused(self) -> None:
+        """Raise in a thread that waits to store while nothing passes, and the receiver stops.
+
+        Raises:
+            ReceiverStoppedError: It would wait until the stop gives it up.
+        """
+        if self._state is DoorState.DRAINED:
+            raise ReceiverStoppedError(
+                f"receiver {self._stream_id} stops while its stream is paused: this is not stored"
+            )
+
     def _enter(self) -> None:
         with self._changed:
             self._was_acknowledged = True

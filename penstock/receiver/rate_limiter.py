@@ -244,6 +244,11 @@ class RateLimiter:
         return None if bucket is None else bucket.rate
 
     @property
+    def is_paused(self) -> bool:
+        """Whether no permits for records are given until `set_paused`."""
+        return self._is_paused
+
+    @property
     def burst(self) -> float | None:
         """The records of one burst at the rate in force; None without a limit."""
         bucket = self._records

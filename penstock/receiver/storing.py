@@ -388,7 +388,7 @@ class Storing:
         """Take 1 to `wanted` permits; waits in bounded steps.
 
         Args:
-            door: Ends the wait when it is closed.
+            door: Ends the wait when it is closed, or drained while nothing passes.
             wanted: Permits of use.
             in_hand: True when the records are there and pass at once; False for a lease in
                 advance, of records that may come later.
@@ -405,6 +405,8 @@ class Storing:
             if granted:
                 self.waited_for_rate_s += time.monotonic() - began
                 return granted
+            if self._limiter.is_paused:
+                door.check_paused()
 
     def _charge(self) -> None:
         """Wait until the bytes that were added may have passed; no lock is held.

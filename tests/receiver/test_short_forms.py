@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import gc
+import itertools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -29,6 +30,7 @@ from penstock.wire.messages import (
     RegisterReceiver,
     ReportError,
     StopReceiver,
+    UpdateRateLimit,
 )
 from tests.receiver.running import WAIT_S, Running, Shared, Tracker
 
@@ -435,6 +437,42 @@ def test_a_generator_blocked_for_ever_does_not_hang_the_stop_and_is_named(
     assert "generator 'blocked' of receiver 3 did not end within 0.2 s" in report.message
     assert "in wait" in report.message
     shared.go.set()
+
+
+def records_and_more(ctx: ReceiverContext) -> Iterator[str]:
+    yield "up"
+    while True:
+        yield "more"
+
+
+@receiver(positions=True)
+def lists_with_positions(ctx: ReceiverContext) -> Iterator[tuple[list[str], int]]:
+    yield ["up"], 0
+    for position in itertools.count(1):
+        yield ["more"] * 3, position
+
+
+class Asking:
+    """Stores with an acknowledgement, and hears of its stop in no other way than by `store`."""
+
+    def run(self, ctx: ReceiverContext) -> None:
+        while True:
+            ctx.store("up", ack=bool)
+
+
+@pytest.mark.parametrize("source", [records_and_more, lists_with_positions, Asking])
+def test_a_source_that_waits_as_its_stream_is_paused_holds_no_stop_up(
+    run: Run, tracker: Tracker, source: Any
+) -> None:
+    running = run(source)
+    tracker.wait_for_records(1)
+    tracker.send(UpdateRateLimit(3, None, is_paused=True))
+    tracker.wait_for(
+        lambda: any(told.rate_version and told.is_waiting for told in tracker.rate_reports)
+    )
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert tracker.of(ReportError) == []
 
 
 # -- async generators ------------------------------------------------------------------------------
