@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceReader
 
 from penstock.blockstore import BlockAccess
 from penstock.sql._options import SourceOptions
-from penstock.sql._tasks import BlocksPartition, packed, read_partition
+from penstock.sql._tasks import BlocksPartition, ReadsInTasks, packed, read_partition
 from penstock.sql.errors import PlacesReleasedError, SourceError, SourceOptionError
 from penstock.wire.messages import (
     BlocksAt,
@@ -52,7 +52,7 @@ class PlaceClient(Protocol):
         ...
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(ReadsInTasks, DataSourceReader):
     """Reads places of a stream once.
 
     Args:

@@ -32,7 +32,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from penstock.blockstore import BlockAccess
 from penstock.sql._host_client import HostClient
 from penstock.sql._options import SourceOptions
-from penstock.sql._tasks import BlocksPartition, packed, read_partition
+from penstock.sql._tasks import BlocksPartition, ReadsInTasks, packed, read_partition
 from penstock.sql.errors import (
     AnotherLedgerError,
     LedgerPutBackError,
@@ -106,7 +106,7 @@ class FoundBlocks:
     servers: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
-class ReaderOfQuery(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class ReaderOfQuery(ReadsInTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What reads for one query: a stream (`PlaceReader`), or several."""
 
 

@@ -31,7 +31,7 @@ from penstock.worker import begin_task
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["BlocksPartition", "packed", "read_partition"]
+__all__ = ["BlocksPartition", "ReadsInTasks", "packed", "read_partition"]
 
 _SMALL_BYTES = 1 << 20
 """Less than this is not worth another task."""
@@ -80,6 +80,18 @@ class BlocksPartition(InputPartition):
         self.added_ms = added_ms
         self.servers = servers
         self.names = names
+
+
+class ReadsInTasks:
+    """A reader that is pickled into the tasks of a query.
+
+    A task begins where its reader is unpickled. In `read` it would be too late: the worker reads
+    the partition before that, and that is what the JVM holds back (see `penstock.worker`).
+    """
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        begin_task()
+        self.__dict__.update(state)
 
 
 def packed(
@@ -152,7 +164,6 @@ def read_partition(
         BlockLostError: No host has one of them, and that is an error.
         SourceError: Its columns are not those of the query.
     """
-    begin_task()
     access = replace(access, servers=partition.servers)
     wanted = to_arrow_schema(schema)
     data = pa.schema(list(wanted)[: len(wanted) - len(options.metadata)])

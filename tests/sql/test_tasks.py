@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,9 +12,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 
+from penstock.blockstore import BlockAccess
 from penstock.sql import SourceError, _tasks
+from penstock.sql._batch_reader import BatchReader
 from penstock.sql._options import SourceOptions
+from penstock.sql._reader import PlaceReader
+from penstock.sql._streams_reader import StreamsReader
 from penstock.sql._tasks import _watermark_us, packed
 from penstock.wire.messages import ReceivedBlockInfo
 from tests.tracker.ledger_cases import attempt_name, block
@@ -145,3 +151,24 @@ def test_no_task_is_much_larger_than_is_good() -> None:
 def test_there_are_as_many_partitions_as_are_asked_for_and_not_more_than_blocks() -> None:
     assert len(sizes_of([1000] * 50, least=12)) == 12
     assert len(sizes_of([1000] * 5, least=12)) == 5
+
+
+def test_a_task_begins_where_its_reader_is_unpickled(monkeypatch: pytest.MonkeyPatch) -> None:
+    # In `read` the worker would have waited for the partition already.
+    begun: list[None] = []
+    monkeypatch.setattr(_tasks, "begin_task", lambda: begun.append(None))
+    options, columns = SourceOptions("clicks"), StructType()
+    readers = (
+        PlaceReader(BlockAccess(), options, columns),
+        StreamsReader(BlockAccess(), options, columns),
+        BatchReader(fail, BlockAccess(), options, columns),
+    )
+    assert not begun
+    for number, reader in enumerate(readers, 1):
+        again = pickle.loads(pickle.dumps(reader))
+        assert len(begun) == number
+        assert vars(again).keys() == vars(reader).keys()
+
+
+def fail() -> Any:
+    raise AssertionError("nobody asks in a task")
