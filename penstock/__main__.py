@@ -64,6 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         return _run(arguments)
+    except KeyboardInterrupt:
+        # Before the command had begun: it was still being imported.
+        return 130
     except SystemExit as ended:
         # So argparse ends, after help and after wrong usage.
         if not isinstance(ended.code, int):

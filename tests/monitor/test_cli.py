@@ -389,3 +389,14 @@ def test_what_is_no_program_of_penstock_is_told(capsys: Out) -> None:
         program.join(30)
     error = capsys.readouterr().err
     assert f"{url} does not answer: what answers there is no program of Penstock" in error
+
+
+def test_ctrl_c_while_a_command_is_still_being_imported_ends_it_quietly(
+    capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.__main__._run", interrupted)
+    assert main(["replay", "folder"]) == 130
+    assert capsys.readouterr() == ("", "")
