@@ -34,9 +34,9 @@ Layout
 `receiver_arguments`  what a program gives as a receiver; `unpicklable`: which part of it cannot be
                       sent
 `spark_contexts`      what a program gives as Spark
-`spark_logs`          Spark's own log lines of failed tasks
+`spark_logs`          Spark's own log lines of failed tasks, and its progress bar
 `orphans`             what killed programs left on this host
-`signal_lines`        what a program says when a signal comes
+`interrupts`          Ctrl-C and the order to end; `signal_lines`: what is said when they come
 `bounded`             a step that may hang; `spark_end`: ending Spark, which may
 `errors`              what keeps receivers from running
 ====================  ==============================================================================

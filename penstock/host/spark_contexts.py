@@ -37,7 +37,7 @@ def spark_context_of(given: Any) -> SparkContext:
     if untyped._jsc is None or untyped._jsc.sc().isStopped():
         raise IllegalStateError(
             "The SparkContext was stopped; make a new one (SparkSession.builder.getOrCreate()), "
-            "and give that to StreamingContext"
+            "and give that"
         )
     found: SparkContext = context
     return found

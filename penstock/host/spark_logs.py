@@ -1,4 +1,4 @@
-"""Log lines of Spark and Py4J that say nothing that Penstock does not say."""
+"""Log lines of Spark and Py4J that say nothing that Penstock does not say; Spark's progress bar."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from penstock.host.durability import checkpoint_folder
 from penstock.host.encryption import choose_encryption
 from penstock.host.errors import PermanentReceiverError
 from penstock.host.executor_python import use_own_python
+from penstock.host.interrupts import plain_interrupts, short_interrupts
 from penstock.host.orphans import ScratchClaim
 from penstock.host.preparation import (
     check_application,
@@ -222,6 +223,7 @@ class ReceiverHost:
 
     # -- life ----------------------------------------------------------------------------------
 
+    @short_interrupts()
     def start(self) -> None:
         """Start the receivers, and let the session know the source.
 
@@ -455,8 +457,9 @@ class ReceiverHost:
                 self._is_stopped = True
                 return
             tell_of_silence(self._sc)
-            self.stopReceiving()
-            self._end()
+            with plain_interrupts():
+                self.stopReceiving()
+                self._end()
 
     def _end(self) -> None:
         self._is_stopped = True

@@ -41,7 +41,7 @@ Layout
 `received_blocks`, `waiter`
 `console`, `stop_report`     what a program says on its terminal; what a stop gave up
 `stream_errors`              what goes wrong in a running context, on its way to the waiter
-`_call_site`, `_interrupts`  names that people recognise; Ctrl-C and the order to end
+`_call_site`                 names that people recognise
 `_live_view`, `_threads`     what a notebook shows of a context, and the cell that output goes to
 ===========================  =====================================================================
 

@@ -22,6 +22,11 @@ from penstock.host.context_settings import read_settings
 from penstock.host.durability import checkpoint_folder
 from penstock.host.encryption import choose_encryption
 from penstock.host.executor_python import use_own_python
+from penstock.host.interrupts import (
+    exit_on_termination,
+    plain_interrupts,
+    short_interrupts,
+)
 from penstock.host.orphans import remove_empty_rdd_folders
 from penstock.host.preparation import (
     check_application,
@@ -36,11 +41,6 @@ from penstock.host.spark_contexts import spark_context_of
 from penstock.host.spark_end import stop_spark
 from penstock.receiver.user_calls import blocked_at
 from penstock.streaming._engine import StreamingEngine
-from penstock.streaming._interrupts import (
-    exit_on_termination,
-    plain_interrupts,
-    short_interrupts,
-)
 from penstock.streaming._live_view import LiveView, open_live_view
 from penstock.streaming._running import RunOperations
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -440,7 +441,14 @@ def test_load_does_not_wait_for_the_first_record_of_a_receiver_that_failed_for_g
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bars: list[Any] = []
-    monkeypatch.setattr("penstock.sql.host.end_progress_bar", bars.append)
+
+    def end_progress_bar(spark_context: Any) -> None:
+        bars.append(spark_context)
+        handlers.append(signal.getsignal(signal.SIGINT))
+
+    before = signal.getsignal(signal.SIGINT)
+    handlers: list[Any] = []
+    monkeypatch.setattr("penstock.sql.host.end_progress_bar", end_progress_bar)
 
     def broken(context: Any) -> Iterator[Any]:
         raise AttributeError("there is no such thing")
@@ -452,6 +460,9 @@ def test_load_does_not_wait_for_the_first_record_of_a_receiver_that_failed_for_g
     ):
         load(spark)
     assert bars == [spark.sparkContext]  # Or the line of the receiver would stand for ever.
+    # PySpark's own cancels all jobs, and breaks into what the start is asking of the JVM.
+    assert handlers == [signal.default_int_handler]
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_receiver_that_is_refused_because_the_directory_was_removed_is_an_error_of_the_host(

@@ -1,4 +1,4 @@
-"""Signals: Ctrl-C while a program waits for its streams, and the order to end."""
+"""Signals: Ctrl-C while a program starts, stops or waits for streams, and the order to end."""
 
 from __future__ import annotations
 
