@@ -107,12 +107,11 @@ class HostedReceivers:
 
     @classmethod
     def running_in(cls, spark_context: SparkContext) -> int:
-        """Return how many receivers run in an application: each of them holds a core."""
+        """Return how many receivers an application has: each holds a core, or is to have one."""
         return sum(
-            info.state is not ReceiverState.INACTIVE
+            found.tracker.jobs_left()
             for found in list(cls._made)
             if found._spark_context is spark_context
-            for info in found.tracker.tracking_infos().values()
         )
 
     def check(self) -> None:

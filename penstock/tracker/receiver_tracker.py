@@ -487,6 +487,12 @@ class ReceiverTracker:
         """Return all that is known of the receivers, by stream."""
         return self._receivers.infos()
 
+    def jobs_left(self) -> int:
+        """Return how many receivers have a job in Spark, or are about to have one (again)."""
+        with self._lock:
+            jobs = list(self._jobs)
+        return sum(job.is_alive for job in jobs)
+
     def address(self, stream_id: int) -> tuple[str, int] | None:
         """Return where a receiver's connection comes from; None while there is none."""
         return self._receivers.address(stream_id)

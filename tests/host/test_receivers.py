@@ -1,0 +1,50 @@
+"""The receivers that hold cores of an application."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.host import receivers
+from penstock.host.durability import choose_durability
+from penstock.host.preparation import Run
+from penstock.host.receivers import HostedReceivers
+from penstock.settings import Settings
+from tests.tracker.tracker_cases import Events, ThreadCluster, make_tracker
+
+
+def test_a_receiver_holds_a_core_from_the_start_until_it_has_ended_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = ThreadCluster()
+    # Long enough for a look in between.
+    tracker = make_tracker(tmp_path, cluster, Events(), settings=Settings(restart_max_delay_s=1.0))
+    monkeypatch.setattr(receivers, "ReceiverTracker", lambda *_, **__: tracker)
+    application: Any = SimpleNamespace(master="local[2]")
+    settings = Settings()
+    run = Run("run", choose_durability(settings, None, "run", str(tmp_path)))
+    nothing: Any = object()
+    hosted = HostedReceivers(
+        application, {}, settings, run, nothing, clock=nothing, events=Events()
+    )
+    assert HostedReceivers.running_in(application) == 0
+    tracker.start()
+    # Whether or not its job has been submitted by now.
+    assert HostedReceivers.running_in(application) == 1
+    assert HostedReceivers.running_in(nothing) == 0
+    for _ in range(3):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        attempt.fail()
+        assert HostedReceivers.running_in(application) == 1
+    attempt = cluster.next_attempt()
+    attempt.register()
+    attempt.deregister("the source has ended")
+    attempt.finish()
+    assert cluster.ended_for_good()
+    assert HostedReceivers.running_in(application) == 0
+    hosted.stop(0.0)
+    cluster.close()
