@@ -114,6 +114,8 @@ def main() -> None:
         if not options.list:
             tests = SHORT if options.short else LEAST if options.least else options.tests
             results[pair.name] = run(pair, tests)
+    if options.names and not results and not options.list:
+        sys.exit(f"no environment has a name that begins so: {' '.join(options.names)}")
     for name, result in results.items():
         print(f"{name}: {result}")
     sys.exit(any(result != "passed" for result in results.values()))

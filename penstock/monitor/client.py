@@ -108,11 +108,16 @@ class AppClient:
             raise AppUnreachableError(self.url, str(error) or type(error).__name__) from error
         finally:
             connection.close()
+        is_ours = answer.getheader(OURS) is not None
         if answer.status != 200:
-            raise AppRefusedError(answer.status, text.strip()[:1000])
-        if answer.getheader(OURS) is None:
+            said = text.strip()[:1000] if is_ours else f"{self.url} answered {answer.status}"
+            raise AppRefusedError(answer.status, said)
+        if not is_ours:
             raise AppUnreachableError(self.url, "what answers there is no program of Penstock")
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise AppUnreachableError(self.url, "its answer is not whole") from error
 
     def _connection(self) -> http.client.HTTPConnection:
         if not self._is_tls:

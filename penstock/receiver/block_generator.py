@@ -424,6 +424,11 @@ class BlockGenerator:
         # A thread may just have leased at the old rate.
         self._storing.give_leases_back()
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing passes until somebody lets the stream go on."""
+        return self._limiter.is_paused
+
     def pause(self) -> None:
         """Let nothing pass until `update_rate`; may be called while a record is discarded."""
         self._limiter.set_paused(True)

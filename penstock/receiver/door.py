@@ -113,7 +113,8 @@ class StoreDoor:
         """
         if self._state is DoorState.DRAINED:
             raise ReceiverStoppedError(
-                f"receiver {self._stream_id} stops while its stream is paused: this is not stored"
+                f"receiver {self._stream_id} stops while its stream is paused: not all of this "
+                "is stored"
             )
 
     def _enter(self) -> None:

@@ -396,6 +396,8 @@ class Storing:
         began = time.monotonic()
         while True:
             self._check_open(door)
+            if self._limiter.is_paused:
+                door.check_paused()
             granted = self._limiter.lease(
                 wanted,
                 _LEASE_STEP_S,
@@ -405,8 +407,6 @@ class Storing:
             if granted:
                 self.waited_for_rate_s += time.monotonic() - began
                 return granted
-            if self._limiter.is_paused:
-                door.check_paused()
 
     def _charge(self) -> None:
         """Wait until the bytes that were added may have passed; no lock is held.

@@ -432,7 +432,8 @@ class ReceiverSupervisor:
 
         durable = threading.Event()
         generator = self._running_generator()
-        if door.hold(left_s):
+        # On a paused stream who is inside waits for permits that do not come, and is refused below.
+        if door.hold(lambda: 0.0 if generator.is_paused else left_s()) or generator.is_paused:
             if not door.was_acknowledged:
                 return
             self._help("drain", lambda: generator.flush(durable.set), self._on_flush_failed)

@@ -117,7 +117,7 @@ class RefusedReader(DataSourceStreamReader):
         error: The error.
     """
 
-    def __init__(self, error: SourceOptionError) -> None:
+    def __init__(self, error: SourceError) -> None:
         self._error = error
 
     def initialOffset(self) -> Offset:

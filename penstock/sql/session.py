@@ -59,6 +59,8 @@ def connect(spark: SparkSession, share: str | os.PathLike[str] | None = None) ->
         ) from None
     except OSError as error:
         raise SourceError(f"the share file {share} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SourceError(f"{share} is not a file that a ReceiverHost wrote") from None
     try:
         found = json.loads(text)
         host_name, port = found["tracker"]

@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -121,11 +122,12 @@ class PenstockSource(DataSource):
         try:
             options = SourceOptions.of(self.options)
             options.check_query()
-        except SourceOptionError as error:
+            access = self._access(options)
+        except SourceError as error:
             # PySpark 4.3 hides what is raised here behind an error of its own.
             return RefusedReader(error)
         reader = StreamsReader if options.streams else PlaceReader
-        return reader(self._access(options), options, schema)
+        return reader(access, options, schema)
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return what reads the stream for `spark.read`."""
@@ -210,6 +212,9 @@ whatever starts a process sets its own first.
 """
 
 
+_environment_lock = threading.Lock()
+
+
 @contextlib.contextmanager
 def _environment_of_queries(spark: SparkSession) -> Iterator[None]:
     """Let what is registered have all names of its environment from the beginning."""
@@ -217,12 +222,13 @@ def _environment_of_queries(spark: SparkSession) -> Iterator[None]:
         yield
         return
     sc = spark.sparkContext
-    environment = sc.environment
-    sc.environment = {**_ENVIRONMENT, **environment}
-    try:
-        yield
-    finally:
-        sc.environment = environment
+    with _environment_lock:
+        environment = sc.environment
+        sc.environment = {**_ENVIRONMENT, **environment}
+        try:
+            yield
+        finally:
+            sc.environment = environment
 
 
 @dataclass(frozen=True)

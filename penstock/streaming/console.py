@@ -33,9 +33,6 @@ from penstock.streaming.listeners.events import (
 from penstock.streaming.listeners.listener import StreamingListener
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["Console", "ConsoleFacts"]
 
 _STATUS_S = 5.0

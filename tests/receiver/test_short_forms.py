@@ -460,7 +460,41 @@ class Asking:
             ctx.store("up", ack=bool)
 
 
-@pytest.mark.parametrize("source", [records_and_more, lists_with_positions, Asking])
+class AskingForLists:
+    """The same with lists, which wait where they are about to be added."""
+
+    def run(self, ctx: ReceiverContext) -> None:
+        while True:
+            ctx.store(["up"] * 3, ack=bool)
+
+
+class AskingInThreads:
+    """The same in several threads, which wait one behind the other."""
+
+    def run(self, ctx: ReceiverContext) -> None:
+        threads = [threading.Thread(target=Asking().run, args=(ctx,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+async def many_at_once(ctx: ReceiverContext) -> None:
+    while True:
+        await asyncio.gather(*(ctx.store("up") for _ in range(20)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        records_and_more,
+        lists_with_positions,
+        Asking,
+        AskingForLists,
+        AskingInThreads,
+        many_at_once,
+    ],
+)
 def test_a_source_that_waits_as_its_stream_is_paused_holds_no_stop_up(
     run: Run, tracker: Tracker, source: Any
 ) -> None:
