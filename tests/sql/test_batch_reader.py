@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.sql import PlacesReleasedError, SourceOptionError
+from penstock.sql import PlacesReleasedError, SourceError, SourceOptionError
 from penstock.sql._batch_reader import BatchReader
 from penstock.sql._host_client import HostClient
 from penstock.sql._options import SourceOptions
@@ -254,3 +254,7 @@ def test_a_query_whose_options_are_refused_says_so_at_its_first_question() -> No
     for ask in questions:
         with pytest.raises(SourceOptionError, match=r"spark\.read;"):
             ask()
+    # So does a query of a session without a host, with columns of its own.
+    reader = PenstockSource({"stream": "clicks"}).streamReader(columns)
+    with pytest.raises(SourceError, match="no ReceiverHost was started in this session"):
+        reader.initialOffset()

@@ -131,6 +131,11 @@ def test_a_share_file_that_is_not_there_or_no_file_is_an_error_with_the_way_out(
         connect(session, tmp_path / "share")
     with pytest.raises(SourceError, match=f"share file {tmp_path} cannot be read: Is a dir"):
         connect(session, tmp_path)
+    other = tmp_path / "other"
+    other.write_bytes(b"\xff\xfe")
+    other.chmod(0o600)
+    with pytest.raises(SourceError, match="other is not a file that a ReceiverHost wrote"):
+        connect(session, other)
     wrong: Any = 5
     with pytest.raises(TypeError, match="share=5 is not accepted"):
         connect(session, wrong)
