@@ -139,7 +139,7 @@ class ReceiverHost:
         self._lock = threading.RLock()
         self._streams: dict[str, _Stream] = {}
         self._is_started = False
-        self._is_stopped = False
+        self._is_stopped = self._is_ended = False
         self._hosted: HostedReceivers | None = None
         self._scratch: ScratchClaim | None = None
         self._numbers: dict[str, int] = {}
@@ -248,20 +248,21 @@ class ReceiverHost:
                 raise IllegalStateError("a ReceiverHost is started once; make another")
             if not self._streams:
                 raise IllegalStateError("there is no stream: call stream(name, receiver) first")
-            with ReceiverHost._active_lock:
-                if ReceiverHost._active is not None:
-                    raise IllegalStateError(
-                        "another ReceiverHost is active in this process; stop that one first, or "
-                        "give it all streams (ReceiverHost.getActive())"
-                    )
-                ReceiverHost._active = self
-            self._is_started = True
             try:
+                with ReceiverHost._active_lock:
+                    if ReceiverHost._active is not None:
+                        raise IllegalStateError(
+                            "another ReceiverHost is active in this process; stop that one first, "
+                            "or give it all streams (ReceiverHost.getActive())"
+                        )
+                    self._is_started = True
+                    ReceiverHost._active = self
                 self._start()
+                atexit.register(self.stop)
             except BaseException:
-                self._end()
+                if ReceiverHost._active is self:
+                    self._end()
                 raise
-            atexit.register(self.stop)
 
     @classmethod
     def getActive(cls) -> ReceiverHost | None:
@@ -446,14 +447,14 @@ class ReceiverHost:
                 )
 
     def stop(self) -> None:
-        """Stop the receivers, and the host. May be called more than once.
+        """Stop the receivers, and the host. May be called more than once, and after an interrupt.
 
         Each receiver stores and reports its last blocks. Queries that still run fail, and say that
         the host does not answer; so stop them first. With a directory nothing is lost that was
         stored; without one all is.
         """
         with self._lock:
-            if self._is_stopped or not self._is_started:
+            if self._is_ended or not self._is_started:
                 self._is_stopped = True
                 return
             tell_of_silence(self._sc)
@@ -464,7 +465,6 @@ class ReceiverHost:
     def _end(self) -> None:
         self._is_stopped = True
         self._ends.set()
-        atexit.unregister(self.stop)
         try:
             if self._releasing is not None:
                 self._releasing.join(_THREAD_ENDS_S)
@@ -485,6 +485,9 @@ class ReceiverHost:
             with told("the scratch folder"):
                 if self._scratch is not None:
                     self._scratch.release()
+            # Not before: who was interrupted above stops it again, at the latest at the exit.
+            self._is_ended = True
+            atexit.unregister(self.stop)
         finally:
             with ReceiverHost._active_lock:
                 if ReceiverHost._active is self:

@@ -24,6 +24,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 from penstock.errors import IllegalStateError, SettingError
 from penstock.host.errors import NotEnoughCoresError
+from penstock.host.receivers import HostedReceivers
 from penstock.receiver import receiver
 from penstock.sql import ReceiverHost, SourceError, connect
 from penstock.sql._options import METADATA_COLUMNS
@@ -491,6 +492,28 @@ def test_a_stream_in_memory_alone_is_refused_where_it_would_stand_still(
         pass
     with hosting(spark, source, retention=0) as host:
         await_records(host, "numbers", 1)
+
+
+def test_a_host_whose_stop_was_interrupted_is_stopped_by_the_next_call(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share = tmp_path / "share"
+    with hosting(spark, numbers(10), share=str(share)) as host:
+        await_records(host, "numbers", 10)
+
+        def interrupted(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("penstock.sql.host.stop_bounded", interrupted)
+            patch.setattr(host, "stopReceiving", lambda: None)
+            with pytest.raises(KeyboardInterrupt):
+                host.stop()
+        assert share.exists()
+        host.stop()
+        assert not share.exists()
+        assert HostedReceivers.running_in(spark.sparkContext) == 0
+    assert ReceiverHost.getActive() is None
 
 
 def test_a_query_that_starts_adds_nothing_to_what_all_queries_share(
