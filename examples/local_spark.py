@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import os
 import signal
@@ -97,6 +98,8 @@ def _stop(sc: SparkContext) -> None:
     """Stop Spark and its JVM; otherwise that and its files would outlive this process a little."""
     assert sc._gateway is not None
     jvm = sc._gateway.proc
+    # A batch that was given up may still ask the JVM, and Py4J would tell of each such call.
+    logging.getLogger().addFilter(lambda record: "py4j" not in Path(record.pathname).parts)
     sc.stop()
     jvm.stdin.close()
     try:
