@@ -111,9 +111,9 @@ class AppClient:
         is_ours = answer.getheader(OURS) is not None
         if answer.status != 200:
             said = text.strip()[:1000]
-            # As a proxy does, or who knows who; or ours, which speaks TLS.
-            theirs = f"{self.url} answered {answer.status}: {said}"
-            raise AppRefusedError(answer.status, said if is_ours else theirs)
+            if not is_ours:  # A proxy, or who knows who; or a port of ours that speaks TLS.
+                said = f"{self.url} answered {answer.status}: {said}"
+            raise AppRefusedError(answer.status, said)
         if not is_ours:
             raise AppUnreachableError(self.url, "what answers there is no program of Penstock")
         try:

@@ -48,6 +48,22 @@ if TYPE_CHECKING:
 
 __all__ = ["PenstockSource", "ShareFile", "check_share_file", "register", "write_share_file"]
 
+_ENVIRONMENT = {
+    "SPARK_LOCAL_DIRS": "",
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+}
+"""What each query of a source in Python sets when it starts, in one map that all of them share.
+
+Spark's map is not made for several threads: queries that start together and add a name to it can
+leave it broken, and then each of their tasks fails with a `java.io.OptionalDataException` until the
+driver ends. To set a name that is there already is safe. The values are those of Spark's defaults;
+whatever starts a process sets its own first.
+"""
+
+_environment_lock = threading.Lock()
+
 _COLUMNS_S = 30.0
 """How long to wait for the first record of a stream without a schema."""
 
@@ -195,24 +211,6 @@ def register(spark: SparkSession, access: BlockAccess | None) -> None:
     made = type("PenstockSourceOfHost", (PenstockSource,), {"access": access, "tries": tries})
     with _environment_of_queries(spark):
         spark.dataSource.register(made)
-
-
-_ENVIRONMENT = {
-    "SPARK_LOCAL_DIRS": "",
-    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
-    "SPARK_BUFFER_SIZE": "65536",
-    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
-}
-"""What each query of a source in Python sets when it starts, in one map that all of them share.
-
-Spark's map is not made for several threads: queries that start together and add a name to it can
-leave it broken, and then each of their tasks fails with a `java.io.OptionalDataException` until the
-driver ends. To set a name that is there already is safe. The values are those of Spark's defaults;
-whatever starts a process sets its own first.
-"""
-
-
-_environment_lock = threading.Lock()
 
 
 @contextlib.contextmanager

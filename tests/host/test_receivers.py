@@ -20,8 +20,7 @@ def test_a_receiver_holds_a_core_from_the_start_until_it_has_ended_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = ThreadCluster()
-    # Long enough for a look in between.
-    tracker = make_tracker(tmp_path, cluster, Events(), settings=Settings(restart_max_delay_s=1.0))
+    tracker = make_tracker(tmp_path, cluster, Events())
     monkeypatch.setattr(receivers, "ReceiverTracker", lambda *_, **__: tracker)
     application: Any = SimpleNamespace(master="local[2]")
     settings = Settings()
