@@ -594,8 +594,10 @@ CASES: tuple[Case, ...] = (
         "query-reading",
         checks=(
             Check("count_of_kafka", at_least=5, title="count, times Spark's Kafka source"),
+            Check("count_at_most", title="the same of a Python data source that does nothing else"),
             Check("count_of_socket", at_least=100, title="count, times its socket source"),
             Check("words_of_kafka", at_least=5, title="SQL word count, times the Kafka source"),
+            Check("words_at_most", title="the same of a DataFrame in Spark's memory"),
             Check("words_of_socket", at_least=100, title="the same, times the socket source"),
             Check(
                 "words_of_dstream",

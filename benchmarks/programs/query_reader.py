@@ -1,9 +1,11 @@
 """Reads records that wait by a query in one of several ways, for a while, and tells how fast.
 
 Ways: ``penstock`` is Structured Streaming on the records of a `ReceiverHost`, ``kafka`` the same on
-a topic, and ``dstream`` is `foreachBatch` of a stream of ours. Queries: ``count`` counts the rows
-and gives the counts to a sink that does nothing; ``words`` is a word count in SQL in
-`foreachBatch`.
+a topic, and ``dstream`` is `foreachBatch` of a stream of ours. Two have no stream, and so show what
+a stream can reach at most: ``constant`` reads a Python data source that gives the same Arrow batch
+again and again, and ``cached`` a DataFrame that Spark has in memory. Queries: ``count`` counts the
+rows and gives the counts to a sink that does nothing; ``words`` is a word count in SQL, which is in
+`foreachBatch` where there is a stream.
 """
 
 from __future__ import annotations
@@ -15,17 +17,14 @@ import threading
 import time
 from datetime import datetime
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, count, explode, split
 
-from benchmarks.feeder import WORDS_PER_LINE, lines_of_words
+from benchmarks.feeder import WORDS_PER_LINE
+from benchmarks.programs._constant_source import ROWS, ConstantSource, record_batch
 from benchmarks.programs._program import LEVEL, ProgramOptions, spark_context
 from penstock.receiver import Receiver
 
-RECORD_BYTES = 100
-ROWS = 10_000
-"""Rows of a record batch that the receiver stores."""
 DSTREAM_BATCH_S = 0.25
 """In each of them come the records of one batch; they take longer, and so they queue up."""
 DSTREAM_RECORDS = 20_000_000
@@ -49,8 +48,7 @@ class Lines(Receiver):
         self.thread.join(5)
 
     def receive(self):
-        lines = lines_of_words(RECORD_BYTES + 1, ROWS * (RECORD_BYTES + 1)).decode().splitlines()
-        batch = pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], ["value"])
+        batch = record_batch()
         begun_s = time.monotonic()
         for stored in range(0, self.records, ROWS):
             if self.part:
@@ -73,6 +71,7 @@ def session(sc, cores):
 
 
 def context(given, **settings):
+    settings["spark.python.unix.domain.socket.enabled"] = "true"
     return spark_context(
         ProgramOptions(
             "penstock", given["folder"], cores=given["cores"], settings=tuple(settings.items())
@@ -233,7 +232,41 @@ def dstream(given):
     return counted.measured
 
 
-WAYS = {"penstock": penstock, "kafka": kafka, "dstream": dstream}
+def without_stream(given, frame):
+    """Run the query on the frame again and again until enough is measured; return that."""
+    found = Measured(given)
+    while not found.is_over():
+        begun_s = time.time()
+        if given["query"] == "count":
+            frame.groupBy().count().write.format("noop").mode("append").save()
+        else:
+            word_count(frame)
+        found.add(time.time(), time.time() - begun_s, given["batch_records"])
+    return found
+
+
+def constant_frame(given):
+    spark = session(context(given), given["cores"])
+    spark.dataSource.register(ConstantSource)
+    source = spark.read.format("constant")
+    return source.options(records=given["batch_records"], partitions=given["partitions"]).load()
+
+
+def constant(given):
+    return without_stream(given, constant_frame(given))
+
+
+def cached(given):
+    return without_stream(given, constant_frame(given).cache())
+
+
+WAYS = {
+    "penstock": penstock,
+    "kafka": kafka,
+    "dstream": dstream,
+    "constant": constant,
+    "cached": cached,
+}
 
 
 def main():

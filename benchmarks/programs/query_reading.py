@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.feeder import FeederOptions, lines_of_words
+from benchmarks.programs._constant_source import RECORD_BYTES
 from benchmarks.programs._program import ProgramOptions, tell
 from benchmarks.programs._ways import BOUND_S, fast_producer, peer_jars, tell_speeds, told_by
-from benchmarks.programs.query_reader import RECORD_BYTES
 from benchmarks.streaming_run import StreamingRun, Window, run_streaming
 from tests.services.kafka import Broker
 
@@ -34,17 +34,21 @@ SOCKET_WINDOW = Window(6.0, 6.0)
 WAYS = (
     ("count", "kafka"),
     ("count", "penstock"),
+    ("count", "constant"),
     ("count", "socket"),
     ("words", "kafka"),
     ("words", "penstock"),
     ("words", "dstream"),
+    ("words", "cached"),
     ("words", "socket"),
 )
 QUOTIENTS = {
     "count_of_kafka": (("count", "penstock"), ("count", "kafka")),
     "count_of_socket": (("count", "penstock"), ("count", "socket")),
+    "count_at_most": (("count", "constant"), ("count", "kafka")),
     "words_of_kafka": (("words", "penstock"), ("words", "kafka")),
     "words_of_socket": (("words", "penstock"), ("words", "socket")),
+    "words_at_most": (("words", "cached"), ("words", "kafka")),
     "words_of_dstream": (("words", "penstock"), ("words", "dstream")),
 }
 

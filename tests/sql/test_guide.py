@@ -34,6 +34,7 @@ def lines(ctx):
     ctx.stopped.wait()
 
 builder = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.python.unix.domain.socket.enabled", "true")  # as the guide says
 spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 host = ReceiverHost(spark)
 host.stream("lines", lines)
