@@ -425,9 +425,9 @@ class BlockGenerator:
         self._storing.give_leases_back()
 
     @property
-    def is_paused(self) -> bool:
-        """Whether nothing passes until somebody lets the stream go on."""
-        return self._limiter.is_paused
+    def passes_soon(self) -> bool:
+        """Whether who waits in `store` may get on within a second, as far as the rates go."""
+        return self._limiter.passes_soon
 
     def pause(self) -> None:
         """Let nothing pass until `update_rate`; may be called while a record is discarded."""

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.errors import IllegalStateError
 
@@ -30,7 +30,8 @@ _STEP_S = 1.0
 class ReceiverStoppedError(IllegalStateError):
     """A record came too late: its receiver stops, or was started again since.
 
-    It was not stored. `Receiver.isStopped` is true in the thread that got this.
+    It was not stored, or of many records not all. `Receiver.isStopped` is true in the thread that
+    got this.
     """
 
 
@@ -105,17 +106,17 @@ class StoreDoor:
                 "of a start that is over; end it when isStopped() turns true"
             )
 
-    def check_paused(self) -> None:
-        """Raise in a thread that waits to store while nothing passes, and the receiver stops.
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the receiver is to stop, so that nobody should wait for long in `store`."""
+        return self._state in (DoorState.DRAINED, DoorState.CLOSED)
 
-        Raises:
-            ReceiverStoppedError: It would wait until the stop gives it up.
-        """
-        if self._state is DoorState.DRAINED:
-            raise ReceiverStoppedError(
-                f"receiver {self._stream_id} stops while its stream is paused: not all of this "
-                "is stored"
-            )
+    def refuse_waiting(self) -> NoReturn:
+        """Raise in a thread that would wait in `store` until the stop gives it up."""
+        raise ReceiverStoppedError(
+            f"receiver {self._stream_id} stops while its stream is paused, or its rates let "
+            "nothing pass soon: not all of this is stored"
+        )
 
     def _enter(self) -> None:
         with self._changed:

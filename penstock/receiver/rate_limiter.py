@@ -42,6 +42,9 @@ _PAUSE_S = 0.005
 """How much of the rate a thread waits for, in seconds (at least one permit): a high rate wakes it
 200 times a second and not for every record."""
 
+SOON_S = 1.0
+"""For a token that is further away than this nobody waits who is to stop."""
+
 _SHORTEST_WAIT_S = 0.0002
 _LONGEST_WAIT_S = 0.25
 
@@ -244,9 +247,14 @@ class RateLimiter:
         return None if bucket is None else bucket.rate
 
     @property
-    def is_paused(self) -> bool:
-        """Whether no permits for records are given until `set_paused`."""
-        return self._is_paused
+    def passes_soon(self) -> bool:
+        """Whether anything may pass within a second; not while paused, nor at rates below that."""
+        with self._lock:
+            return not (
+                self._is_paused
+                or _is_far_from_one(self._records, self._out_sum)
+                or _is_far_from_one(self._bytes, 0)
+            )
 
     @property
     def burst(self) -> float | None:
@@ -359,6 +367,13 @@ class RateLimiter:
 
         if not self._pass(take, timeout_s, self._for_byte_rate):
             raise RateLimiterTimeoutError(timeout_s or 0.0, size, self.byte_rate or inf)
+
+    def owe_bytes(self, size: int) -> None:
+        """Count bytes that pass without a wait; what follows waits until that debt is paid."""
+        with self._lock:
+            if self._bytes is not None:
+                self._bytes.add(-size)
+            self._bytes_charged += size
 
     def set_rate(self, records_per_second: float | None) -> None:
         """Set the rate of records, also for waiting threads. None lifts the limit to the ceiling.
@@ -487,6 +502,10 @@ class RateLimiter:
     def _wake(self) -> None:
         for event in self._waiting:
             event.set()
+
+
+def _is_far_from_one(bucket: TokenBucket | None, held: int) -> bool:
+    return bucket is not None and bucket.count(held=held) + bucket.rate * SOON_S < 1
 
 
 def _smallest(*limits: float | None) -> float | None:

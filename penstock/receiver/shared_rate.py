@@ -32,6 +32,7 @@ from penstock._setting_values import rate_per_second
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
 from penstock.receiver.rate_limiter import (
+    SOON_S,
     RateLimiter,
     RateLimiterStatistics,
     RateLimiterStoppedError,
@@ -330,6 +331,11 @@ class SharedRate:
                 pause_s = min(pause_s, left_s)
             self._clock.wait(self._stopped, pause_s)
 
+    @property
+    def passes_soon(self) -> bool:
+        """Whether anything may pass within a second, as far as it can be told from here."""
+        return not self._is_down and self._place.records_per_second * SOON_S >= 1
+
     def stop(self) -> None:
         """Let nothing pass any more, and close the connection; idempotent."""
         self._stopped.set()
@@ -428,6 +434,11 @@ class SharedRateLimiter(RateLimiter):
             if passed < granted:
                 self.give_back(granted - passed, lessee=lessee)
         return passed
+
+    @property
+    def passes_soon(self) -> bool:
+        """See `RateLimiter.passes_soon`."""
+        return super().passes_soon and (self.shared is None or self.shared.passes_soon)
 
     def stop(self) -> None:
         """See `RateLimiter.stop`."""

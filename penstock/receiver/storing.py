@@ -41,7 +41,11 @@ from penstock.receiver.discards import Discards
 from penstock.receiver.door import DoorState, StoreDoor, acknowledge_nothing, withdraw
 from penstock.receiver.framing import CutRecordError, FrameReader, Framing, Lines, frame_reader
 from penstock.receiver.pipeline import BlockNotStoredError, BlockPipeline
-from penstock.receiver.rate_limiter import RateLimiter, RateLimiterStoppedError
+from penstock.receiver.rate_limiter import (
+    RateLimiter,
+    RateLimiterStoppedError,
+    RateLimiterTimeoutError,
+)
 from penstock.receiver.validation import Validation
 from penstock.wait_clock import WaitClock
 
@@ -381,14 +385,14 @@ class Storing:
         if self._assembler.pending:
             with self._assembler.lock:
                 self._assembler.flush_pending()
-            self._charge()
+            self._charge(door)
         return self._lease(door, self._assembler.lease_size, in_hand=False)
 
     def _lease(self, door: StoreDoor, wanted: int, *, in_hand: bool = True) -> int:
         """Take 1 to `wanted` permits; waits in bounded steps.
 
         Args:
-            door: Ends the wait when it is closed, or drained while nothing passes.
+            door: Ends the wait when it is closed, or drained while nothing passes soon.
             wanted: Permits of use.
             in_hand: True when the records are there and pass at once; False for a lease in
                 advance, of records that may come later.
@@ -396,8 +400,8 @@ class Storing:
         began = time.monotonic()
         while True:
             self._check_open(door)
-            if self._limiter.is_paused:
-                door.check_paused()
+            if door.is_stopping and not self._limiter.passes_soon:
+                door.refuse_waiting()
             granted = self._limiter.lease(
                 wanted,
                 _LEASE_STEP_S,
@@ -408,7 +412,7 @@ class Storing:
                 self.waited_for_rate_s += time.monotonic() - began
                 return granted
 
-    def _charge(self) -> None:
+    def _charge(self, door: StoreDoor) -> None:
         """Wait until the bytes that were added may have passed; no lock is held.
 
         What was added is charged afterwards, so the byte rate can be exceeded by one chunk. A stop
@@ -416,9 +420,17 @@ class Storing:
         were told otherwise would give it again.
         """
         size = self._assembler.take_uncharged()
-        if size:
-            with suppress(RateLimiterStoppedError):
-                self._limiter.charge_bytes(size)
+        if not size:
+            return
+        with suppress(RateLimiterStoppedError):
+            while True:
+                try:
+                    self._limiter.charge_bytes(size, _LEASE_STEP_S)
+                    return
+                except RateLimiterTimeoutError:
+                    if door.is_stopping and not self._limiter.passes_soon:
+                        self._limiter.owe_bytes(size)
+                        return
 
     def _check_thread(self) -> None:
         # It would wait for room, a lock or its own report, and nobody but it could bring them.
@@ -458,7 +470,7 @@ class Storing:
             with self._discards.stored_with(position):
                 self._assembler.add_record(record, kept)
             self._assembler.mark(encoded, ack)
-        self._charge()
+        self._charge(door)
 
     def _store_bulk(
         self,
@@ -546,7 +558,7 @@ class Storing:
                     if following is None and granted == count:
                         finish()
                     self._assembler.bound_letters()
-                self._charge()
+                self._charge(door)
                 start += granted
                 if granted == count:
                     break
@@ -600,7 +612,7 @@ class Storing:
                     self._assembler.flush_pending()
                     with self._used(granted):
                         piece.add(self._assembler, start, start + granted)
-                self._charge()
+                self._charge(door)
                 start += granted
 
     def _reader(self, framing: str) -> tuple[BlockKind, FrameReader]:

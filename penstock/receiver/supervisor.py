@@ -432,8 +432,8 @@ class ReceiverSupervisor:
 
         durable = threading.Event()
         generator = self._running_generator()
-        # On a paused stream who is inside waits for permits that do not come, and is refused below.
-        if door.hold(lambda: 0.0 if generator.is_paused else left_s()) or generator.is_paused:
+        # Where nothing passes, who is inside would wait in vain, and is refused below.
+        if door.hold(lambda: left_s() if generator.passes_soon else 0.0) or left_s() > 0:
             if not door.was_acknowledged:
                 return
             self._help("drain", lambda: generator.flush(durable.set), self._on_flush_failed)

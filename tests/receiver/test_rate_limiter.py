@@ -383,6 +383,31 @@ def test_nothing_passes_while_it_is_paused_and_who_waits_goes_on_after_it() -> N
         assert leased.result(timeout=30) >= 1
 
 
+def test_it_tells_whether_anything_passes_within_a_second() -> None:
+    clock = ManualClock()
+    limiter = RateLimiter(0.25, clock=clock)
+    assert limiter.passes_soon, "the first record passes at once"
+    assert limiter.lease(1) == 1
+    told = []
+    for _ in range(5):
+        told.append(limiter.passes_soon)
+        clock.advance(1000)
+    assert told == [False, False, False, True, True]
+    limiter.set_paused(True)
+    assert not limiter.passes_soon
+    limiter.set_paused(False)
+    assert limiter.passes_soon
+    limiter.set_byte_rate(100)
+    limiter.owe_bytes(250)
+    assert limiter.statistics().bytes_charged == 250
+    told = []
+    for _ in range(3):
+        told.append(limiter.passes_soon)
+        clock.advance(1000)
+    assert told == [False, False, True]
+    assert RateLimiter(clock=clock).passes_soon
+
+
 def test_a_lifted_limit_lets_who_waits_go() -> None:
     limiter = RateLimiter(0.001, bytes_per_second=0.001)
     assert limiter.lease(1, 0) == 1

@@ -202,6 +202,8 @@ def test_stop_ends_the_wait_for_a_dead_server(server: RedisServer) -> None:
     errors, ended = Errors(), []
     limiter = SharedRateLimiter()
     limiter.shared = share_of(place_of(server), errors)
+    assert limiter.passes_soon
+    assert not share_of(place_of(server, 0.5)).passes_soon
     server.kill()
 
     def store() -> None:
@@ -214,6 +216,7 @@ def test_stop_ends_the_wait_for_a_dead_server(server: RedisServer) -> None:
     thread.start()
     assert errors.is_told.wait(WAIT_S)
     assert limiter.statistics().waiting == 1
+    assert not limiter.passes_soon
     limiter.stop()
     thread.join(WAIT_S)
     assert len(ended) == 1

@@ -484,23 +484,32 @@ async def many_at_once(ctx: ReceiverContext) -> None:
         await asyncio.gather(*(ctx.store("up") for _ in range(20)))
 
 
+PAUSED = UpdateRateLimit(3, None, is_paused=True)
+FEW_RECORDS = UpdateRateLimit(3, 0.001)
+FEW_BYTES = UpdateRateLimit(3, None, 0.001)
+
+
 @pytest.mark.parametrize(
-    "source",
+    ("source", "rates"),
     [
-        records_and_more,
-        lists_with_positions,
-        Asking,
-        AskingForLists,
-        AskingInThreads,
-        many_at_once,
+        (records_and_more, PAUSED),
+        (lists_with_positions, PAUSED),
+        (Asking, PAUSED),
+        (AskingForLists, PAUSED),
+        (AskingInThreads, PAUSED),
+        (many_at_once, PAUSED),
+        (AskingForLists, FEW_RECORDS),
+        (AskingInThreads, FEW_RECORDS),
+        (AskingForLists, FEW_BYTES),
+        (records_and_more, FEW_BYTES),
     ],
 )
-def test_a_source_that_waits_as_its_stream_is_paused_holds_no_stop_up(
-    run: Run, tracker: Tracker, source: Any
+def test_a_source_that_waits_as_its_stream_lets_nothing_pass_holds_no_stop_up(
+    run: Run, tracker: Tracker, source: Any, rates: UpdateRateLimit
 ) -> None:
     running = run(source)
     tracker.wait_for_records(1)
-    tracker.send(UpdateRateLimit(3, None, is_paused=True))
+    tracker.send(rates)
     tracker.wait_for(
         lambda: any(told.rate_version and told.is_waiting for told in tracker.rate_reports)
     )
