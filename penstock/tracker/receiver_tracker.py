@@ -490,6 +490,8 @@ class ReceiverTracker:
     def jobs_left(self) -> int:
         """Return how many receivers have a job in Spark, or are about to have one (again)."""
         with self._lock:
+            if self._state is TrackerState.STARTED and not self._jobs:
+                return len(self._receiver_objects)  # Executors are waited for.
             jobs = list(self._jobs)
         return sum(job.is_alive for job in jobs)
 

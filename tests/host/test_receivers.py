@@ -30,7 +30,14 @@ def test_a_receiver_holds_a_core_from_the_start_until_it_has_ended_for_good(
         application, {}, settings, run, nothing, clock=nothing, events=Events()
     )
     assert HostedReceivers.running_in(application) == 0
+    meanwhile: list[int] = []
+    monkeypatch.setattr(
+        cluster,
+        "wait_for_executors",
+        lambda: meanwhile.append(HostedReceivers.running_in(application)),
+    )
     tracker.start()
+    assert meanwhile == [1]
     # Whether or not its job has been submitted by now.
     assert HostedReceivers.running_in(application) == 1
     assert HostedReceivers.running_in(nothing) == 0
