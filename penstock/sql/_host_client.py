@@ -15,7 +15,10 @@ __all__ = ["HostClient"]
 M = TypeVar("M")
 
 _PATIENCE_S = 20.0
-"""How long a host that is gone is asked; Spark itself waits for ever."""
+"""How long a host that is silent is asked; Spark itself waits for ever."""
+
+_REFUSED_S = 2.0
+"""How long one is asked where nobody listens: a host that is started again has another secret."""
 
 
 class HostClient:
@@ -72,6 +75,7 @@ class HostClient:
             self._address,
             self._link.secret,
             ask_timeout_s=_PATIENCE_S,
+            refused_after_s=_REFUSED_S,
             name="place-reader",
             ssl_context=self._link.client_context(),
         )

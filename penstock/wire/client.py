@@ -70,6 +70,7 @@ class Client:
         on_closed: Callable[[WireError], None] | None = None,
         ask_timeout_s: float = 30.0,
         give_up_after_s: float | None = None,
+        refused_after_s: float | None = None,
         name: str = "wire-client",
         service: str = "tracker",
         options: WireOptions | None = None,
@@ -86,9 +87,10 @@ class Client:
                 first one. Nothing else goes out before they are answered.
             on_hello_answer: Gets each of those messages with its answer.
             on_closed: Called once when the client ends for good by an error: it was refused, or
-                `give_up_after_s` passed. Not called by `close`.
+                `give_up_after_s` or `refused_after_s` passed. Not called by `close`.
             ask_timeout_s: How long an ask waits for its answer unless it says otherwise.
             give_up_after_s: End for good after this long without a connection; None for never.
+            refused_after_s: The same, sooner, where nobody listens at the address any more.
             name: The thread is called ``penstock-<name>``.
             service: Part of what is proved; must be that of the server.
             options: Limits and time-outs.
@@ -104,6 +106,7 @@ class Client:
         self._on_closed = on_closed
         self._ask_timeout_s = ask_timeout_s
         self._give_up_after_s = give_up_after_s
+        self._refused_after_s = refused_after_s
         self._name = name
         self._service = service
         self._options = options or WireOptions()
@@ -352,6 +355,9 @@ class Client:
     async def _pause(self, delay_s: float, lost_s: float) -> None:
         """Wait until the next try, or until the client is stopped or gives up."""
         give_up_s = self._give_up_after_s
+        if isinstance(self._last_error, ConnectionRefusedError):
+            bounds_s = (give_up_s, self._refused_after_s)
+            give_up_s = min((bound_s for bound_s in bounds_s if bound_s is not None), default=None)
         if give_up_s is not None:
             left_s = lost_s + give_up_s - asyncio.get_running_loop().time()
             if left_s <= 0:

@@ -19,6 +19,19 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_host_client, "_PATIENCE_S", 0.5)
 
 
+def test_where_nobody_listens_any_more_it_is_not_waited_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A host that is started again has another secret, and mostly another port."""
+    monkeypatch.setattr(_host_client, "_PATIENCE_S", 3600.0)
+    monkeypatch.setattr(_host_client, "_REFUSED_S", 0.2)
+    with socket.socket() as host:
+        host.bind(("127.0.0.1", 0))
+        link = ApplicationLink(b"a secret of this test alone", host.getsockname())
+        with pytest.raises(HostNotReachableError, match=r"for 0\.2 s"):
+            HostClient(BlockAccess({}, link, 10.0)).ask(FindStream("numbers"), StreamAt)
+
+
 @pytest.mark.parametrize("is_listening", [True, False], ids=["silent", "gone"])
 def test_a_host_that_is_silent_or_gone_is_named(is_listening: bool) -> None:
     with socket.socket() as host:
