@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 from penstock.host.durability import BLOCKS, LEDGER
 from penstock.sql.errors import FolderError, SourceError
 from penstock.tracker import KeptStreamSettings, PlaceService, ReceivedBlockTracker, Retention
-from penstock.wal import EncryptionKey, locate
+from penstock.wal import EncryptionKey, is_on_hdfs, locate, owner_of
 from penstock.wire.messages import (
     BlocksAt,
     Failure,
@@ -40,7 +40,7 @@ class EndedHost:
         encryption: The key that its logs are encrypted with; None: they are in clear.
 
     Raises:
-        FolderError: It is no such directory, or cannot be read.
+        FolderError: It is no such directory, cannot be read, or its host runs.
     """
 
     def __init__(self, folder: str, encryption: EncryptionKey | None = None) -> None:
@@ -49,6 +49,13 @@ class EndedHost:
             fs, path = locate(os.path.join(folder, LEDGER))
             if not fs.is_folder(path):
                 raise FolderError(folder, f"there is no ledger {LEDGER} in it")
+            owner = None if is_on_hdfs(folder) else owner_of(path)
+            if owner is not None:
+                raise FolderError(
+                    folder,
+                    f"its host runs ({owner}). Read the stream from that one, without the "
+                    "directory, or stop it first",
+                )
             ledger = ReceivedBlockTracker.read(path, fs=fs, encryption=encryption)
             self._blocks = os.path.join(folder, BLOCKS)
             blocks_fs, blocks = locate(self._blocks)

@@ -125,6 +125,7 @@ from penstock.wal._folder import (
     locate,
     lock_folder,
     normal_address,
+    owner_of,
     segment_path,
 )
 from penstock.wal._hdfs import HdfsFileSystem
@@ -188,6 +189,7 @@ __all__ = [
     "locate",
     "lock_folder",
     "normal_address",
+    "owner_of",
     "parse_record",
     "read_record",
     "record_length",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import socket
@@ -23,6 +24,7 @@ __all__ = [
     "lock_folder",
     "make_folders",
     "normal_address",
+    "owner_of",
     "segment_number",
     "segment_path",
 ]
@@ -187,3 +189,23 @@ def lock_folder(fs: FileSystem, folder: str, application: str = "") -> FolderLoc
         return fs.lock(os.path.join(folder, LOCK_NAME), owner)
     except BlockingIOError as error:
         raise LogFolderInUseError(folder, error.strerror or "an unknown process") from None
+
+
+def owner_of(folder: str) -> str | None:
+    """Return who has a log's folder of this host, as they say it; None when nobody has it.
+
+    Nothing is written. For a moment the lock is shared, in which nobody else can take it.
+    """
+    try:
+        fd = os.open(os.path.join(folder, LOCK_NAME), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None  # Without it nobody has the folder; or it is not to be told.
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(fd, 4096, 0).decode(errors="replace").strip() or "an unknown process"
+    except OSError:
+        return None  # A file system without locks.
+    finally:
+        os.close(fd)
+    return None

@@ -54,6 +54,14 @@ def test_blocks_are_looked_for_below_the_folder_and_else_where_they_were(tmp_pat
     assert all(block.memory is None for block in found)
 
 
+def test_the_directory_of_a_host_that_runs_is_refused(tmp_path: Path) -> None:
+    case = Case(tmp_path / LEDGER)
+    with pytest.raises(FolderError, match=rf"host runs \(process {os.getpid()} .*stop it first"):
+        EndedHost(str(tmp_path))
+    case.ledger.close()
+    EndedHost(str(tmp_path)).close()
+
+
 def test_a_stream_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
     Case(tmp_path / LEDGER).ledger.close()
     with pytest.raises(SourceError, match=r"there is no stream 'orders'.* clicks"):
