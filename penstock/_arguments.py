@@ -20,6 +20,7 @@ __all__ = [
     "as_storage_level",
     "as_version",
     "check_flag",
+    "check_stored_name",
     "refused",
 ]
 
@@ -78,6 +79,23 @@ def check_flag(value: Any, name: str) -> None:
     """
     if not isinstance(value, bool):
         raise TypeError(refused(name, value, "True or False"))
+
+
+def check_stored_name(name: object, what: str) -> None:
+    """Check a name that is written to logs, and that lists have with commas between.
+
+    Raises:
+        TypeError: It is no text, so that what it is written to could not be read again.
+        ValueError: It is empty, or could not stand in a list such as
+            ``spark.penstock.removedStreams``.
+    """
+    accepted = (
+        f"a {what}'s name is printable text that is not empty, without commas or spaces around it"
+    )
+    if not isinstance(name, str):
+        raise TypeError(refused("name", name, accepted))
+    if not name or name != name.strip() or "," in name or not name.isprintable():
+        raise ValueError(refused("name", name, accepted))
 
 
 def as_version(value: Any) -> str | None:

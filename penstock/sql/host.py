@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql import SparkSession
 
-from penstock._arguments import refused
+from penstock._arguments import check_stored_name, refused
 from penstock.clock import SystemClock
 from penstock.errors import IllegalStateError, SettingError
 from penstock.host.bounded import stop_bounded, told
@@ -164,7 +164,8 @@ class ReceiverHost:
         """Add a stream: what a receiver stores, under a name.
 
         Args:
-            name: The name; by it the stream goes on after a restart.
+            name: The name; by it the stream goes on after a restart. Without commas, or spaces
+                around it.
             receiver: A `penstock.receiver.Receiver`, a generator function or async generator
                 function, or a class with `run()`. A copy of it runs in an executor.
             retention: How long blocks stay that all queries have passed: seconds, or text such as
@@ -195,10 +196,7 @@ class ReceiverHost:
             raise TypeError(refused("rateSource", rateSource, _RATE_SOURCES))
         if rateSource not in (None, "query"):
             raise ValueError(refused("rateSource", rateSource, _RATE_SOURCES))
-        if not isinstance(name, str):
-            raise TypeError(refused("name", name, "text that is not empty"))
-        if not name:
-            raise ValueError(refused("name", name, "text that is not empty"))
+        check_stored_name(name, "stream")
         adapted = as_receiver(receiver)
         with self._lock:
             if self._is_started:

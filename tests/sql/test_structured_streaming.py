@@ -516,6 +516,14 @@ def test_a_host_whose_stop_was_interrupted_is_stopped_by_the_next_call(
     assert ReceiverHost.getActive() is None
 
 
+@pytest.mark.parametrize("name", ["", "a,b", " a", "a\n", 1])
+def test_a_name_by_which_no_query_could_have_the_stream_is_refused(
+    spark: SparkSession, name: Any
+) -> None:
+    with pytest.raises((ValueError, TypeError), match="a stream's name is printable text"):
+        ReceiverHost(spark).stream(name, numbers(10))
+
+
 def test_a_query_that_starts_adds_nothing_to_what_all_queries_share(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from penstock._arguments import refused
+from penstock._arguments import check_stored_name
 from penstock.streaming.errors import StreamGraphError
 
 if TYPE_CHECKING:
@@ -32,20 +32,12 @@ def check_new_name(graph: DStreamGraph, name: object, what: str) -> None:
 
     Raises:
         IllegalStateError: The context was started already.
-        TypeError: The name is no text, so that what it is written to could not be read again.
-        ValueError: It is empty, or could not stand in a list such as
-            ``spark.penstock.removedStreams``.
+        TypeError, ValueError: See `check_stored_name`.
     """
     graph.check_not_started(
         "Cannot change the name of a DStream after streaming context has started"
     )
-    accepted = (
-        f"a {what}'s name is printable text that is not empty, without commas or spaces around it"
-    )
-    if not isinstance(name, str):
-        raise TypeError(refused("name", name, accepted))
-    if not name or name != name.strip() or "," in name or not name.isprintable():
-        raise ValueError(refused("name", name, accepted))
+    check_stored_name(name, what)
 
 
 def by_name(nodes: Iterable[tuple[str, N]], what: str) -> dict[str, N]:
