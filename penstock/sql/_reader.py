@@ -111,7 +111,7 @@ class ReaderOfQuery(ReadsInTasks, DataSourceStreamReader, SupportsTriggerAvailab
 
 
 class RefusedReader(DataSourceStreamReader):
-    """What a query gets whose options are refused: each call raises the error.
+    """What a query gets whose options are refused, or that has no host: each call raises the error.
 
     Args:
         error: The error.

@@ -228,7 +228,8 @@ class ReceiverHost:
         A start that fails leaves nothing behind.
 
         Raises:
-            IllegalStateError: It was started before, another host is active, or it has no stream.
+            IllegalStateError: It was started or stopped before, or is stopped meanwhile; another
+                host is active, or has not been stopped to its end; or it has no stream.
             NotEnoughCoresError: The receivers would hold every core, with those of a
                 `StreamingContext` that runs beside them.
             SettingError: A setting is not accepted, or a receiver's storage level keeps records
@@ -242,8 +243,10 @@ class ReceiverHost:
             EncryptionKeyError: `spark.io.encryption.enabled` is set, and there is no key.
         """
         with self._lock:
-            if self._is_started:
-                raise IllegalStateError("a ReceiverHost is started once; make another")
+            if self._is_started or self._is_stopped:
+                raise IllegalStateError(
+                    "a ReceiverHost is started once, and not after it was stopped; make another"
+                )
             if not self._streams:
                 raise IllegalStateError("there is no stream: call stream(name, receiver) first")
             try:
@@ -255,16 +258,20 @@ class ReceiverHost:
                         )
                     self._is_started = True
                     ReceiverHost._active = self
-                self._start()
+                # First: who is interrupted below, and again as that ends, is stopped at the exit.
                 atexit.register(self.stop)
+                self._start()
+                if self._is_stopped:
+                    # By the handler of a signal: it runs in between, and has ended what was there.
+                    raise IllegalStateError("the ReceiverHost was stopped while it started")
             except BaseException:
-                if ReceiverHost._active is self:
+                if self._is_started:
                     self._end()
                 raise
 
     @classmethod
     def getActive(cls) -> ReceiverHost | None:
-        """Return the host that is started and not stopped, or None."""
+        """Return the host that is started and not stopped to its end, or None."""
         with cls._active_lock:
             return cls._active
 
@@ -364,10 +371,9 @@ class ReceiverHost:
         register(self._spark, access)
         if self._share is not None:
             self._shared = write_share_file(self._share, access)
-        self._releasing = threading.Thread(
-            target=self._release, name="penstock-retention", daemon=True
-        )
-        self._releasing.start()
+        releasing = threading.Thread(target=self._release, name="penstock-retention", daemon=True)
+        releasing.start()
+        self._releasing = releasing
         _log.info("The receiver host has started: %s", durability.promise)
 
     def connect(self, spark: SparkSession) -> None:
@@ -435,7 +441,7 @@ class ReceiverHost:
         Args:
             timeout: Seconds that this may take.
         """
-        with self._lock:
+        with plain_interrupts(), self._lock:
             hosted = self._hosted
             if hosted is not None:
                 stop_bounded(
@@ -463,33 +469,31 @@ class ReceiverHost:
     def _end(self) -> None:
         self._is_stopped = True
         self._ends.set()
-        try:
-            if self._releasing is not None:
-                self._releasing.join(_THREAD_ENDS_S)
-            if self._rates is not None:
-                self._rates.close()
-            following, self._following = self._following, []
-            if following:
-                stop_bounded(
-                    "the listener of queries", lambda: [end() for end in following], _STOP_S
-                )
-            hosted = self._hosted
-            if hosted is not None:
-                stop_bounded("the tracker", lambda: hosted.stop(_THREAD_ENDS_S), _STOP_S)
-                stop_bounded("the block server", hosted.end_block_server, _STOP_S)
-            with told("the share file"):
-                if self._shared is not None:
-                    self._shared.remove()
-            with told("the scratch folder"):
-                if self._scratch is not None:
-                    self._scratch.release()
-            # Not before: who was interrupted above stops it again, at the latest at the exit.
-            self._is_ended = True
-            atexit.unregister(self.stop)
-        finally:
-            with ReceiverHost._active_lock:
-                if ReceiverHost._active is self:
-                    ReceiverHost._active = None
+        if self._releasing is not None:
+            self._releasing.join(_THREAD_ENDS_S)
+        if self._rates is not None:
+            self._rates.close()
+        if self._following:
+            stop_bounded(
+                "the listener of queries", lambda: [end() for end in self._following], _STOP_S
+            )
+        hosted = self._hosted
+        if hosted is not None:
+            stop_bounded("the tracker", lambda: hosted.stop(_THREAD_ENDS_S), _STOP_S)
+            stop_bounded("the block server", hosted.end_block_server, _STOP_S)
+        with told("the share file"):
+            if self._shared is not None:
+                self._shared.remove()
+        with told("the scratch folder"):
+            if self._scratch is not None:
+                self._scratch.release()
+        # Not before: who was interrupted above stops it again, at the latest at the exit, and until
+        # then it is in the way of another.
+        self._is_ended = True
+        with ReceiverHost._active_lock:
+            if ReceiverHost._active is self:
+                ReceiverHost._active = None
+        atexit.unregister(self.stop)
 
     def __enter__(self) -> Self:
         """Return the host; it is stopped at the end of the block."""

@@ -510,10 +510,53 @@ def test_a_host_whose_stop_was_interrupted_is_stopped_by_the_next_call(
             with pytest.raises(KeyboardInterrupt):
                 host.stop()
         assert share.exists()
+        # Nor does another one begin beside what is left of it.
+        assert ReceiverHost.getActive() is host
         host.stop()
         assert not share.exists()
         assert HostedReceivers.running_in(spark.sparkContext) == 0
     assert ReceiverHost.getActive() is None
+
+
+def test_a_host_whose_start_was_interrupted_and_then_its_end_is_stopped_at_the_exit(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    at_exit: list[Any] = []
+    monkeypatch.setattr("penstock.sql.host.atexit.register", at_exit.append)
+    monkeypatch.setattr("penstock.sql.host.atexit.unregister", at_exit.remove)
+    host = ReceiverHost(spark)
+    host.stream("numbers", numbers(10))
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.sql.host.end_progress_bar", interrupted)
+        patch.setattr("penstock.sql.host.stop_bounded", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            host.start()
+    assert ReceiverHost.getActive() is host
+    (stop,) = at_exit
+    stop()
+    assert at_exit == []
+    assert ReceiverHost.getActive() is None
+
+
+def test_a_host_that_is_stopped_while_it_starts_or_before_does_not_run(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = ReceiverHost(spark)
+    host.stream("numbers", numbers(10))
+    # As the handler of a signal does, in the thread that it breaks into.
+    monkeypatch.setattr("penstock.sql.host.register", lambda *_: host.stop())
+    with pytest.raises(IllegalStateError, match="stopped while it started"):
+        host.start()
+    assert HostedReceivers.running_in(spark.sparkContext) == 0
+    assert ReceiverHost.getActive() is None
+    another = ReceiverHost(spark)
+    another.stream("numbers", numbers(10))
+    another.stop()
+    with pytest.raises(IllegalStateError, match="not after it was stopped"):
+        another.start()
 
 
 @pytest.mark.parametrize("name", ["", "a,b", " a", "a\n", 1])
