@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, functions
@@ -101,6 +102,9 @@ def test_a_watermark_that_was_stated_with_a_position_is_a_column(spark: SparkSes
     ]
 
 
+@pytest.mark.skipif(
+    pyspark.__version__.startswith("4.0."), reason="PySpark 4.0 plans a DataFrame for each action"
+)
 def test_a_loaded_frame_stays_the_same_and_another_one_has_what_came(spark: SparkSession) -> None:
     with hosting(spark, numbers(COUNT, block_s=0.1)) as host:
         await_records(host, "numbers", 1)
