@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -53,15 +54,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments without the program's name; None takes those of the process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments and arguments[0] in ("-h", "--help"):
-        print(_USAGE, end="")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Where the output is not of Unicode, a name is shown with escapes and not in half a table.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        code = _ended(arguments)
+        if sys.stdout is not None:  # None: it was closed before.
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has seen enough.
+        _write_no_more()
         return 0
-    if arguments and arguments[0] == "--version":
-        print(f"penstock {__version__}")
-        return 0
-    if not arguments:
-        print(_USAGE, end="", file=sys.stderr)
+    except OSError as error:
+        print(f"penstock: {error}", file=sys.stderr)
+        _write_no_more()
         return 2
+    return code
+
+
+def _ended(arguments: list[str]) -> int:
     try:
         return _run(arguments)
     except KeyboardInterrupt:
@@ -74,7 +85,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ended.code
 
 
+def _write_no_more() -> None:
+    """Keep the interpreter from writing at its end what is left for the standard output."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _run(arguments: list[str]) -> int:
+    if not arguments:
+        print(_USAGE, end="", file=sys.stderr)
+        return 2
+    if arguments[0] in ("-h", "--help"):
+        print(_USAGE, end="")
+        return 0
+    if arguments[0] == "--version":
+        print(f"penstock {__version__}")
+        return 0
     if arguments[0] == "wal":
         from penstock.wal.cli import main as wal
 

@@ -1,0 +1,40 @@
+"""What holds for every command, whoever reads its output."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+WAIT_S = 100.0
+
+
+def run(*arguments: str, output: int) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "penstock", *arguments],
+        stdout=output,
+        stderr=subprocess.PIPE,
+        timeout=WAIT_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("command", [["--help"], ["settings"], ["wal", "--help"]])
+def test_a_reader_that_has_seen_enough_is_no_error(command: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = run(*command, output=writing)
+    finally:
+        os.close(writing)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("command", [["--version"], ["settings"]])
+def test_an_output_that_takes_nothing_is_told_in_one_line(command: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        ended = run(*command, output=full.fileno())
+    assert ended.returncode == 2
+    assert ended.stderr == b"penstock: [Errno 28] No space left on device\n"
