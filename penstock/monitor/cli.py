@@ -100,10 +100,17 @@ def make_parser(command: str) -> argparse.ArgumentParser:
         parser.add_argument("--now", action="store_true", help="give up what was not processed yet")
     if command == "tap":
         parser.add_argument(
-            "--sample", type=int, default=10, metavar="N", help="how many records of a block (10)"
+            "--sample",
+            type=_number(1, 1000),
+            default=10,
+            metavar="N",
+            help="how many records of a block (10)",
         )
         parser.add_argument(
-            "--count", type=int, metavar="N", help="end after so many records; for ever without it"
+            "--count",
+            type=_number(0),
+            metavar="N",
+            help="end after so many records; for ever without it",
         )
         parser.add_argument(
             "--filter", type=_pattern, metavar="REGEX", help="only records in which this is found"
@@ -122,7 +129,9 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     if command == "top":
         parser.add_argument("--once", action="store_true", help="show it once and end")
     if command == "batches":
-        parser.add_argument("--count", type=int, default=20, metavar="N", help="how many (20)")
+        parser.add_argument(
+            "--count", type=_number(0, 1000), default=20, metavar="N", help="how many (20)"
+        )
         parser.add_argument("--status", choices=["queued", "processing", "completed"])
     if command != "apps":
         parser.add_argument(
@@ -170,7 +179,8 @@ def _apps(options: argparse.Namespace) -> None:
 
 def _top(options: argparse.Namespace) -> None:
     client = _client(options)
-    is_terminal = sys.stdout.isatty() and not options.once
+    # A dumb terminal cannot be cleared: it gets what a pipe gets.
+    is_terminal = sys.stdout.isatty() and not options.once and os.environ.get("TERM") != "dumb"
     _check_interval(options)
     while True:
         status = client.get("/api/penstock/status")
@@ -311,6 +321,18 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from error
 
 
+def _number(least: int, most: int | None = None) -> Callable[[str], int]:
+    accepted = f"{least} or more" if most is None else f"from {least} to {most}"
+
+    def number(text: str) -> int:
+        found = int(text) if text.isdecimal() else least - 1
+        if found < least or (most is not None and found > most):
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number {accepted}")
+        return found
+
+    return number
+
+
 def _check_interval(options: argparse.Namespace) -> None:
     if not 0 < options.interval <= _LONGEST_S:
         raise UsageError(f"--interval is above 0, and {_LONGEST_S} at most")
@@ -360,13 +382,22 @@ def client_of(wanted: str | None) -> AppClient:
         wanted: Its id, its name or its URL; None: the only one there is.
 
     Raises:
-        UsageError: There is no such program, or there are several.
+        UsageError: There is no such program, there are several, or what should be its token is
+            none.
         ValueError: It is no URL of HTTP.
     """
     if wanted is not None and "://" in wanted:
-        return AppClient(wanted, os.environ.get("PENSTOCK_TOKEN"))
+        return AppClient(wanted, _token())
     app = _chosen(wanted, registered(runtime_folder(os.environ)))
     return AppClient(app.url, app.token, app.certificate)
+
+
+def _token() -> str | None:
+    """Return the token that the environment has; a file that it came from may end its line."""
+    token = os.environ.get("PENSTOCK_TOKEN", "").strip()
+    if not (token.isascii() and token.isprintable()):
+        raise UsageError("PENSTOCK_TOKEN has characters that no token has")
+    return token or None
 
 
 def _chosen(wanted: str | None, found: list[RegisteredApp]) -> RegisteredApp:
@@ -378,7 +409,7 @@ def _chosen(wanted: str | None, found: list[RegisteredApp]) -> RegisteredApp:
         what = "" if wanted is None else f" that is called {wanted!r}"
         raise UsageError(
             f"no program{what} of this user runs on this host; for one elsewhere, give --app its "
-            "URL"
+            "URL, such as http://host:4140/"
         )
     names = ", ".join(f"{app.application_id} ({clean(app.name)})" for app in found)
     raise UsageError(f"there are several: {names}; name one with --app")

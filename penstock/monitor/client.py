@@ -58,13 +58,17 @@ class AppClient:
     """
 
     def __init__(self, url: str, token: str | None = None, certificate: str = "") -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(url)
+            port, is_http = parts.port, parts.scheme in ("http", "https")
+        except ValueError:
+            is_http = False
+        if not is_http or not parts.hostname:
             raise ValueError(f"{url!r} is not a URL such as http://host:4140/")
         self.url = url
         self._is_tls = parts.scheme == "https"
         self._certificate = certificate
-        self._host, self._port = parts.hostname, parts.port
+        self._host, self._port = parts.hostname, port
         self._root = parts.path.rstrip("/")
         self._token = token
 

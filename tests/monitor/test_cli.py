@@ -124,6 +124,7 @@ def test_rate_and_stop_act_and_say_what_they_did(app: App, capsys: Out) -> None:
     assert main(["rate", "numbers", "5000/second"]) == 0
     assert capsys.readouterr().out == "numbers-0: rate 5000/second\n"
     assert main(["rate", "0", "none"]) == 0
+    assert main(["rate", "0", "500"]) == 0
     for action in ("pause", "resume", "restart"):
         assert main([action, "numbers"]) == 0
     assert main(["stop", "--app", "local-1"]) == 0
@@ -131,6 +132,7 @@ def test_rate_and_stop_act_and_say_what_they_did(app: App, capsys: Out) -> None:
     assert app.program.acted == [
         ("rate", 0, "5000/second"),
         ("rate", 0, None),
+        ("rate", 0, 500.0),
         ("pause", 0),
         ("resume", 0),
         ("restart", 0),
@@ -244,12 +246,6 @@ def test_tap_says_what_it_cannot_show(app: App, capsys: Out) -> None:
         app.program.blocks.append(("input-0-1", error))
         assert main(["tap", "numbers"]) == 1
         assert told in capsys.readouterr().err
-    for wrong, told in (
-        (["--sample", "0"], "count=0 is not accepted: 1 to 1000"),
-        (["--sample", "1001"], "count=1001 is not accepted: 1 to 1000"),
-    ):
-        assert main(["tap", "numbers", *wrong]) == 1
-        assert told in capsys.readouterr().err
     for interval in ("0", "inf", "nan", "1e300"):
         assert main(["tap", "numbers", "--interval", interval]) == 2
         assert "--interval is above 0, and 86400 at most" in capsys.readouterr().err
@@ -284,7 +280,8 @@ def test_top_on_a_terminal_of_80_columns_shows_nothing_longer(app: App) -> None:
     app.program.model.tick()
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    environment = {name: text for name, text in os.environ.items() if name != "COLUMNS"}
+    environment = {**os.environ, "TERM": "xterm"}
+    environment.pop("COLUMNS", None)
     shown = b""
     with open(controller, "rb", buffering=0) as screen:
         command = [sys.executable, "-m", "penstock", "top", "--interval", "0.1"]
@@ -302,6 +299,34 @@ def test_top_on_a_terminal_of_80_columns_shows_nothing_longer(app: App) -> None:
     assert "RECEIVER" in "".join(first)
     assert len(first) <= 24
     assert max(map(len, first)) <= 80
+
+
+def test_top_sends_nothing_to_a_dumb_terminal_that_it_would_show(
+    app: App, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.monitor.cli.time", SimpleNamespace(sleep=interrupt))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(["top"]) == 0
+    assert "\x1b[H" in capsys.readouterr().out
+    monkeypatch.setenv("TERM", "dumb")
+    assert main(["top"]) == 0
+    told = capsys.readouterr().out
+    assert "numbers-0" in told
+    assert "\x1b" not in told
+
+
+def test_a_terminal_without_unicode_gets_escapes_and_the_whole_table(app: App) -> None:
+    app.program.streams[0] = "zählt"
+    app.program.receiver()
+    app.program.model.tick()
+    command = [sys.executable, "-m", "penstock", "receivers"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    shown = subprocess.run(command, capture_output=True, env=environment, timeout=60, check=True)
+    assert b"z\\xe4hlt-0" in shown.stdout
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="platform: only root can give a folder away")
@@ -389,6 +414,45 @@ def test_what_is_no_program_of_penstock_is_told(capsys: Out) -> None:
         program.join(30)
     error = capsys.readouterr().err
     assert f"{url} does not answer: what answers there is no program of Penstock" in error
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999/", "http://[::1", "http://", "ftp://x"])
+def test_a_url_that_is_none_is_named(url: str, capsys: Out) -> None:
+    assert main(["receivers", "--app", url]) == 2
+    assert f"{url!r} is not a URL such as http://host:4140/" in capsys.readouterr().err
+
+
+def test_the_token_for_a_url_comes_from_the_environment(
+    app: App, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["pause", "numbers", "--app", f"http://127.0.0.1:{app.server.port}/"]
+    assert main(command) == 1
+    assert "with that token in PENSTOCK_TOKEN" in capsys.readouterr().err
+    monkeypatch.setenv("PENSTOCK_TOKEN", f"{app.access.token}\n")
+    assert main(command) == 0
+    monkeypatch.setenv("PENSTOCK_TOKEN", "sec\nret")
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert error == "penstock pause: PENSTOCK_TOKEN has characters that no token has\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["batches", "--count", "-1"],
+        ["batches", "--count", "1001"],
+        ["tap", "0", "--count", "-1"],
+        ["tap", "0", "--sample", "0"],
+        ["tap", "0", "--sample", "1001"],
+        ["tap", "0", "--sample", "ten"],
+    ],
+)
+def test_a_number_that_is_not_accepted_is_wrong_usage_and_named(
+    app: App, capsys: Out, arguments: list[str]
+) -> None:
+    assert main(arguments) == 2
+    option, value = arguments[-2:]
+    assert f"argument {option}: {value!r} is no whole number" in capsys.readouterr().err
 
 
 def test_ctrl_c_while_a_command_is_still_being_imported_ends_it_quietly(

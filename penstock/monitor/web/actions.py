@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,8 +19,10 @@ ROOT = "/api/penstock/actions/"
 
 _REFUSED = (
     "this needs the token of the run: use the penstock command as the user who started the "
-    "program, or open the page by the link that `penstock apps` prints"
+    "program, or with that token in PENSTOCK_TOKEN, or open the page by the link that "
+    "`penstock apps` prints"
 )
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
 def _names_a_letter(value: object) -> bool:
@@ -77,7 +80,9 @@ class Actions:
         if "rate" not in asked:
             raise ValueError("rate is missing: null is for no rate of its own")
         rate = asked["rate"]
-        self._model.application.set_rate(stream_id, rate)
+        # On a command line and in a field of the page a number is text, too.
+        is_number = isinstance(rate, str) and _NUMBER.fullmatch(rate)
+        self._model.application.set_rate(stream_id, float(rate) if is_number else rate)
         done = f"{name}: {'no rate of its own' if rate is None else f'rate {rate}'}"
         self._model.note(f"{done} (set from outside)", stream_id)
         return done
