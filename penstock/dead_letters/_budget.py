@@ -54,7 +54,8 @@ class BudgetMeter:
         stream_id: The stream.
         budget: What is allowed.
         now_s: Monotonic time.
-        records: Returns how many records were taken so far, without those that were discarded.
+        records: Returns how many records were taken so far, without those that were discarded;
+            none yet.
         pauses: Whether the stream is paused when there are too many; it is told once, until
             `begin`. Else it is told once for all.
     """
@@ -74,12 +75,13 @@ class BudgetMeter:
         self._records = records
         self._pauses = pauses
         self._is_exceeded = False
-        # Of each part of the window: its number, the records before it, discarded in it.
-        self._parts: deque[list[int]] = deque()
+        # Of each part of the window: its number, the records before it, discarded in it. The first
+        # one begins here, and not with what is discarded first: what comes before that counts.
+        self._parts: deque[list[int]] = deque([[self._number(), 0, 0]])
 
     def look(self) -> None:
         """Let the window move on; to be called now and then, also while nothing is discarded."""
-        number = int(self._now_s() * _PARTS / self._budget.window_s)
+        number = self._number()
         if not self._parts or self._parts[-1][0] != number:
             self._parts.append([number, self._records(), 0])
             while self._parts[0][0] <= number - _PARTS:
@@ -90,6 +92,10 @@ class BudgetMeter:
         if self._is_exceeded:
             self._is_exceeded = False
             self._parts.clear()
+            self.look()
+
+    def _number(self) -> int:
+        return int(self._now_s() * _PARTS / self._budget.window_s)
 
     def add(self) -> DeadLetterBudgetError | None:
         """Count one that is discarded; return an error when that is more than allowed."""
