@@ -58,7 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_log(fs: FileSystem, folder: str) -> bool:
-    return LOCK_NAME in fs.list_folder(folder) or list_names(fs, folder)[2] > 0
+    if list_names(fs, folder)[2] > 0:
+        return True
+    # A checkpoint directory has a LOCK, too, and the logs in folders below it.
+    names = fs.list_folder(folder)
+    return LOCK_NAME in names and not any(
+        fs.is_folder(os.path.join(folder, name)) for name in names
+    )
 
 
 def _no_log(fs: FileSystem, folder: str, shown: str) -> str:

@@ -357,6 +357,8 @@ def test_a_folder_that_is_no_log_is_not_called_whole(
     assert f"no log in {tmp_path}\n" in capsys.readouterr().err
     for folder in ("receivedBlockMetadata", "receivedData/0-1"):
         LogWriter.create(str(tmp_path / folder), options=OPTIONS).close()
+    # As in a checkpoint directory.
+    (tmp_path / "LOCK").touch()
     before = sorted(tmp_path.rglob("*"))
     assert main(["wal", command, str(tmp_path)]) == 2
     error = capsys.readouterr().err
