@@ -33,6 +33,7 @@ exit codes: 0 nothing keeps a program from running (there may be warnings), 1 th
             2 wrong usage
 """
 _LINES_WIDTH = 200
+_UNCUT_WIDTH = 1 << 20
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"penstock doctor: --conf {pair}: KEY=VALUE is wanted", file=sys.stderr)
             return 2
         conf[key.strip()] = value.strip()
-    if options.timeout <= 0 or options.receivers < 0:
+    if not options.timeout > 0 or options.receivers < 0:
         print("penstock doctor: --timeout is above 0, --receivers 0 or more", file=sys.stderr)
         return 2
     findings = _findings(options, conf)
@@ -143,12 +144,13 @@ def _findings(options: argparse.Namespace, conf: dict[str, str]) -> list[Finding
 
 def _lines(findings: Sequence[Finding], width: int) -> list[str]:
     rows = [(found.level.value, found.check, found.found) for found in findings]
-    shown = table(("", "CHECK", "FOUND"), rows, width)
+    heads = ("", "CHECK", "FOUND")
+    shown, whole = table(heads, rows, width), table(heads, rows, _UNCUT_WIDTH)
     lines = [shown[0]]
-    for found, line in zip(findings, shown[1:], strict=True):
-        lines.append(line)
+    for found, cut_line, line in zip(findings, shown[1:], whole[1:], strict=True):
+        # What is wrong, and what to do, is not cut off.
+        lines.append(cut_line if found.level is Level.OK else line)
         if found.change:
-            # What to do is not cut off.
             lines.append(f"         -> {clean(found.change)}")
     count = Counter(found.level for found in findings)
     lines.append(f"{count[Level.PROBLEM]} problem(s), {count[Level.WARNING]} warning(s)")
