@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from penstock.errors import PenstockError
+from penstock.monitor.tables import clean
 from penstock.monitor.web.exchange import OURS
 
 __all__ = ["AppClient", "AppRefusedError", "AppUnreachableError"]
@@ -58,13 +59,14 @@ class AppClient:
     """
 
     def __init__(self, url: str, token: str | None = None, certificate: str = "") -> None:
+        refused = f"{url!r} is not a URL such as http://host:4140/"
         try:
             parts = urlsplit(url)
-            port, is_http = parts.port, parts.scheme in ("http", "https")
+            port = parts.port
         except ValueError:
-            is_http = False
-        if not is_http or not parts.hostname:
-            raise ValueError(f"{url!r} is not a URL such as http://host:4140/")
+            raise ValueError(refused) from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(refused)
         self.url = url
         self._is_tls = parts.scheme == "https"
         self._certificate = certificate
@@ -114,7 +116,8 @@ class AppClient:
             connection.close()
         is_ours = answer.getheader(OURS) is not None
         if answer.status != 200:
-            said = text.strip()[:1000]
+            # In one line, and without what a terminal would take for a command.
+            said = clean(text[:1000])
             if not is_ours:  # A proxy, or who knows who; or a port of ours that speaks TLS.
                 said = f"{self.url} answered {answer.status}: {said}"
             raise AppRefusedError(answer.status, said)

@@ -398,14 +398,24 @@ def test_a_program_that_dies_while_it_answers_is_told_from_one_that_says_somethi
     assert f"{url} does not answer: it ended in the middle of an answer" in capsys.readouterr().err
 
 
-def test_what_is_no_program_of_penstock_is_told(capsys: Out) -> None:
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        ("200 OK", "{}", "does not answer: what answers there is no program of Penstock"),
+        ("404 no", "<html>\n  \x1b[31m404\n</html>", "answered 404: <html> [31m404 </html>\n"),
+    ],
+)
+def test_what_is_no_program_of_penstock_is_told_in_one_line(
+    capsys: Out, status: str, body: str, told: str
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def other() -> None:
             connection, _ = server.accept()
             with connection:
                 connection.recv(1 << 16)
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+                head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n"
+                connection.sendall((head + body).encode())
 
         program = threading.Thread(target=other)
         program.start()
@@ -413,7 +423,8 @@ def test_what_is_no_program_of_penstock_is_told(capsys: Out) -> None:
         assert main(["receivers", "--app", url]) == 1
         program.join(30)
     error = capsys.readouterr().err
-    assert f"{url} does not answer: what answers there is no program of Penstock" in error
+    assert f"{url} {told}" in error
+    assert len(error.splitlines()) == 1
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:99999/", "http://[::1", "http://", "ftp://x"])
