@@ -45,6 +45,7 @@ folders and settings:
 
 'penstock COMMAND --help' tells more about one.
 """
+_OF_FOLDERS = ("checkpoint", "consumers", "dead-letters", "doctor", "replay", "wal")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,6 +101,10 @@ def _run(arguments: list[str]) -> int:
     if arguments[0] == "--version":
         print(f"penstock {__version__}")
         return 0
+    if arguments[0] in _OF_FOLDERS and "" in arguments:
+        # For some of them it would be the current one.
+        print(f"penstock {arguments[0]}: an empty argument names nothing", file=sys.stderr)
+        return 2
     if arguments[0] == "wal":
         from penstock.wal.cli import main as wal
 

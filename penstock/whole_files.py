@@ -28,6 +28,7 @@ def whole_file(path: str) -> Iterator[IO[bytes]]:
     """
     part = _part(path)
     _refuse_to_overwrite(path)
+    _refuse_without_folder(path)
     try:
         with _named(path):
             with open(part, "xb", opener=private) as file:
@@ -86,6 +87,13 @@ def _part(path: str) -> str:
 def _refuse_to_overwrite(path: str) -> None:
     if os.path.lexists(path):
         raise FileExistsError(errno.EEXIST, "it is there already, and nothing is overwritten", path)
+
+
+def _refuse_without_folder(path: str) -> None:
+    # The error of the system would name the file that is written first.
+    folder = os.path.dirname(path.rstrip(os.sep)) or os.curdir
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", folder)
 
 
 def _give_name(part: str, path: str) -> None:

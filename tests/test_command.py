@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from penstock.__main__ import main
 
 WAIT_S = 100.0
 
@@ -38,3 +41,29 @@ def test_an_output_that_takes_nothing_is_told_in_one_line(command: list[str]) ->
         ended = run(*command, output=full.fileno())
     assert ended.returncode == 2
     assert ended.stderr == b"penstock: [Errno 28] No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["checkpoint", ""],
+        ["consumers", ""],
+        ["dead-letters", "", "list"],
+        ["replay", "", "--stream", "0"],
+        ["wal", "check", ""],
+    ],
+)
+def test_an_empty_folder_name_is_not_the_current_folder(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert error == f"penstock {command[0]}: an empty argument names nothing\n"
+
+
+def test_a_folder_that_is_not_there_is_told_and_not_what_it_should_hold(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["replay", str(tmp_path / "none"), "--stream", "0"]) == 2
+    told = f"penstock replay: {tmp_path}/none: there is no such folder\n"
+    assert capsys.readouterr().err == told

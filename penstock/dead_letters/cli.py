@@ -212,17 +212,18 @@ def _show(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
         ):
             print(f"  {name + ':':<11}{_one_line(str(value))}")
         print(f"  {_content(letter.form, letter.data)}")
-    for name in sorted(left):
-        print(f"penstock dead-letters: there is no letter {name}", file=sys.stderr)
-    return 1 if left else 0
+    return _missing(left)
 
 
 def _export(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
-    # What is there is looked for first: a wrong folder leaves nothing that a second try finds.
-    first = next(found, None)
-    found = found if first is None else itertools.chain([first], found)
     wanted = set(options.ids)
     left = set(wanted)
+    found = (stored for stored in found if not wanted or stored.id in wanted)
+    # It is looked for first: a wrong folder or id leaves nothing that a second try finds.
+    first = next(found, None)
+    if first is None and wanted:
+        return _missing(left)
+    found = found if first is None else itertools.chain([first], found)
     with contextlib.ExitStack() as opened:
         folder = file = None
         if options.raw is not None:
@@ -230,8 +231,6 @@ def _export(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
         if options.to is not None:
             file = opened.enter_context(whole_file(options.to))
         for stored in found:
-            if wanted and stored.id not in wanted:
-                continue
             left.discard(stored.id)
             if folder is not None:
                 path = os.path.join(folder, f"{stored.id}.{stored.letter.form}")
@@ -244,6 +243,10 @@ def _export(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
                     print(line)
                 else:
                     file.write(f"{line}\n".encode())
+    return _missing(left)
+
+
+def _missing(left: set[str]) -> int:
     for name in sorted(left):
         print(f"penstock dead-letters: there is no letter {name}", file=sys.stderr)
     return 1 if left else 0

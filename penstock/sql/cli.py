@@ -34,7 +34,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         fs, path = locate(os.path.join(options.folder, LEDGER))
         if not fs.is_folder(path):
-            print(f"penstock consumers: no ledger in {options.folder}", file=sys.stderr)
+            is_there = fs.is_folder(os.path.dirname(path))
+            why = f"no ledger {LEDGER} in" if is_there else "no such folder:"
+            print(f"penstock consumers: {why} {options.folder}", file=sys.stderr)
             return 2
         ledger = ReceivedBlockTracker.recover(
             (), path, fs=fs, encryption=recovery_encryption(None, os.environ)

@@ -126,13 +126,16 @@ def test_export_writes_the_bytes_as_they_were_for_this_user_only_and_overwrites_
     assert json.loads(capsys.readouterr().out)["id"] == "2-01234567-2"
 
 
-def test_an_export_from_a_wrong_folder_leaves_nothing_in_the_way_of_the_next(
+def test_an_export_from_a_wrong_folder_or_of_a_wrong_id_leaves_nothing_in_the_way_of_the_next(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, b"one")
     lines, raw = tmp_path / "letters.jsonl", tmp_path / "raw"
     where = ["export", "--to", str(lines), "--raw", str(raw)]
     assert main(["dead-letters", str(tmp_path / "none"), *where]) == 2
+    assert main(["dead-letters", str(tmp_path), *where, "2-01234567-9"]) == 1
+    assert main(["dead-letters", str(tmp_path), "export", "--to", str(raw / "letters")]) == 2
+    assert capsys.readouterr().err.endswith(f"there is no such folder: {raw}\n")
     assert not lines.exists()
     assert not raw.exists()
     assert main(["dead-letters", str(tmp_path), *where]) == 0

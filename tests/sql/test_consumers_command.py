@@ -46,6 +46,8 @@ def test_who_is_dropped_is_gone_for_good(directory: Path, capsys: Any) -> None:
 def test_a_folder_without_a_ledger_is_said_to_be_none(tmp_path: Path, capsys: Any) -> None:
     assert main(["consumers", str(tmp_path)]) == 2
     assert "no ledger" in capsys.readouterr().err
+    assert main(["consumers", str(tmp_path / "none")]) == 2
+    assert f"no such folder: {tmp_path}/none" in capsys.readouterr().err
 
 
 def test_the_directory_of_a_running_host_is_left_alone(directory: Path, capsys: Any) -> None:
