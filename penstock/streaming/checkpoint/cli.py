@@ -22,7 +22,8 @@ one stands at, and which versions wrote it. No code of the program is run, and n
 Encrypted ones are read with the key of PENSTOCK_ENCRYPTION_KEY, as a program reads them.
 """
 _EPILOG = """\
-exit codes: 0 all are whole, 1 some are damaged, or there is none, 2 wrong usage, no such folder
+exit codes: 0 all are whole, 1 some are damaged, or there is none, 2 wrong usage, no such folder,
+            or some cannot be read, which may be whole
 """
 
 
@@ -53,7 +54,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _show(folder: CheckpointFolder) -> int:
-    whole = damaged = 0
+    whole = damaged = unread = 0
     for name, found in folder.each():
         if isinstance(found, Checkpoint):
             whole += 1
@@ -61,10 +62,19 @@ def _show(folder: CheckpointFolder) -> int:
         elif isinstance(found, CheckpointVersionError):
             whole += 1
             print(f"{name}: of another version: {found.what} {found.written}")
+        elif isinstance(found, FileNotFoundError):
+            # The running program has removed it since.
+            continue
+        elif isinstance(found, OSError):
+            unread += 1
+            print(f"{name}: cannot be read: {found}")
         else:
             damaged += 1
             print(f"{name}: DAMAGED: {found}")
-    print(f"{folder.path}: {whole} whole, {damaged} damaged")
+    rest = f", {unread} not read" if unread else ""
+    print(f"{folder.path}: {whole} whole, {damaged} damaged{rest}")
+    if unread:
+        return 2
     return 0 if whole and not damaged else 1
 
 

@@ -63,6 +63,15 @@ class TestFolder:
         assert "another checkpoint directory" in str(raised.value)
         assert main(["checkpoint", str(tmp_path)]) == 1
         assert "checkpoint-2000: DAMAGED: it has 4 bytes" in capsys.readouterr().out
+        # As if the program had removed it since it was listed; and one that no user can read.
+        (tmp_path / "checkpoint-3000").symlink_to(tmp_path / "gone")
+        assert main(["checkpoint", str(tmp_path)]) == 1
+        assert "checkpoint-3000" not in capsys.readouterr().out
+        (tmp_path / "checkpoint-4000").symlink_to(tmp_path / "checkpoint-4000")
+        assert main(["checkpoint", str(tmp_path)]) == 2
+        told = capsys.readouterr().out
+        assert "checkpoint-4000: cannot be read: [Errno 40]" in told
+        assert told.endswith("0 whole, 1 damaged, 1 not read\n")
         assert main(["checkpoint", str(tmp_path / "missing")]) == 2
         assert "no such folder" in capsys.readouterr().err
 
