@@ -114,11 +114,11 @@ class History:
         try:
             fs, path = locate(os.path.join(folder, LEDGER))
             if not fs.is_folder(path):
-                is_there = fs.is_folder(os.path.dirname(path))
-                raise HistoryError(
-                    folder,
-                    f"there is no ledger {LEDGER} in it" if is_there else "there is no such folder",
-                )
+                if not fs.is_folder(os.path.dirname(path)):
+                    raise HistoryError(folder, "there is no such folder")
+                # Where this user may not look, that is the error.
+                fs.list_folder(os.path.dirname(path))
+                raise HistoryError(folder, f"there is no ledger {LEDGER} in it")
             for left in reversed(range(_TRIES)):
                 try:
                     self._ledger = ReceivedBlockTracker.read(path, fs=fs, encryption=encryption)

@@ -24,7 +24,8 @@ locked: ReceiverHost.streams and dropConsumer do the same there.) An encrypted l
 the key of PENSTOCK_ENCRYPTION_KEY.
 """
 _EPILOG = """\
-exit codes: 0 shown, 1 there is no such consumer, 2 wrong usage, no such folder, or it is in use
+exit codes: 0 shown, 1 there is no such consumer, 2 wrong usage, no such folder, it is none of a
+            ReceiverHost, or it is in use
 """
 
 
@@ -34,20 +35,27 @@ def main(argv: Sequence[str]) -> int:
     try:
         fs, path = locate(os.path.join(options.folder, LEDGER))
         if not fs.is_folder(path):
-            is_there = fs.is_folder(os.path.dirname(path))
-            why = f"no ledger {LEDGER} in" if is_there else "no such folder:"
-            print(f"penstock consumers: {why} {options.folder}", file=sys.stderr)
-            return 2
+            if not fs.is_folder(os.path.dirname(path)):
+                return _fail(f"no such folder: {options.folder}")
+            # Where this user may not look, that is the error.
+            fs.list_folder(os.path.dirname(path))
+            return _fail(f"no ledger {LEDGER} in {options.folder}")
         ledger = ReceivedBlockTracker.recover(
             (), path, fs=fs, encryption=recovery_encryption(None, os.environ)
         )
         try:
+            if not ledger.kept_streams():
+                return _fail(f"there is no stream of a ReceiverHost in {options.folder}")
             return _show(ledger, options.drop)
         finally:
             ledger.close()
     except (OSError, PenstockError) as error:
-        print(f"penstock consumers: {error}", file=sys.stderr)
-        return 2
+        return _fail(str(error))
+
+
+def _fail(text: str) -> int:
+    print(f"penstock consumers: {text}", file=sys.stderr)
+    return 2
 
 
 def make_parser() -> argparse.ArgumentParser:

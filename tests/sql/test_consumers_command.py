@@ -43,6 +43,14 @@ def test_who_is_dropped_is_gone_for_good(directory: Path, capsys: Any) -> None:
     assert "no consumer new-2" in capsys.readouterr().err
 
 
+def test_the_folder_of_a_streaming_context_is_told_to_be_none(tmp_path: Path, capsys: Any) -> None:
+    ledger = ReceivedBlockTracker.recover((), str(tmp_path / LEDGER), options=LOG_OPTIONS)
+    ledger.register_streams({"clicks": 0})
+    ledger.close()
+    assert main(["consumers", str(tmp_path)]) == 2
+    assert f"no stream of a ReceiverHost in {tmp_path}" in capsys.readouterr().err
+
+
 def test_a_folder_without_a_ledger_is_said_to_be_none(tmp_path: Path, capsys: Any) -> None:
     assert main(["consumers", str(tmp_path)]) == 2
     assert "no ledger" in capsys.readouterr().err
