@@ -6,6 +6,7 @@ Times are milliseconds since the epoch, durations milliseconds; None is not yet,
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,9 @@ __all__ = [
 
 TEXT_LIMIT = 20_000
 """Characters of an error's traceback that are kept; of a longer one, both ends."""
+_OF_JAVA = re.compile(
+    r"\s+at \S.*|\s+\.\.\. \d+ more|((Driver|JVM) stacktrace:|SQLSTATE: \w{5})\s*"
+)
 
 
 def bounded(text: str, limit: int = TEXT_LIMIT) -> str:
@@ -41,9 +45,12 @@ def bounded(text: str, limit: int = TEXT_LIMIT) -> str:
 
 
 def last_line(text: str) -> str:
-    """Return the last line of a text, where a traceback says what it is of; empty without one."""
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else ""
+    """Return the last line of a text, where a traceback says what it is of; empty without one.
+
+    Behind that of a task comes the stack of Java, which is left out.
+    """
+    lines = (line for line in reversed(text.splitlines()) if not _OF_JAVA.fullmatch(line))
+    return next((line.strip() for line in lines if line.strip()), "")
 
 
 class BatchStatus(enum.Enum):

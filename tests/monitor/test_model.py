@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.monitor.model import EVENTS, STREAM_FIGURES, UNFINISHED, WAIT_FIGURES
-from penstock.monitor.records import TEXT_LIMIT, BatchStatus, EventKind
+from penstock.monitor.records import TEXT_LIMIT, BatchStatus, EventKind, last_line
 from penstock.streaming.rates import RateSource
 from tests.monitor.feeding import START_MS, Program
 
@@ -214,3 +214,39 @@ def test_one_sentence_says_how_it_goes(happens, says) -> None:
     happens(program)
     model.tick()
     assert model.sentence() == says
+
+
+_OF_A_TASK = """\
+Traceback (most recent call last):
+  File "program.py", line 12, in <module>
+py4j.protocol.Py4JJavaError: An error occurred while calling collectAndServe.
+: org.apache.spark.SparkException: Job aborted: Traceback (most recent call last):
+  File "program.py", line 7, in parse
+ValueError: no number
+SQLSTATE: 38000
+
+\tat org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:581)
+
+Driver stacktrace:
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (_OF_A_TASK, "ValueError: no number"),
+        (
+            "Job aborted\n\tat a.B.c(B.scala:1)\nCaused by: x.Y: z\n\t... 9 more\n",
+            "Caused by: x.Y: z",
+        ),
+        ("KeyError: 1\nat the end\n", "at the end"),
+        ("  \n", ""),
+        ("", ""),
+    ],
+)
+def test_the_line_of_an_error_is_what_went_wrong_and_not_the_stack_of_java(
+    text: str, line: str
+) -> None:
+    assert last_line(text) == line
