@@ -32,7 +32,7 @@ __all__ = [
 TEXT_LIMIT = 20_000
 """Characters of an error's traceback that are kept; of a longer one, both ends."""
 _OF_JAVA = re.compile(
-    r"\s+at \S.*|\s+\.\.\. \d+ more|((Driver|JVM) stacktrace:|SQLSTATE: \w{5})\s*"
+    r"\s+at \S.*|\s+\.\.\. \d+ more|((Driver|JVM) stacktrace:|\s*SQLSTATE: \w{5})\s*"
 )
 
 

@@ -223,7 +223,7 @@ py4j.protocol.Py4JJavaError: An error occurred while calling collectAndServe.
 : org.apache.spark.SparkException: Job aborted: Traceback (most recent call last):
   File "program.py", line 7, in parse
 ValueError: no number
-SQLSTATE: 38000
+ SQLSTATE: 38000
 
 \tat org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:581)
 
