@@ -28,7 +28,7 @@ from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.store import BlockStoreClosedError, BlockStoreOptions
 from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError, PenstockError
-from penstock.receiver import ReceiverStoppedError
+from penstock.receiver import ReceiverStoppedError, storing
 from penstock.receiver.block_generator import (
     BlockGenerator,
     BlockGeneratorOptions,
@@ -1157,6 +1157,37 @@ def test_what_waits_for_the_byte_rate_at_a_stop_is_stored_and_no_error_says_othe
     thread.join(WAIT_S)
     assert outcome == [None]
     assert sum(map(len, records)) == 1000
+
+
+@pytest.mark.parametrize("end", ["refuse_acknowledged", "close"])
+def test_what_waits_for_the_byte_rate_as_its_start_ends_goes_on_and_is_charged(
+    make, monkeypatch, end
+):
+    monkeypatch.setattr(storing, "_LEASE_STEP_S", 0.05)
+    bench = make(limiter=RateLimiter(bytes_per_second=0.001))
+    door = bench.generator.open_door()
+    thread = threading.Thread(target=door.store, args=(b"x" * 1000, 7), daemon=True)
+    thread.start()
+    until(lambda: bench.limiter.statistics().waiting == 1)
+    thread.join(0.2)
+    assert thread.is_alive(), "the start goes on, and so it waits"
+    getattr(door, end)()
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+    assert bench.limiter.statistics().bytes_charged == 1000
+    assert not bench.limiter.passes_soon
+    assert bench.finish() == [b"x" * 1000]
+
+
+def test_who_stores_while_its_start_ends_waits_for_a_byte_rate_that_lets_it_pass(make, monkeypatch):
+    monkeypatch.setattr(storing, "_LEASE_STEP_S", 0.05)
+    bench = make(limiter=RateLimiter(bytes_per_second=10_000))
+    door = bench.generator.open_door()
+    door.refuse_acknowledged()
+    began_s = time.monotonic()
+    door.store(b"x" * 2000, 7)
+    assert time.monotonic() - began_s > 0.15, "or more passes than the rate allows"
+    assert bench.finish() == [b"x" * 2000]
 
 
 def test_memory_that_is_short_for_a_moment_discards_no_row(make):
