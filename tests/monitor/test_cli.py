@@ -403,6 +403,7 @@ def test_a_program_that_dies_while_it_answers_is_told_from_one_that_says_somethi
     [
         ("200 OK", "{}", "does not answer: what answers there is no program of Penstock"),
         ("404 no", "<html>\n  \x1b[31m404\n</html>", "answered 404: <html> [31m404 </html>\n"),
+        ("200 OK\r\nX-Penstock: 1", "{", "does not answer: its answer is not whole"),
     ],
 )
 def test_what_is_no_program_of_penstock_is_told_in_one_line(
