@@ -502,15 +502,21 @@ def test_a_host_whose_stop_was_interrupted_is_stopped_by_the_next_call(
     share = tmp_path / "share"
     with hosting(spark, numbers(10), share=str(share)) as host:
         await_records(host, "numbers", 10)
+        handlers: list[Any] = []
 
         def interrupted(*_: Any) -> None:
+            handlers.append(signal.getsignal(signal.SIGINT))
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
             patch.setattr("penstock.sql.host.stop_bounded", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                host.stopReceiving()
             patch.setattr(host, "stopReceiving", lambda: None)
             with pytest.raises(KeyboardInterrupt):
                 host.stop()
+        # PySpark's own would have cancelled the jobs of the receivers that are waited for.
+        assert handlers == [signal.default_int_handler] * 2
         assert share.exists()
         # Nor does another one begin beside what is left of it.
         assert ReceiverHost.getActive() is host
@@ -645,6 +651,10 @@ def test_one_host_is_active_and_takes_no_stream_when_it_runs(spark: SparkSession
             other.start()
         with pytest.raises(IllegalStateError, match="too late"):
             host.stream("more", numbers(10))
+    # What was refused had not begun.
+    with other:
+        other.start()
+        assert ReceiverHost.getActive() is other
     assert ReceiverHost.getActive() is None
 
 
