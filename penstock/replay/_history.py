@@ -58,13 +58,13 @@ class Window:
         return self.end_ms is not None and created_ms >= self.end_ms
 
     def begins_before(self, closed_ms: int | None) -> bool:
-        """Tell whether a segment ended after its begin.
+        """Tell whether a segment may have a block that was sealed at its begin or later.
 
         Args:
-            closed_ms: When the segment behind it was begun; None: there is none, or that is not
-                known.
+            closed_ms: When the segment behind it was begun, perhaps in the very millisecond of its
+                last block; None: there is none, or that is not known.
         """
-        return closed_ms is None or closed_ms > self.start_ms
+        return closed_ms is None or closed_ms >= self.start_ms
 
     def has(self, sealed_ms: int) -> bool:
         """Tell whether a block is of it."""

@@ -1,0 +1,87 @@
+"""A program's folder with what its receivers stored at times that a test sets: without Spark."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.blockstore import BlockKind, BlockStore
+from penstock.blockstore.builder import join_binary
+from penstock.blockstore.store import BlockStoreOptions
+from penstock.clock import ManualClock
+from penstock.host.durability import BLOCKS, LEDGER
+from penstock.tracker import ReceivedBlockTracker
+from penstock.wal import LogOptions
+from tests.tracker.ledger_cases import LOG_OPTIONS, add
+
+BEGIN_MS = 1_000_000
+
+
+class Stored:
+    """The stream ``clicks``, number 0: real logs and a real ledger."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "checkpoint"
+        self.clock = ManualClock(BEGIN_MS)
+        self._memory_dir = str(folder)
+        self._ledger = ReceivedBlockTracker.recover(
+            (), str(self.folder / LEDGER), options=LOG_OPTIONS, clock=self.clock
+        )
+        self._ledger.register_streams({"clicks": 0}, ())
+        self._store: BlockStore | None = None
+        self.begin_attempt()
+
+    def begin_attempt(self) -> None:
+        """Store what comes in the log of another attempt."""
+        if self._store is not None:
+            self._store.close()
+        attempt = uuid.uuid4().hex
+        self._number = self._ledger.register_attempt(0, attempt, "here").first_block_number
+        self._store = BlockStore(
+            stream_id=0,
+            attempt=attempt,
+            host="here",
+            log_folder=str(self.folder / BLOCKS / f"0-{attempt}"),
+            memory_name=f"memory-{attempt}",
+            options=BlockStoreOptions(
+                memory_dir=self._memory_dir,
+                memory_bytes=1 << 20,
+                block_max_bytes=64 << 10,
+                log=LogOptions(segment_size=64 << 10, alignment=64, roll_age_s=1.0, direct=False),
+            ),
+            clock=self.clock,
+        )
+
+    def begin_segment(self, after_ms: int = 1000) -> None:
+        """Have the next block begin another segment."""
+        self.clock.advance(after_ms)
+
+    def put(self, *records: bytes, sealed_ms: int | None = None) -> None:
+        """Store a block of bytes; it was sealed now, or then."""
+        assert self._store is not None
+        builder = self._store.open_block(BlockKind.BINARY)
+        builder.append(*join_binary(records))
+        self._add(builder, sealed_ms)
+
+    def put_rows(self, batch: pa.RecordBatch) -> None:
+        """Store a block of one Arrow batch."""
+        assert self._store is not None
+        builder = self._store.open_block(BlockKind.ARROW, batch.schema)
+        assert builder.append_batch(batch)
+        self._add(builder, None)
+
+    def _add(self, builder: Any, sealed_ms: int | None) -> None:
+        assert self._store is not None
+        time_ms = self.clock.time_ms() if sealed_ms is None else sealed_ms
+        sealed = builder.seal(f"input-0-{self._number}", 0.0, time_ms=time_ms)
+        add(self._ledger, 0, self._store.attempt, [self._store.put(sealed)])
+        self._number += 1
+
+    def close(self) -> None:
+        """End the program."""
+        if self._store is not None:
+            self._store.close()
+        self._ledger.close()

@@ -1,0 +1,173 @@
+"""Which of the blocks in a program's logs are read again: segment by segment, without Spark."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.__main__ import main
+from penstock.replay import HistoryError, ReplayReceiver, cli
+from penstock.replay._history import History, Window, blocks_of
+from penstock.replay._read import first_schema, tables
+from penstock.wal import segment_path
+from tests.replay.stored import BEGIN_MS, Stored
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Iterator[Stored]:
+    made = Stored(tmp_path)
+    yield made
+    made.close()
+
+
+def segments(stored: Stored) -> Any:
+    return History(str(stored.folder)).segments(0)
+
+
+def records(stored: Stored, start_ms: int = 0, end_ms: int | None = None) -> list[bytes]:
+    window = Window(start_ms, end_ms)
+    return [
+        record
+        for segment in segments(stored)
+        for _, block in blocks_of(segment, window, None)
+        for record in block.records()
+    ]
+
+
+def replayed(stored: Stored, position: Any = None) -> list[tuple[list[bytes], Any]]:
+    context: Any = SimpleNamespace(last_position=position, stopped=threading.Event())
+    return list(ReplayReceiver(stored.folder, 0).run(context))
+
+
+def test_a_block_of_the_millisecond_in_which_the_next_segment_began_is_of_one_window(
+    stored: Stored,
+) -> None:
+    stored.put(b"1")
+    at_ms = BEGIN_MS + 1000
+    stored.put(b"2", sealed_ms=at_ms)
+    stored.begin_segment()
+    stored.put(b"3")
+    assert len(segments(stored)) == 2
+    assert records(stored, end_ms=at_ms) == [b"1"]
+    assert records(stored, start_ms=at_ms) == [b"2", b"3"]
+    assert records(stored, start_ms=at_ms + 1) == []
+
+
+def test_a_block_that_waited_for_the_log_is_of_the_time_at_which_it_was_sealed(
+    stored: Stored,
+) -> None:
+    stored.put(b"1")
+    stored.begin_segment(60_000)
+    stored.put(b"2", sealed_ms=BEGIN_MS + 1)
+    stored.put(b"3")
+    assert records(stored, end_ms=BEGIN_MS + 2) == [b"1", b"2"]
+    assert records(stored, start_ms=BEGIN_MS + 2) == [b"3"]
+
+
+def test_blocks_without_a_time_are_of_the_window_with_their_segment(stored: Stored) -> None:
+    for number in range(3):
+        stored.put(b"%d" % number, b"%d" % number, sealed_ms=0)
+        stored.begin_segment()
+    both = [b"0", b"0", b"1", b"1", b"2", b"2"]
+    assert records(stored) == both
+    assert records(stored, start_ms=BEGIN_MS + 1500) == both[2:]
+    assert records(stored, end_ms=BEGIN_MS + 1500) == both[:4]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_what_is_gone_at_the_end_of_a_segment_is_not_taken_for_its_end(
+    stored: Stored, is_cut: bool
+) -> None:
+    for number in range(3):
+        stored.put(b"record %d" % number)
+    (segment,) = segments(stored)
+    stored.close()
+    path = segment_path(segment.folder, segment.number)
+    data = Path(path).read_bytes()
+    at = data.index(b"record 2")
+    if is_cut:
+        os.truncate(path, at)
+    else:
+        Path(path).write_bytes(data[:at] + b"RECORD" + data[at + 6 :])
+    found: list[bytes] = []
+    with pytest.raises(HistoryError, match=f"segment {segment.number}, .* cannot be read here"):
+        found.extend(
+            record for _, block in blocks_of(segment, Window(), None) for record in block.records()
+        )
+    assert found == [b"record 0", b"record 1"]
+
+
+class TestReplay:
+    def test_all_attempts_are_read_and_it_goes_on_in_the_one_where_it_was(
+        self, stored: Stored
+    ) -> None:
+        for attempt in range(3):
+            if attempt:
+                stored.begin_attempt()
+            for number in range(3):
+                stored.put(b"%d%d" % (attempt, number))
+        pieces = replayed(stored)
+        found = [record for piece, _ in pieces for record in piece]
+        assert found == [b"%d%d" % (attempt, n) for attempt in range(3) for n in range(3)]
+        for at, (_, position) in enumerate(pieces):
+            left = [record for piece, _ in replayed(stored, position) for record in piece]
+            assert left == found[at + 1 :]
+
+
+class TestColumns:
+    def test_that_they_changed_is_told_and_each_part_is_read_by_its_times(
+        self, stored: Stored
+    ) -> None:
+        batches = [
+            pa.record_batch({"n": pa.array([1], pa.int64()), "m": pa.array([2], pa.int64())}),
+            pa.record_batch({"n": pa.array([3], pa.int64()), "m": pa.array(["x"])}),
+            pa.record_batch({"m": pa.array([4], pa.int64()), "n": pa.array([5], pa.int64())}),
+        ]
+        for batch in batches:
+            stored.put_rows(batch)
+            stored.begin_segment()
+        made = segments(stored)
+        schema = first_schema(made, Window(), None)
+        assert schema == batches[0].schema
+        assert list(tables(made[0], Window(), None, schema)) == batches[:1]
+        for segment, named in zip(made[1:], ("n int64, m string", "m int64, n int64"), strict=True):
+            told = f"segment {segment.number} on the columns are others: {named}, and not n int64"
+            with pytest.raises(HistoryError, match=told):
+                list(tables(segment, Window(), None, schema))
+        for number, batch in enumerate(batches):
+            begin_ms = BEGIN_MS + 1000 * number
+            window = Window(begin_ms, begin_ms + 1000)
+            found = [
+                each for segment in made for each in tables(segment, window, None, batch.schema)
+            ]
+            assert found == [batch]
+
+    def test_a_large_batch_comes_in_parts(
+        self, stored: Stored, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("penstock.replay._read._ROWS_PER_BATCH", 3)
+        batch = pa.record_batch({"n": list(range(8))})
+        stored.put_rows(batch)
+        (segment,) = segments(stored)
+        found = list(tables(segment, Window(), None, batch.schema))
+        assert [each["n"].to_pylist() for each in found] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+
+    def test_the_parts_of_a_parquet_file_have_each_record_once(
+        self, stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cli, "_POOL_ROWS", 2)
+        for number in range(5):
+            stored.put(b"%d" % number)
+        output = tmp_path / "records"
+        command = ["replay", str(stored.folder), "--stream", "0", "--format", "parquet"]
+        assert main([*command, "--output", str(output)]) == 0
+        assert pq.ParquetFile(output).num_row_groups == 3
+        assert pq.read_table(output)["value"].to_pylist() == [b"%d" % n for n in range(5)]
