@@ -27,7 +27,13 @@ from penstock.dead_letters import (
     letters,
     read,
 )
-from penstock.wal import KEY_VARIABLE, EncryptionKey, EncryptionMismatchError, LogWriter
+from penstock.wal import (
+    KEY_VARIABLE,
+    CorruptRecordError,
+    EncryptionKey,
+    EncryptionMismatchError,
+    LogWriter,
+)
 
 ATTEMPT = "0123456789abcdef0123456789abcdef"
 DAY_MS = 86_400_000
@@ -236,6 +242,19 @@ def test_damage_is_told_and_everything_else_shown(
     assert "corrupt record in segment 1" in shown.err
 
 
+def test_damage_is_raised_behind_all_that_is_readable_where_nobody_asked_to_be_told(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, b"first", b"second" * 20, b"third")
+    (segment,) = tmp_path.rglob("segment-*.log")
+    data = segment.read_bytes()
+    segment.write_bytes(data.replace(b"secondsecond", b"secondSECOND", 1))
+    found = letters(str(tmp_path))
+    assert [next(found).letter.data for _ in range(2)] == [b"first", b"third"]
+    with pytest.raises(CorruptRecordError):
+        next(found)
+
+
 def test_encrypted_letters_are_read_with_their_key_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +357,31 @@ def test_a_letter_gets_its_age_also_if_older_ones_lie_beside_it(tmp_path: Path) 
     clock.advance(DAY_MS)
     assert add("youngest") == ["young", "youngest"]
     writer.close()
+
+
+def test_a_log_of_an_earlier_attempt_is_as_old_as_its_last_segment(tmp_path: Path) -> None:
+    clock = ManualClock()
+
+    def writer(attempt: str) -> DeadLetterWriter:
+        where = place(tmp_path, attempt=attempt * 32)
+        return DeadLetterWriter(where, lambda message, error: None, clock)
+
+    def add(to: DeadLetterWriter, shown: str) -> list[str]:
+        to.add(b"bad", ValueError(), shown)
+        to.write()
+        return [stored.letter.shown for stored in letters(str(tmp_path))]
+
+    long = writer("a")
+    add(long, "old")
+    clock.advance(6 * DAY_MS)
+    add(long, "young")
+    long.close()
+    clock.advance(3 * DAY_MS)
+    then = writer("b")
+    assert add(then, "youngest")[1:] == ["young", "youngest"]
+    clock.advance(5 * DAY_MS)
+    assert add(then, "last") == ["youngest", "last"]
+    then.close()
 
 
 def test_of_the_logs_of_earlier_attempts_the_oldest_goes_first(tmp_path: Path) -> None:

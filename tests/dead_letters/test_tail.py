@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,36 @@ def test_it_is_bounded_by_number_and_size(tmp_path: Path) -> None:
     assert [each[0] for each in reader.read(most=3)] == [0, 1, 2]
     assert [each[0] for each in reader.read(most_bytes=150)] == [3, 4]
     assert [each[0] for each in reader.read()] == [5, 6]
+
+
+def test_what_a_bound_left_is_read_next_also_of_a_log_that_is_not_written_any_more(
+    tmp_path: Path,
+) -> None:
+    # It has several segments.
+    log = Log(tmp_path, 0, "a")
+    for number in range(24):
+        log.write(bytes([number]) * 10_000)
+    log.close()
+    assert len(list((tmp_path / log.name).iterdir())) > 3
+    for path in (tmp_path / log.name).iterdir():
+        os.utime(path, (1, 1))
+    for most in (1, 7):
+        reader = Reader(tmp_path)
+        found = [reader.read(most=most) for _ in range(0, 25, most)]
+        assert [data[0] for part in found for data in part] == list(range(24))
+        assert max(map(len, found)) == most
+
+
+def test_what_is_written_without_another_time_is_read(tmp_path: Path) -> None:
+    log = Log(tmp_path, 0, "a")
+    reader = Reader(tmp_path)
+    # The clock of files has not moved on since then, nor has that of this test.
+    now_ns = time.time_ns() + 60_000_000_000
+    for number in range(3):
+        log.write(bytes([number]))
+        for path in (tmp_path / log.name).iterdir():
+            os.utime(path, ns=(now_ns, now_ns))
+        assert reader.read() == [bytes([number])]
 
 
 def test_a_log_that_is_not_written_any_more_is_not_opened_again(
