@@ -259,8 +259,25 @@ def test_a_frame_that_is_too_large_is_kept_with_the_position_of_its_call(
 
     run(Stores(shared, store))
     tracker.wait_for_records(4)
-    assert [stored.letter.position_text for stored in kept(tmp_path)] == ["[7]", None]
+    found = [stored.letter for stored in kept(tmp_path)]
+    assert [letter.position_text for letter in found] == ["[7]", None]
+    # Only its first bytes were at hand, so it is no record to be sent.
+    assert [(set(letter.data), letter.is_cut) for letter in found] == [({ord("y")}, True)] * 2
     assert "stored with [7]" in tracker.of(ReportError)[0].message
+
+
+def test_a_record_is_not_kept_with_the_position_of_the_one_before_it(
+    run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    def store(receiver: Receiver) -> None:
+        receiver.store({"number": "one"}, position=7)
+        receiver.store({"number": "two"})
+
+    run(Stores(shared, store, pa.schema([("number", pa.int64())])))
+    tracker.wait_for(lambda: len(tracker.of(ReportError)) == 2)
+    tracker.wait_for_count(AddBlock, 1)
+    tracker.wait_for(lambda: len(kept(tmp_path)) == 2)
+    assert [stored.letter.position_text for stored in kept(tmp_path)] == ["7", None]
 
 
 def frames(count: int, size: int) -> bytes:
@@ -494,6 +511,33 @@ def test_that_a_budget_is_used_up_is_told_once() -> None:
     discards.tell_rest(at_once=True)
     assert [type(error) for error in told].count(DeadLetterBudgetError) == 1
     assert discards.count == 20
+
+
+def test_a_stream_that_is_resumed_has_its_whole_budget_again() -> None:
+    meter = BudgetMeter(0, record_budget("2/h"), lambda: 0, lambda: 0, pauses=True)
+    for _ in range(3):
+        assert [meter.add() for _ in range(2)] == [None, None]
+        # Whoever goes on without having been paused for it has no new one.
+        meter.begin()
+        begun = meter.add()
+        assert isinstance(begun, DeadLetterBudgetError)
+        assert begun.discarded == 3
+        assert meter.add() is None
+        meter.begin()
+
+
+def test_records_that_were_taken_before_the_first_was_discarded_count_for_a_percentage() -> None:
+    told: list[BaseException] = []
+    now_s = taken = 0
+    meter = BudgetMeter(0, record_budget("1%/5m"), lambda: now_s, lambda: taken)
+    discards = Discards(lambda message, error: told.append(error), lambda: now_s, None, meter)
+    for _ in range(100):
+        discards.tell_rest()
+        now_s += 1
+        taken += 50
+    for _ in range(50):
+        discards.add(ValueError("no number"), lambda: b"bad")
+    assert not any(isinstance(error, DeadLetterBudgetError) for error in told)
 
 
 class HeldTracker(Tracker):
