@@ -17,7 +17,7 @@ from penstock.__main__ import main
 from penstock.replay import HistoryError, ReplayReceiver, cli
 from penstock.replay._history import History, Window, blocks_of
 from penstock.replay._read import first_schema, tables
-from penstock.wal import segment_path
+from penstock.wal import LogReader, segment_path
 from tests.replay.stored import BEGIN_MS, Stored
 
 
@@ -82,44 +82,52 @@ def test_blocks_without_a_time_are_of_the_window_with_their_segment(stored: Stor
     assert records(stored, end_ms=BEGIN_MS + 1500) == both[:4]
 
 
-@pytest.mark.parametrize("is_cut", [False, True])
-def test_what_is_gone_at_the_end_of_a_segment_is_not_taken_for_its_end(
-    stored: Stored, is_cut: bool
+@pytest.mark.parametrize("damage", ["it is gone", "it is torn", "it is another"])
+def test_what_is_damaged_at_the_end_of_a_segment_is_not_taken_for_its_end(
+    stored: Stored, damage: str
 ) -> None:
     for number in range(3):
         stored.put(b"record %d" % number)
     (segment,) = segments(stored)
     stored.close()
-    path = segment_path(segment.folder, segment.number)
-    data = Path(path).read_bytes()
-    at = data.index(b"record 2")
-    if is_cut:
-        os.truncate(path, at)
+    last = list(LogReader.open(segment.folder).records())[-1].place
+    path = Path(segment_path(segment.folder, segment.number))
+    data = path.read_bytes()
+    if damage == "it is another":
+        path.write_bytes(data.replace(b"record 2", b"RECORD 2"))
     else:
-        Path(path).write_bytes(data[:at] + b"RECORD" + data[at + 6 :])
-    found: list[bytes] = []
+        os.truncate(path, last.offset + (last.length // 2 if damage == "it is torn" else 0))
+    found = (
+        record for _, block in blocks_of(segment, Window(), None) for record in block.records()
+    )
+    assert [next(found), next(found)] == [b"record 0", b"record 1"]
     with pytest.raises(HistoryError, match=f"segment {segment.number}, .* cannot be read here"):
-        found.extend(
-            record for _, block in blocks_of(segment, Window(), None) for record in block.records()
-        )
-    assert found == [b"record 0", b"record 1"]
+        next(found)
 
 
 class TestReplay:
-    def test_all_attempts_are_read_and_it_goes_on_in_the_one_where_it_was(
-        self, stored: Stored
+    @pytest.mark.parametrize("piece_bytes", [1 << 20, 10, 1])
+    def test_all_attempts_are_read_and_it_goes_on_in_the_one_where_it_was_to_the_record(
+        self, stored: Stored, monkeypatch: pytest.MonkeyPatch, piece_bytes: int
     ) -> None:
-        for attempt in range(3):
-            if attempt:
+        monkeypatch.setattr("penstock.replay._receiver._PIECE_BYTES", piece_bytes)
+        records = [b"%d%d%d%d" % (n // 18, n // 9 % 2, n // 3 % 3, n % 3) for n in range(54)]
+        # Of each of three attempts two segments with three blocks of three records.
+        for number in range(18):
+            if number and not number % 6:
                 stored.begin_attempt()
-            for number in range(3):
-                stored.put(b"%d%d" % (attempt, number))
+            elif number and not number % 3:
+                stored.begin_segment()
+            stored.put(*records[3 * number :][:3])
+        assert len(segments(stored)) == 6
         pieces = replayed(stored)
-        found = [record for piece, _ in pieces for record in piece]
-        assert found == [b"%d%d" % (attempt, n) for attempt in range(3) for n in range(3)]
-        for at, (_, position) in enumerate(pieces):
+        assert len(pieces) == {1 << 20: 18, 10: 36, 1: 54}[piece_bytes]
+        assert [record for piece, _ in pieces for record in piece] == records
+        done = 0
+        for piece, position in pieces:
+            done += len(piece)
             left = [record for piece, _ in replayed(stored, position) for record in piece]
-            assert left == found[at + 1 :]
+            assert left == records[done:]
 
 
 class TestColumns:
