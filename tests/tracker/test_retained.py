@@ -208,6 +208,12 @@ def test_blocks_that_wait_or_have_a_batch_are_named_with_what_is_retained(tmp_pa
         (1, ((first, first + 2),)),
         (2, ((first + 3, first + 3),)),
     ]
+    # Whoever asks changes nothing, also not of what is retained later.
+    assert program.ledger.logged_segments(0) == found
+    program.ledger.allocate_blocks_to_batch(6000)
+    program.ledger.cleanup_old_batches(6001)
+    assert program.ledger.logged_segments(0) == found
+    assert program.ledger.statistics().bytes_retained == sum(one.size_bytes for one in found)
 
 
 @given(st.permutations(range(12)), st.integers(0, 12))
