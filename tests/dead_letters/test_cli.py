@@ -24,6 +24,7 @@ from penstock.dead_letters import (
     DeadLetterWriter,
     SentLetters,
     SentState,
+    cli,
     letters,
     read,
 )
@@ -91,6 +92,58 @@ def test_list_shows_what_it_can_where_the_log_of_what_was_sent_is_damaged(
     # What cannot be read may be that it was sent, so nothing is sent.
     assert main(["dead-letters", str(tmp_path), "send", "--stream", "2"]) == 2
     assert f"`penstock wal repair {log.parent}`" in capsys.readouterr().err
+
+
+class Sends:
+    """Stands for a program that sends all letters but those whose number is 4."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, list[int], bool]] = []
+
+    def act(self, action: str, **what: Any) -> Any:
+        assert action == "send"
+        numbers = [number for _, number in what["letters"]]
+        self.asked.append((what["stream"], numbers, what["again"]))
+        left = [(log, number, "no") for log, number in what["letters"] if number == 4]
+        return {"sent": len(numbers) - len(left), "left": left}
+
+
+def test_send_asks_once_for_each_that_was_not_sent_and_says_which_are_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.dead_letters.cli._SENT_AT_A_TIME", 2)
+    write(tmp_path, *(f"{number}" for number in range(1, 8)))
+    write(tmp_path, "of another stream", stream=3)
+    writer = DeadLetterWriter(place(tmp_path, attempt="f" * 32), lambda message, error: None)
+    writer.add("of a function", ValueError(), "", batch_ms=1, origin="parse:1:0:0")
+    writer.write()
+    writer.close()
+    names = {stored.id: (stored.log, stored.number) for stored in letters(str(tmp_path))}
+    with SentLetters(place(tmp_path)) as sent:
+        sent.note([names["2-01234567-1"]], SentState.SENT)
+        sent.note([names["2-01234567-2"]], SentState.UNKNOWN)
+
+    def send(*arguments: str) -> tuple[list[tuple[int, list[int], bool]], set[str], str]:
+        program = Sends()
+        cli.main([str(tmp_path), "send", *arguments], client=lambda app: program)
+        told = capsys.readouterr()
+        left = {line.split()[2] for line in told.err.splitlines() if " is left: " in line}
+        return program.asked, left, told.out
+
+    function = "2-ffffffff-1"
+    assert send("--stream", "2") == (
+        [(2, [3, 4], False), (2, [5, 6], False), (2, [7], False)],
+        {"2-01234567-2", "2-01234567-4", function},
+        "4 sent\n",
+    )
+    asked, left, out = send("--stream", "2", "--again", "--functions")
+    assert sorted(number for _, numbers, _ in asked for number in numbers) == [1, *range(1, 8)]
+    assert all(again for _, _, again in asked)
+    assert (left, out) == ({"2-01234567-4"}, "7 sent\n")
+    # Who asks for one by its id is told by the program that it was sent.
+    asked, left, out = send("2-01234567-1", "3-01234567-1", function, "3-00000000-1")
+    assert asked == [(2, [1], False), (3, [1], False)]
+    assert (left, out) == ({function, "3-00000000-1"}, "2 sent\n")
 
 
 def test_show_tells_all_of_one_and_which_are_not_there(

@@ -158,13 +158,17 @@ class TestColumns:
             ]
             assert found == [batch]
 
-    def test_a_large_batch_comes_in_parts(
+    def test_a_large_batch_comes_in_parts_and_a_block_without_records_not_at_all(
         self, stored: Stored, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("penstock.replay._read._ROWS_PER_BATCH", 3)
         batch = pa.record_batch({"n": list(range(8))})
+        # A block that carries only a position has no columns.
+        stored.put()
         stored.put_rows(batch)
+        stored.put()
         (segment,) = segments(stored)
+        assert first_schema([segment], Window(), None) == batch.schema
         found = list(tables(segment, Window(), None, batch.schema))
         assert [each["n"].to_pylist() for each in found] == [[0, 1, 2], [3, 4, 5], [6, 7]]
 
