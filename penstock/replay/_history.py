@@ -184,7 +184,9 @@ def blocks_of(
     def is_wanted(created_ms: int, closed_ms: int | None) -> bool:
         nonlocal is_late
         is_late = window.ends_before(created_ms)
-        return window.begins_before(closed_ms)
+        # Where the clock was set back meanwhile, blocks may be younger than the next segment.
+        is_known = closed_ms is not None and closed_ms >= created_ms
+        return window.begins_before(closed_ms if is_known else None)
 
     runs = [(max(first, after + 1), last) for first, last in segment.runs if last > after]
     try:

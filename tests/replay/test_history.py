@@ -72,6 +72,19 @@ def test_a_block_that_waited_for_the_log_is_of_the_time_at_which_it_was_sealed(
     assert records(stored, start_ms=BEGIN_MS + 2) == [b"3"]
 
 
+def test_a_segment_behind_which_the_clock_was_set_back_is_read(stored: Stored) -> None:
+    hour_ms = 3_600_000
+    stored.clock.set_wall_time(3 * hour_ms)
+    stored.begin_attempt()
+    stored.put(b"1")
+    stored.begin_segment()
+    stored.clock.set_wall_time(hour_ms)
+    stored.put(b"2")
+    assert len(segments(stored)) == 2
+    assert records(stored, start_ms=2 * hour_ms) == [b"1"]
+    assert records(stored, end_ms=2 * hour_ms) == [b"2"]
+
+
 def test_blocks_without_a_time_are_of_the_window_with_their_segment(stored: Stored) -> None:
     for number in range(3):
         stored.put(b"%d" % number, b"%d" % number, sealed_ms=0)
