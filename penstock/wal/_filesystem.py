@@ -12,6 +12,7 @@ import fcntl
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -23,6 +24,8 @@ __all__ = ["AppendFile", "FileSystem", "FolderLock", "LocalFileSystem", "ReadFil
 
 _logger = logging.getLogger("penstock.wal")
 _COPY_BYTES = 4 << 20
+_LOOK_S = 0.05
+"""Longer than anybody shares a lock who only looks whether it is taken."""
 _MAX_BUFFERS = 512  # per pwritev; Linux accepts 1024 (IOV_MAX)
 _NOT_SUPPORTED = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
 
@@ -494,10 +497,11 @@ class LocalFolderLock:
 
     def __init__(self, path: str, owner: str) -> None:
         self._fd = -1
+        end_s = time.monotonic() + _LOOK_S
         while self._fd < 0:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                if self._take(fd, path):
+                if self._take(fd, path, end_s):
                     # It is for people only; a full disk has no room for it.
                     with contextlib.suppress(OSError):
                         os.ftruncate(fd, 0)
@@ -509,10 +513,14 @@ class LocalFolderLock:
         _held_locks.add(self)
 
     @staticmethod
-    def _take(fd: int, path: str) -> bool:
+    def _take(fd: int, path: str, end_s: float) -> bool:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if time.monotonic() < end_s:
+                # Somebody may only be looking whether it is taken, and shares it meanwhile.
+                time.sleep(_LOOK_S / 10)
+                return False
             found = os.pread(fd, 4096, 0).decode(errors="replace").strip()
             raise BlockingIOError(
                 errno.EWOULDBLOCK, found or "a process that has not said its name", path

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from penstock.wal import LocalFileSystem
+from penstock.wal import LOCK_NAME, LocalFileSystem, lock_folder, owner_of
 from tests.wal.system_calls import SystemCalls
 
 PAGE = 4096
@@ -420,3 +420,17 @@ def test_a_file_system_that_counts_no_names_is_written(
     file.sync()
     file.close()
     assert (tmp_path / "a").read_bytes() == b"taken"
+
+
+def test_who_only_looks_whether_a_folder_is_taken_keeps_nobody_from_taking_it(
+    fs: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert owner_of(str(tmp_path)) is None
+    lock_folder(fs, str(tmp_path)).release()
+    assert owner_of(str(tmp_path)) is None
+    looking = os.open(tmp_path / LOCK_NAME, os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    monkeypatch.setattr("penstock.wal._filesystem.time.sleep", lambda pause_s: os.close(looking))
+    lock = lock_folder(fs, str(tmp_path), "app-1")
+    assert str(owner_of(str(tmp_path))).endswith(", application app-1")
+    lock.release()
