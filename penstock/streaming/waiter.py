@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from penstock.streaming._threads import wait_for
+
 __all__ = ["ContextWaiter"]
 
 
@@ -37,7 +39,7 @@ class ContextWaiter:
             PenstockError: What was reported last; it is raised again by every later call.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._error is not None, timeout_s)
+            wait_for(self._changed, lambda: self._stopped or self._error is not None, timeout_s)
             if self._error is not None:
                 # Without this, each raise would add to the traceback of the last.
                 raise self._error.with_traceback(None)

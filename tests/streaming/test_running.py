@@ -14,10 +14,12 @@ import pytest
 PROGRAM = """
 import os, sys, threading
 from penstock.streaming._running import RunOperations
+from penstock.streaming._threads import wait_for
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
 
 mode = sys.argv[1]
 stopped = threading.Event()
+changed = threading.Condition()
 # A call to the JVM, as far as a signal can tell.
 jvm = {"__name__": "py4j.clientserver"}
 exec("def read(ask):\\n    return ask()", jvm)
@@ -48,7 +50,8 @@ class Context(RunOperations):
         say(f"stop graceful={stopGraceFully}")
         self.is_over = True
         if stopGraceFully and mode == "slow stop":
-            stopped.wait(60)
+            with changed:
+                wait_for(changed, lambda: False, 60)
         if stopGraceFully and mode == "asks the JVM":
             say("answer " + jvm["read"](lambda: say("asking") or sys.stdin.readline()))
             stopped.wait(60)

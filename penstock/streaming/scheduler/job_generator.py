@@ -25,7 +25,7 @@ from penstock.clock import Clock
 from penstock.errors import text_of, typed_text
 from penstock.event_loop import EventLoop
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.streaming._threads import InheritingThread
+from penstock.streaming._threads import InheritingThread, wait_for
 from penstock.streaming.checkpoint.checkpointer import Checkpointer, Progress
 from penstock.streaming.checkpoint.errors import CheckpointWriteError
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
@@ -213,7 +213,7 @@ class JobGenerator:
 
     def _wait_until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(holds, timeout_s)
+            return wait_for(self._changed, holds, timeout_s)
 
     def unseen(self) -> bool:
         """Tell whether an output with a longer slide has not seen the last batches yet."""

@@ -24,7 +24,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import typed_text
 from penstock.host.bounded import run_bounded
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.streaming._threads import InheritingThread
+from penstock.streaming._threads import InheritingThread, wait_for
 from penstock.streaming.dstream.job import Job, JobSet
 from penstock.streaming.durations import batch_datetime
 from penstock.streaming.errors import (
@@ -241,7 +241,7 @@ class JobScheduler:
             False when the time was over first.
         """
         with self._changed:
-            return self._changed.wait_for(lambda: not self._sets, timeout_s)
+            return wait_for(self._changed, lambda: not self._sets, timeout_s)
 
     def _waiting(self) -> int:
         return sum(job_set.start_ms is None for job_set in self._sets.values())
