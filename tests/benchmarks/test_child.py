@@ -41,6 +41,7 @@ def test_ending_a_child_ends_its_whole_tree(module: str) -> None:
     assert marked_processes(child.mark) == []
 
 
+@pytest.mark.slow
 def test_cpu_and_memory_of_the_tree_are_seen(module: str) -> None:
     child = Child(module, {}, lambda _: None)
     accounting = Accounting(child.mark)

@@ -168,6 +168,7 @@ def test_two_that_look_at_once_do_not_disturb_each_other(tmp_path: Path) -> None
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_the_next_applications_block_server_removes_what_a_killed_one_left(
     tmp_path: Path, receivers: list[subprocess.Popen[bytes]]
 ) -> None:

@@ -450,6 +450,7 @@ def test_hosts_that_share_a_folder_have_a_server_each(host: Host) -> None:
     assert {message.host for _, message in host.tracker.registered} == {"here", "there"}
 
 
+@pytest.mark.slow
 def test_blocks_are_fetched_inside_tls(tmp_path: Path) -> None:
     host = Host(tmp_path, TlsIdentity.make())
     try:
@@ -627,6 +628,7 @@ def test_its_death_harms_nothing_but_remote_reads_until_another_is_started(host:
     assert host.fetch(second, in_log) == payload
 
 
+@pytest.mark.slow
 def test_it_ends_with_its_lease_when_the_driver_is_dead(
     host: Host, dead_driver: ProcessIdentity
 ) -> None:
@@ -644,6 +646,7 @@ def test_it_ends_with_its_lease_when_the_driver_is_dead(
     assert os.path.exists(other.memory.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_known", [True, False], ids=["dead", "silent for hours"])
 def test_it_takes_everything_with_it_when_nothing_could_be_recovered(
     host: Host, dead_driver: ProcessIdentity, is_known: bool
@@ -724,6 +727,7 @@ def test_it_ends_when_the_tracker_does_not_want_it_back(host: Host) -> None:
     assert host.memory_path().exists()
 
 
+@pytest.mark.slow
 def test_it_ends_when_its_folder_is_gone(host: Host) -> None:
     host.start()
     os.unlink(lock_path(host.launch))
@@ -818,6 +822,7 @@ def test_it_takes_the_memory_with_it_when_the_driver_died_before_it_was_up(
     assert host.log_folder().exists()
 
 
+@pytest.mark.slow
 def test_it_leaves_all_as_it_is_when_the_driver_was_silent_before_it_was_up(host: Host) -> None:
     host.memory_block(b"x")
     host.segment_block(b"x")

@@ -353,6 +353,7 @@ def test_who_was_turned_away_before_it_was_served_is_not_waited_for() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_who_has_proved_itself_is_not_turned_away_with_strangers(tmp_path: Path) -> None:
     block = make_block(tmp_path, 1000)
     with serving(tmp_path, authentication_timeout_s=2, max_unauthenticated=1) as address:

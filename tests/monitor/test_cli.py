@@ -274,6 +274,7 @@ def test_a_program_elsewhere_needs_its_token(
     assert app.program.acted == [("stop", True)]
 
 
+@pytest.mark.slow
 def test_top_on_a_terminal_of_80_columns_shows_nothing_longer(app: App) -> None:
     app.program.streams[0] = "a stream with a name that is longer than any terminal is wide " * 3
     app.program.receiver(error="e" * 200)

@@ -149,6 +149,7 @@ def block(number: int, stream_id: int = 0) -> ReceivedBlockInfo:
     )
 
 
+@pytest.mark.slow
 def test_a_block_is_traced_from_store_to_the_end_of_its_batch(collector: Collector) -> None:
     program = running_program()
     traces = [traced(0), traced(1), traced(1 << 32, 1), traced(400)]
@@ -235,6 +236,7 @@ def free_port() -> int:
         return int(place.getsockname()[1])
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_away_is_told_of_once_and_once_when_it_is_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -261,6 +263,7 @@ def test_a_collector_that_is_away_is_told_of_once_and_once_when_it_is_back(
     ]
 
 
+@pytest.mark.slow
 def test_a_collector_that_refuses_is_told_with_what_it_answered(
     collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -275,6 +278,7 @@ def test_a_collector_that_refuses_is_told_with_what_it_answered(
     assert "403" in said
 
 
+@pytest.mark.slow
 def test_a_collector_that_answers_nobody_holds_no_program_up(collector: Collector) -> None:
     collector.hold.clear()
     program = running_program()

@@ -312,6 +312,7 @@ def events(connection: socket.socket, count: int) -> list[dict[str, object]]:
     return [json.loads(line[len("data: ") :]) for line in lines]
 
 
+@pytest.mark.slow
 def test_news_comes_by_itself_and_is_the_same_for_all(program: Program, door: Routes) -> None:
     with serving(door.answer) as server, connect(server) as one, connect(server) as other:
         for connection in (one, other):
@@ -336,6 +337,7 @@ def test_who_listens_is_let_go_when_the_program_ends(program: Program, door: Rou
     connection.close()
 
 
+@pytest.mark.slow
 def test_a_thousand_who_listen_do_not_keep_others_out(program: Program, door: Routes) -> None:
     bounds = Bounds(connections=100, streams=30)
     with serving(door.answer, bounds) as server:

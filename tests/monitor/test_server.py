@@ -108,6 +108,7 @@ def test_connections_on_which_nobody_asks_keep_no_request_from_its_answer() -> N
             connection.close()
 
 
+@pytest.mark.slow
 def test_who_drips_after_his_answer_is_cut_off() -> None:
     with (
         serving(echo, Bounds(answer_s=WAIT_S)) as server,
@@ -132,6 +133,7 @@ def test_more_connections_than_there_may_be_are_asked_to_come_again() -> None:
         held[1].close()
 
 
+@pytest.mark.slow
 def test_without_descriptors_it_waits_for_some_and_does_not_spin() -> None:
     """In a process of its own, which has none for a while."""
     program = """
@@ -215,6 +217,7 @@ def test_a_client_that_reads_nothing_is_cut_off() -> None:
         connection.close()
 
 
+@pytest.mark.slow
 def test_an_answer_may_take_longer_than_a_request() -> None:
     def think(request: Request) -> Answer:
         # As an action that waits for a receiver.

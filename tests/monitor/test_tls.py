@@ -119,6 +119,7 @@ def test_who_speaks_http_is_told_to_speak_https() -> None:
     assert b"ask with https:// in the address" in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01"])
 def test_who_does_not_finish_the_handshake_is_cut_off(said: bytes) -> None:
     tls = page_tls(*MADE)

@@ -960,6 +960,7 @@ def test_a_position_that_is_too_large_is_refused_in_its_own_call(make, many):
     assert bench.finish() == [b"b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("short_of", ["queue", "memory"])
 def test_a_stop_gives_up_in_time_when_there_is_no_room_for_the_last_block(make, short_of):
     """The driver answers nothing, and threads that store hold the open block."""

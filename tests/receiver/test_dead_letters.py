@@ -284,6 +284,7 @@ def frames(count: int, size: int) -> bytes:
     return (size.to_bytes(4, "big") + bytes(size)) * count
 
 
+@pytest.mark.slow
 def test_a_frame_that_is_too_large_is_kept_before_what_follows_it_is_acknowledged_I1(
     run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
 ) -> None:
@@ -382,6 +383,7 @@ def test_a_source_of_which_nothing_fits_is_told_of_the_end(
     shared.wait_for("told")
 
 
+@pytest.mark.slow
 def test_a_stop_does_not_wait_for_a_disk_of_dead_letters_that_hangs_I12(
     run: Run, tracker: Tracker, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:

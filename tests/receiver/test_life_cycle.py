@@ -513,6 +513,7 @@ class Locking(Quiet):
         super().onStop()
 
 
+@pytest.mark.slow
 def test_a_stop_sees_that_an_acknowledgement_waits_for_store(
     run: Run, tracker: Tracker, shared: Shared
 ) -> None:
@@ -580,6 +581,7 @@ class Slow(Quiet):
         self.shared.say(f"onStop after {self.acknowledged}")
 
 
+@pytest.mark.slow
 def test_a_slow_callback_is_waited_for_while_nobody_waits_in_store(
     run: Run, tracker: Tracker, shared: Shared
 ) -> None:

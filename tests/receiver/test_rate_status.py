@@ -119,6 +119,7 @@ def test_nothing_passes_while_the_driver_pauses_it(
     shared.wait_for("stored", 2)
 
 
+@pytest.mark.slow
 def test_about_once_a_second_reports_tell_what_the_attempt_waits_for(
     run: Run, tracker: Tracker, shared: Shared
 ) -> None:

@@ -93,6 +93,7 @@ class Slow(Quiet):
         super().onStop()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_bounds")
 def test_stop_slow_receiver_gracefully(run: Run, tracker: Tracker, shared: Shared) -> None:
     """After `StreamingContextSuite`: `onStop` has the time that the driver waits for it."""
@@ -125,6 +126,7 @@ def test_a_run_may_take_as_long_as_the_driver_waits_for_what_it_has_in_hand(
     assert tracker.of(ReportError) == []
 
 
+@pytest.mark.slow
 def test_a_stop_that_has_time_ends_soon_when_the_driver_is_lost_meanwhile(
     run: Run, tracker: Tracker, shared: Shared
 ) -> None:
@@ -424,6 +426,7 @@ def test_a_full_disk_ends_nothing_and_loses_nothing(
     assert running.join() is None
 
 
+@pytest.mark.slow
 def test_last_blocks_that_cannot_be_stored_are_said_and_fail_the_attempt(
     run: Run, tracker: Tracker, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:

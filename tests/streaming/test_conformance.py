@@ -205,6 +205,7 @@ class Reasons(StreamingListener):
         self.reasons.append([operations[i].failureReason() for i in sorted(operations)])
 
 
+@pytest.mark.slow
 def test_a_completed_batch_tells_which_jobs_failed(sc: Any) -> None:
     def fail_at(*values: int) -> Any:
         def look(rdd: Any) -> None:

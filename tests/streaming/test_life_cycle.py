@@ -326,6 +326,7 @@ class TestStop:
         assert seen == [[1], [2], [3]]
         assert own_threads() == []
 
+    @pytest.mark.slow
     def test_a_graceful_stop_is_bounded(self, sc: Any, monkeypatch: Any) -> None:
         conf = sc.getConf().set("spark.streaming.gracefulStopTimeout", "100ms")
         monkeypatch.setattr(sc, "getConf", lambda: conf)

@@ -148,6 +148,7 @@ def test_what_an_earlier_run_left_unread_holds_the_receiver_from_its_start(tmp_p
         assert cluster.next_attempt().register().is_paused
 
 
+@pytest.mark.slow
 def test_a_receiver_that_does_not_start_is_told_ever_more_rarely(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

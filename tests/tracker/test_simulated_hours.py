@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from benchmarks.programs._simulated_day import REMEMBERED, SimulatedDay
 from penstock.tracker._driver_log import SnapshotRule
 from tests.tracker.place_cases import Case
@@ -21,6 +23,7 @@ BATCHES = 60
 WAIT_S = 60.0
 
 
+@pytest.mark.slow
 def test_neither_objects_nor_the_driver_log_grow_with_time_I7(tmp_path: Path) -> None:
     objects = []
     with SimulatedDay(

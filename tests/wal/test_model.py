@@ -441,7 +441,7 @@ QUICK = settings(
 )
 
 LogMachine.TestCase.settings = QUICK
-TestLogAgainstModel = LogMachine.TestCase
+TestLogAgainstModel = pytest.mark.slow(LogMachine.TestCase)
 
 
 @pytest.mark.slow

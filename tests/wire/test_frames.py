@@ -77,6 +77,7 @@ def sealed(*frames: bytes) -> bytes:
     return b"".join(frame + seal.tag(frame) for frame in frames)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(frames, st.lists(st.integers(1, 200_000), min_size=1, max_size=20))
 def test_any_cut_of_the_stream_gives_the_same_messages(sent, cuts):

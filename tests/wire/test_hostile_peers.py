@@ -153,6 +153,7 @@ def test_a_stall_in_a_frame_is_bounded_by_the_silence_it_causes(
     assert "nothing came" in lines(caplog, name_of(peer))[0]
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_never_between_two_frames_lives_as_long_as_they_become_whole(
     make_server, raw_peer, raw_frame, recorder, secret
 ):

@@ -176,6 +176,7 @@ threading.Event().wait(60)
 """
 
 
+@pytest.mark.slow
 def test_a_server_killed_and_started_again_gets_every_ask_exactly_once_in_effect(
     make_client, secret, tmp_path
 ):
@@ -269,6 +270,7 @@ def test_a_server_with_another_secret_after_the_restart_ends_the_client_for_good
     assert second.statistics().refused == 1  # it did not try again
 
 
+@pytest.mark.slow
 def test_a_client_gives_up_when_told_to(make_server, make_client):
     server = make_server()
     ends: list[WireError] = []

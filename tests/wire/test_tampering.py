@@ -273,6 +273,7 @@ def test_there_are_no_keys_before_the_other_end_has_proved_itself() -> None:
         ServerHandshake(SECRET, "t").seals()
 
 
+@pytest.mark.slow
 def test_proofs_and_tags_are_judged_by_the_comparison_in_constant_time_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -161,6 +161,7 @@ def test_without_the_package_the_error_names_the_way_out(monkeypatch: Any) -> No
         TlsIdentity.make()
 
 
+@pytest.mark.slow
 def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(
     make_server: Callable[..., Server],
     raw_peer: Callable[..., RawPeer],

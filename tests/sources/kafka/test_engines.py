@@ -59,6 +59,7 @@ def test_an_error_of_the_client_is_one_of_ours(code: int, kind: type[Exception])
     assert type(translated(KafkaError(code))) is kind
 
 
+@pytest.mark.slow
 def test_tries_to_connect_are_told_once_and_not_each_of_them(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -115,6 +115,7 @@ def test_every_kind_of_stream_goes_on(program_of: ProgramOf) -> None:
     assert len({known.program for known in headers.values()}) == 1
 
 
+@pytest.mark.slow
 def test_a_graceful_stop_leaves_nothing_to_do_again(program_of: ProgramOf, caplog: Any) -> None:
     program = program_of(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
     program.open().start()
@@ -129,6 +130,7 @@ def test_a_graceful_stop_leaves_nothing_to_do_again(program_of: ProgramOf, caplo
     assert "0 batches that were not complete are made again, and 0 since" in caplog.text
 
 
+@pytest.mark.slow
 def test_who_read_a_checkpoint_that_another_program_went_on_from_does_not_start(
     program_of: ProgramOf,
 ) -> None:
@@ -144,6 +146,7 @@ def test_who_read_a_checkpoint_that_another_program_went_on_from_does_not_start(
     assert program.times(range(1, 6)) == [1] * 5
 
 
+@pytest.mark.slow
 def test_the_checkpoint_of_a_program_that_runs_is_not_gone_on_from(program_of: ProgramOf) -> None:
     """Its states go while they are read."""
     program = program_of(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
@@ -157,6 +160,7 @@ def test_the_checkpoint_of_a_program_that_runs_is_not_gone_on_from(program_of: P
     assert program.times([1, 2]) == [1, 1]
 
 
+@pytest.mark.slow
 def test_the_batches_of_the_time_between_are_program_of(program_of: ProgramOf) -> None:
     program = program_of(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
     program.run(1)
@@ -178,6 +182,7 @@ class Gated(Keep):
         super().__call__(time, rdd)
 
 
+@pytest.mark.slow
 def test_a_batch_that_was_running_is_made_again_with_the_same_files(
     program_of: ProgramOf, tmp_path: Path
 ) -> None:
@@ -306,6 +311,7 @@ def test_broadcast_variables_and_accumulators_come_back(program_of: ProgramOf) -
     assert program.result(2) == [[3, 3, 500]]
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_costs_a_batch_that_is_made_again(
     program_of: ProgramOf, caplog: Any
 ) -> None:
@@ -360,6 +366,7 @@ def test_a_state_of_which_a_part_is_gone_is_not_gone_on_with(
     assert str(part.parent) in str(raised.value)
 
 
+@pytest.mark.slow
 def test_an_error_of_an_output_still_reaches_the_waiter(program_of: ProgramOf) -> None:
     def build(program: Program, ssc: StreamingContext) -> None:
         program.listed(ssc, INPUT).foreachRDD(Failing(program.results, "out"))

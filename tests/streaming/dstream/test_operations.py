@@ -165,6 +165,7 @@ class TestTwoStreams:
             with pytest.raises(ValueError, match="should have at least one DStream to union"):
                 run.ssc.union()
 
+    @pytest.mark.slow
     def test_joins(self, sc: Any) -> None:
         assert self.both(sc, lambda a, b: a.join(b)) == [("b", (2, 3))]
         left = self.both(sc, lambda a, b: a.leftOuterJoin(b))

@@ -13,6 +13,7 @@ from tests.streaming.batches import batches
 FIRST_MS, SECOND_MS = 1_700_000_001_000, 1_700_000_002_000
 
 
+@pytest.mark.slow
 def test_pickled_records_are_read_back(sc: Any, tmp_path: Path) -> None:
     with batches(sc) as run:
         stream = run.ssc.queueStream([[{"a": 1}], [None, (1, "é")]])
