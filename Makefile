@@ -13,7 +13,7 @@ BIN    := $(VENV)/bin
 # The stamp's name holds a checksum: set-up runs again when, and only when, these files change.
 STAMP  := $(VENV)/.set-up-$(shell cat setup.cfg pyproject.toml | cksum | tr ' ' '-')
 # A file's tests run in one process, in the order of `tests/conftest.py`.
-PYTEST := $(BIN)/python -m pytest -n $(LANES) --dist loadfile --no-loadscope-reorder
+PYTEST  = $(BIN)/python -m pytest -n $(LANES) --dist loadfile --no-loadscope-reorder
 # Spark's Python workers must be the Python that the driver is.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
@@ -117,6 +117,8 @@ test: setup services ## run the test suite, as CI does
 test-all: setup services ## run the test suite with all cases of what has many
 	@$(PYTEST) $(ARGS)
 
+# Its tests wait more than they calculate.
+test-fast: LANES = 4
 test-fast: setup ## run the part of the suite that takes less than two minutes
 	@$(PYTEST) -m "not slow and not exhaustive" $(ARGS)
 

@@ -42,7 +42,8 @@ Layout
 `console`, `stop_report`     what a program says on its terminal; what a stop gave up
 `stream_errors`              what goes wrong in a running context, on its way to the waiter
 `_call_site`                 names that people recognise
-`_live_view`, `_threads`     what a notebook shows of a context, and the cell that output goes to
+`_live_view`                 what a notebook shows of a context
+`_threads`                   the notebook's cell that output goes to; waits that a signal ends
 ===========================  =====================================================================
 
 What is checked and decided before anything starts, and what runs receivers, is `penstock.host`.

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.clock import Clock
+from penstock.streaming._threads import wait_for
 from penstock.streaming.checkpoint.errors import CheckpointWriteError
 from penstock.streaming.checkpoint.folder import (
     KEPT_CHECKPOINTS,
@@ -117,8 +118,8 @@ class CheckpointWriter:
     def flush(self, timeout_s: float) -> bool:
         """Wait until nothing is left to write; False when the time was over first."""
         with self._changed:
-            return self._changed.wait_for(
-                lambda: not self._is_writing and self._waiting is None, timeout_s
+            return wait_for(
+                self._changed, lambda: not self._is_writing and self._waiting is None, timeout_s
             )
 
     def stop(self, timeout_s: float) -> bool:
