@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from penstock.errors import PenstockError
 from penstock.processes import ProcessIdentity
@@ -119,7 +120,9 @@ def register(
         host=process.host,
         process_started=process.started,
     )
-    path = folder / f"{_file_name(application_id)}-{process.pid}{_SUFFIX}"
+    # A process may have two: a StreamingContext and a ReceiverHost, on a port each.
+    port = urlsplit(url).port or 0
+    path = folder / f"{_file_name(application_id)}-{process.pid}-{port}{_SUFFIX}"
     try:
         _write(path, app)
     except FileNotFoundError:

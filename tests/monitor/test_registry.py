@@ -20,12 +20,14 @@ from penstock.monitor.registry import (
 )
 
 
-def put(folder: Path, application_id: str = "local-1", started_ms: int = 5) -> Path:
+def put(
+    folder: Path, application_id: str = "local-1", started_ms: int = 5, port: int = 4140
+) -> Path:
     return register(
         folder,
         application_id=application_id,
         name="a program",
-        url="http://127.0.0.1:4140/",
+        url=f"http://127.0.0.1:{port}/",
         token="secret",
         started_ms=started_ms,
     )
@@ -102,6 +104,16 @@ def test_who_starts_next_removes_it_too(tmp_path: Path) -> None:
     path = path.rename(folder / "dead.json")
     put(folder)
     assert not path.exists()
+
+
+def test_two_of_one_process_are_both_found_and_each_goes_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "penstock"
+    first, second = put(folder), put(folder, port=4141)
+    assert [app.url[-5:-1] for app in registered(folder)] == ["4140", "4141"]
+    unregister(first)
+    assert [app.url[-5:-1] for app in registered(folder)] == ["4141"]
+    unregister(second)
+    assert not folder.exists()
 
 
 def test_the_folder_goes_with_the_last_file(tmp_path: Path) -> None:
