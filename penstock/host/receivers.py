@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -25,7 +25,7 @@ from penstock.tracker import (
 )
 from penstock.wal import EncryptionKey, is_on_hdfs
 from penstock.wire.addresses import address_text
-from penstock.wire.messages import ReportGate
+from penstock.wire.messages import LettersSent, ReportGate
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -39,6 +39,9 @@ _STATES = {
     ReceiverState.SCHEDULED: "starting",
     ReceiverState.ACTIVE: "running",
 }
+
+_LETTERS_S = 8.0
+"""Less than the ten seconds that a command waits for an answer."""
 
 
 class HostedReceivers:
@@ -162,6 +165,38 @@ class HostedReceivers:
                 )
             )
         return tuple(found)
+
+    def restart(self, stream_id: int, reason: str) -> None:
+        """Have a receiver stop and start again.
+
+        Raises:
+            IllegalStateError: It does not run now.
+        """
+        if not self.tracker.restart_receiver(stream_id, reason):
+            raise IllegalStateError(
+                f"the receiver of stream {stream_id} does not run now; it is started by itself"
+            )
+
+    def seal(self, stream_id: int) -> None:
+        """Have the receiver of a stream seal its open block now.
+
+        Raises:
+            IllegalStateError: It does not run now.
+        """
+        if not self.tracker.seal_block(stream_id):
+            raise IllegalStateError(f"the receiver of stream {stream_id} does not run now")
+
+    def send_letters(
+        self, stream_id: int, letters: Sequence[tuple[str, int]], even_sent: bool
+    ) -> LettersSent:
+        """Have a receiver store dead letters of its stream again.
+
+        Raises:
+            LettersNotSentError: It could not, or has not said so yet.
+        """
+        return self.tracker.letter_sends.ask(
+            stream_id, letters, even_sent=even_sent, timeout_s=_LETTERS_S
+        )
 
     @property
     def count(self) -> int:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.dead_letters import LetterTail
 from penstock.host.durability import check_writable
-from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.dstream.dead_letter_stream import DeadLetterInputDStream
 from penstock.streaming.dstream.derived_streams import NarrowDStream
 from penstock.streaming.errors import StreamGraphError
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.streaming.dstream.graph import DStreamGraph
     from penstock.wal import EncryptionKey
 
-__all__ = ["letters_of_run", "tail_of_run"]
+__all__ = ["letters_of_run"]
 
 _log = logging.getLogger("penstock.streaming")
 
@@ -84,21 +81,3 @@ def letters_of_run(
             place.folder,
         )
     return LettersOfRun(run.run_id, place, on_hdfs)
-
-
-def tail_of_run(
-    settings: Settings, run: Run, encryption: EncryptionKey | None, *, is_local: bool
-) -> Callable[[], LetterTail] | None:
-    """Return what opens the dead letters of the program to be looked at; None: not from here.
-
-    Args:
-        settings: The settings.
-        run: The run.
-        encryption: The key of logs; None: in clear.
-        is_local: Whether receivers and tasks run on this host.
-    """
-    place = run.durability.logs(encryption).letters_place(settings)
-    if not settings.dead_letters_enabled or not (is_local or is_on_hdfs(place.folder)):
-        return None
-    limited = RateLimitedLog(_log)
-    return lambda: LetterTail(place.folder, encryption, but=-1, tell=limited.log)

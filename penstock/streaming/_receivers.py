@@ -36,9 +36,6 @@ from penstock.tracker import BatchCleanedError, LettersNotSentError, TrackedRece
 from penstock.wal import EncryptionKey
 from penstock.wire.messages import BlockTrace, LettersSent, ReceivedBlockInfo, ReportGate, SlowBlock
 
-_LETTERS_S = 8.0
-"""Less than the ten seconds that a command waits for an answer."""
-
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
@@ -162,38 +159,29 @@ class ReceiverSide:
         )
 
     def restart(self, stream_id: int, reason: str) -> None:
-        """Have a receiver stop and start again.
-
-        Raises:
-            IllegalStateError: It does not run now.
-        """
-        if self._hosted is None or not self._hosted.tracker.restart_receiver(stream_id, reason):
-            raise IllegalStateError(
-                f"the receiver of stream {stream_id} does not run now; it is started by itself"
-            )
+        """See `HostedReceivers.restart`."""
+        self._with_receiver(stream_id).restart(stream_id, reason)
 
     def seal(self, stream_id: int) -> None:
-        """Have the receiver of a stream seal its open block now.
-
-        Raises:
-            IllegalStateError: It does not run now.
-        """
-        if self._hosted is None or not self._hosted.tracker.seal_block(stream_id):
-            raise IllegalStateError(f"the receiver of stream {stream_id} does not run now")
+        """See `HostedReceivers.seal`."""
+        self._with_receiver(stream_id).seal(stream_id)
 
     def send_letters(
         self, stream_id: int, letters: Sequence[tuple[str, int]], even_sent: bool
     ) -> LettersSent:
-        """Have a receiver store dead letters of its stream again.
+        """See `HostedReceivers.send_letters`.
 
         Raises:
-            LettersNotSentError: It could not, or has not said so yet.
+            LettersNotSentError: The stream has no receiver, too.
         """
         if self._hosted is None:
             raise LettersNotSentError(stream_id, "it has no receiver")
-        return self._hosted.tracker.letter_sends.ask(
-            stream_id, letters, even_sent=even_sent, timeout_s=_LETTERS_S
-        )
+        return self._hosted.send_letters(stream_id, letters, even_sent)
+
+    def _with_receiver(self, stream_id: int) -> HostedReceivers:
+        if self._hosted is None:
+            raise IllegalStateError(f"the receiver of stream {stream_id} does not run now")
+        return self._hosted
 
     def _on_rate_status(self, report: ReportGate) -> None:
         self._rates.on_rate_status(report)

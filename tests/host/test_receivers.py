@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import IllegalStateError
 from penstock.host import receivers
 from penstock.host.durability import choose_durability
 from penstock.host.preparation import Run
 from penstock.host.receivers import HostedReceivers
 from penstock.settings import Settings
+from penstock.tracker import LettersNotSentError
+from penstock.wire.messages import RestartReceiver, SealBlock
 from tests.tracker.tracker_cases import Events, ThreadCluster, make_tracker
 
 
@@ -52,5 +55,33 @@ def test_a_receiver_holds_a_core_from_the_start_until_it_has_ended_for_good(
     attempt.finish()
     assert cluster.ended_for_good()
     assert HostedReceivers.running_in(application) == 0
+    hosted.stop(0.0)
+    cluster.close()
+
+
+def test_what_is_asked_of_a_receiver_that_does_not_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = ThreadCluster()
+    tracker = make_tracker(tmp_path, cluster, Events())
+    monkeypatch.setattr(receivers, "ReceiverTracker", lambda *_, **__: tracker)
+    settings = Settings()
+    run = Run("run", choose_durability(settings, None, "run", str(tmp_path)))
+    nothing: Any = object()
+    application: Any = SimpleNamespace(master="local[2]")
+    hosted = HostedReceivers(
+        application, {}, settings, run, nothing, clock=nothing, events=Events()
+    )
+    tracker.start()
+    attempt = cluster.next_attempt()
+    with pytest.raises(IllegalStateError, match="receiver of stream 0 does not run now"):
+        hosted.seal(0)
+    with pytest.raises(LettersNotSentError, match="does not run now"):
+        hosted.send_letters(0, [("log", 1)], False)
+    attempt.register()
+    hosted.seal(0)
+    hosted.restart(0, "it was asked for")
+    asked = [attempt.next_message(), attempt.next_message()]
+    assert asked == [SealBlock(), RestartReceiver("it was asked for")]
     hosted.stop(0.0)
     cluster.close()
