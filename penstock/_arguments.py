@@ -6,17 +6,21 @@ argument, the value, and what is accepted.
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 from typing import Any
 
 from pyspark import StorageLevel
 
+from penstock._setting_values import rate_per_second
+
 __all__ = [
     "as_count",
     "as_folder",
     "as_host",
     "as_port",
+    "as_rate",
     "as_storage_level",
     "as_version",
     "check_flag",
@@ -53,6 +57,30 @@ def as_storage_level(value: Any, name: str = "storageLevel") -> StorageLevel:
     if level is None:
         raise ValueError(refused(name, value, accepted))
     return level
+
+
+def as_rate(value: Any, name: str = "rate") -> float | None:
+    """Return records or bytes per second; None is no limit.
+
+    Raises:
+        ValueError: It is not one rate above 0.
+        TypeError: It is neither text nor a number.
+    """
+    if value is None:
+        return None
+    accepted = (
+        'records or bytes per second as a number, text such as "50000/second" or '
+        '"600000 per minute", or None for no limit; it must be above 0'
+    )
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise TypeError(refused(name, value, accepted))
+    try:
+        per_second = rate_per_second(value) if isinstance(value, str) else float(value)
+    except (ValueError, OverflowError):
+        raise ValueError(refused(name, value, accepted)) from None
+    if not 0 < per_second < math.inf:
+        raise ValueError(refused(name, value, accepted))
+    return per_second
 
 
 def as_folder(value: Any, name: str) -> str:

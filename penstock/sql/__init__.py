@@ -35,7 +35,8 @@ Layout
 `_batch_reader`     partitions of a batch read
 `_tasks`            what a task does with its partition
 `_options`          what a query or a batch read may say
-`_query_rates`      rates of receivers that follow queries
+`_stream_rates`     rates of receivers, of all who have a say in them
+`_query_rates`      those that follow queries
 `_query_progress`   what Spark tells of queries for that
 `_host_client`      questions to the host
 `_ended_host`       the same to the directory of one that has ended

@@ -31,6 +31,7 @@ from penstock.clock import Clock
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.rates import RateEstimator, create_rate_estimator
 from penstock.settings import Settings
+from penstock.sql._stream_rates import max_rate_of
 
 __all__ = ["BatchOfQuery", "FollowedStream", "QueryRate", "QueryRates"]
 
@@ -63,7 +64,8 @@ class QueryRate:
         stream: The stream's name.
         effective: The rate in force, or None when there is no limit.
         source: Whose it is: ``query``, ``slowStart`` (of a query that has just begun), ``initial``,
-            ``maxRate`` or ``unlimited``.
+            ``maxRate``, ``user`` (somebody asked for it by ``penstock rate``), ``paused``,
+            ``backlog`` or ``unlimited``.
         query: The name or the id of the slowest query; empty while none has a rate.
         estimates: What each query that runs can do, by its name or id.
     """
@@ -186,9 +188,7 @@ class QueryRates:
         self._limited_log = RateLimitedLog(_log, clock)
         size = settings.receiver_byte_rate
         self._byte_rate = None if size is None else rate_per_second(size)
-        own = settings.receiver_rate
-        limits = (settings.receiver_max_rate, None if own is None else rate_per_second(own))
-        self._max_rate = min((limit for limit in limits if limit is not None), default=None)
+        self._max_rate = max_rate_of(settings)
         initial = settings.backpressure_initial_rate
         self._initial = None if initial is None else float(initial)
         self._lock = threading.Lock()

@@ -40,6 +40,7 @@ from penstock.host.spark_logs import end_progress_bar
 from penstock.receiver import Receiver, as_receiver
 from penstock.sql._query_progress import follow
 from penstock.sql._query_rates import FollowedStream, QueryRate, QueryRates
+from penstock.sql._stream_rates import HostRate, StreamRates
 from penstock.sql.source import ShareFile, check_share_file, register, write_share_file
 from penstock.tracker import (
     KeptStream,
@@ -146,6 +147,7 @@ class ReceiverHost:
         self._errors: list[PermanentReceiverError] = []
         self._readings = ReceiverReadings()
         self._rates: QueryRates | None = None
+        self._stream_rates: StreamRates | None = None
         self._following: list[Callable[[], None]] = []
         self._ends = threading.Event()
         self._releasing: threading.Thread | None = None
@@ -349,6 +351,13 @@ class ReceiverHost:
             ledger.close()
             raise
         self._hosted.check()
+        tracker = self._hosted.tracker
+        self._stream_rates = StreamRates(
+            {self._numbers[name]: found.follows_queries for name, found in self._streams.items()},
+            settings,
+            tracker.update_receiver_rate_limit,
+            tracker.waits_for_consumers,
+        )
         followed = {
             ledger.places.stream(self._numbers[name]).epoch: FollowedStream(
                 self._numbers[name], name
@@ -361,7 +370,7 @@ class ReceiverHost:
                 followed,
                 settings,
                 lambda number: ledger.places.stream(number).records,
-                self._hosted.tracker.update_receiver_rate_limit,
+                self._stream_rates.set_of_queries,
                 self._clock,
             )
         end_progress_bar(self._sc)
@@ -395,6 +404,8 @@ class ReceiverHost:
 
     def _take_rate_status(self, report: ReportGate) -> None:
         self._readings.take(report, self._clock.monotonic_s())
+        if self._stream_rates is not None:
+            self._stream_rates.take_report(report)
         if self._rates is not None:
             self._rates.take_queue_fill(report.stream_id, report.queue_fill)
 
@@ -516,24 +527,38 @@ class ReceiverHost:
             return ()
         readings = self._readings.readings(self._clock.monotonic_s())
         return tuple(
-            replace(found, waits=self._waits(hosted, readings.get(found.stream_id)))
+            replace(found, waits=self._waits(readings.get(found.stream_id)))
             for found in hosted.status()
         )
 
-    def _waits(
-        self, hosted: HostedReceivers, reading: ReceiverReading | None
-    ) -> ReceiverWaits | None:
+    def _waits(self, reading: ReceiverReading | None) -> ReceiverWaits | None:
         if reading is None:
             return None
-        if hosted.tracker.waits_for_consumers(reading.stream_id):
-            return reading.limited_by("backlog", "maxRate")
-        rate = None if self._rates is None else self._rates.rates().get(reading.stream_id)
+        rate = self._host_rates().get(reading.stream_id)
         return reading.limited_by("maxRate" if rate is None else rate.source, "maxRate")
+
+    def _host_rates(self) -> dict[int, HostRate]:
+        """Return the rates of all streams, by number; none before `start`."""
+        return {stream_id: rate for stream_id, (rate, _) in self._all_rates().items()}
+
+    def _all_rates(self) -> dict[int, tuple[HostRate, QueryRate | None]]:
+        if self._stream_rates is None:
+            return {}
+        of_queries = {} if self._rates is None else self._rates.rates()
+        found = {}
+        for stream_id in self._numbers.values():
+            known = of_queries.get(stream_id)
+            pair = None if known is None else (known.effective, known.source)
+            found[stream_id] = self._stream_rates.rate(stream_id, pair), known
+        return found
 
     def rates(self) -> Mapping[str, QueryRate]:
         """Return the rates of the streams with ``rateSource="query"``; empty before `start`."""
-        found = {} if self._rates is None else self._rates.rates()
-        return {rate.stream: rate for rate in found.values()}
+        return {
+            known.stream: replace(known, effective=rate.effective, source=rate.source)
+            for rate, known in self._all_rates().values()
+            if known is not None
+        }
 
     def streams(self) -> Mapping[str, KeptStream]:
         """Return what is there of each stream, and who reads it; empty before `start`."""

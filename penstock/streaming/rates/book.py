@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from penstock._arguments import refused
-from penstock._setting_values import rate_per_second
+from penstock._arguments import as_rate
 from penstock.clock import Clock
 from penstock.errors import IllegalStateError
 from penstock.rates import create_rate_estimator
@@ -100,14 +99,14 @@ class RateBook:
 
     def set_rate(self, stream_id: int, rate: str | float | None) -> None:
         """See `ReceiverDStream.set_rate`."""
-        asked = _rate(rate)
+        asked = as_rate(rate)
         with self._lock:
             self._memory(stream_id).records_per_second = asked
             self._decide(stream_id)
 
     def set_byte_rate(self, stream_id: int, rate: str | float | None) -> None:
         """See `ReceiverDStream.set_byte_rate`."""
-        asked = _rate(rate)
+        asked = as_rate(rate)
         with self._lock:
             self._memory(stream_id).bytes_per_second = asked
             self._decide(stream_id)
@@ -162,7 +161,7 @@ class RateBook:
         self, rate: str | float, stream_ids: Iterable[int], *, in_bytes: bool = False
     ) -> RateGroup:
         """See `StreamingContext.rateGroup`."""
-        total = _rate(rate)
+        total = as_rate(rate)
         streams = tuple(dict.fromkeys(stream_ids))
         if total is None or not streams:
             raise ValueError("a group needs a total rate and at least one stream")
@@ -189,7 +188,7 @@ class RateBook:
 
     def set_group_rate(self, plan: GroupPlan, rate: str | float) -> None:
         """See `RateGroup.set_rate`."""
-        total = _rate(rate)
+        total = as_rate(rate)
         if total is None:
             raise ValueError("a group needs a total rate")
         with self._lock:
@@ -378,27 +377,3 @@ class RateBook:
         if memory is None:
             raise StreamGraphError(f"stream {stream_id} has no receiver, so it has no rate")
         return memory
-
-
-def _rate(rate: str | float | None) -> float | None:
-    """Return records or bytes per second.
-
-    Raises:
-        ValueError: It is not one rate above 0.
-        TypeError: It is neither text nor a number.
-    """
-    if rate is None:
-        return None
-    accepted = (
-        'records or bytes per second as a number, text such as "50000/second" or '
-        '"600000 per minute", or None for no limit; it must be above 0'
-    )
-    if isinstance(rate, bool) or not isinstance(rate, (str, int, float)):
-        raise TypeError(refused("rate", rate, accepted))
-    try:
-        per_second = rate_per_second(rate) if isinstance(rate, str) else float(rate)
-    except (ValueError, OverflowError):
-        raise ValueError(refused("rate", rate, accepted)) from None
-    if not 0 < per_second < math.inf:
-        raise ValueError(refused("rate", rate, accepted))
-    return per_second

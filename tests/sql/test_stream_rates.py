@@ -1,0 +1,114 @@
+"""The rates of a host's streams: none who has a say in them undoes what another one said."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.settings import Settings
+from penstock.sql._stream_rates import StreamRates
+from penstock.wire.messages import ReportGate
+
+
+class Made:
+    """Rates whose receivers a test stands in for: stream 0 follows its queries, stream 1 none."""
+
+    def __init__(self, **settings: str) -> None:
+        self.sent: list[tuple[object, ...]] = []
+        self.waiting: set[int] = set()
+        pairs = [(name.replace("__", "."), value) for name, value in settings.items()]
+        self.rates = StreamRates(
+            {0: True, 1: False}, Settings.from_pairs(pairs), self.send, self.waiting.__contains__
+        )
+
+    def send(
+        self,
+        stream_id: int,
+        records: float | None,
+        size: float | None,
+        /,
+        *,
+        is_paused: bool = False,
+        takes_over: bool = False,
+    ) -> int:
+        told = ("paused",) * is_paused + ("taken over",) * takes_over
+        self.sent.append((stream_id, records, size, *told))
+        return len(self.sent)
+
+    def of(self, stream_id: int, queries: float | None = None) -> tuple[float | None, str]:
+        known = None if stream_id else (queries, "unlimited" if queries is None else "query")
+        found = self.rates.rate(stream_id, known)
+        return found.effective, found.source
+
+
+def held(version: int) -> ReportGate:
+    return ReportGate(0, "a", version, 0, 0.0, False, 0.0, 0.0, is_held=True)
+
+
+def test_a_query_that_gets_faster_does_not_undo_a_pause() -> None:
+    made = Made()
+    made.rates.set_of_queries(0, 100.0)
+    made.rates.set_paused(0, True)
+    made.rates.set_of_queries(0, 200.0)
+    assert made.sent == [(0, 100.0, None), (0, 100.0, None, "paused"), (0, 200.0, None, "paused")]
+    assert made.of(0, 200.0) == (0.0, "paused")
+    made.rates.set_paused(0, False)
+    assert made.sent[-1] == (0, 200.0, None)
+    assert made.of(0, 200.0) == (200.0, "query")
+
+
+def test_the_lowest_of_them_holds_and_each_can_be_taken_back() -> None:
+    made = Made(spark__streaming__receiver__maxRate="300")
+    assert made.of(0) == (300.0, "maxRate")
+    made.rates.set_of_queries(0, 100.0)
+    made.rates.set_rate(0, "50/second")
+    assert made.of(0, 100.0) == (50.0, "user")
+    made.rates.set_of_queries(0, 20.0)
+    assert made.of(0, 20.0) == (20.0, "query")
+    made.rates.set_of_queries(0, None)
+    made.rates.set_rate(0, None)
+    assert [records for _, records, _ in made.sent] == [100.0, 50.0, 20.0, 50.0, None]
+    assert made.of(0) == (300.0, "maxRate")
+
+
+def test_what_is_asked_for_takes_the_place_of_the_rate_in_the_settings() -> None:
+    made = Made(
+        spark__streaming__backpressure__initialRate="40",
+        spark__penstock__receiver__byteRate="1000/second",
+    )
+    assert made.of(1) == (40.0, "initial")
+    made.rates.set_rate(1, 5000)
+    assert made.of(1) == (5000.0, "user")
+    made.rates.set_rate(1, None)
+    assert made.sent == [(1, 5000.0, 1000.0), (1, 40.0, 1000.0)]
+    assert made.rates.rate(1).effective_bytes == 1000.0
+
+
+def test_a_receiver_that_has_paused_itself_goes_on_when_somebody_resumes_it() -> None:
+    made = Made()
+    made.rates.set_of_queries(0, 100.0)
+    made.rates.take_report(held(1))
+    assert made.sent[-1] == (0, 100.0, None, "paused", "taken over")
+    assert made.of(0, 100.0) == (0.0, "paused")
+    made.rates.set_paused(0, False)
+    # A report from before it was taken over says nothing new.
+    made.rates.take_report(held(1))
+    assert made.of(0, 100.0) == (100.0, "query")
+    # It has paused itself once more since.
+    made.rates.take_report(held(3))
+    assert made.of(0, 100.0) == (0.0, "paused")
+
+
+def test_a_stream_that_waits_for_its_queries_has_no_rate() -> None:
+    made = Made()
+    made.waiting.add(1)
+    assert made.of(1) == (0.0, "backlog")
+    made.rates.set_paused(1, True)
+    assert made.of(1) == (0.0, "paused")
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "much", float("nan")])
+def test_what_is_no_rate_changes_nothing(wrong: object) -> None:
+    made = Made()
+    with pytest.raises(ValueError, match="is not accepted"):
+        made.rates.set_rate(0, wrong)  # type: ignore[arg-type]
+    assert made.sent == []
