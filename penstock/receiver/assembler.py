@@ -225,16 +225,15 @@ class BlockAssembler:
             Exception: Whatever pickling the record raises; the stream goes on.
         """
         kind = type(record)
-        if kind is bytes or kind is str:
-            return kind, record, len(record) < LARGE_RECORD
         if kind is dict and self._texts is not None:
-            # A copy: its author may change it before it is converted.
             size = 0
             for name in self._texts:
-                value = record.get(name)
-                if value is not None:
+                if (value := record.get(name)) is not None:
                     size += len(value) if type(value) is str else LARGE_RECORD
+            # A copy: its author may change it before it is converted.
             return _Unexpected, record.copy(), size < LARGE_RECORD
+        if kind is bytes or kind is str:
+            return kind, record, len(record) < LARGE_RECORD
         try:
             # A tuple is not bytes-like: it cannot be mistaken for a bytes record when joined.
             kept = (pickle_record(record),)

@@ -289,7 +289,8 @@ class Storing:
             else:
                 single = type(data)
                 expected, kept, small = prepare(data)
-                take_permit()
+                if next(permits, None) is None:
+                    take_permit()
                 if small and position is None and ack is None:
                     append(kept)
                     if closed:
