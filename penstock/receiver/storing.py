@@ -403,12 +403,15 @@ class Storing:
             self._check_open(door)
             if door.is_stopping and not self._limiter.passes_soon:
                 door.refuse_waiting()
-            granted = self._limiter.lease(
-                wanted,
-                _LEASE_STEP_S,
-                in_hand=wanted if in_hand else 1,
-                lessee="bulk" if in_hand else "single",
-            )
+            try:
+                granted = self._limiter.lease(
+                    wanted,
+                    _LEASE_STEP_S,
+                    in_hand=wanted if in_hand else 1,
+                    lessee="bulk" if in_hand else "single",
+                )
+            except RateLimiterStoppedError:
+                door.refuse_waiting()
             if granted:
                 self.waited_for_rate_s += time.monotonic() - began
                 return granted

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from penstock.receiver.base import Receiver
+from penstock.receiver.door import ReceiverStoppedError
 
 __all__ = [
     "Author",
@@ -187,6 +188,9 @@ class UncaughtErrors:
     death would be a line on stderr of an executor while the receiver looks alive. `SystemExit`
     ends a thread of the author's on purpose and is not an error, as in `threading`; no thread of
     ours ends that way on purpose.
+
+    Python keeps the process for other tasks. A thread that only learns in its next `store` that
+    its receiver has stopped ends without a word then too.
     """
 
     def __init__(
@@ -206,7 +210,7 @@ class UncaughtErrors:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        threading.excepthook = self._previous
+        threading.excepthook = _QuietLatecomers.over(self._previous)
 
     def _hook(self, arguments: threading.ExceptHookArgs) -> None:
         name = arguments.thread.name if arguments.thread is not None else "(unknown)"
@@ -215,3 +219,18 @@ class UncaughtErrors:
             self._previous(arguments)
             return
         self._on_uncaught(arguments.thread, arguments.exc_value)
+
+
+class _QuietLatecomers:
+    """The hook for errors of threads where a receiver has ended: `ReceiverStoppedError` is none."""
+
+    def __init__(self, previous: Callable[[threading.ExceptHookArgs], object]) -> None:
+        self._previous = previous
+
+    @classmethod
+    def over(cls, hook: Callable[[threading.ExceptHookArgs], object]) -> _QuietLatecomers:
+        return hook if isinstance(hook, cls) else cls(hook)
+
+    def __call__(self, arguments: threading.ExceptHookArgs) -> None:
+        if not issubclass(arguments.exc_type, ReceiverStoppedError):
+            self._previous(arguments)

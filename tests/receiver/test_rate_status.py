@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.receiver import ReceiverStoppedError
 from penstock.receiver.rate_status import RateStatus
 from penstock.wire.messages import (
     Message,
@@ -65,13 +66,24 @@ def test_i8_the_rates_of_the_registration_hold_from_the_first_record_on(
     )
     running = run(Quiet(shared))
     shared.wait_for("onStart")
-    thread = store_many(shared)
+    errors: list[Exception] = []
+
+    def store() -> None:
+        try:
+            for number in range(1000):
+                shared.receiver.store(str(number))
+        except Exception as error:  # noqa: BLE001 - it is looked at below
+            errors.append(error)
+
+    thread = threading.Thread(target=store, daemon=True)
+    thread.start()
     tracker.wait_for(lambda: tracker.rate_reports and tracker.rate_reports[-1].is_waiting)
     assert tracker.rate_reports[-1].records == 1
     tracker.send(StopReceiver())
     assert running.join() is None
     thread.join(WAIT_S)
     assert tracker.records() == ["0"], "the first passes at once, the next a day later"
+    assert [type(error) for error in errors] == [ReceiverStoppedError]
 
 
 def test_i8_a_rate_of_bytes_holds_for_who_waits(run: Run, tracker: Tracker, shared: Shared) -> None:
