@@ -27,6 +27,9 @@ _TASKS_END_S = 4.0
 """How long tasks of jobs that are over may take to end: PySpark looks every 2 s whether one was
 cancelled, and gives it 2 s more (`spark.python.task.killTimeout`)."""
 
+_TASK_THREAD = "Executor task launch worker for "
+"""How the name of a thread begins that runs a task; it ends when its stopped executor is idle."""
+
 _log = logging.getLogger("penstock.host")
 
 
@@ -81,20 +84,25 @@ def stop_spark(spark_context: SparkContext) -> None:
 def await_tasks(spark_context: SparkContext) -> None:
     """Wait, not for long, until no task runs any more.
 
-    A job that was cancelled is over before its tasks are. A task that ends while Spark stops finds
-    its blocks gone, and says so in forty lines of Java.
+    A job that was cancelled is over before its tasks are. A task that ends while Spark stops, or
+    after it, finds its blocks gone, and says so in forty lines of Java.
     """
     end_s = time.monotonic() + _TASKS_END_S
     pause = threading.Event()
     try:
-        java: Any = spark_context._jsc
-        tracker = java.sc().statusTracker()
-        while any(info.numRunningTasks() for info in tracker.getExecutorInfos()):
-            if time.monotonic() >= end_s:
-                return
+        while _runs_tasks(spark_context) and time.monotonic() < end_s:
             pause.wait(0.05)
     except (Py4JError, AttributeError, OSError) as error:
         _log.info("The running tasks are not known: %s", error)
+
+
+def _runs_tasks(spark_context: SparkContext) -> bool:
+    untyped: Any = spark_context
+    if untyped._jsc is None:
+        # A stopped context has no tasks, but an executor in its JVM still has their threads.
+        return _TASK_THREAD in untyped._jvm.Thread.getAllStackTraces().keySet().toString()
+    executors = untyped._jsc.sc().statusTracker().getExecutorInfos()
+    return any(info.numRunningTasks() for info in executors)
 
 
 def _name(spark_context: SparkContext) -> str:

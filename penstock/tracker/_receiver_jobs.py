@@ -289,9 +289,7 @@ class ReceiverStarts:
         """
         trace = _text_of(error) if error is not None else ""
         stopping = not self._is_started()
-        is_spark_over = not stopping and (
-            _SPARK_IS_OVER in trace or isinstance(error, _JVM_IS_GONE)
-        )
+        is_spark_over = not stopping and (_SPARK_IS_OVER in trace or self._is_spark_gone(error))
         ended = self._receivers.job_ended(stream_id, attempt)
         # A receiver that deregistered has told of its error itself.
         told = (
@@ -345,10 +343,13 @@ class ReceiverStarts:
     def job_thread_died(self, stream_id: int, error: BaseException) -> None:
         """Tell the user of a defect, or of the end of Spark that came between two jobs."""
         trace = "".join(traceback.format_exception(error))
-        if isinstance(error, _JVM_IS_GONE):
+        if self._is_spark_gone(error):
             self._listeners.ended_with_spark(stream_id, trace)
             return
         self._listeners.gave_up(stream_id, f"The thread of receiver {stream_id} died", trace)
+
+    def _is_spark_gone(self, error: BaseException | None) -> bool:
+        return isinstance(error, _JVM_IS_GONE) or (error is not None and self._cluster.is_stopped)
 
 
 def _text_of(error: BaseException) -> str:

@@ -101,6 +101,11 @@ class Cluster(Protocol):
         """Whether the driver is the one executor."""
         ...
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the program has stopped its SparkContext."""
+        ...
+
     def addresses(self, wanted: str | None) -> tuple[str, str | None]:
         """Return the address to listen at, and the one to tell others (None: the same)."""
         ...
@@ -165,6 +170,12 @@ class SparkCluster:
     @property
     def is_local(self) -> bool:
         return re.match(r"local(\[|$)", str(self._sc.master)) is not None
+
+    @property
+    def is_stopped(self) -> bool:
+        # PySpark takes it away with its stop, so that calls end in an `AttributeError`.
+        untyped: Any = self._sc
+        return untyped._jsc is None
 
     def addresses(self, wanted: str | None) -> tuple[str, str | None]:
         wanted = None if wanted is None else bare_host(wanted)

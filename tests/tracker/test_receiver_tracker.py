@@ -734,6 +734,22 @@ def test_a_jvm_that_is_gone_between_two_jobs_is_told_as_the_end_of_spark(
     assert caplog.messages == []
 
 
+class StoppedCluster(ThreadCluster):
+    """Ends its job with its context, as PySpark does: what it needs for another is not there."""
+
+    def run_task(self, *_: Any) -> TaskEnd:
+        self.is_stopped = True
+        raise AttributeError("'NoneType' object has no attribute 'removeJobTag'")
+
+
+def test_a_job_of_a_context_that_was_stopped_is_told_as_the_end_of_spark(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running_tracker(tmp_path, cluster=StoppedCluster()) as (_, _, events):
+        assert events.until("permanent")[:2] == (0, "Receiver 0 ended with its SparkContext")
+    assert caplog.messages == []
+
+
 class LateCluster(ThreadCluster):
     """Submits a job only when it was cancelled once, too early."""
 

@@ -172,6 +172,7 @@ class ThreadCluster:
         executors: Sequence[ExecutorLocation] = (ExecutorLocation("127.0.0.1", "driver"),),
     ) -> None:
         self.is_local = is_local
+        self.is_stopped = False
         self.up = list(executors)
         self.task_slots = 4
         self.cancelled: list[str] = []

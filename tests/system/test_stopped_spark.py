@@ -1,0 +1,72 @@
+"""A program that stops its SparkContext under its streams is told that, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_PROGRAM = """
+import os, sys, time
+from pyspark import SparkConf, SparkContext
+from penstock.receiver import Receiver
+from penstock.streaming import StreamingContext
+
+folder, moment = sys.argv[1:]
+
+class Numbers(Receiver):
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        open(f"{folder}/arrived", "w").close()
+        time.sleep(1 if moment == "arrived" else 0)
+
+    def onStart(self):
+        open(f"{folder}/running", "w").close()
+        while not self.isStopped():
+            self.store(1)
+            time.sleep(0.01)
+
+    def onStop(self):
+        pass
+
+sc = SparkContext("local[2]", "stopped", conf=SparkConf().set("spark.ui.enabled", "false"))
+ssc = StreamingContext(sc, 1)
+ssc.receiverStream(Numbers()).foreachRDD(lambda rdd: None)
+ssc.start()
+end_s = time.monotonic() + 60
+while moment != "at once" and not os.path.exists(f"{folder}/{moment}"):
+    assert time.monotonic() < end_s
+    time.sleep(0.01)
+sc.stop()
+while ssc.getState().name != "STOPPED":
+    time.sleep(0.05)
+print("ended")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["at once", "arrived", "running"])
+def test_whenever_spark_is_stopped_the_terminal_says_so_once(moment: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(_PROGRAM)
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "program.py", str(tmp_path), moment],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": root, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+    told = [line for line in done.stderr.splitlines() if "WARN" not in line]
+    assert sum("the streams have ended because Spark has" in line for line in told) == 1
+    assert not [
+        line
+        for line in told
+        if line.startswith(("\t", "org.", "java.", "Traceback", "Receiver", "The job"))
+        or " ERROR " in line
+    ], done.stderr
