@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from penstock.receiver.block_generator import BlockGenerator, RateUsage
 
@@ -14,11 +15,11 @@ __all__ = [
 ]
 
 REPORT_INTERVAL_S = 0.25
-"""How often the driver is told how the rate is used. A budget that several receivers share is
-divided anew as often as that."""
+"""How often the driver is told how the rate is used, if that has changed. A budget that several
+receivers share is divided anew as often as that."""
 
 PIPE_INTERVAL_S = 1.0
-"""How often it is told what the attempt's threads wait for, which is only looked at."""
+"""How often it is told what the attempt's threads wait for, and by that, that it lives."""
 
 
 class RateStatus:
@@ -127,6 +128,7 @@ class RateStatus:
 
     def _run(self) -> None:
         pipe_at_s = time.monotonic()
+        told: tuple[RateUsage, int, bool] | None = None
         while not self._stopped.is_set():
             self._due.clear()
             with_pipe = time.monotonic() >= pipe_at_s
@@ -142,5 +144,9 @@ class RateStatus:
                     self._apply(generator)
             # A disk may hang that is asked for its free space: whoever sets a rate does not wait
             # for that. A newer version than this one is reported next.
-            self._report(generator.read_rate_usage(with_pipe=with_pipe), version, is_held)
+            usage = generator.read_rate_usage(with_pipe=with_pipe)
+            news = (replace(usage, pipe=None), version, is_held)
+            if with_pipe or news != told:
+                self._report(usage, version, is_held)
+                told = news
             self._due.wait(REPORT_INTERVAL_S)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from penstock.receiver import ReceiverStoppedError
+from penstock.receiver.block_generator import RateUsage
 from penstock.receiver.rate_status import RateStatus
 from penstock.wire.messages import (
     Message,
     PipeReading,
     Registered,
     RegisterReceiver,
+    ReportGate,
     StopReceiver,
     UpdateRateLimit,
 )
@@ -27,6 +31,10 @@ Run = Callable[..., Running]
 
 NEVER = 1 / 86_400
 """Records per second: one a day, and the first of them is not there at the start."""
+
+
+def without_reading(report: ReportGate) -> ReportGate:
+    return structs.replace(report, at_s=0.0, pipe=None)
 
 
 def store_many(shared: Shared) -> threading.Thread:
@@ -164,6 +172,20 @@ def test_about_once_a_second_reports_tell_what_the_attempt_waits_for(
     assert len(pipes()) < len(tracker.rate_reports)
 
 
+@pytest.mark.slow
+def test_between_two_readings_reports_come_only_with_news(
+    run: Run, tracker: Tracker, shared: Shared
+) -> None:
+    run(Quiet(shared))
+    shared.wait_for("onStart")
+    shared.receiver.store("0")
+    tracker.wait_for(lambda: sum(report.pipe is not None for report in tracker.rate_reports) > 3)
+    reports = list(tracker.rate_reports)
+    assert max(report.records for report in reports) == 1
+    for before, after in itertools.pairwise(reports):
+        assert after.pipe is not None or without_reading(after) != without_reading(before)
+
+
 def test_reports_tell_what_passed_and_who_waits(run: Run, tracker: Tracker, shared: Shared) -> None:
     run(Quiet(shared))
     shared.wait_for("onStart")
@@ -193,8 +215,8 @@ class Gate:
     def pause(self) -> None:
         self.is_paused = True
 
-    def read_rate_usage(self, *, with_pipe: bool) -> None:
-        pass
+    def read_rate_usage(self, *, with_pipe: bool) -> RateUsage:
+        return RateUsage(0, 0.0, False, 0.0, 0)
 
     def update_rate(self, records_per_second: float | None, *, is_paused: bool) -> None:
         self.is_paused = is_paused
@@ -297,9 +319,10 @@ class HangingGenerator:
         self.goes_on = threading.Event()
         self.rates: list[float | None] = []
 
-    def read_rate_usage(self, *, with_pipe: bool) -> None:
+    def read_rate_usage(self, *, with_pipe: bool) -> RateUsage:
         self.is_asked.set()
         assert self.goes_on.wait(WAIT_S)
+        return RateUsage(0, 0.0, False, 0.0, 0)
 
     def update_rate(self, records_per_second: float | None, *, is_paused: bool) -> None:
         self.rates.append(records_per_second)
