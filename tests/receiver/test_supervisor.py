@@ -194,6 +194,7 @@ def test_an_attempt_ends_in_time_whatever_of_the_log_hangs(
         return
     # All is stored and told by then.
     assert error is None
+    tracker.wait_for_count(ReportError, 1)
     told = tracker.of(ReportError)[-1].message
     if what == "close":
         assert "did not close within" in told
