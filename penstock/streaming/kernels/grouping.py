@@ -305,6 +305,10 @@ class _Join:
                 for v in pair[1] if is_grouped else (pair[1],):
                     for w in ws:
                         add((key, (v, w)))
+                    # Values that meet very many others must not be held all at once.
+                    if len(found) >= _PAIRS:
+                        yield from found
+                        found.clear()
             yield from found
         if matched is not None:
             for key, ws in right.items():
@@ -322,3 +326,6 @@ class _Join:
 
 
 _NOTHING = [None]
+
+_PAIRS = 1 << 14
+"""Pairs of a join that are made before they are passed on."""

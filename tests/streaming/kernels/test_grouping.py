@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import pickle
+import tracemalloc
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -99,6 +100,19 @@ def test_join(
         ws: list[Any] = rights[key] or ([None] if outer else [])
         expected += [(key, (v, w)) for v in vs for w in ws]
     assert sorted(map(repr, result)) == sorted(map(repr, expected))
+
+
+def test_a_join_passes_its_pairs_on_while_it_makes_them() -> None:
+    """One key with many values on both sides: their product is never held as a whole."""
+    many = [[("a", number) for number in range(2000)]]
+    tracemalloc.start()
+    try:
+        made = sum(1 for _ in _Join((False, False), ENOUGH, False, False)([iter(many), iter(many)]))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert made == 2000 * 2000
+    assert most < 20 << 20
 
 
 @given(pieces, pieces, unique, spills, st.booleans())
