@@ -23,7 +23,7 @@ from penstock.streaming.kernels.arrow import (
     records_of,
     split_records,
 )
-from penstock.streaming.kernels.combine import ADDITION
+from penstock.streaming.kernels.combine import ADDITION, EXACT_ADDITION, Combiner
 from penstock.streaming.kernels.fusion import PartitionOperation
 
 if TYPE_CHECKING:
@@ -120,16 +120,16 @@ class ArrowStream:
             return self._added(
                 ArrowDStream(node.parent, node.split, is_counted=True), numPartitions
             )
-        return self._summed(CountValues(column), numPartitions)
+        return self._summed(CountValues(column), numPartitions, ADDITION)
 
     def sums(
         self, key: str, column: str, numPartitions: int | None = None
     ) -> DStream[tuple[Any, Any]]:
         """Return each value of the column `key` with the sum of its values of another column.
 
-        Nulls count as 0. Whole numbers may be of any size.
+        Nulls count as 0. Whole numbers may be of any size; decimals keep all their digits.
         """
-        return self._summed(SumValues(key, column), numPartitions)
+        return self._summed(SumValues(key, column), numPartitions, EXACT_ADDITION)
 
     def records(self) -> DStream[Any]:
         """Return the rows as Python objects: dicts, or values if ``value`` is the only column."""
@@ -138,9 +138,14 @@ class ArrowStream:
     def _then(self, func: Callable[..., Any]) -> ArrowStream:
         return ArrowStream(self._ssc, NarrowDStream(self._node, PartitionOperation(func)))
 
-    def _summed(self, func: Callable[..., Any], numPartitions: int | None) -> DStream[Any]:
-        return self._added(NarrowDStream(self._node, PartitionOperation(func)), numPartitions)
+    def _summed(
+        self, func: Callable[..., Any], numPartitions: int | None, combiner: Combiner
+    ) -> DStream[Any]:
+        pairs = NarrowDStream(self._node, PartitionOperation(func))
+        return self._added(pairs, numPartitions, combiner)
 
-    def _added(self, pairs: DStreamNode, numPartitions: int | None) -> DStream[Any]:
+    def _added(
+        self, pairs: DStreamNode, numPartitions: int | None, combiner: Combiner = ADDITION
+    ) -> DStream[Any]:
         partitions = partitions_of(self._ssc.sparkContext, numPartitions)
-        return self._ssc._stream(ShuffledDStream(pairs, ADDITION, partitions))
+        return self._ssc._stream(ShuffledDStream(pairs, combiner, partitions))

@@ -20,7 +20,7 @@ from pyspark import RDD
 
 from penstock.blockstore import Block, BlockKind, BlockRDD
 from penstock.blockstore.lines import line_pieces
-from penstock.streaming.kernels.combine import MAX_KEYS
+from penstock.streaming.kernels.combine import MAX_KEYS, exact_sum
 from penstock.streaming.kernels.deferred import narrow
 
 __all__ = [
@@ -46,6 +46,8 @@ _PIECES = 16
 
 _LF = 10
 _WIDE = pa.decimal128(38)
+_DIGITS = 76
+"""Of the widest decimals that Arrow has."""
 _MOST = (1 << 63) - 1
 
 VALUE = "value"
@@ -94,10 +96,21 @@ class BatchesOfRecords:
     def __call__(self, split: int, records: Iterable[Any]) -> Iterator[pa.RecordBatch]:
         records = iter(records)
         while chunk := list(islice(records, _ROWS)):
-            if isinstance(chunk[0], Mapping):
-                yield _of_rows(chunk)
-            else:
-                yield pa.RecordBatch.from_arrays([pa.array(chunk)], [VALUE])
+            try:
+                batch = _batch_of(chunk)
+            except (pa.ArrowException, OverflowError) as error:
+                kinds = ", ".join(sorted({type(record).__name__ for record in chunk}))
+                raise TypeError(
+                    f"records do not fit into columns of Arrow ({error}); they are of {kinds}. "
+                    "The records of a stream's batch must be of one kind: map them to one first"
+                ) from error
+            yield batch
+
+
+def _batch_of(records: list[Any]) -> pa.RecordBatch:
+    if isinstance(records[0], Mapping):
+        return _of_rows(records)
+    return pa.RecordBatch.from_arrays([pa.array(records)], [VALUE])
 
 
 def _of_rows(rows: list[Any]) -> pa.RecordBatch:
@@ -242,7 +255,7 @@ class CountValues:
     def __call__(self, split: int, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, int]]:
         counts: Counter[Any] = Counter()
         for batch in batches:
-            counted = pc.value_counts(_column(batch, self.column))
+            counted = pc.value_counts(_values_of(batch, self.column, "value_counts"))
             values, numbers = counted.field(0).to_pylist(), counted.field(1).to_pylist()
             for value, number in zip(values, numbers, strict=True):
                 counts[value] += number
@@ -267,13 +280,19 @@ class SumValues:
             is_wide = _may_overflow(values)
             if is_wide:
                 values = values.cast(_WIDE)
-            columns = [_column(batch, self.key), values]
+            elif pa.types.is_decimal(values.type):
+                values = _widest(values, self.column)
+            elif not _is_summed(values.type):
+                raise TypeError(
+                    f"sums needs numbers; the column {self.column!r} is of {values.type}"
+                )
+            columns = [_values_of(batch, self.key, "sums"), values]
             options = pc.ScalarAggregateOptions(min_count=0)
             table = pa.Table.from_arrays(columns, names).group_by("key")
             summed = table.aggregate([("value", "sum", options)])
             keys, found = summed.column("key").to_pylist(), summed.column("value_sum").to_pylist()
             for key, value in zip(keys, map(int, found) if is_wide else found, strict=True):
-                sums[key] = sums[key] + value if key in sums else value
+                sums[key] = exact_sum(sums[key], value) if key in sums else value
             if len(sums) > MAX_KEYS:
                 yield from sums.items()
                 sums.clear()
@@ -286,6 +305,39 @@ def _may_overflow(column: pa.Array) -> bool:
         return False
     ends = pc.min_max(column)
     return any(abs(ends[name].as_py() or 0) * len(column) > _MOST for name in ("min", "max"))
+
+
+def _is_summed(kind: pa.DataType) -> bool:
+    is_kind = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
+    return any(check(kind) for check in is_kind)
+
+
+def _widest(column: pa.Array, name: str) -> pa.Array:
+    """Return decimals in which the sum of them all has room: Arrow's sum wraps in silence.
+
+    Raises:
+        OverflowError: It could have more digits than Arrow's decimals.
+    """
+    digits, scale = column.type.precision, column.type.scale
+    if digits + len(str(len(column))) > _DIGITS:
+        ends = pc.min_max(column)
+        most = max(abs(ends[name].as_py() or 0) for name in ("min", "max"))
+        if int(most) * len(column) >= 10 ** (_DIGITS - max(0, scale)):
+            raise OverflowError(
+                f"the sum of column {name!r} may have more than {_DIGITS} digits, which decimals "
+                "of Arrow cannot have; sum it in Python: stream.arrow.records()"
+            )
+    return column.cast(pa.decimal256(_DIGITS, scale))
+
+
+def _values_of(batch: pa.RecordBatch, name: str, operation: str) -> pa.Array:
+    """Return a column whose values can be keys."""
+    column = _column(batch, name)
+    if pa.types.is_nested(column.type):
+        raise TypeError(
+            f"{operation} needs values that can be keys; the column {name!r} is of {column.type}"
+        )
+    return column
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -16,6 +16,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from functools import lru_cache, reduce
 from itertools import chain, islice
 from typing import Any
@@ -42,11 +43,13 @@ from penstock.streaming.kernels.shuffle import (
 
 __all__ = [
     "ADDITION",
+    "EXACT_ADDITION",
     "MAX_KEYS",
     "Combiner",
     "MergeCombiners",
     "WriteCombined",
     "combine_by_key",
+    "exact_sum",
     "first_of_each_key",
     "reduce_records",
 ]
@@ -101,6 +104,19 @@ class Combiner:
 
 
 ADDITION = Combiner(None, operator.add, operator.add)
+
+_EXACT = Context(prec=1000)
+"""Decimals of Arrow have 76 digits at most; Python's own context rounds sums to 28."""
+
+
+def exact_sum(left: Any, right: Any) -> Any:
+    """Return `left + right`, of decimals with all their digits."""
+    if type(left) is Decimal and type(right) is Decimal:
+        return _EXACT.add(left, right)
+    return left + right
+
+
+EXACT_ADDITION = Combiner(None, exact_sum, exact_sum)
 
 
 def _merge(

@@ -7,7 +7,7 @@ import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +27,7 @@ from penstock.streaming.kernels.arrow import (
     SumValues,
     records_of,
 )
+from penstock.streaming.kernels.combine import EXACT_ADDITION
 
 SEPARATORS = [" ", ",", "\n", "ab", ", ", "ü"]
 TYPES = [
@@ -149,6 +150,39 @@ def test_sums_of_decimals_and_floats_by_a_time() -> None:
     }
 
 
+@pytest.mark.parametrize("kind", [pa.decimal128(38, 2), pa.decimal256(70, 2)])
+def test_sums_of_decimals_keep_all_their_digits(kind: pa.DataType) -> None:
+    most = Decimal("9" * (kind.precision - 2) + ".99")
+    batch = batch_of(key=["a", "a", "a"], n=pa.array([most, most, Decimal("0.01")], kind))
+    with localcontext(prec=200):
+        twice = 2 * most
+        wanted = 2 * (twice + Decimal("0.01"))
+        beyond = Decimal("9" * 70)
+    assert list(SumValues("key", "n")(0, [batch, batch])) == [("a", wanted)]
+    assert EXACT_ADDITION.merge_combiners(most, most) == twice
+    few = batch_of(key=["a"] * 12, n=pa.array([Decimal(1)] * 12, pa.decimal256(76, 2)))
+    assert list(SumValues("key", "n")(0, [few])) == [("a", Decimal(12))]
+    many = batch_of(key=["a"] * 99_999, n=pa.array([beyond] * 99_999, pa.decimal256(76, 2)))
+    with pytest.raises(OverflowError, match="the sum of column 'n' may have more than 76 digits"):
+        list(SumValues("key", "n")(0, [many]))
+
+
+def test_what_cannot_be_summed_or_counted_is_named() -> None:
+    batch = batch_of(key=["a"], n=["b"], some=[[1]])
+    with pytest.raises(TypeError, match="sums needs numbers; the column 'n' is of string"):
+        list(SumValues("key", "n")(0, [batch]))
+    with pytest.raises(TypeError, match="the column 'some' is of list"):
+        list(SumValues("some", "n")(0, [batch_of(some=[[1]], n=[1])]))
+    with pytest.raises(TypeError, match=r"value_counts needs values .* the column 'some' is of"):
+        list(CountValues("some")(0, [batch]))
+
+
+@pytest.mark.parametrize("records", [["a", 1], [{"a": 1}, 2], [{"a": 1}, {"a": "b"}], [1 << 70]])
+def test_records_that_fit_no_column_are_told(records: list[Any]) -> None:
+    with pytest.raises(TypeError, match="records do not fit into columns of Arrow"):
+        list(BatchesOfRecords()(0, records))
+
+
 @settings(deadline=None)
 @given(
     st.lists(
@@ -268,7 +302,7 @@ def test_rows_have_the_columns_of_all_rows_of_their_batch() -> None:
         {"b": None, "a": None},
     ]
     assert values(make(0, [{}, {"a": 2}])) == [{"a": None}, {"a": 2}]
-    with pytest.raises(pa.ArrowException, match="cannot mix"):
+    with pytest.raises(TypeError, match="cannot mix"):
         values(make(0, [{"a": 1}, "no row"]))
 
 
