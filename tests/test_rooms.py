@@ -18,6 +18,10 @@ def foreign_private(room: tuple[str, ...], text: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            # The rules below read whole names.
+            yield "." * node.level + (node.module or "")
+            continue
         elif isinstance(node, ast.ImportFrom) and node.module:
             modules = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         else:
@@ -43,6 +47,7 @@ def test_no_room_imports_what_is_private_to_another_one() -> None:
 
 
 def test_the_rule_sees_private_modules_and_names() -> None:
+    assert list(foreign_private(("penstock", "wal"), "from ..wire import x")) == ["..wire"]
     text = "from penstock.wal._names import x\nfrom penstock.wal import _names\nimport os._x"
     assert list(foreign_private(("penstock", "wal"), text)) == []
     assert list(foreign_private(("penstock", "wire"), text)) == [
