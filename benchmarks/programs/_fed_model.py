@@ -17,7 +17,7 @@ from penstock.streaming.listeners.events import (
     BatchSubmitted,
 )
 from penstock.streaming.listeners.input_info import BatchInput
-from penstock.wire.messages import LogReading, PipeReading, ReportGate
+from penstock.wire.messages import LogReading, PipeReading, ReportRateStatus
 
 RECEIVERS = 64
 BATCHES = 1_000
@@ -66,7 +66,7 @@ class Fed:
                 latency_ms=(5.0, 20.0),
                 log=LogReading(2, self.second << 20, self.second, 0.5, 0.1, 1 << 40),
             )
-            report = ReportGate(
+            report = ReportRateStatus(
                 number, "a", 0, self.second * 1000, 0.0, False, 0.1, self.second * 1.0, 0, pipe
             )
             self.readings.take(report, self.clock.monotonic_s())

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass, replace
 
-from penstock.wire.messages import BlockTrace, PipeReading, ReportGate
+from penstock.wire.messages import BlockTrace, PipeReading, ReportRateStatus
 
 __all__ = ["ReceiverReading", "ReceiverReadings", "ReceiverWaits"]
 
@@ -121,10 +121,10 @@ class ReceiverReadings:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._last: dict[int, tuple[ReportGate, ReceiverReading]] = {}
+        self._last: dict[int, tuple[ReportRateStatus, ReceiverReading]] = {}
         self._traces: deque[BlockTrace] = deque(maxlen=_TRACES)
 
-    def take(self, report: ReportGate, now_s: float) -> None:
+    def take(self, report: ReportRateStatus, now_s: float) -> None:
         """Take a report of a receiver; those without a `pipe` say nothing here."""
         pipe = report.pipe
         if pipe is None:

@@ -25,7 +25,7 @@ from penstock.tracker import (
 )
 from penstock.wal import EncryptionKey, is_on_hdfs
 from penstock.wire.addresses import address_text
-from penstock.wire.messages import LettersSent, ReportGate
+from penstock.wire.messages import LettersSent, ReportRateStatus
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -77,7 +77,7 @@ class HostedReceivers:
         clock: Clock,
         events: ReceiverTrackerEvents,
         keep_batches: bool = False,
-        on_rate_status: Callable[[ReportGate], None] | None = None,
+        on_rate_status: Callable[[ReportRateStatus], None] | None = None,
         encryption: EncryptionKey | None = None,
         kept: Mapping[int, KeptStreamSettings] | None = None,
     ) -> None:

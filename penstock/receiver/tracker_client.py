@@ -26,7 +26,7 @@ from penstock.wire.messages import (
     RegisterReceiver,
     ReportError,
     ReportFullLog,
-    ReportGate,
+    ReportRateStatus,
 )
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class TrackerClient:
         self, reading: RateUsage, rate_version: int, at_s: float, *, is_held: bool = False
     ) -> None:
         """Tell how the rate is used. Never raises; the next report makes up for a lost one."""
-        report = ReportGate(
+        report = ReportRateStatus(
             stream_id=self._registration.stream_id,
             attempt=self._registration.attempt,
             rate_version=rate_version,

@@ -15,7 +15,7 @@ from typing import Protocol
 from penstock._arguments import as_rate
 from penstock._setting_values import rate_per_second
 from penstock.settings import Settings
-from penstock.wire.messages import ReportGate
+from penstock.wire.messages import ReportRateStatus
 
 __all__ = ["HostRate", "StreamRates", "max_rate_of"]
 
@@ -144,7 +144,7 @@ class StreamRates:
             stream.is_paused = is_paused
             self._send_of(stream_id, stream)
 
-    def take_report(self, report: ReportGate) -> None:
+    def take_report(self, report: ReportRateStatus) -> None:
         """Take over the pause of a receiver that has paused itself: its budget is exceeded."""
         with self._lock:
             stream = self._streams.get(report.stream_id)

@@ -51,7 +51,7 @@ from penstock.tracker import (
     TrackedReceiver,
     open_ledger,
 )
-from penstock.wire.messages import ReportGate
+from penstock.wire.messages import ReportRateStatus
 
 if TYPE_CHECKING:
     from typing import Self
@@ -402,7 +402,7 @@ class ReceiverHost:
         if self._rates is not None and isinstance(spark, SparkSession):
             self._following.append(follow(spark, self._rates))
 
-    def _take_rate_status(self, report: ReportGate) -> None:
+    def _take_rate_status(self, report: ReportRateStatus) -> None:
         self._readings.take(report, self._clock.monotonic_s())
         if self._stream_rates is not None:
             self._stream_rates.take_report(report)

@@ -34,7 +34,13 @@ from penstock.streaming.rates import RateBook, RateController
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
 from penstock.tracker import BatchCleanedError, LettersNotSentError, TrackedReceiver, open_ledger
 from penstock.wal import EncryptionKey
-from penstock.wire.messages import BlockTrace, LettersSent, ReceivedBlockInfo, ReportGate, SlowBlock
+from penstock.wire.messages import (
+    BlockTrace,
+    LettersSent,
+    ReceivedBlockInfo,
+    ReportRateStatus,
+    SlowBlock,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -183,7 +189,7 @@ class ReceiverSide:
             raise IllegalStateError(f"the receiver of stream {stream_id} does not run now")
         return self._hosted
 
-    def _on_rate_status(self, report: ReportGate) -> None:
+    def _on_rate_status(self, report: ReportRateStatus) -> None:
         self._rates.on_rate_status(report)
         self._readings.take(report, self._clock.monotonic_s())
 

@@ -26,7 +26,12 @@ from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._receivers import Receivers
 from penstock.tracker.received_block_tracker import AttemptRelease, ReceivedBlockTracker
 from penstock.wal import HdfsFileSystem, WalError, is_on_hdfs, locate, segment_path
-from penstock.wire.messages import CleanupOldBlocks, ReceivedBlockInfo, ReportFullLog, ReportGate
+from penstock.wire.messages import (
+    CleanupOldBlocks,
+    ReceivedBlockInfo,
+    ReportFullLog,
+    ReportRateStatus,
+)
 
 __all__ = ["BlockDeletion", "DiskRoom", "SharedLogs"]
 
@@ -177,7 +182,7 @@ class DiskRoom:
         # By host: when something was let go there.
         self._last_s: dict[str | None, float] = {}
 
-    def take(self, report: ReportGate) -> None:
+    def take(self, report: ReportRateStatus) -> None:
         """Look at what a receiver tells, and let go what is in the way."""
         log = None if report.pipe is None else report.pipe.log
         if log is not None and 0 <= log.free_bytes < self._least_bytes:

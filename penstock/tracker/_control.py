@@ -34,7 +34,7 @@ from penstock.wire.messages import (
     RegisterReceiver,
     ReportError,
     ReportFullLog,
-    ReportGate,
+    ReportRateStatus,
     SkippedBlock,
     SlowBlock,
     StopReceiver,
@@ -85,7 +85,7 @@ class Control:
         lease_s: float,
         is_started: Callable[[], bool],
         later: Callable[[float, Callable[[], None]], None],
-        on_rate_status: Callable[[ReportGate], None],
+        on_rate_status: Callable[[ReportRateStatus], None],
         on_full_log: Callable[[ReportFullLog], None],
         on_letters_sent: Callable[[LettersSent], None],
     ) -> None:
@@ -126,7 +126,7 @@ class Control:
         """Deal with a message and return the answer; on the control thread."""
         if isinstance(message, RegisterReceiver):
             return self._register(peer, message)
-        if isinstance(message, ReportGate):
+        if isinstance(message, ReportRateStatus):
             if self._receivers.is_current(message):
                 self._on_rate_status(message)
             return Ok()

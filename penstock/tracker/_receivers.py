@@ -18,7 +18,7 @@ from penstock.wire.messages import (
     RegisterReceiver,
     ReportError,
     ReportFullLog,
-    ReportGate,
+    ReportRateStatus,
     RestartReceiver,
     SealBlock,
     UpdateRateLimit,
@@ -424,7 +424,7 @@ class Receivers:
         peer.send(message)
         return True
 
-    def is_current(self, message: ReportGate | ReportFullLog) -> bool:
+    def is_current(self, message: ReportRateStatus | ReportFullLog) -> bool:
         """Tell whether a report comes from the attempt that was launched last."""
         with self._lock:
             entry = self._entries.get(message.stream_id)

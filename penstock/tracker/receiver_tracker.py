@@ -49,7 +49,7 @@ from penstock.tracker.receiver_tracking_info import (
 from penstock.wal import is_on_hdfs
 from penstock.wire import ApplicationLink, TlsIdentity, WireOptions
 from penstock.wire.addresses import address_text
-from penstock.wire.messages import ReceivedBlockInfo, ReportGate, SlowBlock, StopReceiver
+from penstock.wire.messages import ReceivedBlockInfo, ReportRateStatus, SlowBlock, StopReceiver
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -95,7 +95,7 @@ class ReceiverTracker:
         clock: Clock | None = None,
         keep_batches: bool = False,
         cluster: Cluster | None = None,
-        on_rate_status: Callable[[ReportGate], None] | None = None,
+        on_rate_status: Callable[[ReportRateStatus], None] | None = None,
         shared_rate: SharedRatePlace | None = None,
         ledger: ReceivedBlockTracker | None = None,
         kept: Mapping[int, KeptStreamSettings] | None = None,
@@ -394,7 +394,7 @@ class ReceiverTracker:
         self._link = replace(self._link, tracker=(advertised or bound[0], bound[1]))
         _log.info("the tracker listens at %s", address_text(*bound))
 
-    def _take_report(self, report: ReportGate) -> None:
+    def _take_report(self, report: ReportRateStatus) -> None:
         if self._disk_room is not None:
             self._disk_room.take(report)
         self._on_rate_status(report)

@@ -43,7 +43,7 @@ __all__ = [
     "ReplicaPlace",
     "ReportError",
     "ReportFullLog",
-    "ReportGate",
+    "ReportRateStatus",
     "RestartReceiver",
     "SealBlock",
     "SegmentPlace",
@@ -244,7 +244,7 @@ class PipeReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Records that the source has and that are not stored, as far as it is known; else None."""
 
 
-class ReportGate(msgspec.Struct, frozen=True, tag=True):
+class ReportRateStatus(msgspec.Struct, frozen=True, tag=True):
     """Tell how a receiver's rate is used: regularly, and when it has a new rate (send)."""
 
     stream_id: int
@@ -387,8 +387,8 @@ class UpdateRateLimit(msgspec.Struct, frozen=True, tag=True):
     """Whether nothing is to pass at all, until the next update."""
     taken_over_version: int = 0
     """Version of the last rates by which the driver took over a pause of the receiver's own, as it
-    had heard of it (`ReportGate.is_held`); 0 for none. From there on the driver says when it goes
-    on."""
+    had heard of it (`ReportRateStatus.is_held`); 0 for none. From there on the driver says when it
+    goes on."""
 
 
 class EnsureBlockServer(msgspec.Struct, frozen=True, tag=True):
@@ -623,7 +623,7 @@ Message = (
     RegisterReceiver
     | AddBlock
     | ReportError
-    | ReportGate
+    | ReportRateStatus
     | ReportFullLog
     | DeregisterReceiver
     | FindReplicaHost

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.host.receiver_readings import ReceiverReadings
 from penstock.streaming import ReceiverWaits
-from penstock.wire.messages import PipeReading, ReportGate
+from penstock.wire.messages import PipeReading, ReportRateStatus
 
 SECONDS = (
     *("rate_s", "byte_rate_s", "shared_rate_s", "queue_s", "durable_s", "memory_s"),
@@ -18,8 +18,8 @@ SECONDS = (
 )
 
 
-def report(at_s: float, records: int = 0, attempt: str = "a", **sums: Any) -> ReportGate:
-    return ReportGate(3, attempt, 0, records, 0.0, False, 0.0, at_s, 0, PipeReading(**sums))
+def report(at_s: float, records: int = 0, attempt: str = "a", **sums: Any) -> ReportRateStatus:
+    return ReportRateStatus(3, attempt, 0, records, 0.0, False, 0.0, at_s, 0, PipeReading(**sums))
 
 
 def waits(span_s: float = 1.0, **sums: float) -> ReceiverWaits:
@@ -120,5 +120,5 @@ def test_what_was_overtaken_on_its_way_and_who_is_silent_or_stopped_count_no_mor
 
 def test_a_report_of_a_receiver_that_tells_no_waits_is_passed_over() -> None:
     readings = ReceiverReadings()
-    readings.take(ReportGate(3, "a", 0, 5, 0.0, False, 0.0, 1.0), 100.0)
+    readings.take(ReportRateStatus(3, "a", 0, 5, 0.0, False, 0.0, 1.0), 100.0)
     assert readings.readings(100.0) == {}

@@ -26,7 +26,7 @@ from penstock.streaming.listeners.events import (
 )
 from penstock.streaming.listeners.input_info import BatchInput
 from penstock.streaming.rates import RateSource
-from penstock.wire.messages import LogReading, PipeReading, ReportGate, SlowBlock
+from penstock.wire.messages import LogReading, PipeReading, ReportRateStatus, SlowBlock
 
 START_MS = 1_700_000_000_000
 
@@ -147,7 +147,7 @@ class Program:
             log=LogReading(3, 4096, 7, 0.5, 0.25, 1 << 30),
         )
         sums_of = (records, 0.0, False, 0.0, at_s, records * 10, pipe)
-        report = ReportGate(stream_id, self.attempt, 0, *sums_of)
+        report = ReportRateStatus(stream_id, self.attempt, 0, *sums_of)
         self.readings.take(report, self.clock.monotonic_s())
         reading = self._read()[stream_id]
         rate = self.rates[stream_id]

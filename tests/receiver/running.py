@@ -34,7 +34,7 @@ from penstock.wire.messages import (
     Registered,
     RegisterReceiver,
     ReportError,
-    ReportGate,
+    ReportRateStatus,
     StopReceiver,
 )
 
@@ -50,7 +50,7 @@ class Tracker:
     def __init__(self) -> None:
         self.secret = os.urandom(32)
         self.changed = threading.Condition()
-        self.rate_reports: list[ReportGate] = []
+        self.rate_reports: list[ReportRateStatus] = []
         self.messages: list[Message] = []
         self.blocks: list[ReceivedBlockInfo] = []
         self.peer: Peer | None = None
@@ -64,7 +64,7 @@ class Tracker:
 
     def on_message(self, peer: Peer, message: Message) -> Reply:
         with self.changed:
-            if isinstance(message, ReportGate):
+            if isinstance(message, ReportRateStatus):
                 self.rate_reports.append(message)
                 self.changed.notify_all()
                 return None

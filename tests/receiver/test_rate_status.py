@@ -19,7 +19,7 @@ from penstock.wire.messages import (
     PipeReading,
     Registered,
     RegisterReceiver,
-    ReportGate,
+    ReportRateStatus,
     StopReceiver,
     UpdateRateLimit,
 )
@@ -33,7 +33,7 @@ NEVER = 1 / 86_400
 """Records per second: one a day, and the first of them is not there at the start."""
 
 
-def without_reading(report: ReportGate) -> ReportGate:
+def without_reading(report: ReportRateStatus) -> ReportRateStatus:
     return structs.replace(report, at_s=0.0, pipe=None)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.settings import Settings
 from penstock.sql._stream_rates import StreamRates
-from penstock.wire.messages import ReportGate
+from penstock.wire.messages import ReportRateStatus
 
 
 class Made:
@@ -40,8 +40,8 @@ class Made:
         return found.effective, found.source
 
 
-def held(version: int) -> ReportGate:
-    return ReportGate(0, "a", version, 0, 0.0, False, 0.0, 0.0, is_held=True)
+def held(version: int) -> ReportRateStatus:
+    return ReportRateStatus(0, "a", version, 0, 0.0, False, 0.0, 0.0, is_held=True)
 
 
 def test_a_query_that_gets_faster_does_not_undo_a_pause() -> None:

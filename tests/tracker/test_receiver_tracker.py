@@ -47,7 +47,7 @@ from penstock.wire.messages import (
     RegisterBlockServer,
     Registered,
     ReleaseBlocks,
-    ReportGate,
+    ReportRateStatus,
     SealBlock,
     SkippedBlock,
     SlowBlock,
@@ -175,7 +175,7 @@ def test_a_receiver_that_does_not_start_is_told_ever_more_rarely(
 
 
 def test_only_the_latest_attempt_is_heard_of_its_rate(tmp_path: Path) -> None:
-    heard: queue.Queue[ReportGate] = queue.Queue()
+    heard: queue.Queue[ReportRateStatus] = queue.Queue()
     with running_tracker(tmp_path, on_rate_status=heard.put) as (_, cluster, _):
         first = cluster.next_attempt()
         first.register()
@@ -183,7 +183,7 @@ def test_only_the_latest_attempt_is_heard_of_its_rate(tmp_path: Path) -> None:
         second = cluster.next_attempt()
         second.register()
         for name in (first.launch.attempt, "another", second.launch.attempt):
-            report = ReportGate(0, name, 1, 7, 0.5, True, 0.0, 1.0)
+            report = ReportRateStatus(0, name, 1, 7, 0.5, True, 0.0, 1.0)
             assert second.ask(report) == Ok()
         assert heard.get(timeout=WAIT_S) == report
         assert heard.empty()

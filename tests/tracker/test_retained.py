@@ -23,7 +23,7 @@ from penstock.wire.messages import (
     PipeReading,
     ReleaseBlocks,
     ReportFullLog,
-    ReportGate,
+    ReportRateStatus,
 )
 from tests.tracker.ledger_cases import (
     LOG_OPTIONS,
@@ -237,9 +237,9 @@ class Deletion:
         self.segments += segments(releases)
 
 
-def report(free_bytes: int) -> ReportGate:
+def report(free_bytes: int) -> ReportRateStatus:
     pipe = PipeReading(log=LogReading(free_bytes=free_bytes))
-    return ReportGate(0, NAME, 0, 0, 0.0, False, 0.0, 0.0, pipe=pipe)
+    return ReportRateStatus(0, NAME, 0, 0, 0.0, False, 0.0, 0.0, pipe=pipe)
 
 
 def room(program: Program, deletion: Any, segment_bytes: int) -> DiskRoom:

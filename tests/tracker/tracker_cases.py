@@ -30,7 +30,7 @@ from penstock.wire.messages import (
     ReceivedBlockInfo,
     RegisterReceiver,
     ReportError,
-    ReportGate,
+    ReportRateStatus,
     StopReceiver,
 )
 
@@ -258,7 +258,7 @@ def running_tracker(
     settings: Settings = QUICK,
     remove_files: bool = False,
     keep_batches: bool = False,
-    on_rate_status: Callable[[ReportGate], None] | None = None,
+    on_rate_status: Callable[[ReportRateStatus], None] | None = None,
     kept: Mapping[int, KeptStreamSettings] | None = None,
 ) -> Iterator[tuple[ReceiverTracker, ThreadCluster, Events]]:
     cluster = cluster or ThreadCluster()
@@ -291,7 +291,7 @@ def make_tracker(
     settings: Settings = QUICK,
     remove_files: bool = False,
     keep_batches: bool = False,
-    on_rate_status: Callable[[ReportGate], None] | None = None,
+    on_rate_status: Callable[[ReportRateStatus], None] | None = None,
     kept: Mapping[int, KeptStreamSettings] | None = None,
 ) -> ReceiverTracker:
     return ReceiverTracker(

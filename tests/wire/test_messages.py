@@ -53,7 +53,7 @@ from penstock.wire.messages import (
     ReplicaPlace,
     ReportError,
     ReportFullLog,
-    ReportGate,
+    ReportRateStatus,
     RestartReceiver,
     SealBlock,
     SegmentPlace,
@@ -96,8 +96,8 @@ EXAMPLES: list[Message] = [
     SealBlock(),
     SendLetters(7, (("3-" + "0" * 32, 1), ("3-" + "1" * 32, 5)), True),
     LettersSent(3, "0" * 32, 7, 1, ((("3-" + "1" * 32, 5), "it is not there"),)),
-    ReportGate(1, ATTEMPT, 7, 1 << 40, 1.5, True, 0.25, 12345.5),
-    ReportGate(
+    ReportRateStatus(1, ATTEMPT, 7, 1 << 40, 1.5, True, 0.25, 12345.5),
+    ReportRateStatus(
         1,
         ATTEMPT,
         *(7, 1 << 40, 1.5, True, 0.25, 12345.5, 1 << 50),
@@ -152,7 +152,7 @@ def test_what_is_sent_cannot_be_changed_and_is_told_by_its_name() -> None:
         assert kind.__struct_config__.tag == kind.__name__
 
 
-class _OlderReport(msgspec.Struct, frozen=True, tag="ReportGate"):
+class _OlderReport(msgspec.Struct, frozen=True, tag="ReportRateStatus"):
     """A report as it was before it could carry a `pipe`, and as a later version may read it."""
 
     stream_id: int
@@ -168,7 +168,7 @@ class _OlderReport(msgspec.Struct, frozen=True, tag="ReportGate"):
 
 def test_a_report_with_and_without_what_threads_wait_for_is_understood_by_both_sides() -> None:
     older = _OlderReport(1, ATTEMPT, 7, 5, 1.5, True, 0.25, 12345.5, 9)
-    newer = ReportGate(1, ATTEMPT, 7, 5, 1.5, True, 0.25, 12345.5, 9, PipeReading(2.5))
+    newer = ReportRateStatus(1, ATTEMPT, 7, 5, 1.5, True, 0.25, 12345.5, 9, PipeReading(2.5))
     decode, encode = msgspec.msgpack.decode, msgspec.msgpack.encode
     assert decode(encode(newer), type=_OlderReport) == older
     assert decode(encode(older), type=Message) == msgspec.structs.replace(newer, pipe=None)

@@ -30,7 +30,7 @@ A batch is complete; its `RateController` asks the estimator; or the program cal
 a receiver reports that it waits while another one of its group does not. The `RateBook` decides
 anew, and what has changed goes to the tracker: ``UpdateRateLimit`` to the receiver, whose limiter
 drops the lease at the old rate, and into the answer to the next registration. The receiver confirms
-by a ``ReportGate``, as it sends four times a second while there is news.
+by a ``ReportRateStatus``, as it sends four times a second while there is news.
 """
 
 from penstock.rates import (

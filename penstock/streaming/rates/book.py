@@ -25,7 +25,7 @@ from penstock.streaming.rates.decision import (
 from penstock.streaming.rates.division import Division, Usage
 from penstock.streaming.rates.group import GroupRate, RateGroup
 from penstock.streaming.rates.memory import GroupPlan, RateMemory
-from penstock.wire.messages import ReportGate
+from penstock.wire.messages import ReportRateStatus
 
 __all__ = ["RateBook", "SendRates"]
 
@@ -288,7 +288,7 @@ class RateBook:
             fill, usage.queue_fill = usage.queue_fill, 0.0
             return fill
 
-    def on_rate_status(self, report: ReportGate) -> None:
+    def on_rate_status(self, report: ReportRateStatus) -> None:
         """Take a receiver's report; its group may be divided anew."""
         with self._lock:
             running = self._running

@@ -18,7 +18,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.wire.messages import ReportGate
+from penstock.wire.messages import ReportRateStatus
 
 __all__ = ["Division", "Usage", "share_out"]
 
@@ -85,9 +85,9 @@ class Usage:
     queue_fill: float = 0.0
     seen_s: float = -math.inf
     version: int = 0
-    _last: ReportGate | None = field(default=None, repr=False)
+    _last: ReportRateStatus | None = field(default=None, repr=False)
 
-    def take(self, report: ReportGate, now_s: float) -> None:
+    def take(self, report: ReportRateStatus, now_s: float) -> None:
         """Take note of a report."""
         self.seen_s = now_s
         self.version = report.rate_version

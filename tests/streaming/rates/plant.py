@@ -10,7 +10,7 @@ from penstock.settings import Settings
 from penstock.streaming.rates.book import RateBook
 from penstock.streaming.rates.decision import RateLimits
 from penstock.streaming.rates.memory import RateMemory
-from penstock.wire.messages import ReportGate
+from penstock.wire.messages import ReportRateStatus
 
 STEP_MS = 10
 REPORT_MS = 250
@@ -102,7 +102,7 @@ class Group:
         self.group = self.made.book.make_group(total, range(len(speeds)), in_bytes=in_bytes)
         self.now_ms = 0
         self.largest = 0.0
-        self._reports: list[tuple[int, ReportGate]] = []
+        self._reports: list[tuple[int, ReportRateStatus]] = []
         self.made.book.start(self.made.settings, 1000, self._send)
         for stream, gate in enumerate(self.gates):
             # What the answer to the registration has.
@@ -147,10 +147,10 @@ class Group:
         self.gates[stream] = Gate(self.gates[stream].speed, rate, version, passed=passed)
         self.made.book.receiver_started(stream)
 
-    def _report(self, stream: int, gate: Gate) -> ReportGate:
+    def _report(self, stream: int, gate: Gate) -> ReportRateStatus:
         passed = int(gate.passed)
         records, size = (passed // 1000, passed) if self.in_bytes else (passed, 0)
-        return ReportGate(
+        return ReportRateStatus(
             stream, "a", gate.version, records, gate.waited_s, gate.is_waiting, 0.0,
             self.now_ms / 1000, size,
         )  # fmt: skip

@@ -12,7 +12,7 @@ from penstock.streaming import StreamGraphError
 from penstock.streaming.listeners.events import BatchCompleted, BatchInfo, Time
 from penstock.streaming.listeners.input_info import BatchInput
 from penstock.streaming.rates import PIDRateEstimator, RateController, RateEstimator, RateSource
-from penstock.wire.messages import ReportGate
+from penstock.wire.messages import ReportRateStatus
 from tests.streaming.rates.plant import Book
 
 BACKPRESSURE = {"spark__streaming__backpressure__enabled": "true"}
@@ -29,8 +29,10 @@ def completed(
     )
 
 
-def report(version: int, *, records: int = 0, at_s: float = 0.0, fill: float = 0.0) -> ReportGate:
-    return ReportGate(0, "a", version, records, 0.0, False, fill, at_s)
+def report(
+    version: int, *, records: int = 0, at_s: float = 0.0, fill: float = 0.0
+) -> ReportRateStatus:
+    return ReportRateStatus(0, "a", version, records, 0.0, False, fill, at_s)
 
 
 class TestTheProgramsRates:

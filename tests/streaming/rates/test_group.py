@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.streaming import RateSource, StreamGraphError
 from penstock.streaming.rates.division import share_out
-from penstock.wire.messages import ReportGate
+from penstock.wire.messages import ReportRateStatus
 from tests.streaming.rates.plant import Book, Group
 
 TOTAL = 300_000.0
@@ -131,7 +131,7 @@ def test_a_group_that_is_made_while_receivers_run_is_divided_like_any_other() ->
 
     def report(stream: int, version: int, at_s: float, waiting: bool) -> None:
         made.clock.advance(500)
-        made.book.on_rate_status(ReportGate(stream, "a", version, 0, 0.0, waiting, 0.0, at_s))
+        made.book.on_rate_status(ReportRateStatus(stream, "a", version, 0, 0.0, waiting, 0.0, at_s))
 
     for at_s in (1.0, 2.0):
         report(0, 2, at_s, True)

@@ -33,7 +33,7 @@ from penstock.wire.messages import (
     ReceivedBlockInfo,
     RegisterReceiver,
     ReportError,
-    ReportGate,
+    ReportRateStatus,
     SegmentPlace,
 )
 from tests.system.fuzz.recording import Relay
@@ -224,7 +224,7 @@ class Application:
                 first = registered.first_block_number
                 for number in range(first, first + 4):
                     client.ask(AddBlock(ATTACKED, attempt, (self._strange_block(number),)))
-                client.ask(ReportGate(ATTACKED, attempt, 0, 1000, 0.5, True, 0.25, 12.5))
+                client.ask(ReportRateStatus(ATTACKED, attempt, 0, 1000, 0.5, True, 0.25, 12.5))
                 client.ask(ReportError(ATTACKED, attempt, "no connection", "told by a good peer"))
                 client.ask(FindBlockServer(STRANGE_HOST))
                 client.ask(DeregisterReceiver(ATTACKED, attempt, "done", ""))
