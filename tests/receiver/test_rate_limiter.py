@@ -185,6 +185,14 @@ def test_i8_a_lease_that_is_kept_does_not_let_the_bucket_fill_beside_it() -> Non
     assert passed == 100
 
 
+def test_i8_a_lease_holds_no_more_than_a_share_of_the_burst_that_it_has_no_records_for() -> None:
+    clock = ManualClock()
+    limiter = RateLimiter(100, clock=clock)
+    clock.advance(60_000)
+    assert limiter.lease(100, 0) == 25
+    assert limiter.lease(100, 0, in_hand=60) == 60
+
+
 def test_i8_permits_that_are_used_late_count_until_then() -> None:
     clock = ManualClock()
     limiter = RateLimiter(100, clock=clock)
