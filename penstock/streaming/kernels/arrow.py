@@ -282,6 +282,8 @@ class SumValues:
                 values = values.cast(_WIDE)
             elif pa.types.is_decimal(values.type):
                 values = _widest(values, self.column)
+            elif pa.types.is_float16(values.type):
+                values = values.cast(pa.float32())
             elif not _is_summed(values.type):
                 raise TypeError(
                     f"sums needs numbers; the column {self.column!r} is of {values.type}"

@@ -7,7 +7,7 @@ import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from decimal import Decimal, localcontext
+from decimal import Context, Decimal, localcontext
 from types import MappingProxyType
 from typing import Any
 
@@ -154,7 +154,7 @@ def test_sums_of_decimals_and_floats_by_a_time() -> None:
 def test_sums_of_decimals_keep_all_their_digits(kind: pa.DataType) -> None:
     most = Decimal("9" * (kind.precision - 2) + ".99")
     batch = batch_of(key=["a", "a", "a"], n=pa.array([most, most, Decimal("0.01")], kind))
-    with localcontext(prec=200):
+    with localcontext(Context(prec=200)):
         twice = 2 * most
         wanted = 2 * (twice + Decimal("0.01"))
         beyond = Decimal("9" * 70)
@@ -165,6 +165,19 @@ def test_sums_of_decimals_keep_all_their_digits(kind: pa.DataType) -> None:
     many = batch_of(key=["a"] * 99_999, n=pa.array([beyond] * 99_999, pa.decimal256(76, 2)))
     with pytest.raises(OverflowError, match="the sum of column 'n' may have more than 76 digits"):
         list(SumValues("key", "n")(0, [many]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [(pa.float16(), 3.5), (pa.bool_(), 2), (pa.decimal128(4, 1), Decimal("3.5")), (pa.null(), 0)],
+)
+def test_all_kinds_of_numbers_are_summed(kind: pa.DataType, wanted: Any) -> None:
+    numbers = {pa.bool_(): [True, True], pa.null(): [None, None]}.get(kind, [1.5, 2.0])
+    if pa.types.is_decimal(kind):
+        numbers = [Decimal(str(number)) for number in numbers]
+    batch = batch_of(key=["a", "a"], n=pa.array(numbers, kind))
+    [(_, found)] = SumValues("key", "n")(0, [batch])
+    assert found == wanted
 
 
 def test_what_cannot_be_summed_or_counted_is_named() -> None:
