@@ -17,6 +17,7 @@ from penstock.dead_letters import (
     letters_of_log,
 )
 from penstock.errors import PenstockError, typed_text
+from penstock.receiver.framing import CutRecordError
 from penstock.wal import LogFolderInUseError
 
 __all__ = ["CannotSendError", "SendingAlreadyError", "send_again"]
@@ -131,6 +132,8 @@ def _record(letter: DeadLetter) -> Any:
             f"only {len(letter.data)} of its {letter.size} bytes are kept "
             "(spark.penstock.deadLetters.maxRecordSize)"
         )
+    if letter.error == CutRecordError.__name__:
+        raise CannotSendError(f"{letter.reason}: there is only its beginning")
     if letter.form == Form.BYTES.value:
         return letter.data
     if letter.form == Form.TEXT.value:

@@ -14,15 +14,23 @@ from penstock.dead_letters import (
     SentState,
     sent_states,
 )
+from penstock.receiver.framing import CutRecordError
 from penstock.receiver.letters_again import send_again
 
 
 def write(folder: Path, *records: Any, **changes: Any) -> tuple[DeadLetterPlace, list[LetterName]]:
     """Write letters; return where they are, and their names."""
+    return write_for(ValueError(), folder, *records, **changes)
+
+
+def write_for(
+    reason: Exception, folder: Path, *records: Any, **changes: Any
+) -> tuple[DeadLetterPlace, list[LetterName]]:
+    """Write letters that were discarded for a reason."""
     place = DeadLetterPlace(str(folder), 2, "a" * 32, "Gauge", "here", **changes)
     writer = DeadLetterWriter(place, tell=lambda message, error: None)
     for record in records:
-        writer.add(record, ValueError(), "")
+        writer.add(record, reason, "")
     writer.write()
     writer.close()
     return place, [(place.name, number + 1) for number in range(len(records))]
@@ -72,3 +80,12 @@ def test_a_record_of_which_only_the_beginning_is_kept_is_not_stored(tmp_path: Pa
         )
     ]
     assert sent_states(str(tmp_path), None) == {names[1]: SentState.SENT}
+
+
+def test_a_record_in_the_middle_of_which_its_source_ended_is_not_stored(tmp_path: Path) -> None:
+    place, names = write_for(CutRecordError(4), tmp_path, b"torn")
+    stored: list[Any] = []
+    count, left = send_again(place, names, stored.extend, even_sent=True)
+    assert (count, stored) == (0, [])
+    told = "its source ended in the middle of it, after 4 bytes: there is only its beginning"
+    assert left == [(names[0], told)]
