@@ -347,8 +347,12 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     if name not in names:
         raise KeyError(f"there is no column {name!r}; there are {', '.join(names)}")
     column = batch.column(names.index(name))
-    is_dictionary = pa.types.is_dictionary(column.type)
-    return column.dictionary_decode() if is_dictionary else column
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    # Arrow has few functions of views.
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.string())
+    return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
 
 
 def _split(column: pa.Array, separator: str, name: str) -> pa.Array:

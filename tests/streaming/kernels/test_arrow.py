@@ -36,6 +36,7 @@ TYPES = [
     pa.binary(),
     pa.large_binary(),
     pa.dictionary(pa.int8(), pa.string()),
+    pa.string_view(),
 ]
 texts = st.lists(
     st.none()
