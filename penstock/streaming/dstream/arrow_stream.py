@@ -120,7 +120,7 @@ class ArrowStream:
             return self._added(
                 ArrowDStream(node.parent, node.split, is_counted=True), numPartitions
             )
-        return self._summed(CountValues(column), numPartitions, ADDITION)
+        return self._summed(CountValues(column), numPartitions)
 
     def sums(
         self, key: str, column: str, numPartitions: int | None = None
@@ -139,7 +139,7 @@ class ArrowStream:
         return ArrowStream(self._ssc, NarrowDStream(self._node, PartitionOperation(func)))
 
     def _summed(
-        self, func: Callable[..., Any], numPartitions: int | None, combiner: Combiner
+        self, func: Callable[..., Any], numPartitions: int | None, combiner: Combiner = ADDITION
     ) -> DStream[Any]:
         pairs = NarrowDStream(self._node, PartitionOperation(func))
         return self._added(pairs, numPartitions, combiner)
