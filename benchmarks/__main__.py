@@ -10,10 +10,11 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from types import FrameType
+from typing import Any
 
 from benchmarks import chart, machine, page
 from benchmarks.cases import CASES, CORES, Case
-from benchmarks.rounds import Results, run_rounds
+from benchmarks.rounds import Results, run_rounds, subjects_of
 from benchmarks.streaming_run import Window
 from examples.progress import Progress
 
@@ -45,6 +46,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rounds = given.rounds or (1 if given.quick else _ROUNDS)
     folder = given.folder or tempfile.gettempdir()
     os.makedirs(folder, exist_ok=True)
+    found = machine.describe(folder)
+    how = {
+        "how": f"{rounds} rounds, median; {window.seconds:g} s measured after {window.warm_up_s:g}"
+        f" s of warm-up; `local[{CORES}]`; everybody's log on"
+    }
+    earlier = None if given.add is None else _read_raw(given.add)
+    if earlier is not None and (other := _difference(earlier, {**found, **how})):
+        print(f"{given.add} cannot be added to: {other}", file=sys.stderr)
+        return 2
     with Progress() as progress:
         try:
             results = run_rounds(cases, rounds, window, folder, progress.show, progress.print)
@@ -56,16 +66,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(page.terminal(page.MAIN_HEADS, page.main_rows(cases, results)), end="\n\n")
     if any(not case.main for case in cases):
         print(page.terminal(page.ALSO_HEADS, page.also_rows(cases, results)), end="\n\n")
-    found = machine.describe(folder)
-    how = {
-        "how": f"{rounds} rounds, median; {window.seconds:g} s measured after {window.warm_up_s:g}"
-        f" s of warm-up; `local[{CORES}]`; everybody's log on"
-    }
+    if earlier is not None:
+        results = _added(earlier, results)
+        cases = [
+            case for case in CASES if all(s.name in results.figures for s in subjects_of([case]))
+        ]
+    found["date"] = machine.now()
     output = os.path.abspath(
         given.output or (_DOCS if not given.case and not given.quick else _RAW)
     )
     _write(output, cases, results, found, how)
     return 1 if results.failures else 0
+
+
+def _read_raw(path: str) -> dict[str, Any]:
+    with open(path) as file:
+        raw: dict[str, Any] = json.load(file)
+    return raw
+
+
+def _difference(earlier: Mapping[str, Any], now: Mapping[str, str]) -> str:
+    """Return in what an earlier run is another one than that of now; empty: in its time only."""
+    before = {**earlier["machine"], "how": earlier["how"]}
+    return "; ".join(
+        f"its {key} is {before.get(key)}, and not {told}"
+        for key, told in now.items()
+        if key != "date" and before.get(key) != told
+    )
+
+
+def _added(earlier: Mapping[str, Any], results: Results) -> Results:
+    """Return what an earlier run found, with what this one found in its place."""
+    before = {
+        name: {int(number): figures for number, figures in rounds.items()}
+        for name, rounds in earlier["figures"].items()
+    }
+    return Results(
+        {**before, **results.figures},
+        {**earlier["notes"], **results.notes},
+        [*earlier["failures"], *results.failures],
+    )
 
 
 def _write(
@@ -132,6 +172,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--warm-up", type=float, metavar="S", help="left out, default 12")
     parser.add_argument("--folder", help="where logs go; default the system's temporary folder")
     parser.add_argument("--output", help="folder for page and chart")
+    parser.add_argument(
+        "--add",
+        metavar="FILE",
+        help="figures of an earlier run of the same commit on this machine (its "
+        "benchmarks/results/latest.json), in whose tables those of this run take their places",
+    )
     return parser
 
 

@@ -46,6 +46,7 @@ def _streaming(
     memory_only: bool = False,
     settings: tuple[tuple[str, str], ...] = (),
     watched: str = "",
+    least_warm_up_s: float = 0.0,
 ) -> StreamingRun:
     options = ProgramOptions(
         side=side,
@@ -60,9 +61,11 @@ def _streaming(
     )
     if fed and feeder is None:
         feeder = FeederOptions(record_bytes=record_bytes, batch_s=batch_s)
-    return StreamingRun(_PROGRAMS + program, options, feeder, memory_only)
+    return StreamingRun(_PROGRAMS + program, options, feeder, memory_only, least_warm_up_s)
 
 
+_COLD_S = 30.0
+"""So long a cold JVM's short batches may take until they have caught up with what comes."""
 _WORDS = FeederOptions(content="words")
 _TWO_WORDS = FeederOptions(
     content="words", record_bytes=12, words_per_line=2, least_in_flight_bytes=4 << 20
@@ -132,6 +135,7 @@ _ALL = (
                 feeder=_STAMPED,
                 batch_s=milliseconds / 1000,
                 block_ms=50,
+                least_warm_up_s=_COLD_S,
             ),
             peer=bool(prefix),
         )

@@ -10,7 +10,7 @@ import sys
 from datetime import datetime, timezone
 from importlib.metadata import version
 
-__all__ = ["describe"]
+__all__ = ["describe", "now"]
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -22,7 +22,7 @@ def describe(folder: str) -> dict[str, str]:
         folder: Where the logs lie.
     """
     return {
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "date": now(),
         "commit": _commit(),
         "CPU": f"{_cpu_model()}, {len(os.sched_getaffinity(0))} cores",
         "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / (1 << 30):.0f} GiB",
@@ -33,6 +33,11 @@ def describe(folder: str) -> dict[str, str]:
         "PyArrow": version("pyarrow"),
         "Java": _java(),
     }
+
+
+def now() -> str:
+    """Return the time of the page's date."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _first_line(*command: str) -> str:

@@ -42,12 +42,14 @@ class StreamingRun:
         options: What it is told; port and folder are filled in.
         feeder: What feeds it; None if it makes its records itself.
         memory_only: Only memory is of interest; the batches may be too few to say more.
+        least_warm_up_s: The warm-up takes at least so long, whatever the window says.
     """
 
     program: str
     options: ProgramOptions
     feeder: FeederOptions | None = field(default_factory=FeederOptions)
     memory_only: bool = False
+    least_warm_up_s: float = 0.0
 
 
 class _Progress:
@@ -129,7 +131,7 @@ def run_streaming(
         accounting = Accounting(program.mark)
         program.wait("start", lambda: progress.started, _START_BOUND_S)
         program.wait("batch with records", lambda: progress.processed > 0, _FIRST_BATCH_BOUND_S)
-        begin = time.monotonic() + window.warm_up_s
+        begin = time.monotonic() + max(window.warm_up_s, run.least_warm_up_s)
         end = begin + window.seconds
         shown = 0.0
         while time.monotonic() < end:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.__main__ import _added, _difference
 from benchmarks.cases import CASES, SUBJECTS, Case, Check
 from benchmarks.headline import headline
 from benchmarks.page import also_rows, main_rows, markdown, marks, replace_section
@@ -84,6 +85,24 @@ def test_what_stands_alone_has_its_own_table() -> None:
     )
     results = Results({"limiter": {0: {"ns": 40.0}, 1: {"ns": 70.0}, 2: {"ns": 50.0}}})
     assert also_rows([case], results) == [("a title", "ns", "50 (40 to 70)", "≤ 60", "yes")]
+
+
+def test_what_an_earlier_run_found_is_added_to_and_its_machine_must_be_the_same() -> None:
+    earlier = {
+        "machine": {"date": "yesterday", "CPU": "one", "commit": "a"},
+        "how": "3 rounds",
+        "figures": {"count": {"0": figures(1.0)}, "peer-count": {"0": figures(2.0)}},
+        "notes": {"segment-log": {"best": 1}},
+        "failures": [],
+    }
+    now = Results({"count": {0: figures(3.0), 1: figures(4.0)}})
+    added = _added(earlier, now)
+    assert added.by_round("count", "records_per_s") == [3.0, 4.0]
+    assert added.by_round("peer-count", "records_per_s") == [2.0]
+    assert added.notes == {"segment-log": {"best": 1}}
+    same = {"date": "today", "CPU": "one", "commit": "a", "how": "3 rounds"}
+    assert not _difference(earlier, same)
+    assert _difference(earlier, {**same, "CPU": "two"}) == "its CPU is one, and not two"
 
 
 def test_the_page_keeps_what_people_wrote() -> None:
