@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import RDD
+from pyspark.sql import Row
 
 from penstock.blockstore import Block, BlockKind, BlockRDD
 from penstock.blockstore.lines import line_pieces
@@ -91,7 +92,7 @@ def _batches_of_block(block: Block) -> Iterator[pa.RecordBatch]:
 
 
 class BatchesOfRecords:
-    """Makes batches of Python objects: of mappings rows, of anything else the column ``value``."""
+    """Makes batches of Python objects: of mappings and of `Row` rows, else the column ``value``."""
 
     def __call__(self, split: int, records: Iterable[Any]) -> Iterator[pa.RecordBatch]:
         records = iter(records)
@@ -108,9 +109,13 @@ class BatchesOfRecords:
 
 
 def _batch_of(records: list[Any]) -> pa.RecordBatch:
-    if isinstance(records[0], Mapping):
+    if isinstance(records[0], Mapping) or _has_names(records[0]):
         return _of_rows(records)
     return pa.RecordBatch.from_arrays([pa.array(records)], [VALUE])
+
+
+def _has_names(record: Any) -> bool:
+    return isinstance(record, Row) and hasattr(record, "__fields__")
 
 
 def _of_rows(rows: list[Any]) -> pa.RecordBatch:
@@ -119,7 +124,14 @@ def _of_rows(rows: list[Any]) -> pa.RecordBatch:
     Raises:
         pyarrow.ArrowException: Not all are mappings with names, or with values of like types.
     """
-    plain = [dict(row) if isinstance(row, Mapping) else row for row in rows]
+    plain = [
+        dict(row)
+        if isinstance(row, Mapping)
+        else row.asDict(recursive=True)
+        if _has_names(row)
+        else row
+        for row in rows
+    ]
     return pa.RecordBatch.from_struct_array(pa.array(plain))
 
 

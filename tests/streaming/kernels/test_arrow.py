@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import Row
 
 from penstock.blockstore import Block, BlockKind
 from penstock.streaming import StreamingContext
@@ -305,6 +306,14 @@ def test_records_of_any_kind_become_batches(monkeypatch: pytest.MonkeyPatch) -> 
     make = BatchesOfRecords()
     for records in (["a", "b", "c"], [1, None, 3], [{"a": 1, "b": "x"}, {"a": 2, "b": None}], []):
         assert values(make(0, records)) == records
+
+
+def test_rows_of_spark_are_rows() -> None:
+    inner = Row(b=1)
+    (batch,) = BatchesOfRecords()(0, [Row(a="x", of=inner), Row(a="y", of=None)])
+    assert batch.to_pylist() == [{"a": "x", "of": {"b": 1}}, {"a": "y", "of": None}]
+    (without_names,) = BatchesOfRecords()(0, [Row("x", "y")])
+    assert without_names.to_pylist() == [{"value": ["x", "y"]}]
 
 
 def test_rows_have_the_columns_of_all_rows_of_their_batch() -> None:
