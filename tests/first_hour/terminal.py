@@ -15,8 +15,11 @@ _LEFT_OUT = re.compile(
     r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (INFO|WARN) |WARNING: Using incubator modules|"
     r"Using Spark's default log4j|Setting default log level|To adjust logging level|"
     # A progress bar; and a cluster in this one process that ends while it starts executors.
-    r"\[Stage \d+:|\d\d/\d\d/\d\d [\d:]+ ERROR (Worker: Failed to launch|TaskSchedulerImpl: Lost) |"
-    r"java\.lang\.IllegalStateException: Shutdown hooks |\tat |"
+    r"\[Stage \d+:|"
+    r"\d\d/\d\d/\d\d [\d:]+ ERROR (Worker|TaskSchedulerImpl|TransportRequestHandler|Inbox): |"
+    r"java\.lang\.IllegalStateException: Shutdown hooks |\tat |Caused by: |"
+    r"java\.util\.concurrent\.RejectedExecutionException: |"
+    r"org\.apache\.spark\.SparkException: Could not find AppClient|"
     # That the machine is slow says nothing of the program.
     r"\d+ batches wait to be processed: "
 )
@@ -40,15 +43,16 @@ def as_read(text: str, places: Mapping[str, str]) -> str:
 
     What Spark says at its start is left out, with its log lines of levels INFO and WARN, its
     progress bar and what a local cluster says at its end; and so are warnings that the machine is
-    slow, the marks below the lines of a traceback, which some versions of Python make, and all but
-    one of several empty lines. Frames in a row that are a package's are one line, those of Python's
-    own library none. `places` has folders of this run, with what stands for them.
+    slow, the marks below the lines of a traceback, which some versions of Python make, empty lines
+    behind a command, and all but one of several others. Frames in a row that are a package's are
+    one line, those of Python's own library none. `places` has folders of this run, with what stands
+    for them.
     """
     lines: list[str] = []
     for line in _folded(text.replace("\r", "\n").split("\n")):
         if _LEFT_OUT.match(line) or _MARKS.match(line):
             continue
-        if not line.strip() and lines and not lines[-1]:
+        if not line.strip() and lines and (not lines[-1] or lines[-1].startswith("$ ")):
             continue
         for place in sorted(places, key=len, reverse=True):
             line = line.replace(place, places[place])

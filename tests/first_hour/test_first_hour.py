@@ -68,7 +68,21 @@ ValueError: no more
 
 def test_a_progress_bar_is_left_out() -> None:
     shown = "$ python app.py\n\r[Stage 0:>   (0 + 1) / 1]\r       \r\n\nValueError: no more\n"
-    assert as_read(shown, {}) == "$ python app.py\n\nValueError: no more\n"
+    assert as_read(shown, {}) == "$ python app.py\nValueError: no more\n"
+
+
+def test_what_a_cluster_in_the_process_says_at_its_end_is_left_out() -> None:
+    shown = (
+        "26/11/27 01:00:00 ERROR Worker: Failed to send ExecutorStateChanged\n"
+        "org.apache.spark.SparkException: Could not find AppClient.\n"
+        "\tat org.apache.spark.rpc.netty.Dispatcher.postMessage(Dispatcher.scala:1)\n"
+        "26/11/27 01:00:00 ERROR Executor: Exception in task 0.0\n"
+        "org.apache.spark.SparkException: Job aborted\n"
+    )
+    assert as_read(shown, {}) == (
+        "26/11/27 01:00:00 ERROR Executor: Exception in task 0.0\n"
+        "org.apache.spark.SparkException: Job aborted\n"
+    )
 
 
 def test_what_differs_from_run_to_run_is_left_out() -> None:
