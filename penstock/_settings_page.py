@@ -15,9 +15,10 @@ _OPENING = """\
 <!-- Made by `make docs` from the table in penstock/settings.py; change it there. -->
 
 All settings are Spark configuration: set them on `SparkConf`, with `spark-submit --conf`, or in
-`spark-defaults.conf`. They are read when the `StreamingContext` is made. An unknown
-`spark.penstock.*` key, or a value that is not accepted, is a `SettingError` that names the key and
-what is accepted. Keys of Spark Streaming that have no effect here are named in one warning.
+`spark-defaults.conf`. They are read by `start()` of a `StreamingContext` or a `ReceiverHost` (those
+that an input needs, when it is made). An unknown `spark.penstock.*` key, or a value that is not
+accepted, is a `SettingError` then, which names the key and what is accepted. Keys of Spark
+Streaming that have no effect here are named in one warning.
 `penstock settings [KEY]` prints this table, or the lines of some keys, in a terminal.
 
 Times, sizes and flags are written as everywhere in Spark: `200ms`, `5s`, `1m` (a minute), `2h`;
