@@ -35,6 +35,7 @@ Layout
 `receiver_arguments`  what a program gives as a receiver; `unpicklable`: which part of it cannot be
                       sent
 `spark_contexts`      what a program gives as Spark
+`terminal`            what a program says on its terminal
 `spark_logs`          Spark's own log lines of failed tasks, and its progress bar
 `orphans`             what killed programs left on this host
 `interrupts`          Ctrl-C and the order to end; `signal_lines`: what is said when they come

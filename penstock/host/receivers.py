@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from penstock.blockstore import check_in_memory, end_on_this_host
+from penstock.blockstore import (
+    BlockNotFoundError,
+    check_in_memory,
+    end_on_this_host,
+    read_block,
+)
 from penstock.clock import Clock
 from penstock.errors import IllegalStateError
 from penstock.host.durability import check_writable
@@ -25,7 +31,7 @@ from penstock.tracker import (
 )
 from penstock.wal import EncryptionKey, is_on_hdfs
 from penstock.wire.addresses import address_text
-from penstock.wire.messages import LettersSent, ReportRateStatus
+from penstock.wire.messages import LettersSent, ReceivedBlockInfo, ReportRateStatus
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -197,6 +203,26 @@ class HostedReceivers:
         return self.tracker.letter_sends.ask(
             stream_id, letters, even_sent=even_sent, timeout_s=_LETTERS_S
         )
+
+    def first_records(
+        self, blocks: Sequence[ReceivedBlockInfo], count: int
+    ) -> tuple[str, list[Any]] | None:
+        """Return the id and the first records of the last of some blocks that has records.
+
+        Returns:
+            None where there is none, or it was just removed.
+
+        Raises:
+            Exception: What a record raises that is unpickled.
+        """
+        full = [block for block in blocks if block.num_records]
+        if not full:
+            return None
+        try:
+            with read_block(full[-1], self.tracker.block_access) as block:
+                return full[-1].block_id, list(islice(block.records(), count))
+        except BlockNotFoundError:
+            return None
 
     @property
     def count(self) -> int:

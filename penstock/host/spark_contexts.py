@@ -9,7 +9,13 @@ from pyspark import SparkContext
 from penstock._arguments import refused
 from penstock.errors import IllegalStateError
 
-__all__ = ["spark_context_of"]
+__all__ = ["is_stopped", "spark_context_of"]
+
+
+def is_stopped(spark_context: SparkContext) -> bool:
+    """Whether a program stopped it from Python; the JVM is not asked."""
+    untyped: Any = spark_context
+    return untyped._jsc is None
 
 
 def spark_context_of(given: Any) -> SparkContext:
@@ -34,7 +40,7 @@ def spark_context_of(given: Any) -> SparkContext:
             raise TypeError(refused("sparkContext", given, "a SparkContext or a SparkSession"))
         context = given.sparkContext
     untyped: Any = context
-    if untyped._jsc is None or untyped._jsc.sc().isStopped():
+    if is_stopped(context) or untyped._jsc.sc().isStopped():
         raise IllegalStateError(
             "The SparkContext was stopped; make a new one (SparkSession.builder.getOrCreate()), "
             "and give that"

@@ -7,9 +7,10 @@ What must hold
   nothing themselves, so that no two of them disagree.
 * The model is bounded: batches by `spark.streaming.ui.retainedBatches`, events and errors by
   number, texts by length, history by time. An hour and a year take the same memory.
-* The program does not wait for it. It is fed by the listener bus and by what receivers send in any
-  case, looks at the rest once a second in a thread of its own, and what it fails of is logged and
-  stops nothing. Nothing imports this room but the start of a context.
+* The program does not wait for it. It is fed by the listener bus (of a `ReceiverHost`, which has
+  none, by the tracker) and by what receivers send in any case, looks at the rest once a second in a
+  thread of its own, and what it fails of is logged and stops nothing. Nothing imports this room but
+  the start of a context and of a host.
 * Nobody changes anything without the token of this run, and where Spark's own page asks who may
   look (`spark.acls.enable`), nobody looks without it. What goes into a page is text, never markup.
 
@@ -17,10 +18,11 @@ Layout
 ------
 
 ==================  =============================================================================
-`application`       what the monitor asks a running context, and may tell it to do
+`application`       what the monitor asks a running context or host, and may tell it to do
 `records`           what the model tells: batches, operations, events, receivers
 `history`           points of one second for ten minutes and of ten seconds for a day
 `model`             takes events and readings, answers questions
+`tracker_events`    feeds it where there is no listener bus, in a `ReceiverHost`
 `delays`            how often batches took how long
 `letters`           dead letters, counted, and the newest of them
 `sentence`          how it goes, in one sentence that a person would say
@@ -33,13 +35,13 @@ Layout
 `tables`            what the commands print
 `cli`               the commands
 `doctor`            checks a machine or a cluster before a program runs
-`monitor`           begins and ends all of it with a context
+`monitor`           begins and ends all of it with a context or a host
 ==================  =============================================================================
 
 Life
 ----
 
-`start_monitor` makes the model, adds it to the listener bus before the first event, and starts the
+`start_monitor` makes the model, has it told of what happens before the first event, and starts the
 thread ``penstock-monitor``, which takes a point of the history every second, the server, and the
 thread ``penstock-spark-views``. Where the server listens is said in one line. `Monitor.stop` ends
 them all.
@@ -50,5 +52,7 @@ from __future__ import annotations
 from penstock.monitor.application import Application
 from penstock.monitor.model import Model
 from penstock.monitor.monitor import Monitor, start_monitor
+from penstock.monitor.records import Limit
+from penstock.monitor.tracker_events import TrackerEvents
 
-__all__ = ["Application", "Model", "Monitor", "start_monitor"]
+__all__ = ["Application", "Limit", "Model", "Monitor", "TrackerEvents", "start_monitor"]

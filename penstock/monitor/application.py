@@ -1,4 +1,4 @@
-"""`Application`: what the monitor asks a running context."""
+"""`Application`: what the monitor asks a running context, or a host of receivers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pyspark import SparkContext
 
 from penstock.dead_letters import LetterTail
 from penstock.host.receiver_readings import ReceiverReading
-from penstock.streaming import ReceiverStatus, SchedulerStatistics, StreamRate
+from penstock.host.receiver_status import ReceiverStatus
+from penstock.monitor.records import Limit
+from penstock.streaming import SchedulerStatistics
+from penstock.tracker import KeptStream
 from penstock.wire.messages import BlockTrace, LettersSent, ReceivedBlockInfo, SlowBlock
 
 __all__ = ["Application"]
@@ -18,18 +21,20 @@ __all__ = ["Application"]
 
 @dataclass(frozen=True)
 class Application:
-    """A running context, as the monitor sees it. Every function may be called by any thread.
+    """A running context or host, as the monitor sees it. Any thread may call each function.
 
     Attributes:
         name: What the program is called.
         application_id: Spark's id of it.
-        batch_ms: The batch interval.
+        batch_ms: The batch interval; None: it has no batches, a `ReceiverHost`.
         streams: The inputs' names by their numbers, those without receivers as well.
-        statistics: Returns how many batches wait, run and are done.
         receivers: Returns the receivers as they are.
         readings: Returns what receivers told last, by stream.
         rates: Returns the rates of the streams that have one.
         spark_conf: Spark's configuration.
+        statistics: Returns how many batches wait, run and are done.
+        skipped_blocks: Returns how many blocks were left out because no host has them.
+        kept: Returns what is there of streams that queries read, and who reads it, by stream.
         unfinished: Returns the times of the batches that wait or run, and whether each has begun.
         dropped_events: Returns how many events the listener bus has dropped.
         job_ids: Returns the ids of Spark's jobs of a batch's output operation.
@@ -52,13 +57,15 @@ class Application:
 
     name: str
     application_id: str
-    batch_ms: int
+    batch_ms: int | None
     streams: Mapping[int, str]
-    statistics: Callable[[], SchedulerStatistics]
     receivers: Callable[[], tuple[ReceiverStatus, ...]]
     readings: Callable[[], Mapping[int, ReceiverReading]]
-    rates: Callable[[], Mapping[int, StreamRate]]
+    rates: Callable[[], Mapping[int, Limit]]
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    statistics: Callable[[], SchedulerStatistics] = lambda: SchedulerStatistics(0, 0, 0, 0, None)
+    skipped_blocks: Callable[[], int] = lambda: 0
+    kept: Callable[[], Mapping[int, KeptStream]] = dict
     unfinished: Callable[[], Mapping[int, bool]] = dict
     dropped_events: Callable[[], int] = lambda: 0
     job_ids: Callable[[int, int], list[int]] = lambda batch_ms, operation: []

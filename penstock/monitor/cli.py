@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -14,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.monitor.client import AppClient, AppRefusedError, AppUnreachableError
-from penstock.monitor.registry import RegisteredApp, registered, runtime_folder
+from penstock.monitor.registry import (
+    RegisteredApp,
+    RegistryError,
+    registered,
+    runtime_folder,
+)
 from penstock.monitor.tables import (
     batches_table,
     clean,
@@ -137,8 +143,8 @@ def make_parser(command: str) -> argparse.ArgumentParser:
         parser.add_argument(
             "--app",
             metavar="APP",
-            help="its id, its name or its URL, if there are several; for a URL the token is that "
-            "of the environment variable PENSTOCK_TOKEN",
+            help="its id, its name or its URL, if there are several; for a URL elsewhere the token "
+            "is that of the environment variable PENSTOCK_TOKEN",
         )
     if command == "tap":
         parser.add_argument(
@@ -387,9 +393,20 @@ def client_of(wanted: str | None) -> AppClient:
         ValueError: It is no URL of HTTP.
     """
     if wanted is not None and "://" in wanted:
-        return AppClient(wanted, _token())
+        return _client_at(wanted)
     app = _chosen(wanted, registered(runtime_folder(os.environ)))
     return AppClient(app.url, app.token, app.certificate)
+
+
+def _client_at(url: str) -> AppClient:
+    """Return what asks the program at a URL; one of this user's on this host needs no token."""
+    token = _token()
+    if token is None:
+        with contextlib.suppress(RegistryError):
+            for app in registered(runtime_folder(os.environ)):
+                if app.url.rstrip("/") == url.rstrip("/"):
+                    return AppClient(url, app.token, app.certificate)
+    return AppClient(url, token)
 
 
 def _token() -> str | None:
@@ -411,7 +428,13 @@ def _chosen(wanted: str | None, found: list[RegisteredApp]) -> RegisteredApp:
             f"no program{what} of this user runs on this host; for one elsewhere, give --app its "
             "URL, such as http://host:4140/"
         )
-    names = ", ".join(f"{app.application_id} ({clean(app.name)})" for app in found)
+    # A StreamingContext and a ReceiverHost of one program have the same id and name.
+    ids = [app.application_id for app in found]
+    names = ", ".join(
+        f"{app.application_id if ids.count(app.application_id) == 1 else app.url} "
+        f"({clean(app.name)})"
+        for app in found
+    )
     raise UsageError(f"there are several: {names}; name one with --app")
 
 

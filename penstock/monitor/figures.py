@@ -23,6 +23,8 @@ from penstock.monitor.records import Totals
 __all__ = ["Figures"]
 
 _STREAM = ("stream", "stream_id")
+_QUERIES = 100
+"""Queries of a stream that have a figure of their own."""
 
 
 class Figures(Collector):
@@ -41,16 +43,24 @@ class Figures(Collector):
     def collect(self) -> Iterator[Metric]:
         totals = self._model.totals()
         yield from self._of_application(totals)
-        yield from self._of_batches(totals)
+        if self._model.application.batch_ms is not None:
+            yield from self._of_batches(totals)
         yield from self._of_streams()
+        yield from self._of_kept()
 
     def _of_application(self, totals: Totals) -> Iterator[Metric]:
         application = self._model.application
         info = InfoMetricFamily("penstock_application", "The application")
         info.add_metric([], {"name": _text(application.name), "id": application.application_id})
         yield info
-        yield _gauge(
-            "penstock_batch_interval_seconds", "The batch interval", application.batch_ms / 1000
+        if application.batch_ms is not None:
+            yield _gauge(
+                "penstock_batch_interval_seconds", "The batch interval", application.batch_ms / 1000
+            )
+        yield _counter(
+            "penstock_blocks_skipped",
+            "Blocks that batches left out because no host has them",
+            application.skipped_blocks(),
         )
         if totals.started_ms is not None:
             yield _gauge(
@@ -81,11 +91,6 @@ class Figures(Collector):
             "penstock_records_processed",
             "Records of batches that are complete",
             totals.processed_records,
-        )
-        yield _counter(
-            "penstock_blocks_skipped",
-            "Blocks that batches left out because no host has them",
-            self._model.application.statistics().skipped_blocks,
         )
         yield _counter(
             "penstock_events_dropped",
@@ -137,7 +142,7 @@ class Figures(Collector):
             blocks.add_metric(labels, receiver.blocks)
             discarded.add_metric(labels, receiver.discarded)
             if receiver.rate is not None and receiver.rate.effective is not None:
-                limit.add_metric([*labels, receiver.rate.source.value], receiver.rate.effective)
+                limit.add_metric([*labels, receiver.rate.source], receiver.rate.effective)
             if receiver.waits is not None:
                 for what, percent in receiver.waits.parts().items():
                     waits.add_metric([*labels, what], percent / 100)
@@ -163,6 +168,26 @@ class Figures(Collector):
                     log_free.add_metric(labels, pipe.log.free_bytes)
         yield from (up, attempts, records, blocks, discarded, waits, limit, passing)
         yield from (lag, queue, unsealed, latency, log_bytes, log_free, segments, slowest)
+
+    def _of_kept(self) -> Iterator[Metric]:
+        found = self._model.kept()
+        if not found:
+            return
+        size = GaugeMetricFamily(
+            "penstock_kept_bytes", "Bytes of the blocks that are there for queries", labels=_STREAM
+        )
+        lag = GaugeMetricFamily(
+            "penstock_query_lag_records",
+            "Records of a stream that a query has not committed",
+            labels=[*_STREAM, "query"],
+        )
+        for stream in found:
+            name = self._model.application.streams.get(stream.stream_id, "stream")
+            labels = [_text(name), str(stream.stream_id)]
+            size.add_metric(labels, stream.size_bytes)
+            for query in stream.consumers[:_QUERIES]:
+                lag.add_metric([*labels, _text(query.consumer)], query.records_behind)
+        yield from (size, lag)
 
 
 def _text(label: str) -> str:

@@ -42,6 +42,7 @@ from penstock.streaming.listeners.events import (
     ReceiverStopped,
     StreamingStarted,
 )
+from penstock.tracker import KeptStream
 
 __all__ = ["STREAM_FIGURES", "TOTAL_FIGURES", "WAIT_FIGURES", "Model"]
 
@@ -126,6 +127,7 @@ class Model(StreamingListener):
         self._discards: dict[int, tuple[str, int, int]] = {}
         """Of a stream: its last attempt that was heard of, what that and those before discarded."""
         self._limits: dict[int, tuple[float | None, str]] = {}
+        self._kept: dict[int, KeptStream] = {}
         self._totals = History(TOTAL_FIGURES)
         self._streams: dict[int, History] = {}
         self._waits: dict[int, History] = {}
@@ -154,6 +156,12 @@ class Model(StreamingListener):
         info = receiverError.receiverInfo()
         told, _ = self._shown(info.lastErrorMessage())
         self._tell_of(EventKind.RECEIVER_ERROR, info, f"{info.name()}: {told}")
+
+    def given_up(self, stream_id: int, message: str, trace: str) -> None:
+        """Take note that a receiver is not started again."""
+        told, trace = self._shown(message, trace)
+        with self._lock:
+            self._tell(EventKind.RECEIVER_ERROR, f"Given up: {told}", trace, stream_id=stream_id)
 
     def onBatchSubmitted(self, batchSubmitted: BatchSubmitted) -> None:
         with self._lock:
@@ -211,6 +219,7 @@ class Model(StreamingListener):
         statuses = application.receivers()
         dropped = application.dropped_events()
         slow_blocks = application.take_slow_blocks()
+        kept = application.kept()
         unfinished = dict(application.unfinished()) if dropped else {}
         statistics = application.statistics() if dropped else None
         now_ms = self._clock.time_ms()
@@ -236,7 +245,8 @@ class Model(StreamingListener):
                     "" if status.position is None else bounded(str(status.position), _POSITION),
                 )
             for stream_id, rate in rates.items():
-                self._tell_of_rate(stream_id, rate.effective, rate.source.value)
+                self._tell_of_rate(stream_id, rate.effective, rate.source)
+            self._kept = dict(kept)
             for found in slow_blocks:
                 self._tell(
                     EventKind.BLOCK_SLOW,
@@ -287,6 +297,11 @@ class Model(StreamingListener):
         """Return the receivers, in the order of their streams."""
         with self._lock:
             return tuple(found for _, found in sorted(self._receivers.items()))
+
+    def kept(self) -> tuple[KeptStream, ...]:
+        """Return what is there of streams that queries read, in the order of the streams."""
+        with self._lock:
+            return tuple(found for _, found in sorted(self._kept.items()))
 
     def batches(self, *statuses: BatchStatus) -> tuple[Batch, ...]:
         """Return the batches that are kept, of some statuses or of all; the newest first."""
@@ -417,7 +432,7 @@ class Model(StreamingListener):
         self._limits[stream_id] = (limit, source)
         if before is None or before == (limit, source):
             return
-        if before[1] == source == "estimator":
+        if before[1] == source and source in _CHANGING:
             return  # Backpressure changes its rate with each batch: a chart shows that better.
         name = self.application.streams.get(stream_id, f"stream {stream_id}")
         rate = "no limit" if limit is None else f"{limit:,.0f} records/s ({source})"
@@ -447,7 +462,7 @@ class Model(StreamingListener):
         self._changes += 1
 
     def _count(self) -> Totals:
-        records = self._mean("records")
+        records, batch_ms = self._mean("records"), self.application.batch_ms
         return Totals(
             self._started_ms,
             max(self._completed_count, self._told_completed),
@@ -457,7 +472,7 @@ class Model(StreamingListener):
             len(self._waiting),
             len(self._running),
             len(self._completed),
-            None if records is None else records * 1000 / self.application.batch_ms,
+            None if records is None or not batch_ms else records * 1000 / batch_ms,
             _whole(self._mean("scheduling_delay_ms")),
             _whole(self._mean("processing_ms")),
             _whole(self._mean("total_delay_ms")),
@@ -536,6 +551,9 @@ _DELAYS = {
     "processing_time": "From the start of a batch to its end",
     "total_delay": "From the submission of a batch to its end",
 }
+
+_CHANGING = ("estimator", "query")
+"""Whose rates follow batches."""
 
 _POSITION = 200
 """Characters of a position."""

@@ -1,4 +1,4 @@
-"""`Monitor`: the model and what shows it, begun and ended with a context."""
+"""`Monitor`: the model and what shows it, begun and ended with a context or a host."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ def start_monitor(
     say: Callable[[str], None],
     clock: Clock | None = None,
 ) -> Monitor | None:
-    """Begin to watch a context that is about to start.
+    """Begin to watch a context or a host that is about to start.
 
     Args:
-        application: The context.
+        application: The context or host.
         settings: Its settings.
-        add_listener: Adds the model to the listener bus.
+        add_listener: Has the model be told of what happens.
         say: Says a line to who started the program, and logs it.
         clock: For tests.
 

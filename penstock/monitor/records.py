@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from penstock.host.receiver_readings import ReceiverReading
-from penstock.streaming import ReceiverWaits, StreamRate
+from penstock.host.receiver_readings import ReceiverReading, ReceiverWaits
 from penstock.streaming.listeners.events import UNKNOWN, BatchInfo, OutputOperationInfo
 
 __all__ = [
@@ -22,6 +21,7 @@ __all__ = [
     "Event",
     "EventKind",
     "Input",
+    "Limit",
     "Operation",
     "Receiver",
     "Totals",
@@ -232,6 +232,23 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """The rate of a stream; in records or bytes per second, None is no limit.
+
+    Attributes:
+        asked: What somebody asked for.
+        effective: The rate in force; 0 while nothing passes.
+        source: Whose that is, as the program's own rates have it: ``user``, ``paused`` and so on.
+        effective_bytes: The bytes per second in force.
+    """
+
+    asked: float | None
+    effective: float | None
+    source: str
+    effective_bytes: float | None
+
+
+@dataclass(frozen=True)
 class Receiver:
     """A receiver as it is.
 
@@ -250,7 +267,7 @@ class Receiver:
         last_error_ms: When that was.
         reading: What it told last; None while nothing is heard of it.
         waits: What it waited for in the last second.
-        rate: The rates of its stream.
+        rate: The rate of its stream.
         position: The place in the source after its last durable record, as text; empty: it has
             none.
     """
@@ -269,7 +286,7 @@ class Receiver:
     last_error_ms: int | None
     reading: ReceiverReading | None
     waits: ReceiverWaits | None
-    rate: StreamRate | None
+    rate: Limit | None
     position: str = ""
 
 

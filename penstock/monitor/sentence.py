@@ -21,6 +21,8 @@ _LIMITS = {
     "maxRate": "by the rate in the settings",
     "initial": "by spark.streaming.backpressure.initialRate",
     "shared": "by the rate that it shares with other applications",
+    "query": "by the slowest query that reads it",
+    "backlog": "until queries have read some of what is there",
 }
 
 _WAITS = {
@@ -37,7 +39,7 @@ class Facts:
     """What the sentence is made of.
 
     Attributes:
-        batch_ms: The batch interval.
+        batch_ms: The batch interval; None: there are no batches.
         has_started: Whether the streams have started.
         completed: How many batches are complete.
         waiting: How many wait.
@@ -46,7 +48,7 @@ class Facts:
         is_dropping: Whether the listener bus dropped events in the last second.
     """
 
-    batch_ms: int
+    batch_ms: int | None
     has_started: bool
     completed: int
     waiting: int
@@ -86,7 +88,7 @@ def _of_failures(facts: Facts) -> list[str]:
 
 def _of_batches(facts: Facts) -> list[str]:
     took = [batch.processing_ms for batch in facts.batches if batch.processing_ms is not None]
-    if not took:
+    if not took or facts.batch_ms is None:
         if facts.waiting > 1:
             return [f"{facts.waiting} batches wait and none is complete yet"]
         return []
@@ -137,7 +139,7 @@ def _at(receiver: Receiver) -> str:
         return ""
     if receiver.waits.limit == "shared":
         return ""
-    if rate.effective and receiver.waits.limit == rate.source.value:
+    if rate.effective and receiver.waits.limit == rate.source:
         return f"at {rate.effective:,.0f} records/s "
     if rate.effective_bytes is not None:
         return f"at {rate.effective_bytes:,.0f} bytes/s "
@@ -149,9 +151,9 @@ def _by(limit: str) -> str:
 
 
 def _of_flow(facts: Facts) -> str:
-    if not facts.completed:
+    if facts.batch_ms is not None and not facts.completed:
         return "no batch is complete yet"
-    if not facts.receivers:
+    if facts.batch_ms is not None and not facts.receivers:
         mean = sum(batch.records for batch in facts.batches) / max(1, len(facts.batches))
         return f"data flows: {mean * 1000 / facts.batch_ms:,.0f} records/s"
     readings = [found.reading for found in facts.receivers if found.reading is not None]

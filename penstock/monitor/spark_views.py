@@ -1,7 +1,9 @@
 """`SparkViews`: what Spark's own page and metrics system show of a program.
 
-Spark's page leads from ``/streaming``, where its tab of streams was, to the page of this program.
-Its metrics system, and so each of its sinks, gets the gauges of Spark Streaming under their names,
+Spark's page leads from ``/streaming``, where its tab of streams was, to the page of this program;
+from ``/penstock`` to that of a `ReceiverHost`, which may be in the same program. Where there are
+batches, Spark's metrics system, and so each of its sinks, gets the gauges of Spark Streaming under
+their names,
 ``<application>.driver.<name>.StreamingMetrics.streaming.*``; -1 is not known.
 
 All of it is asked of Spark's JVM through classes that are Spark's own business, in a thread of its
@@ -27,6 +29,7 @@ _log = logging.getLogger("penstock.monitor")
 
 _EVERY_S = 1.0
 _PATH = "/streaming"
+_HOST_PATH = "/penstock"
 _UNKNOWN = -1
 
 _TIMES = {
@@ -57,6 +60,7 @@ class SparkViews:
         self._jvm: Any = spark_context._jvm
         self._spark: Any = spark_context._jsc.sc()
         self._model = model
+        self._has_batches = model.application.batch_ms is not None
         self._address = address
         self._stopped = threading.Event()
         self._undo: list[Callable[[], None]] = []
@@ -76,7 +80,8 @@ class SparkViews:
 
     def _run(self) -> None:
         self._try(self._lead_to_page, "Spark's page does not lead to that of this program")
-        self._try(self._register, "Spark's metrics do not have the gauges of streams")
+        if self._has_batches:
+            self._try(self._register, "Spark's metrics do not have the gauges of streams")
         seen = None
         is_told = False
         while True:
@@ -115,7 +120,7 @@ class SparkViews:
             given.append(getattr(jetty, "createRedirectHandler$default$6")())
         except Exception:  # noqa: BLE001  # whatever says that there is none
             _log.debug("This Spark's redirects have five arguments")
-        handler = make(_PATH, self._address, *given)
+        handler = make(_PATH if self._has_batches else _HOST_PATH, self._address, *given)
         page.attachHandler(handler)
         self._undo.append(lambda: page.detachHandler(handler))
 

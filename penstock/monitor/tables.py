@@ -7,7 +7,15 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["batches_table", "count_text", "events_lines", "receivers_table", "table", "top_lines"]
+__all__ = [
+    "batches_table",
+    "count_text",
+    "events_lines",
+    "queries_table",
+    "receivers_table",
+    "table",
+    "top_lines",
+]
 
 Status = dict[str, Any]
 
@@ -95,6 +103,18 @@ def batches_table(batches: Sequence[dict[str, Any]], width: int) -> list[str]:
     return table(heads, rows, width)
 
 
+def queries_table(status: Status, width: int) -> list[str]:
+    """Return what is kept of each stream for queries, and who reads it, one a line."""
+    rows: list[tuple[object, ...]] = []
+    for stream in status["kept"]:
+        held = (count_text(stream["bytes"]), count_text(stream["records"]))
+        for query in stream["queries"] or [{"recordsBehind": None, "consumer": "(no query)"}]:
+            rows.append(
+                (stream["name"], *held, count_text(query["recordsBehind"]), query["consumer"])
+            )
+    return table(("STREAM", ">KEPT BYTES", ">RECORDS", ">BEHIND", "QUERY"), rows, width)
+
+
 def events_lines(events: Sequence[dict[str, Any]], width: int) -> list[str]:
     """Return events, one a line."""
     return [cut(f"{time_text(found['atMs'])}  {clean(found['text'])}", width) for found in events]
@@ -103,16 +123,18 @@ def events_lines(events: Sequence[dict[str, Any]], width: int) -> list[str]:
 def top_lines(status: Status, width: int) -> list[str]:
     """Return all of it at a glance."""
     totals = status["totals"]
+    has_batches = status["application"]["batchMs"] is not None
     name = clean(status["application"]["name"])
     lines = [
         cut(f"{name}  {time_text(status['nowMs'])}  {clean(status['sentence'])}", width),
-        cut(
+    ]
+    if has_batches:
+        batches = (
             f"batches: {totals['waitingBatches']} wait, {totals['runningBatches']} run, "
             f"{totals['completedBatches']:,} done, {totals['failedBatches']:,} failed; records: "
-            f"{count_text(totals['processedRecords'])} processed{_of_dropped(totals)}",
-            width,
-        ),
-    ]
+            f"{count_text(totals['processedRecords'])} processed{_of_dropped(totals)}"
+        )
+        lines.append(cut(batches, width))
     if status["receivers"]:
         lines += ["", *receivers_table(status, width)]
         logs = [(found["name"], found["log"]) for found in status["receivers"] if found.get("log")]
@@ -130,7 +152,10 @@ def top_lines(status: Status, width: int) -> list[str]:
             ]
             heads = ("LOG", ">BYTES", ">SEGMENTS", ">SYNC MS", ">SLOWEST MS", ">FREE BYTES")
             lines += ["", *table(heads, rows, width)]
-    lines += ["", *batches_table(status["batches"][:5], width)]
+    if status["kept"]:
+        lines += ["", *queries_table(status, width)]
+    if has_batches:
+        lines += ["", *batches_table(status["batches"][:5], width)]
     errors = [event for event in status["events"] if event["isError"]][-_ERRORS_SHOWN:]
     if errors:
         lines += ["", "ERRORS", *events_lines(errors, width)]

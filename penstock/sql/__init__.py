@@ -38,6 +38,8 @@ Layout
 `_stream_rates`     rates of receivers, of all who have a say in them
 `_query_rates`      those that follow queries
 `_query_progress`   what Spark tells of queries for that
+`_host_events`      who is told of a host's receivers
+`_host_monitor`     a host as the monitor sees it
 `_host_client`      questions to the host
 `_ended_host`       the same to the directory of one that has ended
 `session`           `connect`: hosts of other applications

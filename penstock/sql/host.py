@@ -23,6 +23,7 @@ from penstock.host.encryption import choose_encryption
 from penstock.host.errors import PermanentReceiverError
 from penstock.host.executor_python import use_own_python
 from penstock.host.interrupts import plain_interrupts, short_interrupts
+from penstock.host.letter_tail import tail_of_run
 from penstock.host.orphans import ScratchClaim
 from penstock.host.preparation import (
     check_application,
@@ -34,10 +35,13 @@ from penstock.host.receiver_arguments import check_picklable
 from penstock.host.receiver_readings import ReceiverReading, ReceiverReadings, ReceiverWaits
 from penstock.host.receiver_status import ReceiverStatus
 from penstock.host.receivers import HostedReceivers
-from penstock.host.spark_contexts import spark_context_of
+from penstock.host.spark_contexts import is_stopped, spark_context_of
 from penstock.host.spark_end import tell_of_silence
 from penstock.host.spark_logs import end_progress_bar
+from penstock.host.terminal import TerminalLines
 from penstock.receiver import Receiver, as_receiver
+from penstock.sql._host_events import HostEvents
+from penstock.sql._host_monitor import WatchedHost, start_host_monitor
 from penstock.sql._query_progress import follow
 from penstock.sql._query_rates import FollowedStream, QueryRate, QueryRates
 from penstock.sql._stream_rates import HostRate, StreamRates
@@ -48,7 +52,6 @@ from penstock.tracker import (
     LedgerRemovedError,
     Places,
     Retention,
-    TrackedReceiver,
     open_ledger,
 )
 from penstock.wire.messages import ReportRateStatus
@@ -57,6 +60,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from pyspark.sql import DataFrame
+
+    from penstock.monitor import Monitor
 
 __all__ = ["ReceiverHost", "readStream"]
 
@@ -151,6 +156,8 @@ class ReceiverHost:
         self._following: list[Callable[[], None]] = []
         self._ends = threading.Event()
         self._releasing: threading.Thread | None = None
+        self._monitor: Monitor | None = None
+        self._is_stop_asked = False
 
     def stream(
         self,
@@ -281,12 +288,6 @@ class ReceiverHost:
         if self._share is not None:
             check_share_file(self._share)
         settings = read_settings(self._sc)
-        if settings.dead_letters_budget_action == "pause":
-            raise SettingError(
-                "spark.penstock.deadLetters.budgetAction",
-                "pause",
-                "stop: a ReceiverHost has no command that resumes a stream",
-            )
         encryption = choose_encryption(settings, self._directory, os.environ)
         receivers = {name: found.receiver for name, found in self._streams.items()}
         requires = {module for found in receivers.values() for module in found.requires}
@@ -320,6 +321,8 @@ class ReceiverHost:
         describe_run(_log, run, list(receivers.items()), encryption, self._sc.master or "")
         if durability.scratch is not None:
             self._scratch = ScratchClaim(durability.scratch)
+        lines = TerminalLines(_log, settings.console)
+        events = HostEvents(self._failed, self._readings, lines)
         ledger = open_ledger(
             (),
             durability.driver_log_folder,
@@ -342,7 +345,7 @@ class ReceiverHost:
                 run,
                 ledger,
                 clock=self._clock,
-                events=_Events(self._failed, self._readings),
+                events=events,
                 on_rate_status=self._take_rate_status,
                 encryption=encryption,
                 kept={self._numbers[name]: self._kept(name) for name in receivers},
@@ -374,6 +377,25 @@ class ReceiverHost:
                 self._clock,
             )
         end_progress_bar(self._sc)
+        lines.say(self._introduction(durability.promise))
+        is_local = (self._sc.master or "").startswith("local")
+        self._monitor = start_host_monitor(
+            WatchedHost(
+                self._sc,
+                {number: name for name, number in self._numbers.items()},
+                self._hosted,
+                self._readings,
+                self._stream_rates,
+                self.receivers,
+                self._host_rates,
+                tail_of_run(settings, run, encryption, is_local=is_local),
+                self._ask_to_stop,
+            ),
+            settings,
+            events,
+            lines.say,
+            self._clock,
+        )
         self._hosted.tracker.start()
         self._follow(self._spark)
         access = self._hosted.tracker.block_access
@@ -383,7 +405,13 @@ class ReceiverHost:
         releasing = threading.Thread(target=self._release, name="penstock-retention", daemon=True)
         releasing.start()
         self._releasing = releasing
-        _log.info("The receiver host has started: %s", durability.promise)
+
+    def _introduction(self, promise: str) -> str:
+        names = ", ".join(f"{name}-{number}" for name, number in self._numbers.items())
+        parts = [f"Penstock receives {names} for queries of {self._sc.appName}", promise]
+        if self._sc.uiWebUrl:
+            parts.append(f"Spark's UI at {self._sc.uiWebUrl}")
+        return "; ".join(parts)
 
     def connect(self, spark: SparkSession) -> None:
         """Let another session of this application read the streams, too.
@@ -436,7 +464,15 @@ class ReceiverHost:
     def _release(self) -> None:
         hosted = self._hosted
         assert hosted is not None
+        is_told = False
         while not self._ends.wait(_RELEASE_S):
+            if not is_told and is_stopped(self._sc):
+                is_told = True
+                _log.warning(
+                    "The SparkContext was stopped before the ReceiverHost: its receivers ended "
+                    "without storing what they had. Call host.stop() first, or use the host in a "
+                    "with block"
+                )
             try:
                 hosted.tracker.release_places()
             except Exception:  # noqa: BLE001  # it is told, and tried again
@@ -460,6 +496,23 @@ class ReceiverHost:
                     lambda: hosted.tracker.stop_receiving(True, timeout),
                     timeout + _CANCEL_S,
                 )
+
+    @property
+    def isStopAsked(self) -> bool:
+        """Whether somebody asked the host to stop from outside (`penstock stop`, or the page).
+
+        The receivers are stopped then. A program that waits can look at it, let its queries come to
+        their end, and stop the host.
+        """
+        return self._is_stop_asked
+
+    def _ask_to_stop(self, graceful: bool) -> None:
+        self._is_stop_asked = True
+        threading.Thread(
+            target=self.stopReceiving if graceful else self.stop,
+            name="penstock-host-stop",
+            daemon=True,
+        ).start()
 
     def stop(self) -> None:
         """Stop the receivers, and the host. May be called more than once, and after an interrupt.
@@ -488,6 +541,10 @@ class ReceiverHost:
             stop_bounded(
                 "the listener of queries", lambda: [end() for end in self._following], _STOP_S
             )
+        with told("the monitor"):
+            if self._monitor is not None:
+                # It asks the tracker, which stops next.
+                self._monitor.stop(_THREAD_ENDS_S)
         hosted = self._hosted
         if hosted is not None:
             stop_bounded("the tracker", lambda: hosted.stop(_THREAD_ENDS_S), _STOP_S)
@@ -560,6 +617,55 @@ class ReceiverHost:
             if known is not None
         }
 
+    def setRate(self, name: str, rate: str | float | None) -> None:
+        """Set the rate of a stream; queries and the settings may have it lower.
+
+        Args:
+            name: The stream.
+            rate: Records per second as a number, or text such as ``"5000/second"``; None: no rate
+                of its own. It holds until the host stops.
+
+        Raises:
+            IllegalStateError: The host does not run.
+            KeyError: There is no such stream.
+            ValueError, TypeError: It is no rate above 0.
+        """
+        rates, number = self._rates_of(name)
+        rates.set_rate(number, rate)
+
+    def pause(self, name: str) -> None:
+        """Let nothing of a stream pass until `resume`, so that its source waits.
+
+        A host that is started again goes on.
+
+        Raises:
+            IllegalStateError: The host does not run.
+            KeyError: There is no such stream.
+        """
+        rates, number = self._rates_of(name)
+        rates.set_paused(number, True)
+
+    def resume(self, name: str) -> None:
+        """Go on with a stream that was paused: by `pause`, from outside, or by its budget.
+
+        Raises:
+            IllegalStateError: The host does not run.
+            KeyError: There is no such stream.
+        """
+        rates, number = self._rates_of(name)
+        rates.set_paused(number, False)
+
+    def _rates_of(self, name: str) -> tuple[StreamRates, int]:
+        if self._stream_rates is None or self._is_stopped:
+            raise IllegalStateError("the host does not run")
+        return self._stream_rates, self._number_of(name)
+
+    def _number_of(self, name: str) -> int:
+        number = self._numbers.get(name)
+        if number is None:
+            raise KeyError(f"there is no stream {name!r}; there are {', '.join(self._numbers)}")
+        return number
+
     def streams(self) -> Mapping[str, KeptStream]:
         """Return what is there of each stream, and who reads it; empty before `start`."""
         if self._hosted is None:
@@ -584,37 +690,13 @@ class ReceiverHost:
         """
         if self._hosted is None or self._is_stopped:
             raise IllegalStateError("the host does not run")
-        number = self._numbers.get(name)
-        if number is None:
-            raise KeyError(f"there is no stream {name!r}; there are {', '.join(self._numbers)}")
+        number = self._number_of(name)
         places = self._hosted.tracker.ledger.places
         consumers = [found.consumer for found in places.stream(number).consumers]
         if consumer not in consumers:
             there = ", ".join(consumers) or "none"
             raise KeyError(f"stream {name!r} has no consumer {consumer!r}; there are {there}")
         places.drop(number, [consumer])
-
-
-class _Events:
-    """Tells what is final; the tracker logs the rest."""
-
-    def __init__(
-        self, on_error: Callable[[PermanentReceiverError], None], readings: ReceiverReadings
-    ) -> None:
-        self._on_error = on_error
-        self._readings = readings
-
-    def receiver_started(self, info: TrackedReceiver, /) -> None:
-        """It is in the tracker's log."""
-
-    def receiver_error(self, info: TrackedReceiver, /) -> None:
-        """It is in the tracker's log."""
-
-    def receiver_stopped(self, info: TrackedReceiver, /) -> None:
-        self._readings.ended(info.streamId)
-
-    def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:
-        self._on_error(PermanentReceiverError(stream_id, message, error))
 
 
 def readStream(

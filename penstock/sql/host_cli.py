@@ -38,8 +38,9 @@ _EPILOG = """\
 The first Ctrl-C or SIGTERM stops gracefully: receivers store and report what they have. The second
 one ends the process.
 
-exit codes: 0 stopped by a signal, 1 the host could not be started, has no receiver left, or lost
-            Spark, 2 wrong usage or no such file, 128 + N ended by a second signal N
+exit codes: 0 stopped by a signal or by penstock stop, 1 the host could not be started, has no
+            receiver left, or lost Spark, 2 wrong usage or no such file, 128 + N ended by a second
+            signal N
 """
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LOOK_S = 1.0
@@ -220,6 +221,9 @@ def _await_end(spark: _SparkWatch, host: ReceiverHost, stop: _Stop) -> int:
         for error in errors[told:]:
             _fail(str(error), 1)
         told = len(errors)
+        if host.isStopAsked:
+            _say("asked to stop from outside")
+            return 0
         if len({error.stream_id for error in errors}) == len(host.streams()):
             return _fail("no receiver is left", 1)
     return 0

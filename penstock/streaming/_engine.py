@@ -234,7 +234,13 @@ class StreamingEngine:
 
     def _start_monitor(self) -> Monitor | None:
         # The one place where a room above this one is named: somebody has to begin it.
-        from penstock.monitor import Application, start_monitor
+        from penstock.monitor import Application, Limit, start_monitor
+
+        def limits() -> dict[int, Limit]:
+            return {
+                number: Limit(rate.asked, rate.effective, rate.source.value, rate.effective_bytes)
+                for number, rate in self._rates.rates().items()
+            }
 
         application = Application(
             name=self._spark_context.appName or "",
@@ -246,7 +252,8 @@ class StreamingEngine:
             dropped_events=lambda: self._bus.dropped,
             receivers=self.receivers,
             readings=self._receivers.readings,
-            rates=self._rates.rates,
+            rates=limits,
+            skipped_blocks=lambda: self._receivers.skipped_blocks,
             spark_conf=dict(self._spark_context.getConf().getAll()),
             job_ids=self._scope.job_ids,
             spark_ui=self._spark_context.uiWebUrl,

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from penstock.blockstore import BlockNotFoundError, read_block
 from penstock.clock import Clock
 from penstock.errors import IllegalStateError, SettingError
 from penstock.host.preparation import Run
@@ -269,11 +267,10 @@ class ReceiverSide:
             IllegalStateError: The stream has no receiver, so its records are not kept here.
             Exception: What a record raises that is unpickled.
         """
-        tracker = None if self._hosted is None else self._hosted.tracker
-        if tracker is None or stream_id not in tracker.get_all_receiver_info():
+        if self._hosted is None or stream_id not in self._hosted.tracker.get_all_receiver_info():
             raise IllegalStateError("this stream has no receiver: there are no blocks of it here")
         try:
-            ledger = tracker.ledger
+            ledger = self._hosted.tracker.ledger
         except IllegalStateError:
             return None  # It has not started.
         try:
@@ -282,13 +279,9 @@ class ReceiverSide:
                 if blocks:
                     break
                 blocks = ledger.get_blocks_of_batch_and_stream(time_ms, stream_id)
-            full = [block for block in blocks if block.num_records]
-            if not full:
-                return None
-            with read_block(full[-1], tracker.block_access) as block:
-                return full[-1].block_id, list(islice(block.records(), count))
-        except (BatchCleanedError, BlockNotFoundError):
+        except BatchCleanedError:
             return None
+        return self._hosted.first_records(blocks, count)
 
     def executors(self) -> frozenset[str] | None:
         """Return the executors that hold receivers; None while one is being placed."""
@@ -327,15 +320,15 @@ class _TrackerEvents:
 
     def receiver_started(self, info: TrackedReceiver, /) -> None:
         self._rates.receiver_started(info.streamId)
-        self._bus.post(ReceiverStarted(_info(info)))
+        self._bus.post(ReceiverStarted(ReceiverInfo.of(info)))
 
     def receiver_error(self, info: TrackedReceiver, /) -> None:
-        self._bus.post(ReceiverError(_info(info)))
+        self._bus.post(ReceiverError(ReceiverInfo.of(info)))
 
     def receiver_stopped(self, info: TrackedReceiver, /) -> None:
         self._rates.receiver_stopped(info.streamId)
         self._readings.ended(info.streamId)
-        self._bus.post(ReceiverStopped(_info(info)))
+        self._bus.post(ReceiverStopped(ReceiverInfo.of(info)))
 
     def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:
         self._on_error(PermanentReceiverError(stream_id, message, error))
@@ -360,17 +353,4 @@ def _check_retention(settings: Settings, keeps_blocks: bool) -> None:
         "only with logs that outlive the application; set a folder for them by "
         "StreamingContext.checkpoint(directory) or spark.penstock.wal.dir, and leave "
         "spark.streaming.receiver.writeAheadLog.enable as it is",
-    )
-
-
-def _info(info: TrackedReceiver) -> ReceiverInfo:
-    return ReceiverInfo(
-        info.streamId,
-        info.name,
-        info.active,
-        info.location,
-        info.executorId,
-        info.lastErrorMessage,
-        info.lastError,
-        info.lastErrorTime,
     )

@@ -1,26 +1,20 @@
 """`Console`: what a program says on its terminal while it runs.
 
 One line when it starts, one for each receiver that starts or stops, and every few seconds how it
-goes. All but the last are log lines of level INFO, too. What goes wrong is not said here: warnings
-and errors reach the terminal by themselves.
-
-A line is written at once and whole, and no line is rewritten, so that `pprint`, the program's own
-output and Spark's can stand between. Spark's progress bar is ended where there are receivers: the
+goes; the last is not logged. Spark's progress bar is ended where there are receivers: the
 endless job of each would have its bar there for ever.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TextIO
 
 from penstock.clock import Clock
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.host.terminal import TerminalLines, started_line, stopped_line
 from penstock.streaming._threads import InheritingThread
 from penstock.streaming.durations import batch_datetime
 from penstock.streaming.listeners.events import (
@@ -36,7 +30,6 @@ from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 __all__ = ["Console", "ConsoleFacts"]
 
 _STATUS_S = 5.0
-_ERASE_LINE = "\r\x1b[K"
 
 _log = logging.getLogger("penstock.streaming")
 
@@ -72,10 +65,8 @@ class Console(StreamingListener):
         self, facts: ConsoleFacts, mode: str, clock: Clock, stream: TextIO | None = None
     ) -> None:
         self._facts = facts
-        self._stream = sys.stderr if stream is None else stream
-        self._is_shown = mode == "on" or (mode == "auto" and _is_terminal(self._stream))
         self._clock = clock
-        self._lines = RateLimitedLog(_Lines(self._stream if self._is_shown else None))
+        self._lines = TerminalLines(_log, mode, stream)
         self._lock = threading.Lock()
         self._records = 0
         self._last: BatchInfo | None = None
@@ -84,7 +75,7 @@ class Console(StreamingListener):
 
     def start(self) -> None:
         """Begin to show how it goes."""
-        if self._is_shown:
+        if self._lines.is_shown:
             self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
@@ -95,7 +86,7 @@ class Console(StreamingListener):
 
     def say(self, line: str) -> None:
         """Say a line; one like it within a minute is only counted."""
-        self._lines.log(line, level=logging.INFO)
+        self._lines.say(line)
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -104,22 +95,16 @@ class Console(StreamingListener):
 
     def onReceiverStarted(self, receiverStarted: ReceiverStarted) -> None:
         info = receiverStarted.receiverInfo()
-        executor = "" if info.executorId() == "driver" else f", executor {info.executorId()}"
-        self._lines.log(
-            f"Receiver {info.name()} runs on {info.location()}{executor}",
-            like=("started", info.streamId()),
-            level=logging.INFO,
+        self._lines.say(
+            started_line(info.name(), info.location(), info.executorId()),
+            ("started", info.streamId()),
         )
 
     def onReceiverStopped(self, receiverStopped: ReceiverStopped) -> None:
         info = receiverStopped.receiverInfo()
-        # With an error, or to be started again: the tracker warns of that.
-        if not info.lastError() and not info.lastErrorMessage().startswith("Restarting"):
-            self._lines.log(
-                f"Receiver {info.name()} stopped: {info.lastErrorMessage()}",
-                like=("stopped", info.streamId()),
-                level=logging.INFO,
-            )
+        line = stopped_line(info.name(), info.lastErrorMessage(), info.lastError())
+        if line:
+            self._lines.say(line, ("stopped", info.streamId()))
 
     def onBatchCompleted(self, batchCompleted: BatchCompleted) -> None:
         info = batchCompleted.batchInfo()
@@ -133,7 +118,7 @@ class Console(StreamingListener):
         began_s = self._clock.monotonic_s()
         while not self._clock.wait(self._stopped, _STATUS_S):
             now_s = self._clock.monotonic_s()
-            _write(self._stream, self._status(now_s - began_s))
+            self._lines.write(self._status(now_s - began_s))
             began_s = now_s
 
     def _status(self, span_s: float) -> str:
@@ -155,40 +140,6 @@ class Console(StreamingListener):
         if receivers:
             parts.append(f"{running} of {receivers} receivers run")
         return f"{_time_of_day(self._clock)}  {' | '.join(parts)}"
-
-
-if TYPE_CHECKING:
-    _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
-else:  # It takes no parameter before Python 3.11.
-    _LoggerAdapter = logging.LoggerAdapter
-
-
-class _Lines(_LoggerAdapter):
-    """Logs, and writes to a terminal what the program's own logging does not show."""
-
-    def __init__(self, terminal: TextIO | None) -> None:
-        super().__init__(_log, {})
-        self._terminal = terminal
-
-    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        super().log(level, msg, *args, **kwargs)
-        is_shown = _log.isEnabledFor(level) and _log.hasHandlers()
-        if self._terminal is not None and not is_shown:
-            _write(self._terminal, str(msg) % args)
-
-
-def _write(terminal: TextIO, line: str) -> None:
-    # A terminal that went away is no reason to stop.
-    with contextlib.suppress(OSError, ValueError):
-        terminal.write(f"{_ERASE_LINE if _is_terminal(terminal) else ''}{line}\n")
-        terminal.flush()
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    try:
-        return stream is not None and stream.isatty()
-    except ValueError:
-        return False  # It is closed.
 
 
 def _time_of_day(clock: Clock) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 from penstock.clock import ManualClock
 from penstock.host.receiver_readings import ReceiverReading, ReceiverReadings
-from penstock.monitor import Application, Model
-from penstock.streaming import ReceiverStatus, SchedulerStatistics, StreamRate
+from penstock.monitor import Application, Limit, Model
+from penstock.streaming import ReceiverStatus
 from penstock.streaming.dstream.job import Job, JobResult, JobSet
 from penstock.streaming.listeners.events import (
     BatchCompleted,
@@ -25,7 +25,7 @@ from penstock.streaming.listeners.events import (
     StreamingStarted,
 )
 from penstock.streaming.listeners.input_info import BatchInput
-from penstock.streaming.rates import RateSource
+from penstock.tracker import KeptStream
 from penstock.wire.messages import LogReading, PipeReading, ReportRateStatus, SlowBlock
 
 START_MS = 1_700_000_000_000
@@ -35,7 +35,7 @@ START_MS = 1_700_000_000_000
 class Program:
     """A program that never ran: what happens in it is said by the test."""
 
-    batch_ms: int = 1000
+    batch_ms: int | None = 1000
     streams: dict[int, str] = field(default_factory=lambda: {0: "numbers"})
     retained_batches: int = 1000
     shows_samples: bool = False
@@ -43,7 +43,8 @@ class Program:
     def __post_init__(self) -> None:
         self.clock = ManualClock(START_MS)
         self.statuses: dict[int, ReceiverStatus] = {}
-        self.rates: dict[int, StreamRate] = {}
+        self.rates: dict[int, Limit] = {}
+        self.kept: dict[int, KeptStream] = {}
         self.readings = ReceiverReadings()
         self.acted: list[tuple[object, ...]] = []
         self.skipped = 0
@@ -64,7 +65,8 @@ class Program:
             application_id="local-1",
             batch_ms=self.batch_ms,
             streams=self.streams,
-            statistics=lambda: SchedulerStatistics(0, 0, 0, 0, None, self.skipped),
+            skipped_blocks=lambda: self.skipped,
+            kept=lambda: self.kept,
             receivers=lambda: tuple(self.statuses.values()),
             readings=self._read,
             rates=lambda: self.rates,
@@ -110,7 +112,7 @@ class Program:
         error: str = "",
         trace: str = "",
         limit: float | None = None,
-        source: RateSource = RateSource.UNLIMITED,
+        source: str = "unlimited",
     ) -> None:
         """Have a receiver that starts, stops or errs, which the model is told of."""
         name = f"{self.streams[stream_id]}-{stream_id}"
@@ -130,10 +132,7 @@ class Program:
             *(stream_id, name, state, "h1", "3", "h1:5000", attempts, 12_345, 7),
             *({"offset": 17}, error, at_ms),
         )
-        self.rates[stream_id] = StreamRate(
-            *(stream_id, None, limit, source, None, None, RateSource.UNLIMITED),
-            *(None, None, True),
-        )
+        self.rates[stream_id] = Limit(None, limit, source, None)
 
     def report(
         self, stream_id: int = 0, records: int = 0, at_s: float = 0.0, **sums: float
@@ -156,7 +155,7 @@ class Program:
             *(status.stream_id, status.name, status.state, status.host, status.executor_id),
             *(status.address, status.attempts, status.records, status.blocks, status.position),
             *(status.last_error, status.last_error_ms),
-            reading.limited_by(rate.source.value, rate.byte_source.value),
+            reading.limited_by(rate.source, "unlimited"),
         )
 
     def second(self, records: int = 0, stream_id: int = 0, **spent_s: float) -> None:
@@ -191,6 +190,7 @@ class Program:
             number: It is the batch of so many intervals after the start.
             errors: What each of its output operations failed of.
         """
+        assert self.batch_ms is not None
         time_ms = START_MS + number * self.batch_ms
         jobs = tuple(
             Job(time_ms, index, f"pprint at program.py:{index}", "the stack", lambda: None)

@@ -21,7 +21,7 @@ from penstock.monitor.web.access import Access
 from penstock.monitor.web.routes import Routes
 from penstock.monitor.web.server import WebServer
 from penstock.monitor.web.status import Status
-from penstock.streaming.rates import RateSource
+from penstock.tracker import ConsumerStatus, KeptStream
 from penstock.wal import SyncPolicy
 from tests.monitor.asking import get, open_access, serving
 from tests.monitor.feeding import START_MS, Program
@@ -77,7 +77,7 @@ class Shown:
 def shown(browser: Chrome) -> Iterator[Shown]:
     program = Program(streams={0: "<img src=x onerror=alert(1)>"})
     program.start()
-    program.receiver(limit=8000.0, source=RateSource.ESTIMATOR)
+    program.receiver(limit=8000.0, source="estimator")
     for number in range(1, 61):
         program.batch(number, takes_ms=200 + number)
         program.second(8000, rate_s=0.9, busy_s=0.1)
@@ -115,6 +115,32 @@ def test_after_a_minute_it_shows_how_the_program_goes(shown: Shown) -> None:
     # A stream's name is text, whatever is in it.
     assert "<img src=x onerror=alert(1)>-0" in shown.text("#receivers")
     assert shown.count("img") == 0
+
+
+def test_of_a_host_it_shows_queries_and_no_batches(browser: Chrome) -> None:
+    program = Program(batch_ms=None)
+    program.start()
+    program.receiver(limit=8000.0, source="query")
+    query = ConsumerStatus("<b>c4ff</b>", 5, 1_200, True, START_MS)
+    program.kept[0] = KeptStream(0, "epoch", 3, 9, 12_345, 5 << 20, (query,))
+    for _ in range(5):
+        program.second(8000, rate_s=0.9, busy_s=0.1)
+    access = open_access()
+    routes = Routes(program.model, access)
+    with serving(routes.answer) as server:
+        shown = Shown(program, access, server, browser)
+        shown.open()
+        shown.wait_for("by the slowest query that reads it", "#sentence")
+        shown.wait_for("Receiving since", "#since")
+        assert "numbers-0 5 MiB in 6 blocks 12,345 <b>c4ff</b> 1,200" in shown.text("#queries")
+        assert shown.count("#queries b") == 0
+        WebDriverWait(browser, WAIT_S).until(lambda _: shown.count("#charts canvas") == 1)
+        for hidden in ("active-section", "completed-section"):
+            assert not browser.find_element(By.ID, hidden).is_displayed()
+        program.kept[0] = KeptStream(0, "epoch", 9, 9, 12_345, 0, ())
+        program.model.tick()
+        shown.wait_for("no query reads it", "#queries")
+        routes.stop()
 
 
 def test_news_comes_without_a_reload(shown: Shown) -> None:

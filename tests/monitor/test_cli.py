@@ -31,7 +31,6 @@ from penstock.monitor.tables import clean, count_text, table
 from penstock.monitor.web.access import Access
 from penstock.monitor.web.routes import Routes
 from penstock.monitor.web.server import WebServer
-from penstock.streaming.rates import RateSource
 from tests.monitor.asking import ask, serving
 from tests.monitor.feeding import Program
 
@@ -49,7 +48,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     monkeypatch.delenv("PENSTOCK_TOKEN", raising=False)
     program = Program()
     program.start()
-    program.receiver(limit=8000.0, source=RateSource.ESTIMATOR)
+    program.receiver(limit=8000.0, source="estimator")
     program.batch(1)
     program.batch(2, errors=("no \x1b[31msuch\x1b[0m table",))
     program.second(8000, rate_s=0.9, busy_s=0.1)
@@ -264,7 +263,8 @@ def test_records_are_shown_to_who_may_act_only(app: App) -> None:
 def test_a_program_elsewhere_needs_its_token(
     app: App, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"http://127.0.0.1:{app.server.port}"
+    # By another name than that in its file it is not known to be this user's.
+    url = f"http://localhost:{app.server.port}"
     assert main(["receivers", "--app", url]) == 1
     assert "spark.acls.enable" in capsys.readouterr().err
     monkeypatch.setenv("PENSTOCK_TOKEN", "wrong")
@@ -272,6 +272,11 @@ def test_a_program_elsewhere_needs_its_token(
     monkeypatch.setenv("PENSTOCK_TOKEN", app.access.token)
     assert main(["stop", "--app", url]) == 0
     assert app.program.acted == [("stop", True)]
+
+
+def test_the_address_of_a_program_of_this_user_names_it(app: App) -> None:
+    assert main(["pause", "numbers", "--app", f"http://127.0.0.1:{app.server.port}"]) == 0
+    assert app.program.acted == [("pause", 0)]
 
 
 @pytest.mark.slow
@@ -438,7 +443,7 @@ def test_a_url_that_is_none_is_named(url: str, capsys: Out) -> None:
 def test_the_token_for_a_url_comes_from_the_environment(
     app: App, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ["pause", "numbers", "--app", f"http://127.0.0.1:{app.server.port}/"]
+    command = ["pause", "numbers", "--app", f"http://localhost:{app.server.port}/"]
     assert main(command) == 1
     assert "with that token in PENSTOCK_TOKEN" in capsys.readouterr().err
     monkeypatch.setenv("PENSTOCK_TOKEN", f"{app.access.token}\n")

@@ -12,8 +12,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.monitor.web.routes import Routes
+from penstock.tracker import ConsumerStatus, KeptStream
 from tests.monitor.asking import get, open_access, text
-from tests.monitor.feeding import Program
+from tests.monitor.feeding import START_MS, Program
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus-rules.yml"
@@ -21,7 +22,13 @@ DOCS = DEPLOY.parent / "docs" / "monitoring.md"
 DASHBOARD = DEPLOY / "grafana-dashboard.json"
 
 ALERTS = {
-    *("PenstockNoData", "PenstockFallingBehind", "PenstockBatchesFail", "PenstockReceiverDown"),
+    *(
+        "PenstockNoData",
+        "PenstockFallingBehind",
+        "PenstockQueryBehind",
+        "PenstockBatchesFail",
+        "PenstockReceiverDown",
+    ),
     *("PenstockReceiverRestarts", "PenstockLogNearlyFull", "PenstockRecordsDiscarded"),
     "PenstockBlocksLost",
 }
@@ -34,6 +41,8 @@ def samples() -> dict[str, set[str]]:
     program.start()
     program.receiver(limit=5.0)
     program.batch(1)
+    query = ConsumerStatus("c4ff9a50", 5, 1_200, True, START_MS)
+    program.kept[0] = KeptStream(0, "epoch", 3, 9, 12_345, 5 << 20, (query,))
     program.second(10, rate_s=0.5)
     answer = Routes(program.model, open_access()).answer(get("/metrics"))
     found: dict[str, set[str]] = {}
@@ -63,7 +72,7 @@ def test_alerts_ask_for_metrics_that_there_are(samples: dict[str, set[str]]) -> 
 
 def test_the_dashboard_asks_for_metrics_that_there_are(samples: dict[str, set[str]]) -> None:
     dashboard = json.loads(DASHBOARD.read_text())
-    assert len(dashboard["panels"]) == 13
+    assert len(dashboard["panels"]) == 14
     for panel in dashboard["panels"]:
         assert panel["targets"]
         for target in panel["targets"]:

@@ -6,7 +6,6 @@ import pytest
 
 from penstock.monitor.model import EVENTS, STREAM_FIGURES, UNFINISHED, WAIT_FIGURES
 from penstock.monitor.records import TEXT_LIMIT, BatchStatus, EventKind, last_line
-from penstock.streaming.rates import RateSource
 from tests.monitor.feeding import START_MS, Program
 
 
@@ -64,7 +63,7 @@ def test_a_failed_batch_is_an_event_that_says_why() -> None:
 def test_receivers_are_told_with_what_they_wait_for_and_whose_limit_it_is() -> None:
     program = Program()
     model = program.start()
-    program.receiver(limit=8000.0, source=RateSource.ESTIMATOR)
+    program.receiver(limit=8000.0, source="estimator")
     program.second(8000, rate_s=0.9, busy_s=0.1)
     (receiver,) = model.receivers()
     assert (receiver.name, receiver.state, receiver.host) == ("numbers-0", "running", "h1")
@@ -84,7 +83,7 @@ def test_receivers_are_told_with_what_they_wait_for_and_whose_limit_it_is() -> N
 def test_the_history_has_rates_delays_and_waits_by_the_second() -> None:
     program = Program()
     model = program.start()
-    program.receiver(limit=500.0, source=RateSource.USER)
+    program.receiver(limit=500.0, source="user")
     for number in range(1, 4):
         program.batch(number, takes_ms=100 * number)
         program.second(100 * number, rate_s=0.25, log_s=0.5, queue_s=0.5)
@@ -109,13 +108,13 @@ def test_the_history_has_rates_delays_and_waits_by_the_second() -> None:
 def test_events_tell_of_receivers_and_of_rates_that_somebody_set() -> None:
     program = Program()
     model = program.start()
-    program.receiver(limit=100.0, source=RateSource.MAX_RATE)
+    program.receiver(limit=100.0, source="maxRate")
     model.tick()
-    program.receiver(limit=50.0, source=RateSource.USER)
+    program.receiver(limit=50.0, source="user")
     model.tick()
-    program.receiver(limit=20.0, source=RateSource.ESTIMATOR)
+    program.receiver(limit=20.0, source="estimator")
     model.tick()
-    program.receiver(limit=30.0, source=RateSource.ESTIMATOR)
+    program.receiver(limit=30.0, source="estimator")
     model.tick()
     told = [event.text for event in model.events() if event.kind is EventKind.RATE_CHANGED]
     assert told == ["numbers: 50 records/s (user)", "numbers: 20 records/s (estimator)"]
@@ -210,7 +209,7 @@ def test_one_sentence_says_how_it_goes(happens, says) -> None:
     program = Program()
     model = program.start()
     assert model.sentence() == "It has not started yet."
-    program.receiver(limit=8000.0, source=RateSource.ESTIMATOR)
+    program.receiver(limit=8000.0, source="estimator")
     happens(program)
     model.tick()
     assert model.sentence() == says

@@ -10,7 +10,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.monitor.web.ports import listen_host, ports_near
 from penstock.monitor.web.routes import Routes
-from penstock.streaming.rates import RateSource
 from tests.monitor.asking import get, open_access, text
 from tests.monitor.feeding import Program
 
@@ -25,7 +24,7 @@ def scrape(program: Program) -> str:
 def running() -> Program:
     program = Program()
     program.start()
-    program.receiver(limit=8000.0, source=RateSource.ESTIMATOR)
+    program.receiver(limit=8000.0, source="estimator")
     program.batch(1, takes_ms=300)
     program.batch(2, takes_ms=1400, errors=("bad",))
     program.batch(3, waits_ms=-1)

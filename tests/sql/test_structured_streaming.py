@@ -658,22 +658,6 @@ def test_one_host_is_active_and_takes_no_stream_when_it_runs(spark: SparkSession
     assert ReceiverHost.getActive() is None
 
 
-def test_a_budget_that_would_pause_a_stream_for_ever_is_refused(spark: SparkSession) -> None:
-    conf = spark.sparkContext._conf
-    keys = ("spark.penstock.deadLetters.budget", "spark.penstock.deadLetters.budgetAction")
-    for key, text in zip(keys, ("1/m", "pause"), strict=True):
-        conf.set(key, text)
-    try:
-        host = ReceiverHost(spark)
-        host.stream("numbers", numbers(1))
-        with pytest.raises(SettingError, match=r"budgetAction.*no command that resumes"):
-            host.start()
-    finally:
-        for key in keys:
-            conf._jconf.remove(key)
-    assert ReceiverHost.getActive() is None
-
-
 # -- retention -----------------------------------------------------------------------------------
 
 

@@ -52,26 +52,63 @@ print("ended")
 """
 
 
+_HOST_PROGRAM = """
+import time
+from pyspark.sql import SparkSession
+from penstock.sql import ReceiverHost
+
+def numbers(context):
+    while not context.stopped.wait(0.01):
+        yield "1"
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+host = ReceiverHost(spark)
+host.stream("numbers", numbers)
+host.start()
+while not host.streams()["numbers"].records:
+    time.sleep(0.05)
+spark.stop()
+while not host.errors():
+    time.sleep(0.05)
+time.sleep(2)
+host.stop()
+print("ended")
+"""
+
+
+@pytest.mark.slow
+def test_a_host_whose_spark_was_stopped_says_so_once(tmp_path: Path) -> None:
+    done = run(_HOST_PROGRAM, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+    told = done.stderr.count("The SparkContext was stopped before the ReceiverHost")
+    assert told == 1, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["at once", "arrived", "running"])
 def test_whenever_spark_is_stopped_the_terminal_says_so_once(moment: str, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(_PROGRAM)
-    root = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "program.py", str(tmp_path), moment],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": root, "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run(_PROGRAM, tmp_path, moment)
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
     told = list(without_tasks(done.stderr.splitlines()))
     assert sum("the streams have ended because Spark has" in line for line in told) == 1
     ours = ("Traceback", "Receiver", "The job")
     assert not [line for line in told if line.startswith((*ours, *_JAVA))], done.stderr
     assert not [line for line in told if " ERROR " in line], done.stderr
+
+
+def run(program: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "program.py").write_text(program)
+    root = str(Path(__file__).parents[2])
+    return subprocess.run(
+        [sys.executable, "program.py", str(folder), *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": root, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 def without_tasks(lines: list[str]) -> Iterator[str]:

@@ -11,7 +11,6 @@ from penstock.monitor.model import Model
 from penstock.monitor.web.access import Access
 from penstock.monitor.web.exchange import Answer, Request, json_answer, text_answer
 from penstock.monitor.web.tap import Tap
-from penstock.streaming import RateSource
 
 __all__ = ["ROOT", "Actions"]
 
@@ -119,7 +118,7 @@ class Actions:
         if not isinstance(letters, list) or not all(map(_names_a_letter, letters)):
             raise TypeError("letters is a list of logs of dead letters, each with a number in it")
         rate = self._model.application.rates().get(stream_id)
-        if rate is not None and rate.source is RateSource.PAUSED:
+        if rate is not None and rate.source == "paused":
             raise ValueError(f"{name} is paused: resume it, or nothing of it passes")
         done = self._model.application.send_letters(
             stream_id, [(log, number) for log, number in letters], again

@@ -45,11 +45,12 @@ def ready(model: Model) -> Answer:
 
 def _of_hanging(model: Model) -> str:
     totals = model.totals()
-    if totals.started_ms is None or not totals.waiting:
+    batch_ms = model.application.batch_ms
+    if totals.started_ms is None or batch_ms is None or not totals.waiting:
         return ""
     ends = [batch.end_ms for batch in model.batches(BatchStatus.COMPLETED) if batch.end_ms]
     since_ms = model.now_ms() - max(ends, default=totals.started_ms)
-    if since_ms < max(_LATE_INTERVALS * model.application.batch_ms, _LATE_LEAST_MS):
+    if since_ms < max(_LATE_INTERVALS * batch_ms, _LATE_LEAST_MS):
         return ""
     return f"no batch was complete for {since_ms / 1000:.0f} s, and {totals.waiting} wait"
 

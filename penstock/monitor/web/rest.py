@@ -114,11 +114,11 @@ class RestApi:
     def _told(
         self, stream_id: int, receiver: Receiver | None, batches: tuple[Batch, ...]
     ) -> dict[str, Any]:
-        interval_s = self._model.application.batch_ms / 1000
+        interval_s = (self._model.application.batch_ms or 0) / 1000
         rates = [
             [batch.time_ms, batch.inputs[stream_id].records / interval_s]
             for batch in reversed(batches)
-            if stream_id in batch.inputs
+            if stream_id in batch.inputs and interval_s
         ]
         name = self._model.application.streams.get(stream_id, "Stream")
         told: dict[str, Any] = {"streamId": stream_id, "streamName": f"{name}-{stream_id}"}

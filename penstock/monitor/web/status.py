@@ -26,6 +26,7 @@ from penstock.monitor.records import (
     last_line,
 )
 from penstock.monitor.web.exchange import Answer, Request, as_json, json_answer, text_answer
+from penstock.tracker import KeptStream
 
 __all__ = ["Status"]
 
@@ -36,6 +37,8 @@ _EVENTS = 200
 _DETAIL = 2_000
 """Characters of an event's traceback that the status has: it is told every second to all who look,
 also when every batch fails. The errors have all of it."""
+_QUERIES = 100
+"""Queries of a stream that are told of."""
 _LINE = 500
 """Characters of the line that says what a batch failed of."""
 _LONGEST_S = 86_400
@@ -84,7 +87,7 @@ class Status:
                 "processedRecords": totals.processed_records,
                 "waitingBatches": totals.waiting,
                 "runningBatches": totals.running,
-                "skippedBlocks": application.statistics().skipped_blocks,
+                "skippedBlocks": application.skipped_blocks(),
                 "inputRatePerSecond": totals.input_rate,
                 "schedulingDelayMs": totals.scheduling_delay_ms,
                 "processingMs": totals.processing_ms,
@@ -96,9 +99,29 @@ class Status:
                 for stream_id, name in sorted(application.streams.items())
             ],
             "receivers": [_of_receiver(found) for found in model.receivers()],
+            "kept": [self._of_kept(found) for found in model.kept()],
             "batches": self._batches_told.of(batches[:_BATCHES]),
             "retainedBatches": len(batches),
             "events": self._events_told.of(model.events()[-_EVENTS:]),
+        }
+
+    def _of_kept(self, found: KeptStream) -> dict[str, Any]:
+        name = self._model.application.streams.get(found.stream_id, "stream")
+        return {
+            "stream": found.stream_id,
+            "name": f"{name}-{found.stream_id}",
+            "records": found.records,
+            "bytes": found.size_bytes,
+            "blocks": found.next - found.first,
+            "queries": [
+                {
+                    "consumer": query.consumer,
+                    "recordsBehind": query.records_behind,
+                    "hasCommitted": query.is_committed,
+                    "seenMs": query.at_ms,
+                }
+                for query in found.consumers[:_QUERIES]
+            ],
         }
 
     def answer(self, request: Request) -> Answer | None:
@@ -278,7 +301,7 @@ def _of_receiver(receiver: Receiver) -> dict[str, Any]:
         told["waitsFor"] = str(receiver.waits)
     if receiver.rate is not None:
         told["limitPerSecond"] = receiver.rate.effective
-        told["limitBy"] = receiver.rate.source.value
+        told["limitBy"] = receiver.rate.source
         told["askedPerSecond"] = receiver.rate.asked
     reading = receiver.reading
     if reading is not None:

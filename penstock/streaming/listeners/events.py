@@ -14,6 +14,7 @@ from penstock.streaming.listeners.input_info import BatchInput
 
 if TYPE_CHECKING:
     from penstock.streaming.dstream.job import JobResult, JobSet
+    from penstock.tracker import TrackedReceiver
 
 __all__ = [
     "BatchCompleted",
@@ -207,6 +208,20 @@ class ReceiverInfo:
     _last_error_message: str = ""
     _last_error: str = ""
     _last_error_ms: int = UNKNOWN
+
+    @classmethod
+    def of(cls, info: TrackedReceiver) -> ReceiverInfo:
+        """Take one from what the tracker tells."""
+        return cls(
+            info.streamId,
+            info.name,
+            info.active,
+            info.location,
+            info.executorId,
+            info.lastErrorMessage,
+            info.lastError,
+            info.lastErrorTime,
+        )
 
     def streamId(self) -> int:
         """The stream that it feeds."""

@@ -159,7 +159,7 @@
   function drawCharts(history, streams) {
     const column = (rows, at) => rows.map((row) => row[at]);
     const times = column(history.totals, 0);
-    for (const [name, title, unit, text] of CHARTS) {
+    for (const [name, title, unit, text] of batchMs ? CHARTS : CHARTS.slice(0, 1)) {
       const series = [times, column(history.totals, history.names.indexOf(name))];
       const lines = [{ name: "all", colour: colour("--ink") }];
       if (name === "records_per_second") {
@@ -262,6 +262,15 @@
     return [key, table(`${active} / ${status.receivers.length} active`, heads, status.receivers.map(receiverRow)), ...more];
   }
 
+  function queriesView(kept) {
+    const rows = kept.flatMap((stream) => {
+      const held = [stream.name, `${count(stream.bytes / 1048576)} MiB in ${count(stream.blocks)} blocks`, count(stream.records)];
+      if (!stream.queries.length) return [[...held, "no query reads it", "", ""]];
+      return stream.queries.map((query) => [...held, query.consumer, count(query.recordsBehind), time(query.seenMs)]);
+    });
+    return table("What is kept for queries, and how far they are", ["Stream", "Kept", ">Records so far", "Query", ">Records behind", "Last seen (to ten minutes)"], rows);
+  }
+
   function batchLink(found) {
     const link = element("a", time(found.id));
     link.href = `./?batch=${found.id}`;
@@ -288,9 +297,12 @@
     byId("sentence").textContent = status.sentence;
     byId("skipped").hidden = !totals.skippedBlocks;
     byId("skipped").textContent = `${count(totals.skippedBlocks)} blocks were left out of batches because no host has them.`;
-    byId("since").textContent = totals.startedMs === null ? "" :
+    byId("since").textContent = totals.startedMs === null ? "" : !batchMs ? `Receiving since ${time(totals.startedMs)}` :
       `Running batches of ${duration(batchMs)} since ${time(totals.startedMs)} (${count(totals.completedBatches)} completed batches, ${count(totals.processedRecords)} records)`;
     if (batchId) return;
+    byId("active-section").hidden = byId("completed-section").hidden = !batchMs;
+    byId("queries-section").hidden = !status.kept.length;
+    show("queries", status.kept, () => [queriesView(status.kept)]);
     show("receivers", status.receivers, () => receiversView(status));
     const active = status.batches.filter((found) => found.status !== "COMPLETED");
     show("active", active, () => [table(`${totals.waitingBatches} waiting, ${totals.runningBatches} running`, BATCH_HEADS, active.map(batchRow))]);

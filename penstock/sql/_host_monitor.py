@@ -1,0 +1,133 @@
+"""A `ReceiverHost` as the monitor sees it: page, metrics, health and commands of its streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.clock import Clock
+from penstock.errors import IllegalStateError
+from penstock.host.receiver_readings import ReceiverReadings
+from penstock.host.receiver_status import ReceiverStatus
+from penstock.host.receivers import HostedReceivers
+from penstock.settings import Settings
+from penstock.sql._host_events import HostEvents
+from penstock.sql._stream_rates import HostRate, StreamRates
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from penstock.dead_letters import LetterTail
+    from penstock.monitor import Application, Monitor
+    from penstock.tracker import KeptStream
+
+__all__ = ["WatchedHost", "start_host_monitor"]
+
+_NEWEST_BLOCKS = 100
+"""So many of the newest blocks are looked through for one that has records."""
+
+
+@dataclass(frozen=True)
+class WatchedHost:
+    """What the monitor asks a host, and may tell it to do.
+
+    Attributes:
+        spark_context: Where its receivers run.
+        streams: The streams' names by their numbers.
+        hosted: The receivers and their tracker.
+        readings: What receivers told last.
+        stream_rates: Sets rates, and pauses.
+        receivers: Returns the receivers as they are.
+        rates: Returns the rates, by stream.
+        letter_tail: Opens what reads its dead letters; None: this driver sees none.
+        stop: Begins to stop the host: gracefully, or at once; does not wait.
+    """
+
+    spark_context: SparkContext
+    streams: Mapping[int, str]
+    hosted: HostedReceivers
+    readings: ReceiverReadings
+    stream_rates: StreamRates
+    receivers: Callable[[], tuple[ReceiverStatus, ...]]
+    rates: Callable[[], Mapping[int, HostRate]]
+    letter_tail: Callable[[], LetterTail] | None
+    stop: Callable[[bool], None]
+
+    def kept(self) -> dict[int, KeptStream]:
+        """Return what is there of each stream, and who reads it; none before the start."""
+        try:
+            places = self.hosted.tracker.ledger.places
+        except IllegalStateError:
+            return {}
+        return {stream_id: places.stream(stream_id) for stream_id in self.streams}
+
+    def newest_records(self, stream_id: int, count: int) -> tuple[str, list[Any]] | None:
+        """See `Application.newest_records`."""
+        try:
+            places = self.hosted.tracker.ledger.places
+        except IllegalStateError:
+            return None
+        end = places.stream(stream_id).next
+        _, blocks, _ = places.between(stream_id, end - _NEWEST_BLOCKS, end)
+        return self.hosted.first_records(blocks, count)
+
+    def application(self, clock: Clock) -> Application:
+        """Return what the monitor is given."""
+        # See `start_host_monitor`.
+        from penstock.monitor import Application, Limit
+
+        spark, tracker = self.spark_context, self.hosted.tracker
+        return Application(
+            name=spark.appName or "",
+            application_id=spark.applicationId,
+            batch_ms=None,
+            streams=self.streams,
+            receivers=self.receivers,
+            readings=lambda: self.readings.readings(clock.monotonic_s()),
+            rates=lambda: {
+                number: Limit(rate.asked, rate.effective, rate.source, rate.effective_bytes)
+                for number, rate in self.rates().items()
+            },
+            spark_conf=dict(spark.getConf().getAll()),
+            skipped_blocks=lambda: tracker.skipped_blocks,
+            kept=self.kept,
+            spark_ui=spark.uiWebUrl,
+            spark_context=spark,
+            newest_records=self.newest_records,
+            letter_tail=self.letter_tail,
+            take_traces=self.readings.take_traces,
+            take_slow_blocks=tracker.take_slow_blocks,
+            set_rate=self.stream_rates.set_rate,
+            set_paused=self.stream_rates.set_paused,
+            restart=self.hosted.restart,
+            seal=self.hosted.seal,
+            send_letters=self.hosted.send_letters,
+            stop=self.stop,
+        )
+
+
+def start_host_monitor(
+    host: WatchedHost,
+    settings: Settings,
+    events: HostEvents,
+    say: Callable[[str], None],
+    clock: Clock,
+) -> Monitor | None:
+    """Begin to watch a host whose receivers are about to start; see `start_monitor`.
+
+    Args:
+        host: The host.
+        settings: Its settings.
+        events: Tell the monitor of the receivers from now on.
+        say: Says a line to who started the program, and logs it.
+        clock: Time.
+    """
+    # The one place of this room where the room above is named: somebody has to begin it.
+    from penstock.monitor import Model, TrackerEvents, start_monitor
+
+    def tell(model: Model) -> None:
+        events.monitor = told = TrackerEvents(model)
+        told.started()
+
+    return start_monitor(host.application(clock), settings, tell, say, clock)

@@ -1,0 +1,145 @@
+"""What is shown of a `ReceiverHost`: receivers, queries, and no batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.monitor import TrackerEvents
+from penstock.monitor.tables import top_lines
+from penstock.monitor.web.routes import Routes
+from penstock.tracker import ConsumerStatus, KeptStream, TrackedReceiver
+from tests.monitor.asking import get, open_access, read, text
+from tests.monitor.feeding import START_MS, Program
+
+
+def running() -> Program:
+    program = Program(batch_ms=None)
+    TrackerEvents(program.model).started()
+    program.receiver(limit=8000.0, source="query")
+    query = ConsumerStatus("c4ff9a50", 5, 1_200, True, START_MS)
+    program.kept[0] = KeptStream(0, "epoch", 3, 9, 12_345, 5 << 20, (query,))
+    program.second(8000, busy_s=0.1)
+    return program
+
+
+def status(program: Program) -> Any:
+    return read(Routes(program.model, open_access()).answer(get("/api/penstock/status")))
+
+
+def test_its_status_has_who_reads_what_and_no_batches() -> None:
+    program = running()
+    told = status(program)
+    assert told["application"]["batchMs"] is None
+    assert told["totals"]["startedMs"] == START_MS
+    assert told["totals"]["inputRatePerSecond"] is None
+    (kept,) = told["kept"]
+    query = {
+        "consumer": "c4ff9a50",
+        "recordsBehind": 1_200,
+        "hasCommitted": True,
+        "seenMs": START_MS,
+    }
+    assert kept == {
+        "stream": 0,
+        "name": "numbers-0",
+        "records": 12_345,
+        "bytes": 5 << 20,
+        "blocks": 6,
+        "queries": [query],
+    }
+    lines = top_lines(told, 80)
+    assert not [line for line in lines if "batches" in line.lower()]
+    at = next(number for number, line in enumerate(lines) if line.startswith("STREAM"))
+    assert lines[at + 1].split() == ["numbers-0", "5.2M", "12.3k", "1,200", "c4ff9a50"]
+
+
+def test_a_stream_that_no_query_reads_says_so() -> None:
+    program = running()
+    program.kept[0] = KeptStream(0, "epoch", 0, 0, 0, 0, ())
+    program.model.tick()
+    assert any("(no query)" in line for line in top_lines(status(program), 80))
+
+
+@pytest.mark.parametrize(
+    ("limit", "source", "spent", "expected"),
+    [
+        (None, "unlimited", {"busy_s": 0.1}, "Data flows: 8,000 records/s"),
+        (8000.0, "query", {"rate_s": 0.9}, "held at 8,000 records/s by the slowest query"),
+        (0.0, "backlog", {"rate_s": 0.9}, "is held until queries have read some of what is there"),
+        (0.0, "paused", {"rate_s": 0.9}, "is held because it is paused"),
+    ],
+)
+def test_it_says_how_it_goes(
+    limit: float | None, source: str, spent: dict[str, float], expected: str
+) -> None:
+    program = running()
+    program.receiver(limit=limit, source=source)
+    program.second(8000, **spent)
+    assert expected in program.model.sentence()
+
+
+def test_a_source_that_gives_nothing_is_told() -> None:
+    program = running()
+    program.second(0)
+    assert program.model.sentence().startswith("Nothing comes in")
+
+
+def test_prometheus_reads_what_is_kept_and_how_far_queries_are() -> None:
+    answer = Routes(running().model, open_access()).answer(get("/metrics"))
+    samples = {
+        (sample.name, sample.labels.get("query", "")): sample.value
+        for family in text_string_to_metric_families(text(answer) + "\n")
+        for sample in family.samples
+    }
+    assert samples["penstock_kept_bytes", ""] == 5 << 20
+    assert samples["penstock_query_lag_records", "c4ff9a50"] == 1_200
+    assert samples["penstock_receiver_up", ""] == 1
+    assert not [name for name, _ in samples if "batch" in name]
+
+
+def test_it_is_ready_while_its_receivers_run() -> None:
+    program = running()
+    routes = Routes(program.model, open_access())
+    assert routes.answer(get("/health/ready")).status == 200
+    program.receiver(state="stopped", error="the source is gone")
+    program.model.tick()
+    answer = routes.answer(get("/health/ready"))
+    assert answer.status == 503
+    assert text(answer) == "numbers-0 does not run: the source is gone"
+
+
+def test_sparks_rest_has_its_receivers() -> None:
+    routes = Routes(running().model, open_access())
+    root = "/api/v1/applications/local-1/streaming"
+    told = read(routes.answer(get(f"{root}/statistics")))
+    assert told["numActiveReceivers"] == 1
+    assert "batchDuration" not in told
+    (receiver,) = read(routes.answer(get(f"{root}/receivers")))
+    assert receiver["streamName"] == "numbers-0"
+    assert receiver["eventRates"] == []
+    assert read(routes.answer(get(f"{root}/batches"))) == []
+
+
+def test_what_a_tracker_tells_is_in_the_strip_of_events() -> None:
+    program = Program(batch_ms=None)
+    events = TrackerEvents(program.model)
+    events.started()
+
+    def info(error: str = "", trace: str = "") -> TrackedReceiver:
+        return TrackedReceiver(0, "numbers-0", True, "h1", "3", error, trace, START_MS)
+
+    events.receiver_started(info())
+    events.receiver_error(info("no route to host", "Traceback 1"))
+    events.receiver_stopped(info("Restarting: no route to host", "Traceback 2"))
+    events.permanent_error(0, "Receiver 0 failed 8 times", "Traceback 3")
+    assert [(event.text, event.detail) for event in program.model.events()] == [
+        ("The streams started", ""),
+        ("numbers-0 runs on h1", ""),
+        ("numbers-0: no route to host", "Traceback 1"),
+        ("numbers-0 stopped: Restarting: no route to host", "Traceback 2"),
+        ("Given up: Receiver 0 failed 8 times", "Traceback 3"),
+    ]
+    assert len(program.model.errors()) == 3
