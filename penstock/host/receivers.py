@@ -172,12 +172,25 @@ class HostedReceivers:
             )
         return tuple(found)
 
+    def check_not_over(self, stream_id: int) -> None:
+        """Say so if a receiver was stopped or given up, and is not started again.
+
+        Raises:
+            IllegalStateError: It is over.
+        """
+        if self.tracker.is_over(stream_id):
+            raise IllegalStateError(
+                f"the receiver of stream {stream_id} was stopped or given up, and is not started "
+                "again"
+            )
+
     def restart(self, stream_id: int, reason: str) -> None:
         """Have a receiver stop and start again.
 
         Raises:
             IllegalStateError: It does not run now.
         """
+        self.check_not_over(stream_id)
         if not self.tracker.restart_receiver(stream_id, reason):
             raise IllegalStateError(
                 f"the receiver of stream {stream_id} does not run now; it is started by itself"
@@ -189,6 +202,7 @@ class HostedReceivers:
         Raises:
             IllegalStateError: It does not run now.
         """
+        self.check_not_over(stream_id)
         if not self.tracker.seal_block(stream_id):
             raise IllegalStateError(f"the receiver of stream {stream_id} does not run now")
 

@@ -401,11 +401,10 @@ def client_of(wanted: str | None) -> AppClient:
 def _client_at(url: str) -> AppClient:
     """Return what asks the program at a URL; one of this user's on this host needs no token."""
     token = _token()
-    if token is None:
-        with contextlib.suppress(RegistryError):
-            for app in registered(runtime_folder(os.environ)):
-                if app.url.rstrip("/") == url.rstrip("/"):
-                    return AppClient(url, app.token, app.certificate)
+    with contextlib.suppress(RegistryError):
+        for app in registered(runtime_folder(os.environ)):
+            if app.url.rstrip("/") == url.rstrip("/"):
+                return AppClient(url, token or app.token, app.certificate)
     return AppClient(url, token)
 
 

@@ -107,6 +107,8 @@ class Model(StreamingListener):
         self._lock = threading.Lock()
         self._changes = 0
         self._started_ms: int | None = None
+        self._has_looked = False
+        """Whether the receivers were looked at since the streams started."""
         self._unfinished: OrderedDict[int, Batch] = OrderedDict()
         self._completed: deque[Batch] = deque(maxlen=max(1, retained_batches))
         self._by_time: dict[int, Batch] = {}
@@ -214,6 +216,7 @@ class Model(StreamingListener):
     def tick(self) -> None:
         """Take a point of the history; once a second, by one thread."""
         application = self.application
+        has_started = self._started_ms is not None
         readings = application.readings()
         rates = application.rates()
         statuses = application.receivers()
@@ -247,6 +250,7 @@ class Model(StreamingListener):
             for stream_id, rate in rates.items():
                 self._tell_of_rate(stream_id, rate.effective, rate.source)
             self._kept = dict(kept)
+            self._has_looked = has_started
             for found in slow_blocks:
                 self._tell(
                     EventKind.BLOCK_SLOW,
@@ -268,6 +272,11 @@ class Model(StreamingListener):
             self._tell(EventKind.ACTION, text, stream_id=stream_id)
 
     # -- what it is asked ------------------------------------------------------------------------
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether the receivers were looked at since the streams started."""
+        return self._has_looked
 
     @property
     def changes(self) -> int:

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,9 @@ __all__ = ["Monitor", "start_monitor"]
 _log = logging.getLogger("penstock.monitor")
 
 _TICK_S = 1.0
+
+_ENDS_S = 5.0
+"""How long what had begun may take to end when the rest did not."""
 
 _PROVING = ("spark.acls.enable", "spark.ui.filters")
 """Settings that say that not everybody may look."""
@@ -119,7 +123,7 @@ def start_monitor(
     say: Callable[[str], None],
     clock: Clock | None = None,
 ) -> Monitor | None:
-    """Begin to watch a context or a host that is about to start.
+    """Begin to watch a context or a host that is about to start; what is interrupted is undone.
 
     Args:
         application: The context or host.
@@ -150,18 +154,24 @@ def start_monitor(
         monitor = Monitor(model, clock, otel=otel)
         monitor.start()
         return monitor
-    try:
-        shown = _make_server(model, settings, tls, say)
-    except Exception as error:  # noqa: BLE001  # the program does not depend on it
-        _log.warning(
-            "The program cannot be looked at from outside: %s", typed_text(error), exc_info=error
-        )
-        shown = None, None, None, None
-    server, routes, file, address = shown
-    spark = application.spark_context
-    views = None if spark is None else SparkViews(spark, model, address)
-    monitor = Monitor(model, clock, server, routes, file, views, otel)
-    monitor.start()
+    with ExitStack() as undo:
+        try:
+            shown = _make_server(model, settings, tls, say, undo)
+        except Exception as error:  # noqa: BLE001  # the program does not depend on it
+            undo.close()
+            _log.warning(
+                "The program cannot be looked at from outside: %s",
+                typed_text(error),
+                exc_info=error,
+            )
+            shown = None, None, None, None
+        server, routes, file, address = shown
+        spark = application.spark_context
+        views = None if spark is None else SparkViews(spark, model, address)
+        monitor = Monitor(model, clock, server, routes, file, views, otel)
+        undo.callback(monitor.stop, _ENDS_S)
+        monitor.start()
+        undo.pop_all()
     return monitor
 
 
@@ -175,7 +185,11 @@ def _make_otel(model: Model, settings: Settings) -> OtelSender | None:
 
 
 def _make_server(
-    model: Model, settings: Settings, tls: PageTls | None, say: Callable[[str], None]
+    model: Model,
+    settings: Settings,
+    tls: PageTls | None,
+    say: Callable[[str], None],
+    undo: ExitStack,
 ) -> tuple[WebServer | None, Routes | None, Path | None, str | None]:
     conf = model.application.spark_conf
     host = bare_host(listen_host(settings.ui_host, conf, os.environ))
@@ -198,6 +212,7 @@ def _make_server(
             error,
         )
         return None, None, None, None
+    undo.callback(server.stop, _ENDS_S)
     shown = conf.get("spark.driver.host", host) if host in ("0.0.0.0", "::") else host
     address = (
         f"{'http' if tls is None else 'https'}://{address_text(bare_host(shown), server.port)}/"
@@ -206,7 +221,10 @@ def _make_server(
         say(f"It can be looked at on {address}")
     else:
         say(f"It can be looked at on {address}login?code={access.new_code()} (once)")
-    return server, routes, _register(model, address, access.token, tls), address
+    file = _register(model, address, access.token, tls)
+    if file is not None:
+        undo.callback(unregister, file)
+    return server, routes, file, address
 
 
 def _register(model: Model, address: str, token: str, tls: PageTls | None) -> Path | None:

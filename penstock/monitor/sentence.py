@@ -124,6 +124,8 @@ def _of_waits(receivers: Sequence[Receiver]) -> list[str]:
         name = max(held, key=lambda part: held[part])
         if held[name] < _MUCH_PERCENT:
             continue
+        if name == "tokens" and waits.limit == "unlimited":
+            continue  # What held it was lifted just now.
         if name == "tokens":
             found.append(f"{receiver.name} is held {_at(receiver)}{_by(waits.limit)}")
         else:

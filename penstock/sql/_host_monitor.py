@@ -54,6 +54,16 @@ class WatchedHost:
     letter_tail: Callable[[], LetterTail] | None
     stop: Callable[[bool], None]
 
+    def set_rate(self, stream_id: int, rate: str | float | None) -> None:
+        """See `ReceiverHost.setRate`."""
+        self.hosted.check_not_over(stream_id)
+        self.stream_rates.set_rate(stream_id, rate)
+
+    def set_paused(self, stream_id: int, is_paused: bool) -> None:
+        """See `ReceiverHost.pause` and `ReceiverHost.resume`."""
+        self.hosted.check_not_over(stream_id)
+        self.stream_rates.set_paused(stream_id, is_paused)
+
     def kept(self) -> dict[int, KeptStream]:
         """Return what is there of each stream, and who reads it; none before the start."""
         try:
@@ -98,8 +108,8 @@ class WatchedHost:
             letter_tail=self.letter_tail,
             take_traces=self.readings.take_traces,
             take_slow_blocks=tracker.take_slow_blocks,
-            set_rate=self.stream_rates.set_rate,
-            set_paused=self.stream_rates.set_paused,
+            set_rate=self.set_rate,
+            set_paused=self.set_paused,
             restart=self.hosted.restart,
             seal=self.hosted.seal,
             send_letters=self.hosted.send_letters,

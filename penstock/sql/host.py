@@ -626,7 +626,7 @@ class ReceiverHost:
                 of its own. It holds until the host stops.
 
         Raises:
-            IllegalStateError: The host does not run.
+            IllegalStateError: The host does not run, or the receiver is not started again.
             KeyError: There is no such stream.
             ValueError, TypeError: It is no rate above 0.
         """
@@ -639,7 +639,7 @@ class ReceiverHost:
         A host that is started again goes on.
 
         Raises:
-            IllegalStateError: The host does not run.
+            IllegalStateError: The host does not run, or the receiver is not started again.
             KeyError: There is no such stream.
         """
         rates, number = self._rates_of(name)
@@ -649,16 +649,18 @@ class ReceiverHost:
         """Go on with a stream that was paused: by `pause`, from outside, or by its budget.
 
         Raises:
-            IllegalStateError: The host does not run.
+            IllegalStateError: The host does not run, or the receiver is not started again.
             KeyError: There is no such stream.
         """
         rates, number = self._rates_of(name)
         rates.set_paused(number, False)
 
     def _rates_of(self, name: str) -> tuple[StreamRates, int]:
-        if self._stream_rates is None or self._is_stopped:
+        if self._stream_rates is None or self._hosted is None or self._is_stopped:
             raise IllegalStateError("the host does not run")
-        return self._stream_rates, self._number_of(name)
+        number = self._number_of(name)
+        self._hosted.check_not_over(number)
+        return self._stream_rates, number
 
     def _number_of(self, name: str) -> int:
         number = self._numbers.get(name)

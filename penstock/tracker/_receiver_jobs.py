@@ -160,6 +160,12 @@ class ReceiverJob:
         """Whether a job runs, or another is to come."""
         return self._thread.is_alive()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or is to end: no other job is to come."""
+        begun = self._thread.ident is not None
+        return self._stopping.is_set() or (begun and not self._thread.is_alive())
+
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()

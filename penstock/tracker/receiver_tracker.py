@@ -495,6 +495,14 @@ class ReceiverTracker:
             jobs = list(self._jobs)
         return sum(job.is_alive for job in jobs)
 
+    def is_over(self, stream_id: int) -> bool:
+        """Whether a receiver was stopped or given up: it is not started again."""
+        with self._lock:
+            if self._state in (TrackerState.STOPPING, TrackerState.STOPPED):
+                return True
+            jobs = list(self._jobs)
+        return any(job.stream_id == stream_id and job.is_over for job in jobs)
+
     def address(self, stream_id: int) -> tuple[str, int] | None:
         """Return where a receiver's connection comes from; None while there is none."""
         return self._receivers.address(stream_id)

@@ -26,7 +26,8 @@ import pytest
 
 from penstock.__main__ import main
 from penstock.errors import IllegalStateError
-from penstock.monitor.registry import register
+from penstock.monitor import cli
+from penstock.monitor.registry import RegisteredApp, register
 from penstock.monitor.tables import clean, count_text, table
 from penstock.monitor.web.access import Access
 from penstock.monitor.web.routes import Routes
@@ -277,6 +278,19 @@ def test_a_program_elsewhere_needs_its_token(
 def test_the_address_of_a_program_of_this_user_names_it(app: App) -> None:
     assert main(["pause", "numbers", "--app", f"http://127.0.0.1:{app.server.port}"]) == 0
     assert app.program.acted == [("pause", 0)]
+
+
+@pytest.mark.parametrize("given", ["", "given"])
+def test_the_address_of_a_program_of_this_user_has_its_certificate_whatever_the_token(
+    app: App, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = RegisteredApp("id", "n", "https://h:1/", "of the file", "PEM", 0, 1, "h", "0")
+    monkeypatch.setattr(cli, "registered", lambda folder: [known])
+    made: list[tuple[str, ...]] = []
+    monkeypatch.setattr(cli, "AppClient", lambda *arguments: made.append(arguments))
+    monkeypatch.setenv("PENSTOCK_TOKEN", given)
+    cli.client_of("https://h:1")
+    assert made == [("https://h:1", given or "of the file", "PEM")]
 
 
 @pytest.mark.slow

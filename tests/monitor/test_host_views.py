@@ -70,6 +70,8 @@ def test_a_stream_that_no_query_reads_says_so() -> None:
         (8000.0, "query", {"rate_s": 0.9}, "held at 8,000 records/s by the slowest query"),
         (0.0, "backlog", {"rate_s": 0.9}, "is held until queries have read some of what is there"),
         (0.0, "paused", {"rate_s": 0.9}, "is held because it is paused"),
+        # Until just now a limit held it.
+        (None, "unlimited", {"rate_s": 0.9}, "Data flows: 8,000 records/s"),
     ],
 )
 def test_it_says_how_it_goes(
@@ -79,6 +81,13 @@ def test_it_says_how_it_goes(
     program.receiver(limit=limit, source=source)
     program.second(8000, **spent)
     assert expected in program.model.sentence()
+
+
+def test_before_the_first_look_it_says_something() -> None:
+    program = Program(batch_ms=None)
+    TrackerEvents(program.model).started()
+    program.model.tick()
+    assert program.model.sentence().startswith("Nothing comes in")
 
 
 def test_a_source_that_gives_nothing_is_told() -> None:
@@ -98,6 +107,13 @@ def test_prometheus_reads_what_is_kept_and_how_far_queries_are() -> None:
     assert samples["penstock_query_lag_records", "c4ff9a50"] == 1_200
     assert samples["penstock_receiver_up", ""] == 1
     assert not [name for name, _ in samples if "batch" in name]
+
+
+def test_before_its_receivers_were_looked_at_it_is_not_ready() -> None:
+    program = Program(batch_ms=None)
+    TrackerEvents(program.model).started()
+    answer = Routes(program.model, open_access()).answer(get("/health/ready"))
+    assert (answer.status, text(answer)) == (503, "the streams have only just started")
 
 
 def test_it_is_ready_while_its_receivers_run() -> None:
@@ -143,3 +159,55 @@ def test_what_a_tracker_tells_is_in_the_strip_of_events() -> None:
         ("Given up: Receiver 0 failed 8 times", "Traceback 3"),
     ]
     assert len(program.model.errors()) == 3
+
+
+def test_of_an_error_that_is_final_no_more_is_shown_than_of_others() -> None:
+    program = running()
+    told = "1 record was discarded (stored with 1): no int; it begins with {'card': '4929'}"
+    TrackerEvents(program.model).permanent_error(0, told, "a trace with 4929")
+    (event,) = program.model.errors()
+    assert event.stream_id == 0
+    routes = Routes(program.model, open_access())
+    for path in ("/api/penstock/status", "/api/penstock/errors"):
+        shown = text(routes.answer(get(path)))
+        assert "Given up" in shown
+        assert "4929" not in shown
+
+
+def test_a_rate_that_follows_queries_does_not_fill_the_strip_of_events() -> None:
+    program = running()
+    for limit in (100.0, 200.0, 300.0, 400.0):
+        program.receiver(limit=limit, source="query")
+        program.second(10)
+    assert not [event for event in program.model.events() if "records/s" in event.text]
+
+
+def test_of_many_queries_some_are_told_of() -> None:
+    program = running()
+    many = tuple(ConsumerStatus(f"c{n:03}", 0, n, True, START_MS) for n in range(150))
+    program.kept[0] = KeptStream(0, "epoch", 0, 9, 10, 10, many)
+    program.second(10)
+    assert len(status(program)["kept"][0]["queries"]) == 100
+    metrics = text(Routes(program.model, open_access()).answer(get("/metrics")))
+    assert metrics.count("\npenstock_query_lag_records{") == 100
+
+
+def test_a_query_whose_name_is_no_text_breaks_no_scrape() -> None:
+    program = running()
+    odd = ConsumerStatus("a\udcff", 0, 1, True, START_MS)
+    program.kept[0] = KeptStream(0, "epoch", 0, 9, 10, 10, (odd,))
+    program.second(10)
+    answer = Routes(program.model, open_access()).answer(get("/metrics"))
+    assert answer.status == 200
+    assert 'query="a\\\\udcff"' in text(answer)
+
+
+def test_streams_are_told_of_in_their_order_and_forgotten() -> None:
+    program = Program(batch_ms=None, streams={0: "a", 1: "b"})
+    for number in (1, 0):
+        program.kept[number] = KeptStream(number, "epoch", 0, 9, 10, 10, ())
+    program.model.tick()
+    assert [found.stream_id for found in program.model.kept()] == [0, 1]
+    del program.kept[1]
+    program.model.tick()
+    assert [found.stream_id for found in program.model.kept()] == [0]

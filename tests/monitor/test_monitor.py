@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import pytest
@@ -187,3 +187,36 @@ def test_it_ends_whole_although_its_file_cannot_be_removed(
     with pytest.raises(ConnectionRefusedError):
         read(f"{app.url}health/live")
     folder.unlink()
+
+
+class Interrupted(BaseException):
+    """Stands for Ctrl-C."""
+
+
+@pytest.mark.parametrize("at", ["views", "file", "line"])
+def test_a_start_that_is_interrupted_leaves_nothing(
+    at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    urls: list[str] = []
+
+    def interrupt(*_: object, **__: object) -> NoReturn:
+        raise Interrupted
+
+    def say(line: str) -> None:
+        urls.append(line.split()[-1])
+        if at == "line":
+            raise Interrupted
+
+    if at == "views":
+        monkeypatch.setattr(Monitor, "start", interrupt)
+    elif at == "file":
+        monkeypatch.setattr("penstock.monitor.monitor.register", interrupt)
+    program = Program()
+    with pytest.raises(Interrupted):
+        start_monitor(
+            program.application(), replace(Settings(), ui_port=0), lambda model: None, say
+        )
+    assert registered(runtime_folder(os.environ)) == []
+    with pytest.raises(ConnectionRefusedError):
+        read(f"{urls[0]}health/live")

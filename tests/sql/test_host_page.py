@@ -129,6 +129,13 @@ def test_a_host_is_found_looked_at_changed_and_stopped_by_commands(
             running.processAllAvailable()
             records = host.streams()["numbers"].records
             until(lambda: status()["kept"][0]["records"] == records)
+            # Nothing more of it comes, and nobody is told otherwise.
+            capsys.readouterr()
+            for command in (["rate", "numbers", "5"], ["pause", "numbers"], ["restart", "numbers"]):
+                assert main(command) == 1
+                assert "stopped or given up, and is not started again" in capsys.readouterr().err
+            with pytest.raises(IllegalStateError, match="not started again"):
+                host.resume("numbers")
         finally:
             running.stop()
     assert not registered(runtime_folder(os.environ))

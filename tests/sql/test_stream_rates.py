@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.settings import Settings
-from penstock.sql._stream_rates import StreamRates
+from penstock.sql._stream_rates import StreamRates, max_rate_of
 from penstock.wire.messages import ReportRateStatus
 
 
@@ -40,8 +40,8 @@ class Made:
         return found.effective, found.source
 
 
-def held(version: int) -> ReportRateStatus:
-    return ReportRateStatus(0, "a", version, 0, 0.0, False, 0.0, 0.0, is_held=True)
+def held(version: int, stream_id: int = 0) -> ReportRateStatus:
+    return ReportRateStatus(stream_id, "a", version, 0, 0.0, False, 0.0, 0.0, is_held=True)
 
 
 def test_a_query_that_gets_faster_does_not_undo_a_pause() -> None:
@@ -111,4 +111,18 @@ def test_what_is_no_rate_changes_nothing(wrong: object) -> None:
     made = Made()
     with pytest.raises(ValueError, match="is not accepted"):
         made.rates.set_rate(0, wrong)  # type: ignore[arg-type]
+    assert made.sent == []
+
+
+def test_of_two_limits_in_the_settings_the_lower_one_holds() -> None:
+    both = [
+        ("spark.streaming.receiver.maxRate", "300"),
+        ("spark.penstock.receiver.rate", "200/second"),
+    ]
+    assert max_rate_of(Settings.from_pairs(both)) == 200.0
+
+
+def test_a_report_of_a_stream_that_is_not_there_changes_nothing() -> None:
+    made = Made()
+    made.rates.take_report(held(1, stream_id=7))
     assert made.sent == []

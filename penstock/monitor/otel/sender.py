@@ -122,8 +122,8 @@ class OtelSender:
             self._parts.close()
 
     def _look(self) -> None:
-        if self._parts.tracer is None:
-            return
+        if self._parts.tracer is None or self._model.application.batch_ms is None:
+            return  # Without batches no way comes to its end.
         from penstock.monitor.otel.spans import add_spans
 
         for way in self._ways.take(self._model.batches()):

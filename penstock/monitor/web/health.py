@@ -31,6 +31,8 @@ def ready(model: Model) -> Answer:
     totals = model.totals()
     if totals.started_ms is None:
         reasons.append("the streams have not started")
+    elif not model.has_looked:
+        reasons.append("the streams have only just started")
     for receiver in model.receivers():
         if receiver.state != "running":
             why = f": {receiver.last_error.splitlines()[0][:200]}" if receiver.last_error else ""
