@@ -60,7 +60,6 @@ class UserCall:
         on_error: Callable[[BaseException], None],
     ) -> None:
         self.name = name
-        self.error: BaseException | None = None
         self._function = function
         self._on_error = on_error
         self._thread = threading.Thread(target=self._run, name=f"penstock-{name}", daemon=True)
@@ -93,7 +92,6 @@ class UserCall:
         try:
             self._function()
         except BaseException as error:  # noqa: BLE001 - the author's code may raise anything
-            self.error = error
             self._on_error(error)
 
 

@@ -8,6 +8,7 @@ from penstock.host.errors import (
     NotEnoughCoresError,
     PermanentReceiverError,
 )
+from penstock.streaming.durations import batch_datetime
 
 __all__ = [
     "DamagedRDDError",
@@ -89,8 +90,8 @@ class OutputOperationError(PenstockError):
 
     def __init__(self, batch_time_ms: int, output_op_id: int, name: str, what: str) -> None:
         super().__init__(
-            f"output operation {output_op_id} ({name}) of the batch of {batch_time_ms} ms "
-            f"failed: {what}"
+            f"output operation {output_op_id} ({name}) of the batch of "
+            f"{batch_datetime(batch_time_ms)} ({batch_time_ms} ms) failed: {what}"
         )
         self.batch_time_ms = batch_time_ms
         self.output_op_id = output_op_id

@@ -37,6 +37,7 @@ from penstock.receiver.block_generator import (
     RecordTooLargeError,
     RefusedError,
 )
+from penstock.receiver.door import withdraw
 from penstock.receiver.exit_report import described
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.storing import PositionTooLargeError
@@ -988,8 +989,11 @@ def test_a_stop_gives_up_in_time_when_there_is_no_room_for_the_last_block(make, 
     bench.driver.open.set()
 
 
+@pytest.mark.parametrize("record_of", [lambda number: b"%d" % number, int])
 @pytest.mark.parametrize("what", ["stop", "close"])
-def test_a_store_that_a_stop_overtakes_raises_or_its_record_is_in(make, monkeypatch, what):
+def test_a_store_that_a_stop_overtakes_raises_or_its_record_is_in(
+    make, monkeypatch, what, record_of
+):
     """It has looked whether it may store, and is then held up until all is over."""
     bench = make()
     door = bench.generator.open_door()
@@ -1006,8 +1010,8 @@ def test_a_store_that_a_stop_overtakes_raises_or_its_record_is_in(make, monkeypa
     def store() -> None:
         for number in range(3):
             try:
-                door.store(b"%d" % number)
-                outcome.append(b"%d" % number)
+                door.store(record_of(number))
+                outcome.append(number)
             except ReceiverStoppedError as error:
                 outcome.append(error)
 
@@ -1178,6 +1182,87 @@ def test_what_waits_for_the_byte_rate_as_its_start_ends_goes_on_and_is_charged(
     assert bench.limiter.statistics().bytes_charged == 1000
     assert not bench.limiter.passes_soon
     assert bench.finish() == [b"x" * 1000]
+
+
+def test_a_callback_that_stores_while_another_thread_waits_for_the_rate_gets_an_error(make):
+    """It would wait for that thread for ever: nobody else reports, so nobody sets the rate."""
+    bench = make()
+    bench.driver.open.clear()
+
+    def store() -> None:
+        bench.generator.store(b"b")
+
+    bench.generator.store([b"a"], ack=store)
+    bench.generator.flush(lambda: None)
+    bench.generator.pause()
+    waiting = threading.Thread(target=bench.generator.store, args=(b"c",), daemon=True)
+    waiting.start()
+    until(lambda: bench.limiter.statistics().waiting == 1)
+    bench.driver.open.set()
+    until(lambda: bench.errors)
+    assert "called by an acknowledgement callback" in str(bench.errors[0][1])
+    assert waiting.is_alive(), "nothing passes while it is paused"
+    bench.generator.update_rate(None)
+    waiting.join(WAIT_S)
+    assert bench.finish() == [b"a", b"c"]
+
+
+def test_a_door_that_is_shut_gives_back_what_it_leased(make):
+    clock = ManualClock()
+    limiter = RateLimiter(1000, clock=clock)
+    bench = make(limiter=limiter, clock=clock)
+    clock.advance(1000)
+    door = bench.generator.open_door()
+    door.store(b"x")
+    door.close()
+    assert limiter.statistics().permits_out == 0
+    assert limiter.lease(999, 0.0, in_hand=999) == 999
+
+
+def test_a_list_that_comes_too_late_seals_nothing_of_others(make):
+    bench = make()
+    closed, door = bench.generator.open_door(), bench.generator.open_door()
+    closed.close()
+    door.store(b"a")
+    with pytest.raises(ReceiverStoppedError):
+        closed.store([b"b"])
+    assert bench.generator.statistics().blocks_sealed == 0
+    assert bench.finish() == [b"a"]
+
+
+def test_what_is_taken_back_is_the_last_of_its_kind():
+    first, last = [1], [1]
+    pending = [first, last, [2]]
+    assert withdraw(pending, last)
+    assert [each is first for each in pending] == [True, False]
+    assert not withdraw(pending, last)
+    assert withdraw(pending, first)
+    assert pending == [[2]]
+
+
+def test_a_generator_is_stopped_once_and_says_how_it_ended(make, caplog):
+    bench = make()
+    bench.generator.store(b"a")
+    assert bench.generator.stop(WAIT_S)
+    assert bench.generator.stop(WAIT_S)
+    assert "cannot stop the block generator of stream 0: it is" in caplog.text
+    assert bench.driver.records() == [b"a"]
+
+
+def test_sealing_that_goes_on_failing_is_told_once(make, monkeypatch):
+    bench = make(interval_s=0.01)
+    tried: list[int] = []
+
+    def short(builder: BlockBuilder, *arguments: Any) -> Any:
+        tried.append(1)
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BlockBuilder, "seal", short)
+        bench.generator.store(b"a")
+        until(lambda: len(tried) > 3)
+    assert bench.finish() == [b"a"]
+    assert [message for message, _ in bench.errors] == ["Error in sealing a block"]
 
 
 def test_who_stores_while_its_start_ends_waits_for_a_byte_rate_that_lets_it_pass(make, monkeypatch):

@@ -492,8 +492,11 @@ def test_a_restart_is_asked_for_once_and_not_after_a_stop() -> None:
 
 def test_a_huge_error_is_cut_to_what_a_message_takes() -> None:
     text = error_text(ValueError("x" * 10_000_000))
-    assert len(text) < TEXT_LIMIT + 100
-    assert "characters left out" in text
+    begin, told, end = text.split("\n")[0], text.split("\n")[1], text.split("\n")[2]
+    assert begin.startswith("ValueError: xxx")
+    assert (len(begin), len(end)) == (TEXT_LIMIT // 2, TEXT_LIMIT // 2 - 1)
+    left_out = len("ValueError: \n") + 10_000_000 - TEXT_LIMIT
+    assert told == f"… {left_out} characters left out …"
     assert error_text(None) == ""
 
 

@@ -34,3 +34,25 @@ def test_a_thread_that_learns_late_that_its_receiver_stopped_ends_without_a_word
         assert not reported
         assert told.pop() is other
         assert not told
+
+
+def test_an_exit_of_a_thread_of_the_authors_is_none_of_our_errors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    reported: list[str] = []
+    monkeypatch.setattr(
+        threading, "excepthook", lambda arguments: told.append(arguments.thread.name)
+    )
+
+    def leave() -> None:
+        # Python itself passes over it where a thread ends by it.
+        threading.excepthook(threading.ExceptHookArgs((SystemExit, SystemExit(1), None, thread)))
+
+    with UncaughtErrors(lambda thread, error: reported.append(thread.name if thread else "")):
+        for name in ("poller", "penstock-poller"):
+            thread = threading.Thread(target=leave, name=name)
+            thread.start()
+            thread.join()
+    assert told == ["poller"]
+    assert reported == ["penstock-poller"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark import RDD
 
+from penstock._arguments import refused
 from penstock.streaming.dstream.arity import check_arguments
 from penstock.streaming.dstream.derived_streams import NarrowDStream, ShuffledDStream
 from penstock.streaming.dstream.node import DStreamNode
@@ -100,7 +101,8 @@ class ArrowStream:
             column: Has text or bytes; without its nulls.
         """
         if type(separator) is not str or separator == "":
-            raise ValueError(f"separator={separator!r} is not accepted: a text, not an empty one")
+            raise ValueError(refused("separator", separator, "a text, not an empty one"))
+        _check_name(column, "column")
         split = SplitColumn(column, separator)
         if isinstance(self._node, ArrowDStream) and self._node.split is None:
             # Lines are split as they lie in a block.
@@ -114,6 +116,7 @@ class ArrowStream:
 
         NaN is equal to nothing, itself included: it may come several times.
         """
+        _check_name(column, "column")
         node = self._node
         if isinstance(node, ArrowDStream) and node.split is not None and column == VALUE:
             # Parts of lines are counted as they lie in a block.
@@ -129,6 +132,8 @@ class ArrowStream:
 
         Nulls count as 0. Whole numbers may be of any size; decimals keep all their digits.
         """
+        _check_name(key, "key")
+        _check_name(column, "column")
         return self._summed(SumValues(key, column), numPartitions, EXACT_ADDITION)
 
     def records(self) -> DStream[Any]:
@@ -149,3 +154,8 @@ class ArrowStream:
     ) -> DStream[Any]:
         partitions = partitions_of(self._ssc.sparkContext, numPartitions)
         return self._ssc._stream(ShuffledDStream(pairs, combiner, partitions))
+
+
+def _check_name(name: object, argument: str) -> None:
+    if not isinstance(name, str):
+        raise TypeError(refused(argument, name, "the name of a column, as text"))

@@ -111,7 +111,7 @@ _EXACT = Context(prec=1000)
 
 def exact_sum(left: Any, right: Any) -> Any:
     """Return `left + right`, of decimals with all their digits."""
-    if type(left) is Decimal and type(right) is Decimal:
+    if type(left) is Decimal or type(right) is Decimal:
         return _EXACT.add(left, right)
     return left + right
 

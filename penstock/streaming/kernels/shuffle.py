@@ -107,7 +107,7 @@ def shuffle(
     context = rdd.context
 
     def make() -> Any:
-        keyed = narrow(rdd, write, preserves_partitioning=True)
+        keyed = narrow(rdd, write)
         keyed._bypass_serializer = True  # type: ignore[attr-defined]  # PySpark's own does so
         jvm = context._jvm
         assert jvm is not None

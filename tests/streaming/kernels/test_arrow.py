@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tracemalloc
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from decimal import Context, Decimal, localcontext
 from types import MappingProxyType
@@ -370,4 +370,21 @@ def test_arguments_are_refused_in_the_call(ssc: StreamingContext) -> None:
             lines.split(bad)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="f"):
         lines.map(lambda a, b: a)  # type: ignore[arg-type, misc]
+    for name in (1, None, b"value"):
+        called: list[tuple[str, Callable[[], object]]] = [
+            ("column", lambda name=name: lines.split(column=name)),
+            ("column", lambda name=name: lines.value_counts(name)),
+            ("key", lambda name=name: lines.sums(name, "n")),
+            ("column", lambda name=name: lines.sums("key", name)),
+        ]
+        for argument, call in called:
+            with pytest.raises(TypeError, match=re.escape(f"{argument}={name!r} is not accepted")):
+                call()
     assert "ArrowStream of" in repr(lines)
+
+
+def test_sums_of_whole_numbers_are_whole_numbers_and_those_of_decimals_exact() -> None:
+    assert type(EXACT_ADDITION.merge_combiners(1, 2)) is int
+    large = Decimal("1e60")
+    for pair in ((large, 1), (1, large), (large, Decimal(1))):
+        assert str(EXACT_ADDITION.merge_combiners(*pair)) == f"1{'0' * 59}1"

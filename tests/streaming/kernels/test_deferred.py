@@ -5,7 +5,10 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from pyspark.core.rdd import Partitioner, portable_hash
+
 from penstock.streaming.kernels.deferred import Content, DeferredRDD, content_of, no_partitions
+from penstock.streaming.kernels.shuffle import place_by_key
 from tests.streaming.batches import batches
 
 
@@ -90,3 +93,24 @@ def test_what_is_not_known_is_asked(sc: Any) -> None:
     assert empty.getNumPartitions() == 0
     assert empty.map(str).collect() == []
     assert empty.union(sc.parallelize([1])).collect() == [1]
+
+
+def test_a_partitioner_stays_with_functions_that_leave_keys_where_they_are(sc: Any) -> None:
+    seen: list[Any] = []
+    with batches(sc) as run:
+        pairs = run.ssc.queueStream([[("a", 1), ("b", 2), ("a", 3)]])
+        placed = pairs.partitionBy(2)
+        placed.foreachRDD(seen.append)
+        reduced = pairs.reduceByKey(operator.add, 2)
+        reduced.foreachRDD(seen.append)
+        reduced.mapValues(str).foreachRDD(seen.append)
+        placed.reduceByKey(operator.add, 2).foreachRDD(seen.append)
+        reduced.map(lambda pair: (pair[1], pair[0])).foreachRDD(seen.append)
+        run.run(1)
+    kept = Partitioner(2, portable_hash)
+    assert [rdd.partitioner == kept for rdd in seen] == [True] * 4 + [False]
+    assert seen[-1].partitioner is None
+    # What is where it belongs is not shuffled again, and what is not, is.
+    assert place_by_key(seen[0], 2) is seen[0]
+    assert place_by_key(seen[4], 2) is not seen[4]
+    assert place_by_key(seen[0], 3).partitioner == Partitioner(3, portable_hash)
