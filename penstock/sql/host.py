@@ -254,7 +254,8 @@ class ReceiverHost:
         with self._lock:
             if self._is_started or self._is_stopped:
                 raise IllegalStateError(
-                    "a ReceiverHost is started once, and not after it was stopped; make another"
+                    "a ReceiverHost is started once, and not again after it was stopped or its "
+                    "start failed; make another"
                 )
             if not self._streams:
                 raise IllegalStateError("there is no stream: call stream(name, receiver) first")
@@ -377,7 +378,6 @@ class ReceiverHost:
                 self._clock,
             )
         end_progress_bar(self._sc)
-        lines.say(self._introduction(durability.promise))
         is_local = (self._sc.master or "").startswith("local")
         self._monitor = start_host_monitor(
             WatchedHost(
@@ -396,6 +396,7 @@ class ReceiverHost:
             lines.say,
             self._clock,
         )
+        lines.say(self._introduction(durability.promise))
         self._hosted.tracker.start()
         self._follow(self._spark)
         access = self._hosted.tracker.block_access
