@@ -251,7 +251,7 @@ class _Copy:
         self._tests = tests
         self.bound_s = 3600.0
         ignored = shutil.ignore_patterns("__pycache__")
-        for name in ("penstock", "tests", "examples", "docs", "benchmarks"):
+        for name in ("penstock", "tests", "examples", "docs", "benchmarks", "deploy"):
             shutil.copytree(_ROOT / name, folder / name, ignore=ignored)
         for name in ("setup.cfg", "pyproject.toml", "README.md", "CHANGELOG.md"):
             shutil.copy(_ROOT / name, folder / name)
