@@ -249,3 +249,16 @@ def test_the_line_of_an_error_is_what_went_wrong_and_not_the_stack_of_java(
     text: str, line: str
 ) -> None:
     assert last_line(text) == line
+
+
+def test_a_receiver_that_was_told_to_stop_is_no_error_and_one_that_died_is() -> None:
+    program = Program()
+    program.start()
+    program.receiver()
+    program.receiver(state="stopped", error="Stopped by driver")
+    assert program.model.errors() == ()
+    program.receiver()
+    program.receiver(state="stopped", error="no route to host", trace="Traceback")
+    assert [event.text for event in program.model.errors()] == [
+        "numbers-0 stopped: no route to host"
+    ]
