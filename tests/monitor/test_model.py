@@ -262,3 +262,18 @@ def test_a_receiver_that_was_told_to_stop_is_no_error_and_one_that_died_is() -> 
     assert [event.text for event in program.model.errors()] == [
         "numbers-0 stopped: no route to host"
     ]
+
+
+def test_of_many_receivers_that_are_held_up_two_are_named() -> None:
+    names = {number: f"s{number}" for number in range(4)}
+    program = Program(batch_ms=None, streams=names)
+    program.start()
+    for number in names:
+        program.receiver(number, limit=0.0, source="paused")
+        program.second(stream_id=number, rate_s=0.9)
+    expected = "s0-0 is held because it is paused; s1-1 is held because it is paused; "
+    assert program.model.sentence() == f"{expected}2 more receivers are held up."
+    for number in (2, 3):
+        program.receiver(number)
+        program.second(stream_id=number, busy_s=0.9)
+    assert program.model.sentence() == f"{expected.removesuffix('; ')}."
