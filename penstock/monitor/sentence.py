@@ -131,7 +131,11 @@ def _of_waits(receivers: Sequence[Receiver]) -> list[str]:
         else:
             found.append(f"{receiver.name} waits {_WAITS[name]} {held[name]:.0f} % of the time")
     if len(found) > 2:
-        return [*found[:2], f"{len(found) - 2} more receivers are held up"]
+        more = len(found) - 2
+        return [
+            *found[:2],
+            f"{more} more {'receiver is' if more == 1 else 'receivers are'} held up",
+        ]
     return found
 
 
