@@ -173,15 +173,14 @@ class HostedReceivers:
         return tuple(found)
 
     def check_not_over(self, stream_id: int) -> None:
-        """Say so if a receiver was stopped or given up, and is not started again.
+        """Say so if a receiver was stopped or given up, or its source has ended for good.
 
         Raises:
             IllegalStateError: It is over.
         """
         if self.tracker.is_over(stream_id):
             raise IllegalStateError(
-                f"the receiver of stream {stream_id} was stopped or given up, and is not started "
-                "again"
+                f"the receiver of stream {stream_id} has ended, and is not started again"
             )
 
     def restart(self, stream_id: int, reason: str) -> None:

@@ -496,7 +496,7 @@ class ReceiverTracker:
         return sum(job.is_alive for job in jobs)
 
     def is_over(self, stream_id: int) -> bool:
-        """Whether a receiver was stopped or given up: it is not started again."""
+        """Whether a receiver has ended and is not started again: stopped, given up, or finite."""
         with self._lock:
             if self._state in (TrackerState.STOPPING, TrackerState.STOPPED):
                 return True

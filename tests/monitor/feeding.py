@@ -26,7 +26,13 @@ from penstock.streaming.listeners.events import (
 )
 from penstock.streaming.listeners.input_info import BatchInput
 from penstock.tracker import KeptStream
-from penstock.wire.messages import LogReading, PipeReading, ReportRateStatus, SlowBlock
+from penstock.wire.messages import (
+    LettersSent,
+    LogReading,
+    PipeReading,
+    ReportRateStatus,
+    SlowBlock,
+)
 
 START_MS = 1_700_000_000_000
 
@@ -80,6 +86,7 @@ class Program:
             ),
             seal=lambda stream_id: self.acted.append(("seal", stream_id)),
             restart=lambda stream_id, reason: self.acted.append(("restart", stream_id)),
+            send_letters=self._send_letters,
             stop=lambda graceful: self.acted.append(("stop", graceful)),
         )
 
@@ -93,6 +100,12 @@ class Program:
 
     def _read(self) -> dict[int, ReceiverReading]:
         return self.readings.readings(self.clock.monotonic_s())
+
+    def _send_letters(
+        self, stream_id: int, letters: list[tuple[str, int]], even_sent: bool
+    ) -> LettersSent:
+        self.acted.append(("send", stream_id, letters, even_sent))
+        return LettersSent(stream_id, "", 0, len(letters))
 
     def _set_rate(self, stream_id: int, rate: str | float | None) -> None:
         if rate == "-5":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.monitor import Limit
 from penstock.monitor.records import EventKind
 from penstock.monitor.web.access import Access
 from penstock.monitor.web.exchange import Answer, Request
@@ -142,3 +143,18 @@ def test_a_link_for_a_browser_is_had_with_the_token_and_works_once(program: Prog
     code = link.partition("code=")[2]
     assert access.take_code(code)
     assert not access.take_code(code)
+
+
+@pytest.mark.parametrize(("source", "status"), [("paused", 400), ("user", 200)])
+def test_dead_letters_are_not_sent_to_a_stream_that_is_paused(
+    program: Program, source: str, status: int
+) -> None:
+    program.rates[0] = Limit(None, 0.0, source, None)
+    answer = act(program, "send", {"stream": 0, "letters": [["log", 1]]})
+    assert answer.status == status
+    if status == 400:
+        assert "numbers-0 is paused: resume it, or nothing of it passes" in text(answer)
+        assert program.acted == []
+    else:
+        assert read(answer)["done"] == {"sent": 1, "left": []}
+        assert program.acted == [("send", 0, [("log", 1)], False)]

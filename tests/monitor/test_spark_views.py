@@ -42,6 +42,15 @@ def test_gauges_go_on_after_updates_that_failed_and_are_told_once(
     assert said == ["Spark's gauges of streams stand still: the JVM is busy"]
 
 
+def test_a_host_has_no_gauges_of_batches(sc: SparkContext) -> None:
+    for batch_ms, has_gauges in ((None, False), (1000, True)):
+        model: Any = Program(batch_ms=batch_ms).start()
+        views = SparkViews(sc, model, None)
+        views.start()
+        views.stop(30.0)
+        assert bool(views._gauges) is has_gauges
+
+
 def completed(views: SparkViews) -> int:
     """Return what the gauge says in the JVM."""
     value: int = views._gauges["totalCompletedBatches"].getValue()

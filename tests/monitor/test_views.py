@@ -60,6 +60,12 @@ def test_prometheus_reads_what_the_model_has() -> None:
     assert value("batch_processing_time_seconds_sum") == pytest.approx(1.7)
 
 
+def test_before_the_start_there_is_no_time_of_it() -> None:
+    told = scrape(Program())
+    assert "penstock_application_info{" in told
+    assert "\npenstock_start_time_seconds " not in told
+
+
 def test_a_name_cannot_break_out_of_its_label() -> None:
     program = Program(streams={0: 'x"} 1\nevil_metric 1'})
     program.start()

@@ -23,6 +23,7 @@ from tests.services.ports import free_ports
 
 POM = Path(__file__).with_name("yarn.pom.xml")
 START_S = 60.0
+_TRIES = 3
 STOP_S = 30.0
 
 _PACKAGE = "org.apache.hadoop.yarn.server"
@@ -51,6 +52,41 @@ class Yarn:
         self._folder = folder
         self.conf_dir = folder / "conf"
         self.conf_dir.mkdir()
+        self.settings = {
+            "spark.yarn.jars": f"local:{os.path.dirname(pyspark.__file__)}/jars/*",
+            "spark.yarn.stagingDir": str(folder / "staging"),
+            "spark.yarn.scheduler.heartbeat.interval-ms": "300",
+            "spark.driver.memory": "512m",
+            "spark.executor.memory": "512m",
+        }
+        self._web = ""
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        """Start both, and wait until containers can be had.
+
+        One that dies of a port that somebody else took meanwhile is started again, with others.
+        """
+        for _ in range(_TRIES):
+            self._configure()
+            self._run("resourcemanager.ResourceManager")
+            self._run("nodemanager.NodeManager")
+            if self._comes_up():
+                return
+            self._kill()
+        told = [log.read_text()[-2000:] for log in self._folder.glob("*.log")]
+        raise AssertionError(f"YARN does not come up: {told}")
+
+    def _comes_up(self) -> bool:
+        end_s = time.monotonic() + START_S
+        while self._active_nodes() != 1:
+            dead = any(process.poll() is not None for process in self._processes)
+            if dead or time.monotonic() > end_s:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def _configure(self) -> None:
         places = [f"127.0.0.1:{port}" for port in free_ports(8)]
         self._web = places[0]
         manager, node = "yarn.resourcemanager", "yarn.nodemanager"
@@ -64,45 +100,29 @@ class Yarn:
             f"{node}.address": places[5],
             f"{node}.localizer.address": places[6],
             f"{node}.webapp.address": places[7],
-            f"{node}.local-dirs": str(folder / "local"),
-            f"{node}.log-dirs": str(folder / "logs"),
+            f"{node}.local-dirs": str(self._folder / "local"),
+            f"{node}.log-dirs": str(self._folder / "logs"),
             f"{node}.resource.memory-mb": "4096",
             f"{node}.disk-health-checker.enable": "false",
             f"{node}.pmem-check-enabled": "false",
             f"{node}.vmem-check-enabled": "false",
             "yarn.scheduler.minimum-allocation-mb": "128",
         }
-        core = {"fs.defaultFS": "file:///", "hadoop.tmp.dir": str(folder / "tmp")}
+        core = {"fs.defaultFS": "file:///", "hadoop.tmp.dir": str(self._folder / "tmp")}
         write_configuration(self.conf_dir / "core-site.xml", core)
         write_configuration(self.conf_dir / "yarn-site.xml", settings)
         write_configuration(self.conf_dir / "capacity-scheduler.xml", _SCHEDULER)
         (self.conf_dir / "log4j.properties").write_text(LOG4J)
-        self.settings = {
-            "spark.yarn.jars": f"local:{os.path.dirname(pyspark.__file__)}/jars/*",
-            "spark.yarn.stagingDir": str(folder / "staging"),
-            "spark.yarn.scheduler.heartbeat.interval-ms": "300",
-            "spark.driver.memory": "512m",
-            "spark.executor.memory": "512m",
-        }
-        self._processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self) -> None:
-        """Start both, and wait until containers can be had."""
-        self._run("resourcemanager.ResourceManager")
-        self._run("nodemanager.NodeManager")
-        end_s = time.monotonic() + START_S
-        while self._active_nodes() != 1:
-            dead = any(process.poll() is not None for process in self._processes)
-            if dead or time.monotonic() > end_s:
-                told = [log.read_text()[-2000:] for log in self._folder.glob("*.log")]
-                raise AssertionError(f"YARN does not come up: {told}")
-            time.sleep(0.1)
-
-    def stop(self) -> None:
-        """Kill both, and what is left of containers: nobody needs anything of it any more."""
+    def _kill(self) -> None:
         for process in self._processes:
             process.kill()
             process.wait(STOP_S)
+        self._processes.clear()
+
+    def stop(self) -> None:
+        """Kill both, and what is left of containers: nobody needs anything of it any more."""
+        self._kill()
         for process_folder in Path("/proc").glob("[0-9]*"):
             # It is gone already, or another user's.
             with contextlib.suppress(OSError):

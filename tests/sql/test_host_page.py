@@ -133,7 +133,7 @@ def test_a_host_is_found_looked_at_changed_and_stopped_by_commands(
             capsys.readouterr()
             for command in (["rate", "numbers", "5"], ["pause", "numbers"], ["restart", "numbers"]):
                 assert main(command) == 1
-                assert "stopped or given up, and is not started again" in capsys.readouterr().err
+                assert "has ended, and is not started again" in capsys.readouterr().err
             with pytest.raises(IllegalStateError, match="not started again"):
                 host.resume("numbers")
         finally:

@@ -563,7 +563,7 @@ def test_a_host_that_is_stopped_while_it_starts_or_before_does_not_run(
     another = ReceiverHost(spark)
     another.stream("numbers", numbers(10))
     another.stop()
-    with pytest.raises(IllegalStateError, match="not after it was stopped"):
+    with pytest.raises(IllegalStateError, match="not again after it was stopped"):
         another.start()
 
 
