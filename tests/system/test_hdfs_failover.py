@@ -53,6 +53,7 @@ def killed_writer(folder: str) -> int:
     return last
 
 
+@pytest.mark.exhaustive  # The other test goes this way, too.
 def test_a_log_goes_on_and_is_recovered_at_the_other_name_node(service: Hdfs) -> None:
     left = service.new_folder()
     last = killed_writer(left)

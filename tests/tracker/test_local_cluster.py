@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # tests/system/test_hosts.py has the same between hosts.
 @pytest.mark.timeout(240)
 def test_receivers_are_spread_and_one_whose_executor_is_killed_goes_on_elsewhere(
     tmp_path: Path,
