@@ -355,7 +355,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.file:
         files = [_ROOT / options.file]
-        room = str(Path(options.file).parent.relative_to("penstock"))
+        place = Path(options.file).parent.relative_to("penstock")
+        room = next(str(at) for at in (place, *place.parents) if (_ROOT / "tests" / at).is_dir())
     else:
         room = options.room.strip("/")
         files = sorted((_ROOT / "penstock" / room).rglob("*.py"))

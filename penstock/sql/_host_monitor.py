@@ -106,7 +106,6 @@ class WatchedHost:
             spark_context=spark,
             newest_records=self.newest_records,
             letter_tail=self.letter_tail,
-            take_traces=self.readings.take_traces,
             take_slow_blocks=tracker.take_slow_blocks,
             set_rate=self.set_rate,
             set_paused=self.set_paused,
