@@ -320,6 +320,8 @@ def test_a_host_of_copies_whose_block_server_died_gets_another(tmp_path: Path) -
         # No receiver is there, so a task starts it.
         assert cluster.started.get(timeout=WAIT_S)[1] == [B]
         server_of(attempt, B, 4712)
+        # A server is expected until the task's thread has seen that it is there.
+        until_nothing_is_started(tracker)
         assert attempt.ask(FindBlockServer(B)) == BlockServerAt((B, 4712), False)
 
 
@@ -349,9 +351,9 @@ def test_a_host_that_was_cut_off_gets_a_block_server_when_it_has_executors_again
         assert hosts == [A]
         assert isinstance(task, BlockServerStart)
         again = server_of(Attempt(attempt.launch, ()), A, 4712)
-        assert again.ask(FindBlockServer(A)) == BlockServerAt((A, 4712), False)
         # Nobody looks any more.
         until_nothing_is_started(tracker)
+        assert again.ask(FindBlockServer(A)) == BlockServerAt((A, 4712), False)
 
 
 # -- clean-up ----------------------------------------------------------------------------------
