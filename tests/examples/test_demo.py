@@ -52,6 +52,7 @@ def test_every_acknowledged_line_is_processed_once_though_the_receiver_is_killed
     demo.wait_until_nothing_is_left()
 
 
+@pytest.mark.exhaustive  # Each program that is started again uses its folder again.
 def test_the_log_folder_of_the_user_is_used_and_kept_and_can_be_used_again(
     run: Callable[..., Run], tmp_path: Path
 ) -> None:
