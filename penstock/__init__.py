@@ -48,6 +48,7 @@ Beside them stand:
 `hkdf`                       keys out of one secret
 `processes`                  which process is meant, and whether it lives
 `worker`                     what makes short tasks short in PySpark's worker
+`_lazy_door`                 a room whose modules are imported when somebody asks for them
 `_arguments`, `_html`        what a program gives; records as tables in notebooks
 `_versions`, `__main__`      which versions fit; the command ``penstock``
 `_completion`                what a shell needs to complete that

@@ -102,8 +102,9 @@ Modules
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from penstock._lazy_door import lazy_door
 
 if TYPE_CHECKING:
     from penstock.blockstore._encryption import check_in_memory
@@ -166,11 +167,5 @@ _MODULES = {
 }
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        """Import what is asked for: a host's block server needs no Arrow, NumPy or PySpark."""
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-        globals()[name] = found
-        return found
+    # A host's block server needs no Arrow, NumPy or PySpark.
+    __getattr__ = lazy_door(__name__, _MODULES)

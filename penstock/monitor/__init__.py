@@ -49,10 +49,29 @@ them all.
 
 from __future__ import annotations
 
-from penstock.monitor.application import Application
-from penstock.monitor.model import Model
-from penstock.monitor.monitor import Monitor, start_monitor
-from penstock.monitor.records import Limit
-from penstock.monitor.tracker_events import TrackerEvents
+from typing import TYPE_CHECKING
+
+from penstock._lazy_door import lazy_door
+
+if TYPE_CHECKING:
+    from penstock.monitor.application import Application
+    from penstock.monitor.model import Model
+    from penstock.monitor.monitor import Monitor, start_monitor
+    from penstock.monitor.records import Limit
+    from penstock.monitor.tracker_events import TrackerEvents
 
 __all__ = ["Application", "Limit", "Model", "Monitor", "TrackerEvents", "start_monitor"]
+
+if not TYPE_CHECKING:
+    # A command asks a program that runs; it needs neither Arrow nor PySpark.
+    __getattr__ = lazy_door(
+        __name__,
+        {
+            "Application": "application",
+            "Limit": "records",
+            "Model": "model",
+            "Monitor": "monitor",
+            "TrackerEvents": "tracker_events",
+            "start_monitor": "monitor",
+        },
+    )

@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock import monitor
 from penstock.__main__ import main
 from penstock.errors import IllegalStateError
 from penstock.monitor import cli
@@ -496,3 +497,19 @@ def test_ctrl_c_while_a_command_is_still_being_imported_ends_it_quietly(
     monkeypatch.setattr("penstock.__main__._run", interrupted)
     assert main(["replay", "folder"]) == 130
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_command_for_a_running_program_imports_neither_arrow_nor_pyspark() -> None:
+    code = (
+        "import sys; from penstock.__main__ import main; main(['apps']);"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
+    imported = set(ran.stderr.split())
+    assert b"penstock.monitor.cli" in imported
+    assert not {b"numpy", b"pyarrow", b"pyspark"} & imported
+
+
+def test_the_room_has_what_it_names() -> None:
+    assert [name for name in monitor.__all__ if not hasattr(monitor, name)] == []
+    assert not hasattr(monitor, "Monitors")
