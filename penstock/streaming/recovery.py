@@ -13,7 +13,7 @@ import msgspec
 from pyspark import SparkConf, SparkContext
 
 from penstock.clock import Clock, SystemClock
-from penstock.errors import typed_text
+from penstock.errors import PenstockError, typed_text
 from penstock.host.durability import checkpoint_address
 from penstock.host.encryption import recovery_encryption
 from penstock.settings import IO_ENCRYPTION, Settings
@@ -244,12 +244,15 @@ def recover_context(
     except Exception as error:
         if own:
             spark_context.stop()
-        raise CheckpointReadError(
-            path,
-            f"its graph cannot be made again ({typed_text(error)}); code that it "
+        # Errors of our own say what is wrong; others come of functions that are unpickled.
+        reason = (
+            str(error)
+            if isinstance(error, PenstockError)
+            else f"its graph cannot be made again ({typed_text(error)}); code that it "
             "refers to may have changed or be missing, or files of it were removed. `penstock "
-            f"checkpoint {path}` says what is there",
-        ) from error
+            f"checkpoint {path}` says what is there"
+        )
+        raise CheckpointReadError(path, reason) from error
     context._take_over(
         graph,
         Progress(header.program, header.last_batch_ms, header.pending_ms, header.version),

@@ -335,6 +335,13 @@ def test_missing_pieces_are_told(program_of: ProgramOf, tmp_path: Path) -> None:
 
     program = program_of(build)
     program.run(1)
+    part = max(program.checkpoint.glob("*/rdd-*/part-*"), key=lambda path: path.stat().st_size)
+    whole = part.read_bytes()
+    part.write_bytes(whole[:-1])
+    with pytest.raises(CheckpointReadError, match="is damaged") as told:
+        program.open()
+    assert "code that it refers to" not in str(told.value)
+    part.write_bytes(whole)
     for path in chain(program.checkpoint.glob("*/rdd-*")):
         shutil.rmtree(path)
     with pytest.raises(CheckpointReadError, match="Failed to read checkpoint from directory"):
