@@ -48,7 +48,7 @@ class Consumer:
 
     Attributes:
         place: It needs the blocks from here on.
-        is_committed: A batch of it was asked for, or done; else it may never have been logged.
+        is_committed: A batch of it was asked for, or done; else Spark may never have logged it.
         at_ms: When it was last heard of in the driver log, ms since the epoch.
     """
 

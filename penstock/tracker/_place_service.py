@@ -16,7 +16,7 @@ import msgspec
 from penstock.clock import Clock
 from penstock.tracker._backlog import Backlogs, Bound
 from penstock.tracker.errors import LedgerError, LedgerWriteError
-from penstock.tracker.places import Places, Retention
+from penstock.tracker.places import ConsumerStatus, Places, Retention
 from penstock.wire import Peer
 from penstock.wire.messages import (
     BlocksAt,
@@ -41,8 +41,8 @@ _BYTES_PER_ANSWER = 1 << 20
 """Approximate size of an answer, well below the limit of a frame."""
 
 _UNCOMMITTED_S = 600.0
-"""How long a consumer that has asked for no batch is kept without a connection: Spark may never
-have logged that it is there."""
+"""After so long without a connection a consumer that has asked for no batch is told of. Whether
+Spark has logged its first batch nobody here can know, so it is kept as every other."""
 
 _SEEN_S = 600.0
 """How often the ledger notes that a consumer is there, even if it commits nothing."""
@@ -123,6 +123,8 @@ class PlaceService:
         self._last_seen_s: dict[tuple[int, str], float] = {}
         self._started_s = clock.monotonic_s()
         self._failures: dict[int, str] = {}
+        # Only the thread that sweeps has this.
+        self._told: set[tuple[int, str]] = set()
 
     def answer(self, peer: Peer | None, message: Message) -> Message:
         """Return the answer to one of `PLACE_MESSAGES`.
@@ -182,18 +184,22 @@ class PlaceService:
             names = {found.consumer for found in consumers}
             self._forget_all_but(stream_id, names)
             self.backlogs.forget_all_but(stream_id, names)
+            patience_s = settings.consumer_timeout_s
             for found in consumers:
-                patience_s = settings.consumer_timeout_s if found.is_committed else _UNCOMMITTED_S
                 is_connected, seen_s = self._seen((stream_id, found.consumer), now_s)
                 silent_s = now_s - (self._started_s if seen_s is None else seen_s)
                 idle_s = (self._clock.time_ms() - found.at_ms) / 1000
                 if seen_s is not None and idle_s - silent_s >= _SEEN_S:
                     seen.append(found.consumer)
                     continue
-                if is_connected or patience_s is None or silent_s < min(patience_s, _RETURN_S):
+                if is_connected:
                     continue
-                # In the ledger, so that hosts that are started again and again forget, too.
-                if found.is_committed and idle_s < patience_s:
+                if not found.is_committed and silent_s >= _UNCOMMITTED_S:
+                    self._tell_of_one_without_a_batch(stream_id, settings, found)
+                if patience_s is None or silent_s < min(patience_s, _RETURN_S):
+                    continue
+                # By the ledger, so that hosts that are started again and again forget, too.
+                if idle_s < patience_s:
                     continue
                 forgotten.append(found.consumer)
                 _log.warning(
@@ -225,7 +231,23 @@ class PlaceService:
         """Return the retention of each stream."""
         return {stream_id: found.retention for stream_id, found in self._streams.items()}
 
+    def _tell_of_one_without_a_batch(
+        self, stream_id: int, settings: KeptStreamSettings, found: ConsumerStatus
+    ) -> None:
+        if (stream_id, found.consumer) in self._told:
+            return
+        self._told.add((stream_id, found.consumer))
+        _log.warning(
+            "consumer %s of stream %s has begun at place %d, and has asked for no batch: its query "
+            "may have ended at its start. What comes from there on is kept for it until it is "
+            "dropped (host.dropConsumer) or forgotten (consumerTimeout)",
+            found.consumer,
+            settings.name,
+            found.place,
+        )
+
     def _forget_all_but(self, stream_id: int, consumers: Collection[str]) -> None:
+        self._told = {key for key in self._told if key[0] != stream_id or key[1] in consumers}
         with self._lock:
             for key in list(self._last_seen_s):
                 if key[0] == stream_id and key[1] not in consumers:

@@ -170,20 +170,53 @@ def test_columns_that_will_never_be_known_are_refused_with_the_reason(tmp_path: 
 
 def test_a_consumer_that_never_came_back_is_forgotten(tmp_path: Path) -> None:
     case = Case(tmp_path, consumer_timeout_s=2 * DAY_S)
-    case.end(0, consumer="never logged")
     case.list(0, 5, consumer="sleeps")
     case.service.sweep()
     case.clock.advance(3 * DAY_S * 1000)
     # While they are connected nobody is forgotten.
     case.service.sweep()
-    assert case.consumers() == {"never logged": 0, "sleeps": 0}
+    assert case.consumers() == {"sleeps": 0}
     case.service.disconnected(case.peer)
     case.service.sweep()
-    assert len(case.consumers()) == 2
     case.clock.advance(3600 * 1000)
     case.service.sweep()
     assert case.consumers() == {"sleeps": 0}
     case.clock.advance(2 * DAY_S * 1000)
+    case.service.sweep()
+    assert case.consumers() == {}
+
+
+@pytest.mark.parametrize("starts", [0, 1])
+def test_a_query_that_died_before_its_first_batch_is_waited_for_and_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, starts: int
+) -> None:
+    """Spark may have logged the end of that batch: nobody but its checkpoint knows."""
+    case = Case(tmp_path, consumer_timeout_s=2 * DAY_S)
+    case.end(0, consumer="new")
+    case.service.disconnected(case.peer)
+    for _ in range(starts):
+        case.start_again()
+    case.clock.advance(599 * 1000)
+    case.service.sweep()
+    assert not caplog.messages
+    for _ in range(3):
+        case.clock.advance(DAY_S * 1000 // 2)
+        case.service.sweep()
+        case.release()
+    assert case.consumers() == {"new": 0}
+    assert len(case.list(0, 5, consumer="new").blocks) == 5
+    (told,) = caplog.messages
+    assert "consumer new of stream clicks has begun at place 0" in told
+    assert "dropConsumer" in told
+
+
+def test_a_query_that_never_came_back_after_its_start_is_forgotten_as_every_other(
+    tmp_path: Path,
+) -> None:
+    case = Case(tmp_path, consumer_timeout_s=2 * DAY_S)
+    case.end(0, consumer="new")
+    case.service.disconnected(case.peer)
+    case.clock.advance(2 * DAY_S * 1000 + 1)
     case.service.sweep()
     assert case.consumers() == {}
 
