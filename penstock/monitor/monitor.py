@@ -199,7 +199,7 @@ def _make_server(
         *(conf.get("spark.driver.host", ""), os.environ.get("SPARK_PUBLIC_DNS", "")),
     ]
     is_open = all(conf.get(key, "false").strip().lower() in ("", "false") for key in _PROVING)
-    access = Access(is_open=is_open, is_tls=tls is not None, names=names)
+    access = Access(is_open=is_open, names=names)
     routes = Routes(model, access, model.application.job_ids, shows_samples=settings.ui_samples)
     try:
         context = None if tls is None else tls.context
@@ -220,7 +220,7 @@ def _make_server(
     if access.is_open:
         say(f"It can be looked at on {address}")
     else:
-        say(f"It can be looked at on {address}login?code={access.new_code()} (once)")
+        say(f"It can be looked at on {address}#code={access.new_code()} (once)")
     file = _register(model, address, access.token, tls)
     if file is not None:
         undo.callback(unregister, file)

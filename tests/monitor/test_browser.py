@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,7 @@ def shown(browser: Chrome) -> Iterator[Shown]:
         routes.stop()
     # Nothing went wrong in it, and nothing was asked of another host. What it was refused it says.
     said = [line["message"] for line in browser.get_log("browser") if line["level"] == "SEVERE"]
-    told = ("net::ERR", "status of 400", "status of 404")
+    told = ("net::ERR", "status of 400", "status of 403", "status of 404")
     assert [line for line in said if not any(each in line for each in told)] == []
 
 
@@ -188,7 +189,7 @@ def test_only_who_proves_the_right_may_act(shown: Shown) -> None:
     shown.open()
     shown.wait_for("You are looking only")
     assert not shown.browser.find_element(By.ID, "acting").is_displayed()
-    shown.open(f"login?code={shown.access.new_code()}")
+    shown.open(f"#code={shown.access.new_code()}")
     shown.wait_for("Set the rate", "#acting")
     Select(shown.browser.find_element(By.ID, "rate-stream")).select_by_index(0)
     value = shown.browser.find_element(By.ID, "rate-value")
@@ -210,7 +211,94 @@ def test_only_who_proves_the_right_may_act(shown: Shown) -> None:
     shown.wait_for("stopping gracefully", "#acted")
     did = [("pause", 0), ("resume", 0), ("restart", 0), ("seal", 0)]
     assert shown.program.acted == [("rate", 0, "5000/second"), *did, ("stop", True)]
-    shown.browser.delete_all_cookies()
+
+
+@contextlib.contextmanager
+def another_server() -> Iterator[tuple[str, list[str]]]:
+    """Run another user's server on another port of this host; it keeps all that it is sent."""
+    told: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            told.append(f"{self.requestline}\n{self.headers}")
+            body = b"<!doctype html><title>another user's</title>"
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"http://localhost:{server.server_port}/", told
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+ACT = """
+const done = arguments[arguments.length - 1];
+fetch(arguments[0] + "api/penstock/actions/stop", {
+  method: "POST", mode: "no-cors", credentials: "include", body: "{}",
+}).then(() => done("asked"), () => done("refused"));
+"""
+
+
+def test_another_server_of_the_host_learns_no_token_and_cannot_act(shown: Shown) -> None:
+    shown.open(f"#code={shown.access.new_code()}")
+    shown.wait_for("Set the rate", "#acting")
+    assert shown.browser.current_url == shown.address
+    with another_server() as (address, told):
+        shown.browser.get(address)
+        WebDriverWait(shown.browser, WAIT_S).until(lambda _: told)
+        script = "return [document.cookie, ...Object.values({...sessionStorage})].join()"
+        assert shown.browser.execute_script(script) == ""
+        shown.browser.execute_async_script(ACT, shown.address)
+        assert shown.program.acted == []
+        assert not [each for each in told if shown.access.token in each]
+        assert not [each for each in told if "Cookie" in each]
+    # In this tab it may still act, also on the page of a batch.
+    shown.open(f"?batch={START_MS + 1000}")
+    shown.wait_for("Details of batch at", "#batch-head")
+    shown.browser.find_element(By.LINK_TEXT, "All batches").click()
+    shown.wait_for("Set the rate", "#acting")
+    shown.browser.find_element(By.ID, "pause").click()
+    shown.wait_for("is paused", "#acted")
+    assert shown.program.acted == [("pause", 0)]
+
+
+def test_a_link_that_was_used_says_so(shown: Shown) -> None:
+    code = shown.access.new_code()
+    assert shown.access.take_code(code)
+    shown.open(f"#code={code}")
+    shown.wait_for("this link was used already, or is of another run", "#refused")
+    shown.wait_for("You are looking only")
+    # A new one that is pasted into the same tab is taken.
+    shown.open(f"#code={shown.access.new_code()}")
+    shown.wait_for("Set the rate", "#acting")
+    assert shown.text("#refused") == ""
+
+
+def test_where_spark_asks_who_may_look_the_page_says_how(browser: Chrome) -> None:
+    program = Program()
+    program.start()
+    program.model.tick()
+    access = Access(is_open=False)
+    routes = Routes(program.model, access)
+    with serving(routes.answer) as server:
+        shown = Shown(program, access, server, browser)
+        shown.open()
+        shown.wait_for("open the link in the driver's log", "#sentence")
+        assert "a <b>program</b>" not in shown.text()
+        shown.open(f"#code={access.new_code()}")
+        shown.wait_for("a <b>program</b>", "#name")
+        browser.get("about:blank")
+        routes.stop()
 
 
 def discarded(folder: Path) -> LetterTail:
@@ -301,7 +389,7 @@ def test_it_works_behind_a_proxy_that_has_it_under_another_path(shown: Shown) ->
     direct = shown.address
     with proxied(int(direct.rstrip("/").rpartition(":")[2])) as port:
         shown.address = f"http://localhost:{port}{PREFIX}/"
-        shown.open(f"login?code={shown.access.new_code()}")
+        shown.open(f"#code={shown.access.new_code()}")
         shown.wait_for("60 completed batches", "#since")
         WebDriverWait(shown.browser, WAIT_S).until(lambda _: shown.count("#charts canvas") == 5)
         shown.wait_for("Set the rate", "#acting")
@@ -315,13 +403,12 @@ def test_it_works_behind_a_proxy_that_has_it_under_another_path(shown: Shown) ->
         shown.open("streaming/batch/?id=1")
         shown.wait_for("there is no such batch", "#batch-head")
         shown.browser.get("about:blank")
-    shown.browser.delete_all_cookies()
 
 
 def test_it_can_be_used_with_a_keyboard_and_says_what_everything_is(shown: Shown) -> None:
     shown.program.receiver(error="the source is gone", trace="Traceback of it")
     shown.program.model.tick()
-    shown.open(f"login?code={shown.access.new_code()}")
+    shown.open(f"#code={shown.access.new_code()}")
     shown.wait_for("Set the rate", "#acting")
     shown.wait_for("the source is gone", "#receivers")
     reached: dict[str, str] = {}
@@ -356,7 +443,6 @@ def test_it_can_be_used_with_a_keyboard_and_says_what_everything_is(shown: Shown
     for head in browser.find_elements(By.CSS_SELECTOR, "thead th"):
         assert head.get_attribute("scope") == "col"
     assert browser.find_element(By.CSS_SELECTOR, "html").get_attribute("lang") == "en"
-    browser.delete_all_cookies()
 
 
 def test_ten_thousand_batches_do_not_slow_it(browser: Chrome) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import logging
 import os
 import socket
@@ -104,11 +105,11 @@ class Started:
         return monitor
 
 
-def read(link: str) -> tuple[int, str]:
+def read(link: str, body: str | None = None) -> tuple[int, str]:
     parts = urlsplit(link)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
     try:
-        connection.request("GET", f"{parts.path}?{parts.query}")
+        connection.request("GET" if body is None else "POST", f"{parts.path}?{parts.query}", body)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
     finally:
@@ -148,9 +149,10 @@ def test_where_spark_asks_who_may_look_the_line_has_a_link_that_lets_in_once(
     started(Program(), spark_conf={"spark.acls.enable": "true"})
     (line,) = started.said
     link = line.split()[-2]
-    assert read(link.partition("login")[0])[0] == 403
-    assert read(link)[0] == 303
-    assert read(link)[0] == 403
+    address, _, code = link.partition("#code=")
+    assert read(f"{address}metrics")[0] == 403
+    for status in (200, 403):
+        assert read(f"{address}api/penstock/login", json.dumps({"code": code}))[0] == status
 
 
 def test_an_address_that_this_host_has_not_is_told_and_the_program_goes_on(

@@ -297,8 +297,8 @@ def test_who_looks_is_told_whether_he_may_act(program: Program) -> None:
     access = open_access()
     door = Routes(program.model, access)
     assert read(door.answer(get("/api/penstock/me"))) == {"mayAct": False}
-    cookie = access.cookie().partition(";")[0]
-    assert read(door.answer(get("/api/penstock/me", Cookie=cookie))) == {"mayAct": True}
+    proof = f"Bearer {access.token}"
+    assert read(door.answer(get("/api/penstock/me", Authorization=proof))) == {"mayAct": True}
 
 
 def events(connection: socket.socket, count: int) -> list[dict[str, object]]:

@@ -160,7 +160,7 @@ def test_commands_find_a_program_that_speaks_https(
         assert main(["receivers"]) == 0
         assert main(["apps"]) == 0
         shown = capsys.readouterr().out
-        assert f"{app.url}login?code=" in shown
+        assert f"{app.url}#code=" in shown
         assert "PRIVATE KEY" not in app.certificate
         with pytest.raises(AppRefusedError, match="ask with https://"):
             AppClient(app.url.replace("https", "http")).get("/api/penstock/status")

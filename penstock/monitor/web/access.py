@@ -1,10 +1,11 @@
 """`Access`: who may look, and who may act.
 
 Whoever knows the run's token may do both. It is in the run's file (`penstock.monitor.registry`),
-which only its user can read, and a browser gets it as a cookie for a code that works once; the
-driver's log has a link with such a code. Without it, reading is as Spark's own page has it: open,
-unless `spark.acls.enable` or `spark.ui.filters` says that somebody must prove who he is, which
-nobody can here; and acting is refused.
+which only its user can read, and the page gets it for a code that works once; the driver's log has
+a link with such a code. The page keeps it for its origin, port included, and sends it as a header:
+a cookie would go to every port of the host, also to another user's. Without the token, reading is
+as Spark's own page has it: open, unless `spark.acls.enable` or `spark.ui.filters` says that people
+must prove who they are, which they cannot do here; and acting is refused.
 """
 
 from __future__ import annotations
@@ -31,24 +32,15 @@ class Access:
 
     Args:
         is_open: Whether reading needs no token.
-        is_tls: Whether browsers ask by HTTPS, and keep the token for that.
         names: Under which names a browser may ask for this server, beside addresses.
     """
 
-    def __init__(self, *, is_open: bool, is_tls: bool = False, names: Iterable[str] = ()) -> None:
+    def __init__(self, *, is_open: bool, names: Iterable[str] = ()) -> None:
         self.is_open = is_open
-        self._is_tls = is_tls
         self.token = secrets.token_urlsafe(32)
-        # Servers on several ports of a host share their cookies.
-        self._cookie = f"penstock-{secrets.token_hex(4)}"
         self._names = {"localhost", *(name.lower().rstrip(".") for name in names if name)}
         self._lock = threading.Lock()
         self._codes: list[str] = []
-
-    def cookie(self) -> str:
-        """Return the cookie that brings the token, as a header has it."""
-        secure = "; Secure" if self._is_tls else ""
-        return f"{self._cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict{secure}"
 
     def new_code(self) -> str:
         """Return a code that is worth the token, once."""
@@ -103,16 +95,8 @@ class Access:
 
     def has_token(self, request: Request) -> bool:
         """Tell whether it proves to know the token."""
-        given = [_bearer(request.headers.get("authorization", "")), *self._given(request)]
-        token = _bytes(self.token)
-        # All are compared, so that how long it takes tells nothing.
-        return any([hmac.compare_digest(token, _bytes(each)) for each in given])  # noqa: C419
-
-    def _given(self, request: Request) -> list[str]:
-        # Taken apart here: the library's reader gives up all cookies for one that is malformed,
-        # and other programs of the host, whose cookies come too, write what they like into theirs.
-        pairs = [pair.partition("=") for pair in request.headers.get("cookie", "").split(";")]
-        return [value.strip() for name, _, value in pairs if name.strip() == self._cookie]
+        given = _bearer(request.headers.get("authorization", ""))
+        return hmac.compare_digest(_bytes(self.token), _bytes(given))
 
 
 def _bytes(text: str) -> bytes:

@@ -145,7 +145,7 @@ class Actions:
             raise ValueError(f"its records cannot be shown: {typed_text(error)}") from error
 
     def _login(self, asked: dict[str, Any]) -> str:
-        return f"login?code={self._access.new_code()}"
+        return f"#code={self._access.new_code()}"
 
     def _stream(self, asked: dict[str, Any]) -> tuple[int, str]:
         wanted = asked.get("stream")

@@ -15,6 +15,7 @@ from penstock.monitor.web.status import Status
 
 __all__ = ["Routes"]
 
+_LOGIN = "/api/penstock/login"
 _PROVE = (
     "this application asks who may look at it (spark.acls.enable or spark.ui.filters): open the "
     "link in the driver's log, or send the token of the run's file in an Authorization header"
@@ -65,16 +66,20 @@ class Routes:
             if self._access.may_read(request):
                 return found
             return text_answer("ok" if found.status == 200 else "", found.status)
-        if request.path == "/login":
+        if request.path == _LOGIN:
             return self._log_in(request)
         if request.method == "POST":
             return self._actions.answer(request)
+        # The page itself has nothing of the program: what it shows it asks for, with the token.
+        shown = self._page.answer(request)
+        if shown is not None:
+            return shown
         if not self._access.may_read(request):
             return text_answer(_PROVE, 403)
         reader = self._readers.get(request.path)
         if reader is not None:
             return reader(request)
-        for part in (self._page, self._status, self._rest):
+        for part in (self._status, self._rest):
             shown = part.answer(request)
             if shown is not None:
                 return shown
@@ -88,7 +93,12 @@ class Routes:
         return json_answer({"mayAct": self._access.may_act(request)})
 
     def _log_in(self, request: Request) -> Answer:
-        if request.method != "GET" or not self._access.take_code(request.query.get("code", "")):
+        if request.method != "POST" or not self._access.is_same_origin(request):
+            return text_answer("only the page of this program asks for this", 403)
+        try:
+            code = request.json().get("code")
+        except ValueError as error:
+            return text_answer(str(error), 400)
+        if not isinstance(code, str) or not self._access.take_code(code):
             return text_answer("this link was used already, or is of another run", 403)
-        # A relative address, so that a proxy in front of it can have it under another path.
-        return Answer(303, b"", headers={"Location": "./", "Set-Cookie": self._access.cookie()})
+        return json_answer({"token": self._access.token})

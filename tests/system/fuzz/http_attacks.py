@@ -10,8 +10,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 PATHS = (
-    *("/", "/metrics", "/health/live", "/health/ready", "/login", "/streaming", "/static/page.js"),
+    *("/", "/metrics", "/health/live", "/health/ready", "/streaming", "/static/page.js"),
     *("/streaming/batch/?id=1", "/api/v1/applications", "/api/penstock/me", "/api/penstock/live"),
+    "/api/penstock/login",
     *("/api/penstock/status", "/api/penstock/errors", "/api/penstock/batches?count=5&offset=1"),
     *("/api/penstock/history?seconds=60", "/api/penstock/batch?id=1700000001000"),
     *(f"/api/v1/applications/local-1/streaming/{what}" for what in ("statistics", "receivers")),

@@ -322,7 +322,7 @@
   // -- a batch ---------------------------------------------------------------------------------
 
   async function showBatch() {
-    const answer = await fetch(`api/penstock/batch?id=${encodeURIComponent(batchId)}`);
+    const answer = await ask(`api/penstock/batch?id=${encodeURIComponent(batchId)}`);
     if (!answer.ok) {
       byId("batch-head").textContent = `Batch ${batchId}: ${(await answer.text()).trim()}`;
       return;
@@ -388,7 +388,7 @@
     try {
       const span = Number(byId("span").value);
       if (history && history.span !== span) history = null;
-      const answer = await fetch(`api/penstock/history?seconds=${span}&since=${newest()}`);
+      const answer = await ask(`api/penstock/history?seconds=${span}&since=${newest()}`);
       if (!answer.ok) return;
       const more = await answer.json();
       if (history && history.stepS !== more.stepS) {
@@ -408,7 +408,7 @@
   async function refreshLetters() {
     if (batchId || document.hidden || Date.now() - lettersAt < 3000) return;
     lettersAt = Date.now();
-    const answer = await fetch("api/penstock/dead-letters");
+    const answer = await ask("api/penstock/dead-letters");
     if (!answer.ok) return;
     const found = await answer.json();
     // Those on other hosts' disks are only counted, by who discarded them.
@@ -440,35 +440,86 @@
     done.catch(() => lost(true));
   }
 
-  function listen() {
-    const source = new EventSource("api/penstock/live");
-    source.onmessage = (message) => take(JSON.parse(message.data));
-    source.onerror = () => {
-      lost(true);
-      history = null;
-      if (source.readyState === EventSource.CLOSED) {
-        source.close();
-        setTimeout(poll, 3000);
-      }
-    };
+  /* The token of this run, for this tab and this origin: a cookie would go to all ports of the host. */
+  const KEPT = `penstock ${location.pathname}`;
+  let token = null;
+
+  function keep(given) {
+    token = given;
+    try {
+      sessionStorage.setItem(KEPT, given);
+    } catch {
+      // A browser may be told to keep nothing: then it is known until the next page.
+    }
   }
 
-  /* Where too many listen already, it is asked every few seconds instead. */
-  async function poll() {
+  function kept() {
     try {
-      const answer = await fetch("api/penstock/status");
-      if (answer.ok) take(await answer.json());
-      else lost(true);
+      return sessionStorage.getItem(KEPT);
     } catch {
-      lost(true);
+      return null;
     }
-    setTimeout(listen, 3000);
+  }
+
+  function ask(path, options = {}) {
+    const proof = token ? { Authorization: `Bearer ${token}` } : {};
+    return fetch(path, { ...options, headers: { ...options.headers, ...proof } });
+  }
+
+  async function logIn() {
+    token = kept();
+    const code = new URLSearchParams(location.hash.slice(1)).get("code");
+    if (!code) return;
+    window.history.replaceState(null, "", location.pathname + location.search);
+    const answer = await ask("api/penstock/login", { method: "POST", body: JSON.stringify({ code }) });
+    if (answer.ok) keep((await answer.json()).token);
+    else byId("refused").textContent = `${(await answer.text()).trim()}: penstock apps prints a new one`;
+    byId("refused").hidden = answer.ok;
+  }
+
+  const PATIENCE_MS = 45000;
+  /* Follows the events of an answer; the server sends something every fifteen seconds at least. */
+  async function follow(answer, ending) {
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let text = "";
+    for (;;) {
+      const late = setTimeout(() => ending.abort(), PATIENCE_MS);
+      const { value, done } = await reader.read();
+      clearTimeout(late);
+      if (done) return;
+      text += value;
+      const end = text.lastIndexOf("\n\n");
+      if (end < 0) continue;
+      const news = text.slice(0, end).split("\n").filter((line) => line.startsWith("data: "));
+      text = text.slice(end + 2);
+      if (news.length) take(JSON.parse(news[news.length - 1].slice("data: ".length)));
+    }
+  }
+
+  /* By `fetch` and not by an EventSource, which sends no header. */
+  async function listen() {
+    for (;;) {
+      try {
+        const ending = new AbortController();
+        let answer = await ask("api/penstock/live", { signal: ending.signal });
+        if (answer.ok) await follow(answer, ending);
+        // Where too many listen already, it is asked every few seconds instead.
+        if (answer.status === 503) answer = await ask("api/penstock/status");
+        if (answer.status === 403) byId("sentence").textContent = (await answer.text()).trim();
+        else if (answer.ok && !answer.bodyUsed) take(await answer.json());
+        else throw new Error("it ended");
+      } catch {
+        lost(true);
+        history = null;
+      }
+      await new Promise((resolve) => setTimeout(resolve, 3000));
+    }
   }
 
   async function act(action, what) {
     byId("acted").textContent = "";
     try {
-      const answer = await fetch(`api/penstock/actions/${action}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(what) });
+      const answer = await ask(`api/penstock/actions/${action}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(what) });
       byId("acted").textContent = answer.ok ? (await answer.json()).done : (await answer.text()).trim();
     } catch {
       byId("acted").textContent = "The program does not answer.";
@@ -490,11 +541,14 @@
     byId("stop").addEventListener("click", () => {
       if (confirm("Stop the streams gracefully?")) act("stop", { graceful: true });
     });
+    // A link that is pasted into the tab of this page does not load it again.
+    addEventListener("hashchange", () => location.reload());
+    await logIn();
     listen();
-    const answer = await fetch("api/penstock/me");
+    const answer = await ask("api/penstock/me");
     const may = answer.ok && (await answer.json()).mayAct;
     byId("acting").hidden = !may;
-    byId("looking").hidden = may;
+    byId("looking").hidden = may || !answer.ok;
   }
 
   begin().catch(() => lost(true));
