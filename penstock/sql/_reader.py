@@ -181,24 +181,7 @@ class PlaceReader(ReaderOfQuery):
     def initialOffset(self) -> Offset:
         """Return where a new query begins."""
         if self._first_offset is None:
-            options = self._options
-            stream = self.found()
-            if options.start_ms is not None:
-                asked = FindStream(options.stream, options.start_ms)
-                place = self._ask(asked, StreamAt).place
-                assert place is not None
-            elif options.start == "latest":
-                place = stream.next
-            elif options.start == "earliest":
-                place = stream.first
-            else:
-                place = int(options.start)
-                if not stream.first <= place <= stream.next:
-                    raise SourceOptionError(
-                        "startingOffsets",
-                        f"place {place} of stream {options.stream!r} is not there; those from "
-                        f"{stream.first} to {stream.next} are",
-                    )
+            options, stream, place = self._options, self.found(), self._first_place()
             end = self._ask(FindEnd(stream.stream_id, stream.epoch, "", place, place), EndAt)
             label = f"{options.consumer}-" if options.consumer else ""
             self._first_offset = {
@@ -210,6 +193,39 @@ class PlaceReader(ReaderOfQuery):
                 "records": end.records,
             }
         return dict(self._first_offset)
+
+    def _first_place(self) -> int:
+        options = self._options
+        stream: StreamAt = self._ask(FindStream(options.stream, options.start_ms), StreamAt)
+        if options.start_ms is not None:
+            assert stream.place is not None
+            # What was received then and is released: at least the last block of that.
+            has_gone = stream.released_ms >= options.start_ms
+            place = max(0, stream.first - 1) if has_gone else stream.place
+        elif options.start == "latest":
+            place = stream.next
+        elif options.start == "earliest":
+            place = stream.first
+        else:
+            place = int(options.start)
+            if place > stream.next:
+                raise SourceOptionError(
+                    "startingOffsets",
+                    f"place {place} of stream {options.stream!r} is not there; those from "
+                    f"{stream.first} to {stream.next} are",
+                )
+        if place < stream.first:
+            if options.fails_on_loss:
+                raise PlacesReleasedError(
+                    options.stream,
+                    place,
+                    stream.next,
+                    stream.first,
+                    stream.next,
+                    is_new_query=True,
+                )
+            self._warn_of_release(place, stream.first, None)
+        return max(place, stream.first)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that Spark shows; both are held by `latestOffset`."""
@@ -240,12 +256,18 @@ class PlaceReader(ReaderOfQuery):
             EndAt,
         )
         self._check_records(begin, end)
-        if end.first > begin["block"] and self._has_just_begun(begin):
+        is_new = self._has_just_begun(begin)
+        if end.first > begin["block"] and is_new and self._takes_what_is_there:
             # Released since `initialOffset`: the consumer is held from now on.
             begin = {**begin, "began": end.first, "block": end.first}
         if options.fails_on_loss and end.first > begin["block"]:
             raise PlacesReleasedError(
-                options.stream, begin["block"], end.place, end.first, end.next
+                options.stream,
+                begin["block"],
+                end.place,
+                end.first,
+                end.next,
+                is_new_query=is_new,
             )
         skipped = self._passed_over.pop(begin["block"], 0)
         begin = dict(begin)
@@ -262,14 +284,14 @@ class PlaceReader(ReaderOfQuery):
         return {**begin, "block": end.place, "records": end.records}
 
     def _has_just_begun(self, offset: Offset) -> bool:
-        """Tell whether a query is at its first question, and names no place to begin at."""
+        """Tell whether a query is at its first question."""
         first = self._first_offset
-        return (
-            self._last is None
-            and first is not None
-            and offset["consumer"] == first["consumer"]
-            and not isinstance(self._options.start, int)
-        )
+        return self._last is None and first is not None and offset["consumer"] == first["consumer"]
+
+    @property
+    def _takes_what_is_there(self) -> bool:
+        """Whether the query names neither a place nor a time to begin at."""
+        return isinstance(self._options.start, str) and self._options.start_ms is None
 
     def reportLatestOffset(self) -> Offset | None:
         """Return the end of the stream as of the last question, for the query's progress."""

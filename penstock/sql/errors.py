@@ -213,15 +213,14 @@ class PlacesReleasedError(SourceError):
         next_: int,
         *,
         is_batch_read: bool = False,
+        is_new_query: bool = False,
     ) -> None:
-        if is_batch_read:
-            reader = "batch read"
-            why = (
-                "all queries have passed it, and its retention is over: a batch read keeps nothing"
-            )
+        reader = "batch read" if is_batch_read else "query"
+        if is_batch_read or is_new_query:
+            keeper = "batch read" if is_batch_read else "query that has not begun"
+            why = f"all queries have passed it, and its retention is over: a {keeper} keeps nothing"
             way_out = "it reads what is there; a longer retention of the stream keeps more"
         else:
-            reader = "query"
             why = (
                 "the query's consumer was forgotten or dropped, or its checkpoint was put back or "
                 "edited"

@@ -274,10 +274,12 @@ class PlaceService:
         if stream_id is None:
             names = ", ".join(sorted(found.name for found in self._streams.values()))
             return Refused(f"there is no stream {message.name!r}; the host has {names}")
-        settings, found = self._streams[stream_id], self._places.stream(stream_id)
+        settings = self._streams[stream_id]
         place = None
         if message.from_ms is not None:
+            # Before the rest, which then tells what was released until now.
             place = self._places.place_at(stream_id, message.from_ms)
+        found = self._places.stream(stream_id)
         kind, schema = "arrow", settings.schema
         if schema is None:
             kind, schema = self._places.columns(stream_id)

@@ -5,21 +5,26 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.blockstore import BlockAccess
+from penstock.tracker import Retention
 from penstock.tracker._endpoint import TrackerEndpoint
 from penstock.wire import ApplicationLink, WireOptions
 from tests.tracker.place_cases import Case
 
-__all__ = ["COLUMNS", "logged", "places", "serving"]
+__all__ = ["COLUMNS", "START_MS", "logged", "of_seconds", "places", "release", "serving"]
 
 COLUMNS = StructType([StructField("value", BinaryType())])
 """Of records that are bytes."""
 
 SECRET = b"a secret of this test alone"
+
+START_MS = 1_700_000_000_000
+"""When a ledger of `of_seconds` begins."""
 
 
 @contextlib.contextmanager
@@ -41,3 +46,18 @@ def places(partitions: Any) -> list[int]:
 def logged(offset: Any) -> Any:
     """Return an offset as it comes back from Spark's log."""
     return json.loads(json.dumps(offset))
+
+
+def of_seconds(tmp_path: Path, count: int = 6) -> Case:
+    """Return a ledger with a block each second."""
+    case = Case(tmp_path, count=0, retention=Retention(None, 0))
+    for _ in range(count):
+        case.add(1)
+        case.clock.advance(1000)
+    return case
+
+
+def release(case: Case, before: int) -> None:
+    case.commit(before)
+    case.release()
+    assert case.ledger.places.stream(0).first == before

@@ -21,11 +21,8 @@ from penstock.sql.source import PenstockSource
 from penstock.tracker import Retention
 from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
 from penstock.wire.messages import ListBlocks
-from tests.sql.serving import COLUMNS, serving
+from tests.sql.serving import COLUMNS, START_MS, of_seconds, release, serving
 from tests.tracker.place_cases import SERVERS, Case
-
-SECOND_MS = 1000
-START_MS = 1_700_000_000_000
 
 
 @contextlib.contextmanager
@@ -39,21 +36,6 @@ def reading(case: Case, client: Any = HostClient, **options: Any) -> Iterator[Ba
 def places(case: Case, **options: Any) -> list[int]:
     with reading(case, **options) as reader:
         return [place for part in reader.partitions() for place in part.places]
-
-
-def of_seconds(tmp_path: Path, count: int = 6) -> Case:
-    """Return a ledger with a block each second."""
-    case = Case(tmp_path, count=0, retention=Retention(None, 0))
-    for _ in range(count):
-        case.add(1)
-        case.clock.advance(SECOND_MS)
-    return case
-
-
-def release(case: Case, before: int) -> None:
-    case.commit(before)
-    case.release()
-    assert case.ledger.places.stream(0).first == before
 
 
 # -- what is read --------------------------------------------------------------------------------

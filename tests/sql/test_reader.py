@@ -13,7 +13,7 @@ from penstock.sql import LedgerPutBackError, PlacesReleasedError, _reader
 from penstock.sql._options import SourceOptions
 from penstock.sql._reader import PlaceReader
 from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
-from tests.sql.serving import COLUMNS, logged, places, serving
+from tests.sql.serving import COLUMNS, START_MS, logged, of_seconds, places, release, serving
 from tests.tracker.place_cases import Case
 
 
@@ -268,3 +268,74 @@ def test_a_query_that_spark_ends_with_its_first_batch_says_what_it_has_not_read(
             start = end
     told = "ended after one batch, and 30 records that were there then are not read"
     assert (told in caplog.text) == (triggers == 1)
+
+
+# -- where a new query begins --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [
+        ({"startingTimestamp": str(START_MS)}, "2 to 6"),
+        ({"startingTimestamp": str(START_MS + 2000)}, "2 to 6"),
+        ({"startingOffsets": "1"}, "1 to 6"),
+    ],
+)
+def test_a_new_query_does_not_pass_over_what_was_released_unless_that_is_wanted_I15(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, str], needed: str
+) -> None:
+    case = of_seconds(tmp_path)
+    release(case, 3)
+    wanted = rf"query needs the places {needed} .* from 3 to 6 are .* retention of the stream"
+    with reading(case, **options) as reader:
+        for _ in range(2):
+            with pytest.raises(PlacesReleasedError, match=wanted):
+                reader.initialOffset()
+    assert list(case.consumers()) == ["c"]
+    with reading(case, **options, failOnDataLoss="false") as reader:
+        start = reader.initialOffset()
+        assert places(reader.partitions(start, reader.latestOffset(start))) == [3, 4, 5]
+    assert "3 were released; the query goes on without their records" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"startingTimestamp": str(START_MS + 2001)},
+        {"startingTimestamp": str(START_MS + 3000)},
+        {"startingOffsets": "3"},
+    ],
+)
+def test_a_new_query_that_asks_for_nothing_that_is_gone_begins(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    case = of_seconds(tmp_path)
+    release(case, 3)
+    with reading(case, **options) as reader:
+        start = reader.initialOffset()
+        assert places(reader.partitions(start, reader.latestOffset(start))) == [3, 4, 5]
+    # And so when its first batch is made again.
+    with reading(case, **options) as reader:
+        assert reader.initialOffset()["block"] == 3
+
+
+@pytest.mark.parametrize(
+    "options", [{"startingTimestamp": str(START_MS)}, {"startingOffsets": "0"}]
+)
+def test_what_is_released_before_a_query_holds_it_is_not_passed_over_I15(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    case = of_seconds(tmp_path)
+    with reading(case, **options) as reader:
+        start = reader.initialOffset()
+        release(case, 3)
+        with pytest.raises(PlacesReleasedError, match=r"places 0 to 6 .* retention of the stream"):
+            reader.latestOffset(start)
+    case = of_seconds(tmp_path / "other")
+    with reading(case, **options, failOnDataLoss="false") as reader:
+        start = reader.initialOffset()
+        release(case, 3)
+        end = reader.latestOffset(start)
+        assert end["skipped"] == 30
+        assert places(reader.partitions(start, end)) == [3, 4, 5]
