@@ -10,8 +10,11 @@ ARGS   ?=
 LANES  ?= 3
 
 BIN    := $(VENV)/bin
-# The stamp's name holds a checksum: set-up runs again when, and only when, these files change.
-STAMP  := $(VENV)/.set-up-$(shell cat setup.cfg pyproject.toml | cksum | tr ' ' '-')
+# The names of stamps hold a checksum: set-up runs again when, and only when, these files change.
+SUM    := $(shell cat setup.cfg pyproject.toml | cksum | tr ' ' '-')
+STAMP  := $(VENV)/.set-up-$(SUM)
+# What a command needs beside the package: an extra of setup.cfg, installed when it is first needed.
+with    = $(VENV)/.with-$(1)-$(SUM)
 # A file's tests run in one process, in the order of `tests/conftest.py`.
 PYTEST  = $(BIN)/python -m pytest -n $(LANES) --dist loadfile --no-loadscope-reorder
 # Spark's Python workers must be the Python that the driver is.
@@ -25,7 +28,7 @@ SHELL  := /bin/bash
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) java ## make .venv with everything that the commands below need
+setup: $(call with,dev) java ## make .venv with everything that tests and checks need
 
 $(STAMP):
 	@fits='import sys, venv; sys.exit(sys.version_info < (3, 10))'; \
@@ -47,10 +50,13 @@ $(STAMP):
 	    fi; \
 	fi; \
 	echo "Setting up $(VENV) with $$("$$found" --version), this downloads PySpark the first time"; \
-	rm -f $(VENV)/.set-up-*; \
 	"$$found" -m venv --clear $(VENV); \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench,docs]'; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .; \
 	touch $@
+
+# One at a time, as make may run several commands side by side.
+$(VENV)/.with-%-$(SUM): $(STAMP)
+	@flock $(STAMP) $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'; touch $@
 
 java:
 	@version() { "$$1" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1; }; \
@@ -106,75 +112,75 @@ prometheus:
 	echo "No prometheus and promtool on the PATH: the tests with them are skipped." >&2; \
 	echo "On Debian and Ubuntu: sudo apt-get install prometheus" >&2
 
-services: $(STAMP) java redis browser prometheus
+services: $(call with,test) java redis browser prometheus
 	@$(BIN)/python tests/services/jars.py
 	@$(BIN)/python -m tests.services.jvm
 
-test: setup services ## run the test suite, as CI does
+test: services ## run the tests: every room, and real Spark jobs with killed processes
 	@$(PYTEST) -m "not exhaustive" $(ARGS)
 
 .PHONY: test-all
-test-all: setup services ## run the test suite with all cases of what has many
+test-all: services ## run the test suite with all cases of what has many
 	@$(PYTEST) $(ARGS)
 
 # Its tests wait more than they calculate.
 test-fast: LANES = 4
-test-fast: setup ## run the part of the suite that takes less than two minutes
+test-fast: $(call with,test) java ## run the part of the suite that takes less than two minutes
 	@$(PYTEST) -m "not slow and not exhaustive" $(ARGS)
 
 test-versions: java ## run a part of the suite with each PySpark and Python (ARGS=--help)
 	@python3 .ci/test_versions.py $(ARGS)
 
-conformance: setup ## run PySpark's own tests of streams (ARGS=python/pyspark/streaming/tests)
+conformance: $(call with,test) java ## run PySpark's own tests of streams (ARGS=python/pyspark/streaming/tests)
 	@$(BIN)/python -m tests.streaming.pyspark_suites $(ARGS)
 
-soak: setup ## kill a driver at 200 random moments and check its results (ARGS=--help)
+soak: $(call with,test) java ## kill a driver at 200 random moments and check its results (ARGS=--help)
 	@$(BIN)/python -m tests.system.soak $(ARGS)
 
-soak-queries: setup ## kill queries of received records 100 times and check what they wrote (ARGS=--help)
+soak-queries: $(call with,test) java ## kill queries of received records 100 times and check what they wrote (ARGS=--help)
 	@$(BIN)/python -m tests.sql.kills $(ARGS)
 
-soak-restarts: setup ## run 10,000 random programs with crashes, stops and failures (ARGS=--help)
+soak-restarts: $(call with,test) java ## run 10,000 random programs with crashes, stops and failures (ARGS=--help)
 	@$(BIN)/python -m tests.streaming.restarts.random_runs $(or $(ARGS),10000)
 
-chaos: setup services ## hurt programs a hundred times in every known way and check their results (ARGS=--help)
+chaos: services ## hurt programs a hundred times in every known way and check their results (ARGS=--help)
 	@$(BIN)/python -m tests.system.chaos $(ARGS)
 
-fuzz: setup ## attack all ports for ten minutes (ARGS=--help)
+fuzz: $(call with,test) java ## attack all ports for ten minutes (ARGS=--help)
 	@$(BIN)/python -m tests.system.fuzz $(ARGS)
 
 .PHONY: mutants
-mutants: setup ## look for changes of the code that no test notices (ARGS="--room wal --sample 30")
+mutants: $(call with,test) java ## look for changes of the code that no test notices (ARGS="--room wal --sample 30")
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
 .PHONY: first-hour
-first-hour: setup ## play the first hour of a new user in an empty environment (ARGS=--help)
+first-hour: $(call with,test) java ## play the first hour of a new user in an empty environment (ARGS=--help)
 	@$(BIN)/python -m tests.first_hour $(ARGS)
 
-lint: $(STAMP) ## check style, format, types and what rooms import
+lint: $(call with,dev) ## check style, format, types and what rooms import
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
-demo: setup ## run the main job on real input for half a minute (ARGS=--help)
+demo: $(STAMP) java ## run the main job on real input for half a minute (ARGS=--help)
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-bench: setup ## run the benchmarks beside pyspark.streaming (ARGS=--help)
+bench: $(call with,test) $(call with,bench) java ## run the benchmarks beside pyspark.streaming (ARGS=--help)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 wheel: $(STAMP) ## build the wheel into dist/
 	@rm -rf build/lib build/bdist.*
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
-package-check: setup ## build the wheel and run a receiver from it in an empty environment
+package-check: $(STAMP) java ## build the wheel and run a receiver from it in an empty environment
 	@$(BIN)/python .ci/package_check.py
 
 docs: $(STAMP) ## write docs/settings.md anew from the table of settings
 	@$(BIN)/python -m penstock.settings > docs/settings.md.new
 	@mv docs/settings.md.new docs/settings.md
 
-site: $(STAMP) ## build the documentation site into build/site; broken links are errors
+site: $(call with,docs) ## build the documentation site into build/site; broken links are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean: ## remove what set-up, builds and tests left

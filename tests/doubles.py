@@ -15,8 +15,9 @@ from penstock.wire.messages import (
     Message,
     RegisterBlockServer,
 )
+from tests.bounds import HANG_S
 
-WAIT_S = 100.0
+WAIT_S = HANG_S
 
 
 class Events(StreamingListener):

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from penstock.__main__ import main
+from tests.bounds import HANG_S
 
-WAIT_S = 100.0
+WAIT_S = HANG_S
 
 
 def run(*arguments: str, output: int) -> subprocess.CompletedProcess[bytes]:

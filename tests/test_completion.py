@@ -11,8 +11,9 @@ import pytest
 
 from penstock.__main__ import main
 from penstock.monitor.cli import COMMANDS
+from tests.bounds import HANG_S
 
-WAIT_S = 100.0
+WAIT_S = HANG_S
 
 _ASK = """
 source "$1"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 
 from penstock.event_loop import EventLoop
+from tests.bounds import HANG_S
 
-WAIT_S = 30.0
+WAIT_S = HANG_S
 
 
 def test_events_are_handled_in_order_and_an_error_keeps_none_from_its_turn() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.rate_limited_log import RateLimitedLog
+from tests.bounds import HANG_S
 
 
 @pytest.fixture
@@ -70,6 +71,6 @@ def test_warnings_reach_the_terminal_of_a_program_that_sets_up_no_logging_and_in
         "logging.getLogger('penstock.tracker').info('receiver 0 is back')\n"
     )
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=True
     )
     assert run.stderr == "receiver 0 is away\n"

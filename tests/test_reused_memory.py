@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.reused_memory import ReusedMemory
+from tests.bounds import HANG_S
 
 SIZE = 1 << 16
 
@@ -88,5 +89,5 @@ assert bytes(memory.take(100)) == bytes(100)
 @pytest.mark.parametrize("locked", [False, True])
 def test_a_forked_process_shares_nothing_with_the_one_that_forked_it(locked: bool) -> None:
     command = [sys.executable, "-c", FORK.replace("{locked}", str(locked))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr

@@ -23,6 +23,7 @@ from penstock._settings_page import reference_page
 from penstock._settings_without_effect import SETTINGS_WITHOUT_EFFECT
 from penstock.errors import PenstockError, SettingError
 from penstock.settings import Settings, settings_table
+from tests.bounds import HANG_S
 
 ROOT = Path(__file__).parent.parent
 
@@ -394,7 +395,7 @@ def test_the_module_prints_the_reference_page() -> None:
         [sys.executable, "-m", "penstock.settings"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=True,
         cwd=ROOT,
     )
@@ -470,7 +471,7 @@ def java_utils() -> Iterator[Any]:
     finally:
         gateway.shutdown()
         gateway.proc.stdin.close()
-        gateway.proc.wait(timeout=30)
+        gateway.proc.wait(timeout=HANG_S)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 import penstock
 from penstock.__main__ import main
 from penstock._versions import check_versions, find_pyspark_version
+from tests.bounds import HANG_S
 
 
 def run_python(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
@@ -21,7 +22,7 @@ def run_python(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", prepared],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
         cwd=Path(penstock.__file__).parent.parent,
     )

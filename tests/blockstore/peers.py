@@ -6,8 +6,9 @@ import socket
 
 from penstock.blockstore._fetch import SERVICE
 from penstock.wire import TAG_BYTES, ClientHandshake, Seals
+from tests.bounds import HANG_S
 
-WAIT_S = 30.0
+WAIT_S = HANG_S
 SECRET = bytes(range(32))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.blockstore.memory import ArenaError, MemoryArena, lock_shared, try_lock_exclusive
+from tests.bounds import HANG_S
 
 PAGE = 4096
 
@@ -108,7 +109,7 @@ def test_a_killed_reader_holds_nothing(arena):
     assert reader.stdout.readline() == "True\n"
     assert reserve(arena, 16) is None
     reader.kill()
-    reader.wait(20)
+    reader.wait(HANG_S)
     reader.stdin.close()
     reader.stdout.close()
     assert reserve(arena, 16, timeout_s=20).offset == 0
@@ -142,7 +143,7 @@ def test_a_wait_for_memory_is_not_shortened_by_being_woken(arena):
     while len(looks) < 1000 and waiting.is_alive():
         arena.wake()
     arena.free(taken)
-    waiting.join(20)
+    waiting.join(HANG_S)
     assert found != [None]
 
 

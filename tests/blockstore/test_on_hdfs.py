@@ -26,6 +26,7 @@ from penstock.blockstore._compression import BlockCompression
 from penstock.blockstore.builder import BlockBuilder
 from penstock.wal import EncryptionKey, LogOptions, SyncPolicy, WalError, locate, segment_path
 from tests.blockstore.test_blocks import OPTIONS, put, records_of, without_memory
+from tests.bounds import HANG_S
 from tests.services.hdfs import Hdfs
 
 pytestmark = pytest.mark.slow
@@ -145,7 +146,7 @@ def test_blocks_that_fill_the_memory_before_the_log_has_them_make_way_for_the_ne
     assert not opened
     for number, builder in enumerate(blocks):
         store.put(builder.seal(f"input-3-{number}", 0.0))
-    waiting.join(30.0)
+    waiting.join(HANG_S)
     assert opened
 
 

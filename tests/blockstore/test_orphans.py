@@ -21,10 +21,11 @@ from penstock.blockstore.memory import MemoryArena
 from penstock.clock import ManualClock
 from penstock.wire import ApplicationLink, Server
 from penstock.wire.messages import StopBlockServer
+from tests.bounds import HANG_S
 from tests.doubles import BlockServerTracker
 
 ROOT = str(Path(__file__).parents[2])
-WAIT_S = 30.0
+WAIT_S = HANG_S
 PATIENCE_S = 60.0
 OWN, OTHER = "local-1-aaaaaaaa", "local-2-bbbbbbbb"
 HOLDER = """

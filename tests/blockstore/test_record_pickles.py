@@ -22,6 +22,7 @@ from penstock.blockstore.record_pickles import (
 )
 from penstock.wire.messages import ReceivedBlockInfo
 from tests.blockstore.test_blocks import make_store
+from tests.bounds import HANG_S
 
 SCRIPT = """
 import enum
@@ -70,7 +71,7 @@ store.close()
 
 
 def records_of_script(folder: Path) -> tuple[ReceivedBlockInfo, list[Any]]:
-    subprocess.run([sys.executable, "-c", SCRIPT, str(folder)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", SCRIPT, str(folder)], check=True, timeout=HANG_S)
     info = msgspec.msgpack.decode((folder / "info").read_bytes(), type=ReceivedBlockInfo)
     with read_block(info, BlockAccess()) as block:
         return info, list(block.records())

@@ -48,8 +48,9 @@ from penstock.wire import ApplicationLink, AuthenticationError, ConnectionLostEr
 from penstock.wire.messages import Message, ReceivedBlockInfo, ReplicaHostAt, ReplicaPlace
 from tests.blockstore.peers import SECRET, connect
 from tests.blockstore.test_server_limits import in_thread
+from tests.bounds import HANG_S
 
-WAIT_S = 30.0
+WAIT_S = HANG_S
 ATTEMPT = "0123456789abcdef" * 2
 BLOCK_BYTES = 256 << 10
 LOG = LogOptions(segment_size=1 << 20, sync=SyncPolicy.NONE)

@@ -67,10 +67,11 @@ from penstock.wire.messages import (
     SegmentPlace,
     StopBlockServer,
 )
+from tests.bounds import HANG_S
 from tests.doubles import BlockServerTracker
 from tests.services.ipv6 import needs_ipv6
 
-WAIT_S = 30.0
+WAIT_S = HANG_S
 APPLICATION = "local-1700000000000"
 ATTEMPT = "0123456789abcdef" * 2
 OTHER_ATTEMPT = "fedcba9876543210" * 2

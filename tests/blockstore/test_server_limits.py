@@ -43,8 +43,9 @@ from penstock.wire import (
 )
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo
 from tests.blockstore.peers import SECRET, connect, receive
+from tests.bounds import HANG_S
 
-WAIT_S = 30.0
+WAIT_S = HANG_S
 ATTEMPT = "0123456789abcdef" * 2
 
 

@@ -35,6 +35,7 @@ from penstock.wal import (
     EncryptionMismatchError,
     LogWriter,
 )
+from tests.bounds import HANG_S
 
 ATTEMPT = "0123456789abcdef0123456789abcdef"
 DAY_MS = 86_400_000
@@ -213,7 +214,7 @@ def test_an_export_that_is_interrupted_or_has_no_room_leaves_nothing(tmp_path: P
         where = exports / "letters"
         command = ["dead-letters", str(tmp_path), "export", option, str(where)]
         with spawn(*command, preexec_fn=a_little_room) as full:
-            error = full.communicate(timeout=60)[1]
+            error = full.communicate(timeout=HANG_S)[1]
         assert (full.returncode, error.count("\n")) == (2, 1), error
         assert "File too large: " in error
         assert str(where) in error
@@ -223,7 +224,7 @@ def test_an_export_that_is_interrupted_or_has_no_room_leaves_nothing(tmp_path: P
         assert stuck.stdout is not None
         stuck.stdout.read(1)
         stuck.send_signal(signal.SIGINT)
-        error = stuck.communicate(timeout=60)[1]
+        error = stuck.communicate(timeout=HANG_S)[1]
     assert (stuck.returncode, error) == (130, "penstock dead-letters: interrupted\n")
 
 

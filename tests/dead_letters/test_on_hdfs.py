@@ -15,7 +15,7 @@ from tests.services.hdfs import Hdfs
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(720)
 def test_they_are_bounded_while_they_are_written(hdfs: Hdfs) -> None:
     folder = hdfs.new_folder()
     told: list[str] = []
@@ -39,7 +39,7 @@ def _number(text: str) -> int:
     return int(text)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(720)
 def test_those_of_functions_are_read_as_soon_as_their_task_has_ended(hdfs: Hdfs) -> None:
     folder = hdfs.new_folder()
     run = LettersOfRun("run-on-hdfs", DeadLetterPlace(folder, 0, "", "", ""), is_on_hdfs=True)

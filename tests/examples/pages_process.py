@@ -19,7 +19,7 @@ from pyspark import SparkContext
 
 from penstock.streaming import StreamingContext
 
-BOUND_S = 150.0
+BOUND_S = 300.0
 
 
 class Stops:

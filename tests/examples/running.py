@@ -12,9 +12,11 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.bounds import HANG_S
+
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "PENSTOCK_TEST_RUN"
-END_BOUND_S = 30.0
+END_BOUND_S = HANG_S
 
 
 class Run:

@@ -22,9 +22,10 @@ import pytest
 from penstock.receiver import as_receiver
 from penstock.sources.kafka import KafkaDStream
 from penstock.streaming import StreamingContext
+from tests.bounds import HANG_S
 from tests.examples.running import ROOT, Run
 
-BOUND_S = 180.0
+BOUND_S = HANG_S
 DOCS = ROOT / "docs"
 CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
@@ -93,7 +94,7 @@ def text_server() -> Iterator[int]:
         yield server.getsockname()[1]
         over.set()
         for thread in list(threads):
-            thread.join(10)
+            thread.join(HANG_S)
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ def datagrams() -> Iterator[int]:
     thread.start()
     yield port
     over.set()
-    thread.join(10)
+    thread.join(HANG_S)
 
 
 def test_the_blocks_that_are_not_run_are_there() -> None:
@@ -204,7 +205,7 @@ def test_the_receivers_in_the_page_on_writing_them_are_receivers() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2700)
 def test_the_programs_of_the_pages_run(
     run: Callable[..., Run],
     tmp_path: Path,

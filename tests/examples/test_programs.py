@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.bounds import HANG_S
 from tests.examples.running import ROOT, Run
 
-BOUND_S = 120.0
+BOUND_S = HANG_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

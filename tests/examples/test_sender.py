@@ -6,9 +6,10 @@ import json
 import socket
 from collections.abc import Callable
 
+from tests.bounds import HANG_S
 from tests.examples.running import ROOT, Run
 
-BOUND_S = 30.0
+BOUND_S = HANG_S
 LINES = 20_000
 
 

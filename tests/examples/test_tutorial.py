@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.bounds import HANG_S
 from tests.examples.running import ROOT, Run
 
-BOUND_S = 240.0
+BOUND_S = HANG_S
 CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2700)]
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.bounds import HANG_S
 from tests.first_hour.terminal import as_read
 from tests.system.leftovers import MARK, marked_processes
 
@@ -25,7 +26,7 @@ MISTAKES = ("before_start", "running", "commands")
 INSTALLED = "installed"
 """A further one, which needs an environment that has the wheel and nothing else."""
 SESSION_S = 900.0
-ENDS_S = 40.0
+ENDS_S = HANG_S
 MEMORY = Path("/dev/shm")
 _END = "-- it has ended\n"
 

@@ -23,7 +23,7 @@ from pyspark import SparkConf, SparkContext
 from penstock.streaming import StreamingContext
 
 NAME = "program.py"
-BOUND_S = 200.0
+BOUND_S = 300.0
 
 
 def sections(text: str) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1000)
+@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("name", MISTAKES)
 def test_the_terminal_shows_of_mistakes_what_a_person_has_read(name: str, session: Session) -> None:
     assert differences(name, played(name, session)) == ""

@@ -18,6 +18,7 @@ from penstock.host.orphans import (
     remove_empty_rdd_folders,
     remove_scratch_folders,
 )
+from tests.bounds import HANG_S
 
 LEDGER = "receivedBlockMetadata"
 
@@ -75,7 +76,7 @@ def test_a_claim_that_never_had_its_name_is_removed_once_it_is_old(tmp_path: Pat
         "os.rename = lambda *_: os._exit(0); ScratchClaim(sys.argv[1])"
     )
     folder = tmp_path / "penstock-local-1-0123abcd"
-    subprocess.run([sys.executable, "-c", code, str(folder)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, str(folder)], check=True, timeout=HANG_S)
     [left] = tmp_path.iterdir()
     remove_scratch_folders(str(tmp_path))
     assert left.exists()  # Its owner may be about to name it.

@@ -14,8 +14,9 @@ from typing import Any
 from penstock.monitor.web.access import Access
 from penstock.monitor.web.exchange import Answer, Request
 from penstock.monitor.web.server import Bounds, WebServer
+from tests.bounds import HANG_S
 
-WAIT_S = 30.0
+WAIT_S = HANG_S
 """A bound for what must happen, not an expectation of when."""
 
 

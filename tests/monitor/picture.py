@@ -22,11 +22,12 @@ from selenium.webdriver.support.ui import WebDriverWait
 from penstock.monitor.registry import registered, runtime_folder
 from penstock.receiver import ReceiverContext, receiver
 from penstock.streaming import StreamingContext
+from tests.bounds import HANG_S
 from tests.services.chromium import open_browser
 
 __all__ = ["take_picture"]
 
-WAIT_S = 120.0
+WAIT_S = HANG_S
 _PERIOD_S = 40.0
 
 

@@ -24,6 +24,7 @@ from penstock.monitor.web.server import WebServer
 from penstock.monitor.web.status import Status
 from penstock.tracker import ConsumerStatus, KeptStream
 from penstock.wal import SyncPolicy
+from tests.bounds import HANG_S
 from tests.monitor.asking import get, open_access, serving
 from tests.monitor.feeding import START_MS, Program
 from tests.monitor.picture import take_picture
@@ -31,7 +32,7 @@ from tests.services.chromium import BrowserMissingError, open_browser
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 60.0
+WAIT_S = HANG_S
 
 
 @pytest.fixture(scope="module")

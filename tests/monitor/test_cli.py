@@ -33,6 +33,7 @@ from penstock.monitor.tables import clean, count_text, table
 from penstock.monitor.web.access import Access
 from penstock.monitor.web.routes import Routes
 from penstock.monitor.web.server import WebServer
+from tests.bounds import HANG_S
 from tests.monitor.asking import ask, serving
 from tests.monitor.feeding import Program
 
@@ -312,7 +313,7 @@ def test_top_on_a_terminal_of_80_columns_shows_nothing_longer(app: App) -> None:
             while shown.count(b"\x1b[H\x1b[J") < 3:
                 shown += screen.read(1 << 16)
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 0
+            assert process.wait(HANG_S) == 0
         finally:
             process.kill()
             process.wait()
@@ -346,7 +347,9 @@ def test_a_terminal_without_unicode_gets_escapes_and_the_whole_table(app: App) -
     app.program.model.tick()
     command = [sys.executable, "-m", "penstock", "receivers"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    shown = subprocess.run(command, capture_output=True, env=environment, timeout=60, check=True)
+    shown = subprocess.run(
+        command, capture_output=True, env=environment, timeout=HANG_S, check=True
+    )
     assert b"z\\xe4hlt-0" in shown.stdout
 
 
@@ -415,7 +418,7 @@ def test_a_program_that_dies_while_it_answers_is_told_from_one_that_says_somethi
         program.start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}/"
         assert main(["top", "--once", "--app", url]) == 1
-        program.join(30)
+        program.join(HANG_S)
     assert f"{url} does not answer: it ended in the middle of an answer" in capsys.readouterr().err
 
 
@@ -443,7 +446,7 @@ def test_what_is_no_program_of_penstock_is_told_in_one_line(
         program.start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}/"
         assert main(["receivers", "--app", url]) == 1
-        program.join(30)
+        program.join(HANG_S)
     error = capsys.readouterr().err
     assert f"{url} {told}" in error
     assert len(error.splitlines()) == 1
@@ -504,7 +507,9 @@ def test_a_command_for_a_running_program_imports_neither_arrow_nor_pyspark() -> 
         "import sys; from penstock.__main__ import main; main(['apps']);"
         "print(*sys.modules, file=sys.stderr)"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, timeout=HANG_S
+    )
     imported = set(ran.stderr.split())
     assert b"penstock.monitor.cli" in imported
     assert not {b"numpy", b"pyarrow", b"pyspark"} & imported

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.monitor.web.routes import Routes
 from penstock.tracker import ConsumerStatus, KeptStream
+from tests.bounds import HANG_S
 from tests.monitor.asking import get, open_access, text
 from tests.monitor.feeding import START_MS, Program
 
@@ -102,7 +103,7 @@ def test_promtool_tests_the_alerts() -> None:
         cwd=DEPLOY,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr

@@ -15,6 +15,7 @@ import pytest
 from penstock.host.executor_python import ExecutorAnswer
 from penstock.monitor.doctor.cluster import of_clocks
 from penstock.monitor.doctor.finding import Level
+from tests.bounds import HANG_S
 from tests.services.hdfs import Hdfs, write_configuration
 from tests.services.ports import free_ports
 from tests.services.standalone import StandaloneCluster
@@ -30,7 +31,7 @@ def run(*arguments: str, shell: str = "", **environment: str) -> subprocess.Comp
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=HANG_S,
         check=False,
     )
 
@@ -110,7 +111,7 @@ def test_an_hdfs_that_does_not_answer_is_a_problem_within_the_time() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_an_hdfs_that_answers_is_written_to_and_left_as_it_was(hdfs: Hdfs) -> None:
     folder = hdfs.new_folder()
     code, told = doctor("--folder", folder)
@@ -220,7 +221,7 @@ def test_clocks_are_far_apart_when_no_time_of_the_answer_explains_it() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_executors_are_asked_for_their_python_clocks_and_files(tmp_path: Path) -> None:
     common = ("--folder", str(tmp_path), "--master", "local[1]")
     code, told = doctor(*common, PYSPARK_PYTHON=sys.executable)
@@ -244,7 +245,7 @@ def test_executors_are_asked_for_their_python_clocks_and_files(tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_cluster_without_workers_is_a_problem_within_the_time(tmp_path: Path) -> None:
     cluster = StandaloneCluster(tmp_path)
     try:

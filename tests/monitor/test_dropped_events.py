@@ -25,10 +25,11 @@ from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.events import BatchSubmitted, StreamingStarted
 from penstock.streaming.listeners.input_info import BatchInput
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
+from tests.bounds import HANG_S
 from tests.monitor.asking import get, text, until
 from tests.monitor.feeding import START_MS, Program
 
-WAIT_S = 30.0
+WAIT_S = HANG_S
 ROOM = 2
 """A batch has five events: of the first one some fit, and its end is dropped."""
 

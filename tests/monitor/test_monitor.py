@@ -20,6 +20,7 @@ import pytest
 from penstock.monitor import Model, Monitor, start_monitor
 from penstock.monitor.registry import registered, runtime_folder
 from penstock.settings import Settings
+from tests.bounds import HANG_S
 from tests.monitor.feeding import Program
 
 
@@ -48,7 +49,7 @@ def test_a_point_is_taken_every_second_until_the_end(caplog: pytest.LogCaptureFi
 
     def let_a_second_pass() -> None:
         # The thread may only just be about to wait for the next one.
-        end_s = time.monotonic() + 30
+        end_s = time.monotonic() + HANG_S
         while not model.ticked.acquire(timeout=0.05):
             assert time.monotonic() < end_s
             program.clock.advance(1000)
@@ -107,7 +108,7 @@ class Started:
 
 def read(link: str, body: str | None = None) -> tuple[int, str]:
     parts = urlsplit(link)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=HANG_S)
     try:
         connection.request("GET" if body is None else "POST", f"{parts.path}?{parts.query}", body)
         answer = connection.getresponse()

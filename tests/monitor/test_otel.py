@@ -26,6 +26,7 @@ from penstock.receiver import ReceiverContext, receiver
 from penstock.settings import Settings
 from penstock.streaming import StreamingContext
 from penstock.wire.messages import BlockTrace, ReceivedBlockInfo
+from tests.bounds import HANG_S
 from tests.monitor.asking import WAIT_S, until
 from tests.monitor.collector import Collector, attributes, collecting
 from tests.monitor.feeding import START_MS, Program
@@ -339,7 +340,7 @@ def test_a_running_program_sends_its_figures_and_the_ways_of_its_blocks(
         ssc = StreamingContext(sc, 0.5)
         ssc.receiverStream(ticking).foreachRDD(lambda rdd: rdd.count())
         ssc.start()
-        wait = partial(until, bound_s=90.0)
+        wait = partial(until, bound_s=HANG_S)
         try:
             wait(lambda: len(collector.traces()) >= 3)
             wait(lambda: "penstock_received_records" in collector.metrics())

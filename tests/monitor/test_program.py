@@ -19,11 +19,12 @@ from penstock.monitor.client import AppClient
 from penstock.monitor.registry import registered, runtime_folder
 from penstock.receiver import ReceiverContext, receiver
 from penstock.streaming import OutputOperationError, RateSource, StreamingContext
+from tests.bounds import HANG_S
 from tests.monitor import asking
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 90.0
+WAIT_S = HANG_S
 
 until = partial(asking.until, bound_s=WAIT_S)
 
@@ -50,7 +51,7 @@ def read(url: str, path: str) -> str:
         connection.close()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_program_is_found_looked_at_changed_and_stopped_by_commands(
     sc: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

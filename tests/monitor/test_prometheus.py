@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from penstock.monitor.web.routes import Routes
+from tests.bounds import HANG_S
 from tests.monitor import asking
 from tests.monitor.asking import open_access, serving
 from tests.monitor.feeding import Program
 from tests.services.prometheus import Prometheus, PrometheusMissingError
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus-rules.yml"
-until = partial(asking.until, bound_s=60.0)
+until = partial(asking.until, bound_s=HANG_S)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from penstock.monitor.registry import (
     runtime_folder,
     unregister,
 )
+from tests.bounds import HANG_S
 
 
 def put(
@@ -69,7 +70,9 @@ def test_the_file_of_a_program_that_was_killed_is_removed_by_who_looks_next(tmp_
         "register(Path(sys.argv[1]), application_id='dead', name='', url='', token='', "
         "started_ms=1); os.kill(os.getpid(), 9)"
     )
-    ended = subprocess.run([sys.executable, "-c", program, str(folder)], timeout=100, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(folder)], timeout=HANG_S, check=False
+    )
     assert ended.returncode == -9
     assert len(list(folder.iterdir())) == 1
     assert registered(folder) == []
@@ -86,7 +89,9 @@ def test_a_file_that_a_killed_program_had_not_written_to_its_end_is_removed(
         "register(Path(sys.argv[1]), application_id='dead', name='', url='', token='', "
         "started_ms=1)"
     )
-    ended = subprocess.run([sys.executable, "-c", program, str(folder)], timeout=100, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(folder)], timeout=HANG_S, check=False
+    )
     assert ended.returncode == -9
     (left,) = folder.iterdir()
     assert registered(folder) == []

@@ -18,11 +18,12 @@ from typing import Any
 
 import pytest
 
+from tests.bounds import HANG_S
 from tests.monitor.asking import until
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 120.0
+WAIT_S = HANG_S
 NOT_THERE = (404, 501)
 
 ENDPOINTS = (
@@ -182,7 +183,7 @@ def dict_of_all(shapes: list[Any]) -> Any:
     return [json.loads(text) for text in sorted({json.dumps(found) for found in shapes})]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("failed", [False, True])
 @pytest.mark.parametrize("path", ENDPOINTS)
 def test_fields_and_types_are_those_of_spark(
@@ -196,7 +197,7 @@ def test_fields_and_types_are_those_of_spark(
     assert shape(told(ours)) == shape(told(spark))
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("path", MISSING)
 def test_what_there_is_none_of_is_answered_as_spark_does(
     both: tuple[Asked, Asked], path: str
@@ -209,7 +210,7 @@ def test_what_there_is_none_of_is_answered_as_spark_does(
     assert status(ours) == status(spark)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_values_that_follow_from_the_program_are_equal(both: tuple[Asked, Asked]) -> None:
     spark, ours = both
     for name in ("batchDuration", "numReceivers", "numActiveReceivers", "numInactiveReceivers"):
@@ -222,7 +223,7 @@ def test_values_that_follow_from_the_program_are_equal(both: tuple[Asked, Asked]
     assert ours.get("receivers/0")["isActive"] is spark.get("receivers/0")["isActive"] is True
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_gauges_of_streams_are_in_the_metrics_of_spark(both: tuple[Asked, Asked]) -> None:
     spark, ours = both
     assert set(ours.gauges()) == set(spark.gauges())
@@ -246,7 +247,7 @@ def are_of_one_batch(found: dict[str, Any]) -> bool:
     return in_order and found[f"{last}totalDelay"] == ended - submitted
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_page_of_spark_leads_to_that_of_the_program(both: tuple[Asked, Asked]) -> None:
     _, ours = both
     with urllib.request.urlopen(f"{ours.spark_page}/streaming", timeout=WAIT_S) as answer:

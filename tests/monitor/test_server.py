@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.monitor.web.exchange import Answer, Request, text_answer
 from penstock.monitor.web.server import Bounds, WebServer
+from tests.bounds import HANG_S
 from tests.monitor.asking import WAIT_S, ask, connect, raw, serving, until
 
 
@@ -168,7 +169,7 @@ connection.request("GET", "/")
 print(connection.getresponse().read().decode().strip(), len(tried) < 50)
 """
     ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert ended.stdout.strip() == "there True", ended.stderr
 

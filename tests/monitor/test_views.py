@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.monitor.web.ports import listen_host, ports_near
 from penstock.monitor.web.routes import Routes
+from tests.bounds import HANG_S
 from tests.monitor.asking import get, open_access, text
 from tests.monitor.feeding import Program
 
@@ -109,7 +110,7 @@ def test_promtool_finds_nothing_wrong_with_them() -> None:
         input=scrape(running()),
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr

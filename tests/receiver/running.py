@@ -37,8 +37,9 @@ from penstock.wire.messages import (
     ReportRateStatus,
     StopReceiver,
 )
+from tests.bounds import HANG_S
 
-WAIT_S = 20.0
+WAIT_S = HANG_S
 """No wait of a test is longer: a bound, not an expectation."""
 
 M = TypeVar("M", bound=Message)

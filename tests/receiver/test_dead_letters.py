@@ -712,7 +712,7 @@ def test_while_the_disk_of_dead_letters_is_full_nothing_is_acknowledged_and_then
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(720)
 def test_a_program_reads_the_dead_letters_of_its_streams_as_a_data_frame(
     sc: Any, tmp_path: Path
 ) -> None:

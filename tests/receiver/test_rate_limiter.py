@@ -21,6 +21,7 @@ from penstock.receiver.rate_limiter import (
     RateLimiterTimeoutError,
 )
 from penstock.settings import Settings
+from tests.bounds import HANG_S
 
 
 class WaitingClock(ManualClock):
@@ -357,7 +358,7 @@ def test_bad_amounts_are_refused() -> None:
 
 
 def wait_until_someone_waits(limiter: RateLimiter) -> None:
-    end_s = time.monotonic() + 30
+    end_s = time.monotonic() + HANG_S
     while not limiter._waiting:
         assert time.monotonic() < end_s, "nobody came to wait for the limiter"
         time.sleep(0.001)
@@ -371,7 +372,7 @@ def test_a_new_rate_takes_effect_on_who_waits() -> None:
         wait_until_someone_waits(limiter)
         assert not leased.done()
         limiter.set_rate(1_000_000)
-        assert leased.result(timeout=30) >= 1
+        assert leased.result(timeout=HANG_S) >= 1
     assert limiter.statistics().waits == 1
     assert limiter.statistics().waited_s > 0
 
@@ -388,7 +389,7 @@ def test_nothing_passes_while_it_is_paused_and_who_waits_goes_on_after_it() -> N
         assert not leased.done()
         assert limiter.statistics().waited_for_rate_s > 0.2
         limiter.set_paused(False)
-        assert leased.result(timeout=30) >= 1
+        assert leased.result(timeout=HANG_S) >= 1
 
 
 def test_it_tells_whether_anything_passes_within_a_second() -> None:
@@ -425,8 +426,8 @@ def test_a_lifted_limit_lets_who_waits_go() -> None:
         wait_until_someone_waits(limiter)
         limiter.set_rate(None)
         limiter.set_byte_rate(None)
-        assert leased.result(timeout=30) == 100
-        charged.result(timeout=30)
+        assert leased.result(timeout=HANG_S) == 100
+        charged.result(timeout=HANG_S)
 
 
 def test_permits_that_are_given_back_go_to_who_waits() -> None:
@@ -438,7 +439,7 @@ def test_permits_that_are_given_back_go_to_who_waits() -> None:
         leased = thread.submit(limiter.lease, 1, lessee="second")
         wait_until_someone_waits(limiter)
         limiter.give_back(3, lessee="first")
-        assert leased.result(timeout=30) == 1
+        assert leased.result(timeout=HANG_S) == 1
 
 
 @pytest.mark.parametrize("unit", ["records", "bytes"])
@@ -451,7 +452,7 @@ def test_stopping_frees_who_waits_and_lets_nothing_pass_any_more(unit: str) -> N
         wait_until_someone_waits(limiter)
         limiter.stop()
         with pytest.raises(RateLimiterStoppedError):
-            waiting.result(timeout=30)
+            waiting.result(timeout=HANG_S)
     with pytest.raises(IllegalStateError, match="stopped"):
         call(1)
     limiter.stop()

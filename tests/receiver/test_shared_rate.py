@@ -19,12 +19,13 @@ from penstock.receiver import SharedRateError, SharedRatePlace
 from penstock.receiver.rate_limiter import RateLimiterStoppedError
 from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter
 from penstock.settings import Settings
+from tests.bounds import HANG_S
 from tests.services.redis import RedisServer, make_server
 from tests.services.tls import certificate_of_host, tls_front
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = Path(__file__).with_name("sharing_process.py")
-WAIT_S = 30.0
+WAIT_S = HANG_S
 PASSWORD = "not-to-be-seen"
 
 

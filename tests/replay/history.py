@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.receiver import receiver
 from penstock.tracker import ReceivedBlockTracker
+from tests.bounds import HANG_S
 from tests.system.running import run_on
 
 COUNT = 3000
@@ -56,7 +57,7 @@ def make_history(sc: Any, folder: Path) -> Path:
             run.process(function, number)
         run.start()
         run.await_processed(len(STREAMS) * COUNT)
-        end_s = time.monotonic() + 60
+        end_s = time.monotonic() + HANG_S
         while not retained(folder):
             assert time.monotonic() < end_s
             time.sleep(0.2)

@@ -25,9 +25,10 @@ from penstock.__main__ import main
 from penstock.replay import cli
 from penstock.replay._history import History, Window, as_time_ms, blocks_of
 from penstock.wal import segment_path
+from tests.bounds import HANG_S
 from tests.replay.history import COUNT, STREAMS, make_history, number, numbers
 
-WAIT_S = 60
+WAIT_S = HANG_S
 
 
 @pytest.fixture(scope="module")

@@ -26,12 +26,13 @@ from typing import Any
 
 from hdfs_native import Client, WriteOptions
 
+from tests.bounds import HANG_S
 from tests.services.jars import jars
 from tests.services.ports import free_ports
 
 POM = Path(__file__).with_name("hdfs.pom.xml")
-START_S = 60.0
-STOP_S = 20.0
+START_S = HANG_S
+STOP_S = HANG_S
 
 _NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"

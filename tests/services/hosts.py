@@ -27,9 +27,10 @@ from typing import Any
 import pyspark
 
 from penstock.wire.addresses import bare_host
+from tests.bounds import HANG_S
 
-START_S = 60.0
-WAIT_S = 30.0
+START_S = HANG_S
+WAIT_S = HANG_S
 HOST_VARIABLE = "PENSTOCK_TEST_HOST"
 """Tells a process of a host, in its environment, the host's address."""
 
@@ -294,7 +295,9 @@ def _kill_all(name: str) -> None:
 
 
 def _ip(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["ip", *words], capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run(
+        ["ip", *words], capture_output=True, text=True, timeout=HANG_S, check=False
+    )
 
 
 def _must(*words: str) -> None:

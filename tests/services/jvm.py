@@ -20,10 +20,12 @@ from pathlib import Path
 
 import pyspark
 
+from tests.bounds import HANG_S
+
 __all__ = ["hasten", "make_archive"]
 
 _ROOT = str(Path(__file__).resolve().parents[2])
-_START_S = 180
+_START_S = HANG_S
 _FEW_COMPILERS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 # It does a little of all that tests do: jobs, SQL, files, a streaming query, Spark's page.
 _PROGRAM = """

@@ -18,13 +18,14 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 
+from tests.bounds import HANG_S
 from tests.services.jars import jars
 from tests.services.ports import free_ports
 from tests.services.tls import certificate_of_host
 
 POM = Path(__file__).with_name("kafka.pom.xml")
-START_S = 60.0
-STOP_S = 20.0
+START_S = HANG_S
+STOP_S = HANG_S
 
 _PROPERTIES = """\
 process.roles=broker,controller

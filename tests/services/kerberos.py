@@ -8,14 +8,15 @@ import sys
 import time
 from pathlib import Path
 
+from tests.bounds import HANG_S
 from tests.services.jars import jars
 from tests.services.ports import free_ports
 
 POM = Path(__file__).with_name("kerberos.pom.xml")
 REALM = "EXAMPLE.COM"
 USER = "penstock"
-START_S = 60.0
-STOP_S = 20.0
+START_S = HANG_S
+STOP_S = HANG_S
 
 _KDC = "org.apache.hadoop.minikdc.MiniKdc"
 _PROPERTIES = """\

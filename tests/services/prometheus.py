@@ -11,12 +11,13 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from tests.bounds import HANG_S
 from tests.services.ports import free_ports
 
 __all__ = ["Prometheus", "PrometheusMissingError"]
 
-START_S = 60.0
-STOP_S = 20.0
+START_S = HANG_S
+STOP_S = HANG_S
 
 
 class PrometheusMissingError(Exception):

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-START_S = 30.0
-STOP_S = 20.0
+from tests.bounds import HANG_S
+
+START_S = HANG_S
+STOP_S = HANG_S
 
 
 class RedisMissingError(Exception):

@@ -15,10 +15,11 @@ from typing import Any
 
 import pyspark
 
+from tests.bounds import HANG_S
 from tests.services.ports import free_ports
 
-START_S = 60.0
-STOP_S = 30.0
+START_S = HANG_S
+STOP_S = HANG_S
 _PACKAGE = "org.apache.spark.deploy"
 
 

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.bounds import HANG_S
+
 _OPENSSL = (
     "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
     "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
 )
-START_S = 60.0
+START_S = HANG_S
 
 
 def certificate_of_host(folder: Path) -> Path:

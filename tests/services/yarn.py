@@ -17,14 +17,15 @@ from pathlib import Path
 
 import pyspark
 
+from tests.bounds import HANG_S
 from tests.services.hdfs import LOG4J, write_configuration
 from tests.services.jars import jars
 from tests.services.ports import free_ports
 
 POM = Path(__file__).with_name("yarn.pom.xml")
-START_S = 60.0
+START_S = HANG_S
 _TRIES = 3
-STOP_S = 30.0
+STOP_S = HANG_S
 
 _PACKAGE = "org.apache.hadoop.yarn.server"
 _OPENED = ("java.lang", "java.io", "java.util", "java.lang.reflect", "java.net")

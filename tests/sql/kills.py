@@ -22,6 +22,7 @@ from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Any
 
+from tests.bounds import HANG_S
 from tests.services.jvm import hasten
 from tests.sql.query_program import QUERIES, STREAMS
 from tests.system.driver_process import DriverProcess, driver_process
@@ -114,7 +115,7 @@ class KilledQueries:
                     moment = ", ".join([*victims, f"{wait_s:.1f} s later the driver"])
                     self._let_run(driver, wait_s)
                 os.killpg(driver.process.pid, signal.SIGKILL)
-                assert driver.process.wait(60) == -signal.SIGKILL, driver.report()
+                assert driver.process.wait(HANG_S) == -signal.SIGKILL, driver.report()
                 self._check_failures(driver, victims)
             left = self._incomplete()
             assert hold is None or left[hold["query"]] >= hold["batch"], (hold, left)

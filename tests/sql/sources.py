@@ -12,10 +12,11 @@ from pyspark.sql import SparkSession
 
 from penstock.receiver import receiver
 from penstock.sql import ReceiverHost
+from tests.bounds import HANG_S
 
 __all__ = ["WAIT_S", "Sieved", "await_records", "hosting", "numbers"]
 
-WAIT_S = 60.0
+WAIT_S = HANG_S
 
 
 def numbers(count: int, *, block_s: float = 0.0, pid_file: str = "") -> Any:

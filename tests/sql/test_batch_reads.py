@@ -18,7 +18,7 @@ from penstock.sql._options import METADATA_COLUMNS
 from tests.sql.sources import await_records, hosting, numbers
 from tests.system.spoiling import spoil
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 COUNT = 1000
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests.bounds import HANG_S
 from tests.examples.running import ROOT, Run
 from tests.examples.test_readme import CODE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-BOUND_S = 180.0
+BOUND_S = HANG_S
 EXAMPLES = (
     Path(pyspark.__file__).parent / "examples" / "src" / "main" / "python" / "sql" / "streaming"
 )

@@ -16,10 +16,11 @@ from pyspark.sql import SparkSession
 
 from penstock.__main__ import main
 from penstock.sql import SourceError, connect
+from tests.bounds import HANG_S
 from tests.examples.running import Run
 from tests.system.running import SMALL
 
-BOUND_S = 120.0
+BOUND_S = HANG_S
 APP = """
 import sys
 from penstock.receiver import receiver
@@ -89,7 +90,7 @@ def started(run: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_another_application_reads_what_it_receives_until_it_is_stopped(
     command: Callable[..., Run], sc: Any, tmp_path: Path
 ) -> None:
@@ -130,7 +131,7 @@ def written(spark: SparkSession, folder: Path) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_it_ends_at_sigterm_and_when_no_receiver_is_left(command: Callable[..., Run]) -> None:
     run = command(APP, "10")
     started(run)
@@ -169,7 +170,7 @@ def jvm_of(run: Run) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_it_ends_at_the_first_signal_though_the_jvm_hangs(command: Callable[..., Run]) -> None:
     run = command(SHORT_BOUNDS + APP, "10")
     started(run)
@@ -188,7 +189,7 @@ def test_it_ends_at_the_first_signal_though_the_jvm_hangs(command: Callable[...,
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_it_ends_when_its_jvm_is_killed(command: Callable[..., Run]) -> None:
     run = command(APP, "10")
     started(run)

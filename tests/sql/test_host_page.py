@@ -20,12 +20,13 @@ from penstock.monitor.registry import registered, runtime_folder
 from penstock.receiver import receiver
 from penstock.sql import ReceiverHost
 from penstock.streaming import StreamingContext
+from tests.bounds import HANG_S
 from tests.monitor import asking
 from tests.sql.sources import await_records, hosting
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-until = partial(asking.until, bound_s=60.0)
+until = partial(asking.until, bound_s=HANG_S)
 
 THREADS = ("penstock-ui", "penstock-monitor", "penstock-spark-views")
 

@@ -14,7 +14,7 @@ from tests.services.hosts import Host, HostCluster, hosts_are_impossible
 from tests.sql.query_hosts_program import LINE_BYTES
 from tests.system.driver_process import driver_process
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 HOSTS = 3
 COUNT = 100_000

@@ -17,11 +17,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.sql import ReceiverHost
+from tests.bounds import HANG_S
 from tests.sql.kills import KilledQueries
 from tests.sql.sources import await_records, numbers
 from tests.system.leftovers import block_servers, command_of, parent_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2700)]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def is_own(pid: int) -> bool:
     return False
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_queries_are_exact_when_receivers_block_servers_and_readers_are_killed(
     sc: Any, tmp_path: Path
 ) -> None:
@@ -84,7 +85,7 @@ def test_queries_are_exact_when_receivers_block_servers_and_readers_are_killed(
                 for pid in block_servers(sc.applicationId):
                     os.kill(pid, signal.SIGKILL)
             else:
-                end_s = time.monotonic() + 60
+                end_s = time.monotonic() + HANG_S
                 while not (readers := own_readers()):
                     assert time.monotonic() < end_s
                     time.sleep(0.05)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from penstock.sql import ReceiverHost
 from tests.sql.sources import WAIT_S, hosting
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from penstock.sql import ReceiverHost
 from penstock.sql._reader import HAS_LIMITS
 from tests.sql.sources import WAIT_S, await_records, numbers
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 COUNT = 1000
 

@@ -20,6 +20,7 @@ from penstock.processes import ProcessIdentity, host_id, started
 from penstock.sql import ShareFileError, SourceError, connect, source
 from penstock.sql.source import check_share_file, write_share_file
 from penstock.wire import ApplicationLink
+from tests.bounds import HANG_S
 
 ACCESS = BlockAccess(
     {}, ApplicationLink(b"a secret of this test alone", ("h", 1)), fetch_timeout_s=10.0
@@ -77,7 +78,7 @@ def test_of_hosts_that_start_in_one_instant_one_has_the_file(tmp_path: Path) -> 
             path.write_text(text)
             os.close(folder)
             with pytest.raises(ShareFileError, match=f"process {other.pid}, which lives"):
-                written.result(60)
+                written.result(HANG_S)
         assert path.read_text() == text
         assert os.listdir(tmp_path) == ["share"]
     finally:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.sql.sources import WAIT_S, await_records, hosting, numbers
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 

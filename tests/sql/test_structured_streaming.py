@@ -37,7 +37,7 @@ from tests.system.leftovers import await_that
 from tests.system.running import SMALL, run_on, settings
 from tests.system.spoiling import spoil
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 COUNT = 3000
 

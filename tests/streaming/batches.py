@@ -10,10 +10,11 @@ from pyspark import SparkContext
 
 from penstock.clock import ManualClock
 from penstock.streaming import DStream, StreamingContext
+from tests.bounds import HANG_S
 from tests.doubles import Events
 
 BATCH_MS = 1000
-WAIT_S = 120.0
+WAIT_S = HANG_S
 
 
 class Batches:

@@ -21,9 +21,10 @@ from penstock.streaming import (
     StreamingContext,
 )
 from penstock.wal import UnwritableFolderError
+from tests.bounds import HANG_S
 from tests.doubles import Events
 
-WAIT_S = 60.0
+WAIT_S = HANG_S
 
 
 class Streams:
@@ -88,7 +89,7 @@ class Forever(Receiver):
         self.thread.start()
 
     def onStop(self) -> None:
-        self.thread.join(10)
+        self.thread.join(HANG_S)
 
     def count(self) -> None:
         number = 0

@@ -25,6 +25,7 @@ from penstock.streaming import (
     StreamingListener,
 )
 from penstock.streaming.checkpoint.folder import CheckpointFolder
+from tests.bounds import HANG_S
 from tests.streaming.batches import WAIT_S, batches, forget_checkpoint_directory
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -537,7 +538,7 @@ class TestProgram:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=HANG_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -580,7 +581,7 @@ class TestProgram:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=HANG_S,
             check=False,
         )
         assert done.returncode == 128 + signal.SIGTERM, done.stderr
@@ -629,7 +630,7 @@ class TestProgram:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=HANG_S,
             check=False,
         )
         assert "ended: the streams have ended because Spark has: its JVM does not" in done.stdout, (

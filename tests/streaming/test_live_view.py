@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.streaming._live_view import LiveView, open_live_view
 from penstock.streaming._threads import InheritingThread
+from tests.bounds import HANG_S
 
 CELL: contextvars.ContextVar[int] = contextvars.ContextVar("CELL")
 
@@ -30,7 +31,7 @@ def test_a_table_is_sent_when_it_has_changed_and_once_more_at_the_end() -> None:
     widget = Widget()
     readings = iter(["1", "1", "1", "2", "2", "2"])
     view = LiveView(widget, lambda: next(readings, "the end"), every_s=0.001)
-    assert [widget.sent.get(timeout=30) for _ in range(3)] == ["1", "2", "the end"]
+    assert [widget.sent.get(timeout=HANG_S) for _ in range(3)] == ["1", "2", "the end"]
     view.close()
     assert widget.sent.empty()
     assert "penstock-live-view" not in [thread.name for thread in threading.enumerate()]
@@ -40,7 +41,7 @@ def test_the_last_reading_is_shown_at_the_end() -> None:
     widget = Widget()
     view = LiveView(widget, lambda: "stopped", every_s=3600)
     view.close()
-    assert widget.sent.get(timeout=30) == "stopped"
+    assert widget.sent.get(timeout=HANG_S) == "stopped"
 
 
 def test_a_cell_gets_the_view_and_not_the_name_of_the_widget() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.streaming import CheckpointFolderInUseError, DStream, StreamingContext
 from penstock.streaming.checkpoint.folder import CheckpointFolder
+from tests.bounds import HANG_S
 from tests.services.hdfs import Hdfs
 from tests.streaming.batches import batches
 from tests.streaming.checkpoint.recovering import BATCH_MS, ZERO_MS, Program
@@ -83,7 +84,7 @@ class TestCheckpoints:
         writing = threading.Thread(target=folder.write, args=[checkpoint(2)])
         writing.start()
         hdfs.start_name_node()
-        writing.join(60)
+        writing.join(HANG_S)
         found = folder.read_newest()
         assert found is not None
         assert found.header.last_batch_ms == 2

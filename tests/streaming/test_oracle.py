@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from penstock.streaming import StreamingContext
+from tests.bounds import HANG_S
 from tests.streaming.batches import BATCH_MS, Batches
 
-WAIT_S = 120.0
+WAIT_S = HANG_S
 
 NUMBERS: list[list[Any]] = [[1, 2, 3, 4], [5], [], [2, 2]]
 PAIRS: list[list[Any]] = [[("a", 1), ("b", 2)], [("a", 3), ("a", 4)], [("c", None)], []]
@@ -159,7 +160,7 @@ def run_penstock(sc: Any, checkpoint: Path) -> Results:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_results_are_those_of_pyspark(sc: Any, tmp_path: Path) -> None:
     names = list(PROGRAMS)
     expected = run_pyspark(sc, tmp_path / "pyspark")

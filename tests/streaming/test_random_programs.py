@@ -18,10 +18,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis import strategies as st
 
+from tests.bounds import HANG_S
 from tests.streaming.batches import Batches
 from tests.streaming.random_programs import Program, inputs, programs
 
-WAIT_S = 120.0
+WAIT_S = HANG_S
 BATCHES = 7
 BATCH_S = 0.1
 TOGETHER = 6

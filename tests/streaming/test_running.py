@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.bounds import HANG_S
+
 PROGRAM = """
 import os, sys, threading
 from penstock.streaming._running import RunOperations
@@ -89,7 +91,7 @@ class Program:
         self.process.send_signal(number)
 
     def end(self) -> tuple[int, str, str]:
-        out, errors = self.process.communicate(timeout=60)
+        out, errors = self.process.communicate(timeout=HANG_S)
         return self.process.returncode, out, errors
 
 
@@ -156,7 +158,7 @@ def second_signal_in_a_call_to_the_jvm() -> Iterator[Program]:
 def test_a_second_signal_leaves_no_call_to_the_jvm_with_half_an_answer() -> None:
     with second_signal_in_a_call_to_the_jvm() as running:
         running.until_said("stopping at once")
-        out, errors = running.process.communicate("whole\n", timeout=60)
+        out, errors = running.process.communicate("whole\n", timeout=HANG_S)
     assert out.splitlines() == ["answer whole", "", "stop graceful=False", "after"]
     assert "Traceback" not in errors
     assert running.process.returncode == 0
@@ -176,7 +178,7 @@ def test_a_signal_while_it_starts_does_not_break_the_start() -> None:
         running.until("starting")
         running.send(signal.SIGINT)
         running.until_said("stopping gracefully")
-        out, errors = running.process.communicate("go on\n", timeout=60)
+        out, errors = running.process.communicate("go on\n", timeout=HANG_S)
     assert out.splitlines() == ["started", "stop graceful=True", "after"]
     assert "Traceback" not in errors
     assert running.process.returncode == 0
@@ -214,7 +216,7 @@ def test_ctrl_c_in_a_with_block_stops_gracefully() -> None:
 def test_a_third_signal_ends_it_also_where_nobody_reads_what_it_says() -> None:
     with program("nobody reads") as running:
         running.until("starting")
-        end_s = time.monotonic() + 60
+        end_s = time.monotonic() + HANG_S
         while running.process.poll() is None and time.monotonic() < end_s:
             # As often as it takes: the first may come before its standard error is full.
             running.send(signal.SIGTERM)

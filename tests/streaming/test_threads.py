@@ -9,6 +9,7 @@ from types import FrameType
 import pytest
 
 from penstock.streaming._threads import wait_for
+from tests.bounds import HANG_S
 
 
 class Came(Exception):
@@ -29,7 +30,7 @@ def test_a_signal_that_woke_nobody_ends_the_wait() -> None:
         return False
 
     def send() -> None:
-        assert waits.wait(60)
+        assert waits.wait(HANG_S)
         with changed:
             pass  # The main thread has let go of the lock: it sleeps.
         # Taken by this thread, it does not wake the main one.

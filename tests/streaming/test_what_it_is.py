@@ -12,6 +12,7 @@ from penstock.host.receiver_status import ReceiverStatus
 from penstock.receiver import ReceiverContext, receiver
 from penstock.receiver.short_forms import as_receiver
 from penstock.streaming import StreamingContext
+from tests.bounds import HANG_S
 
 
 @receiver(positions=True)
@@ -50,7 +51,7 @@ def test_receivers_are_told_as_they_are(sc: Any) -> None:
     ssc.receiverStream(numbers).foreachRDD(lambda rdd: came.set() if rdd.count() else None)
     ssc.start()
     try:
-        assert came.wait(60)
+        assert came.wait(HANG_S)
         (status,) = ssc.receivers()
         assert (status.name, status.state, status.attempts) == ("numbers-0", "running", 1)
         assert status.address.startswith("127.0.0.1:")

@@ -14,9 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.bounds import HANG_S
 from tests.system.leftovers import MARK, await_that, marked_processes
 
-WAIT_S = 180.0
+WAIT_S = HANG_S
 _ROOT = str(Path(__file__).parents[2])
 
 

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from types import TracebackType
 
 from penstock.wire.addresses import bare_host
+from tests.bounds import HANG_S
 
-WAIT_S = 60.0
+WAIT_S = HANG_S
 
 
 class Feeder:

@@ -12,6 +12,7 @@ from typing import Any
 from pyspark import StorageLevel
 
 from penstock.receiver import Receiver
+from tests.bounds import HANG_S
 
 
 class NumberedLines(Receiver):
@@ -45,7 +46,7 @@ class NumberedLines(Receiver):
             # Only reading ends: acknowledgements of what is being stored still go out.
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RD)
-        self._thread.join(10)
+        self._thread.join(HANG_S)
 
     def _receive(self) -> None:
         try:
@@ -103,7 +104,7 @@ class Numbers(Receiver):
         self._thread.start()
 
     def onStop(self) -> None:
-        self._thread.join(10)
+        self._thread.join(HANG_S)
 
     def _count(self) -> None:
         number = self.lastPosition or self.first

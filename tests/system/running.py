@@ -11,10 +11,11 @@ from pyspark import SparkContext
 
 from penstock.clock import Clock
 from penstock.streaming import DStream, StreamingContext
+from tests.bounds import HANG_S
 from tests.doubles import Events
 from tests.system.leftovers import assert_nothing_left, threads
 
-WAIT_S = 60.0
+WAIT_S = HANG_S
 
 SMALL = {
     "spark.streaming.blockInterval": "100ms",

@@ -17,8 +17,9 @@ from pyspark import SparkConf, SparkContext
 from penstock.receiver import Receiver
 from penstock.streaming import StreamingContext, StreamingListener
 from penstock.streaming.scheduler.executor_allocation import SparkExecutors
+from tests.bounds import HANG_S
 
-WAIT_S = 150.0
+WAIT_S = HANG_S
 
 
 class Steady(Receiver):

@@ -24,11 +24,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.bounds import HANG_S
 from tests.system.driver_process import DriverProcess, driver_process
 from tests.system.feeder import Feeder
 from tests.system.recoverable import MOMENTS, word_of
 
-PATIENCE_S = 25.0
+PATIENCE_S = HANG_S
 """How long a named moment is waited for before the driver is killed from outside."""
 
 STALLED_S = 90.0

@@ -20,11 +20,12 @@ from penstock.receiver import Receiver, RecordTooLargeError, receiver
 from penstock.sources import SocketReceiver
 from penstock.streaming import RateSource
 from penstock.streaming.dstream.rated_dstream import RatedDStream
+from tests.bounds import HANG_S
 from tests.system.running import Run, run_on
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 60.0
+WAIT_S = HANG_S
 MB = 1 << 20
 
 

@@ -112,7 +112,7 @@ def test_a_killed_receiver_and_lost_memory_lose_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(1500)
 def test_results_are_exact_when_the_driver_is_killed(
     tmp_path: Path, key_command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

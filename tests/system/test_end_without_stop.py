@@ -46,7 +46,7 @@ while not any(found.records >= 100 for found in ssc.receivers()):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(720)
 @pytest.mark.parametrize("program", [HOST, CONTEXT], ids=["host", "context"])
 def test_its_receivers_end_as_at_a_stop(program: str, tmp_path: Path) -> None:
     folder = tmp_path / "folder"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bounds import HANG_S
 from tests.services.standalone import StandaloneCluster
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +30,7 @@ def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(720)
 def test_executors_follow_the_batches_and_the_receiver_stays_where_it_is(
     cluster: StandaloneCluster, tmp_path: Path
 ) -> None:
@@ -41,7 +42,7 @@ def test_executors_follow_the_batches_and_the_receiver_stays_where_it_is(
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -36,10 +36,11 @@ from penstock.wire.messages import (
     RegisterReceiver,
 )
 from tests.blockstore.test_server import Host
+from tests.bounds import HANG_S
 from tests.system.faulty_proxy import Fault, FaultyProxy
 from tests.tracker.ledger_cases import block
 
-WAIT_S = 30.0
+WAIT_S = HANG_S
 ATTEMPT = "0123456789abcdef" * 2
 QUICK = WireOptions(heartbeat_interval_s=0.1, dead_after_s=0.5, authentication_timeout_s=1.0)
 """A link is given up after half a second, so that no test waits for long."""

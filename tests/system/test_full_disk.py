@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.bounds import HANG_S
 from tests.system.driver_process import DriverProcess, driver_process
 from tests.system.feeder import Feeder
 from tests.system.mounts import in_own_mounts, own_mounts
@@ -68,7 +69,7 @@ def fill_until_told(driver: DriverProcess, folder: Path, told: int) -> str:
         return str(event["error"])
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(720)
 def test_a_full_disk_holds_the_stream_up_and_loses_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
@@ -115,7 +116,7 @@ NAMES = ("batches", "states", "mapped", "windows")
 
 
 def await_condition(driver: DriverProcess, condition: Callable[[], bool], what: str) -> None:
-    end_s = time.monotonic() + 90
+    end_s = time.monotonic() + HANG_S
     while not condition():
         assert driver.process.poll() is None, driver.report()
         assert time.monotonic() < end_s, f"{what}: {driver.report()}"
@@ -148,7 +149,7 @@ def check_states(tmp_path: Path, sent: int) -> None:
     assert total.total() == sent
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_a_program_with_states_waits_for_the_disk_of_its_checkpoints(tmp_path: Path) -> None:
     for name in ("disk", *NAMES):
         (tmp_path / name).mkdir()

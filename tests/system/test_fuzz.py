@@ -13,7 +13,7 @@ from tests.system.fuzz.http_campaign import HttpCampaign
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_attacks_on_both_ports_break_nothing_and_leave_nothing_behind(tmp_path: Path) -> None:
     """I9: without TLS and with it, and good peers notice nothing."""
     with Campaign(tmp_path, 1) as campaign:
@@ -23,7 +23,7 @@ def test_attacks_on_both_ports_break_nothing_and_leave_nothing_behind(tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_attacks_on_the_page_break_nothing_and_keep_nobody_from_his_answer(tmp_path: Path) -> None:
     """Also with a thousand clients of its events at once that read nothing."""
     with HttpCampaign(tmp_path, 1) as campaign:

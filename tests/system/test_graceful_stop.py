@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.receiver import Receiver
+from tests.bounds import HANG_S
 from tests.system.feeder import Feeder
 from tests.system.receivers import NumberedLines, Numbers
 from tests.system.running import Run, run_on, settings
@@ -28,7 +29,7 @@ class Counts(Receiver):
         self.thread.start()
 
     def onStop(self) -> None:
-        self.thread.join(20)
+        self.thread.join(HANG_S)
 
     def count(self) -> None:
         number = 0
@@ -85,7 +86,7 @@ def test_every_record_that_was_acknowledged_is_processed_when_it_stops_under_loa
         assert len(run.processed) >= feeder.acknowledged
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("lives", [8, pytest.param(20, marks=pytest.mark.exhaustive)])
 def test_many_short_lives_in_one_spark_context_lose_nothing(
     sc: Any, tmp_path: Path, lives: int

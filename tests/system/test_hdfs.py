@@ -14,7 +14,7 @@ from tests.system.leftovers import await_that, block_servers, memory_files
 from tests.system.receivers import NumberedLines
 from tests.system.running import Run, run_on
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def kill(pid: int) -> None:

@@ -19,7 +19,7 @@ from tests.services.hdfs import Hdfs
 from tests.system.soak import Soak
 from tests.wal.test_hdfs import BOUND_S, OPTIONS, WRITER
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(450)]
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from tests.system.hosts_program import OCCUPIED
 from tests.system.leftovers import await_that
 from tests.system.test_killed_executor import executor_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 ONE_COPY, TWO_COPIES = "MEMORY_AND_DISK", "MEMORY_AND_DISK_2"
 

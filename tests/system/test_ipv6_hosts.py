@@ -19,7 +19,7 @@ from tests.system.test_hosts import (
     tell,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(720)]
 
 
 def test_blocks_are_copied_and_read_between_hosts_that_have_ipv6_only(

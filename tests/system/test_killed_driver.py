@@ -42,7 +42,7 @@ def numbers_on_disk(checkpoint: Path, batches: list[int]) -> list[int]:
         ledger.close()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(720)
 @pytest.mark.parametrize(
     "victim", ["python", "jvm", pytest.param("python and jvm", marks=pytest.mark.exhaustive)]
 )
@@ -81,7 +81,7 @@ def test_a_killed_driver_leaves_no_process_and_every_acknowledged_record(
     assert set(range(found[0])) <= processed
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(720)
 @pytest.mark.parametrize(
     ("positions", "encrypted"),
     [

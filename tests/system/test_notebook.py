@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from jupyter_client.manager import KernelManager
 
+from tests.bounds import HANG_S
 from tests.system.leftovers import MARK, await_that, marked_processes
 
-BOUND_S = 180.0
+BOUND_S = HANG_S
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 SPARK = """
@@ -149,7 +150,7 @@ def notebook(tmp_path: Path) -> Iterator[Notebook]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2700)
 def test_a_program_runs_shows_itself_and_ends_in_cells(notebook: Notebook) -> None:
     notebook.run(SPARK)
     started = notebook.run("ssc = program()\nssc.start()")

@@ -12,7 +12,7 @@ import pytest
 from penstock.streaming.checkpoint.folder import CheckpointFolder
 from tests.system.soak import Soak
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 @pytest.mark.parametrize(

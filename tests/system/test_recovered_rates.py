@@ -10,7 +10,7 @@ import pytest
 from tests.system.driver_process import DriverProcess, driver_process
 from tests.system.rated_program import BATCH_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(720)]
 
 RATE, BYTE_RATE, TOTAL = 700.0, 1_000_000.0, 900.0
 MODULE = "tests.system.rated_program"

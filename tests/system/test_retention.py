@@ -34,7 +34,7 @@ def numbers_in_logs(checkpoint: Path) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(720)
 def test_what_was_processed_is_still_in_the_logs_also_of_a_killed_driver(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     config = {
@@ -67,7 +67,7 @@ def test_what_was_processed_is_still_in_the_logs_also_of_a_killed_driver(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_disk_that_runs_short_takes_the_oldest_and_holds_nothing_up(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.bounds import HANG_S
 from tests.examples.running import Run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PROGRAM = """
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ def test_records_of_a_class_in_the_script_itself_come_to_its_batches(tmp_path: P
     (tmp_path / "program.py").write_text(PROGRAM)
     run = Run(tmp_path, "program.py")
     try:
-        assert run.wait(200) == 0
+        assert run.wait(HANG_S) == 0
         assert "found True" in run.lines
     finally:
         run.kill()

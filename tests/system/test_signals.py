@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.bounds import HANG_S
 from tests.system.leftovers import MARK, await_that, marked_processes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-BOUND_S = 300.0
+BOUND_S = HANG_S
 
 PROGRAM = """
 import sys

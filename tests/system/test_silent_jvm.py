@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.bounds import HANG_S
 from tests.system.driver_process import DriverProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ def test_a_stop_says_that_the_jvm_does_not_answer_and_ends(when: str, tmp_path: 
     driver = DriverProcess(tmp_path, {"when": when}, module="tests.system.silent_jvm_program")
     jvm = driver.wait_for("silent")["jvm"]
     try:
-        driver.wait_for("stopped", timeout_s=200)
+        driver.wait_for("stopped", timeout_s=HANG_S)
         assert driver.wait_until_ended() == 0
         told = driver.log()
         assert f"The JVM of Spark (process {jvm}) has not stopped the SparkContext" in told
@@ -40,7 +41,7 @@ def test_a_jvm_that_dies_during_a_start_is_told_as_the_end_of_spark(tmp_path: Pa
     when = {"when": "dies at start"}
     driver = DriverProcess(tmp_path, when, module="tests.system.silent_jvm_program")
     try:
-        error = driver.wait_for("failed", timeout_s=200)["error"]
+        error = driver.wait_for("failed", timeout_s=HANG_S)["error"]
         assert error.startswith(
             "SparkEndedError: the streams have ended because Spark has: its JVM"
         )

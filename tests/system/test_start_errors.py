@@ -13,6 +13,7 @@ import pytest
 
 from penstock.errors import SettingError
 from penstock.streaming import StreamGraphError, StreamingContext
+from tests.bounds import HANG_S
 from tests.system.driver_process import driver_process
 from tests.system.feeder import Feeder
 from tests.system.running import run_on
@@ -73,7 +74,7 @@ def test_a_mistyped_setting_does_not_come_back_in_a_notebook(tmp_path: Path) -> 
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=HANG_S,
         check=True,
     )
     refused, started = ended.stdout.strip().splitlines()

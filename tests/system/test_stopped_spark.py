@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.bounds import HANG_S
+
 _JAVA = ("\t", "org.", "java.", "Caused by")
 _OF_TASK = re.compile(r" ERROR (TaskContextImpl|Executor): ")
 
@@ -106,7 +108,7 @@ def run(program: str, folder: Path, *arguments: str) -> subprocess.CompletedProc
         env={**os.environ, "PYTHONPATH": root, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANG_S,
         check=False,
     )
 

@@ -62,7 +62,7 @@ class Upgraded:
         return [number for batch in self.written(name).values() for _, number in batch]
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(1500)
 def test_a_program_upgraded_three_times_is_exact_also_when_one_was_killed_and_one_failed(
     tmp_path: Path,
 ) -> None:
@@ -172,7 +172,7 @@ class Counted:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_an_upgrade_with_encryption_is_exact(
     sc: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +183,7 @@ def test_an_upgrade_with_encryption_is_exact(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_an_upgrade_on_hdfs_is_exact(sc: Any, tmp_path: Path, hdfs: Hdfs) -> None:
     with settings(sc, {}):
         Counted(sc, tmp_path, hdfs.new_folder()).run_three()
@@ -222,7 +222,7 @@ def rows(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_rows_of_an_old_schema_that_wait_have_a_batch_of_their_own(
     sc: Any, tmp_path: Path, rows: Path
 ) -> None:

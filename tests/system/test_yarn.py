@@ -16,7 +16,7 @@ from tests.system.feeder import Feeder
 from tests.system.leftovers import await_that, block_servers, is_running
 from tests.system.test_killed_executor import executor_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(720)]
 
 _ROOT = str(Path(__file__).parents[2])
 

@@ -21,6 +21,7 @@ from penstock.blockstore import BlockRDD
 from penstock.receiver import BlockLogs, Receiver
 from penstock.settings import Settings
 from penstock.tracker import ReceiverTracker
+from tests.bounds import HANG_S
 from tests.tracker.tracker_cases import Events
 
 
@@ -85,7 +86,7 @@ def run(sc: SparkContext, tracker: ReceiverTracker, events: Events) -> dict[str,
     pids: dict[int, int] = {}
     reports = 0
     started: list[int] = []
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + HANG_S
 
     def follow(starts: int, stored: list[int]) -> None:
         """Wait for so many starts, and until these streams have each stored something, again."""
@@ -93,7 +94,7 @@ def run(sc: SparkContext, tracker: ReceiverTracker, events: Events) -> dict[str,
         waiting = set(stored)
         while len(started) < starts or reports < starts or waiting:
             assert time.monotonic() < deadline
-            kind, info = events._told.get(timeout=60)
+            kind, info = events._told.get(timeout=HANG_S)
             if kind == "started":
                 started.append(info.streamId)
             if kind != "error":

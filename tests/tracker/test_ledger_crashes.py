@@ -321,7 +321,7 @@ TestLedgerMachine.settings = QUICK
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_ledger_for_long() -> None:
     run_state_machine_as_test(LedgerMachine, settings=settings(QUICK, max_examples=400))
 

@@ -17,6 +17,7 @@ import pytest
 from penstock.tracker import ReceivedBlockTracker
 from penstock.wire import Client, WireError
 from penstock.wire.messages import AddBlock, Message, Ok
+from tests.bounds import HANG_S
 from tests.tracker.ledger_cases import attempt_name, block
 from tests.tracker.ledger_process import SECRET, STREAMS
 
@@ -54,7 +55,7 @@ class Feeder(threading.Thread):
                     self.take(number, answer)
 
     def take(self, number: int, answer: Future[Message]) -> None:
-        assert answer.result(20) == Ok()
+        assert answer.result(HANG_S) == Ok()
         self.answered.append(number)
 
 
@@ -83,10 +84,10 @@ def test_i1_what_a_killed_driver_answered_is_in_its_ledger(tmp_path: Path, round
         process.send_signal(signal.SIGKILL)
     finally:
         process.kill()
-        process.wait(20)
+        process.wait(HANG_S)
         process.stdout.close()
     for feeder in feeders:
-        feeder.join(20)
+        feeder.join(HANG_S)
         assert not feeder.is_alive()
         feeder.client.close()
     ledger = ReceivedBlockTracker.recover(STREAMS, folder)

@@ -11,12 +11,14 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests.bounds import HANG_S
+
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
 @pytest.mark.exhaustive  # tests/system/test_hosts.py has the same between hosts.
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(720)
 def test_receivers_are_spread_and_one_whose_executor_is_killed_goes_on_elsewhere(
     tmp_path: Path,
 ) -> None:
@@ -32,7 +34,7 @@ def test_receivers_are_spread_and_one_whose_executor_is_killed_goes_on_elsewhere
         },
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -494,6 +494,6 @@ TestPlacesMachine.settings = QUICK
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_places_for_long() -> None:
     run_state_machine_as_test(PlacesMachine, settings=settings(QUICK, max_examples=400))

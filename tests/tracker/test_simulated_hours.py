@@ -14,13 +14,14 @@ import pytest
 
 from benchmarks.programs._simulated_day import REMEMBERED, SimulatedDay
 from penstock.tracker._driver_log import SnapshotRule
+from tests.bounds import HANG_S
 from tests.tracker.place_cases import Case
 
 RECEIVERS = 16
 EXECUTORS = 4
 BLOCKS = 64
 BATCHES = 60
-WAIT_S = 60.0
+WAIT_S = HANG_S
 
 
 @pytest.mark.slow

@@ -33,8 +33,9 @@ from penstock.wire.messages import (
     ReportRateStatus,
     StopReceiver,
 )
+from tests.bounds import HANG_S
 
-WAIT_S = 20.0
+WAIT_S = HANG_S
 """Bounds every wait; none is expected to take nearly so long."""
 
 QUICK = Settings(restart_max_delay_s=0.01, graceful_stop_timeout_ms=2000)

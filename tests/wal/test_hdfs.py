@@ -30,12 +30,13 @@ from penstock.wal import (
 from penstock.wal._hdfs import HdfsFileSystem
 from penstock.wal._hdfs_files import HdfsAppendFile
 from penstock.wal.cli import main
+from tests.bounds import HANG_S
 from tests.services.hdfs import Hdfs, write_configuration
 
 pytestmark = pytest.mark.slow
 
 OPTIONS = LogOptions(segment_size=256 << 10)
-BOUND_S = 60.0
+BOUND_S = HANG_S
 
 
 def payloads(folder: str, before: int | None = None) -> list[bytes]:

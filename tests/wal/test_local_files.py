@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from penstock.wal import LOCK_NAME, LocalFileSystem, lock_folder, owner_of
+from tests.bounds import HANG_S
 from tests.wal.system_calls import SystemCalls
 
 PAGE = 4096
@@ -398,7 +399,7 @@ def test_descriptor_zero_is_a_descriptor_in_a_process_without_standard_input(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -446,7 +446,7 @@ TestLogAgainstModel = pytest.mark.slow(LogMachine.TestCase)
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_log_against_model_for_long() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 

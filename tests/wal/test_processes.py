@@ -30,6 +30,7 @@ from penstock.wal import (
     repair,
     segment_path,
 )
+from tests.bounds import HANG_S
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = LogOptions(segment_size=1 << 16, alignment=64)
@@ -68,7 +69,7 @@ def child(script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.kill()
-        process.wait(20)
+        process.wait(HANG_S)
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None
             pipe.close()
@@ -185,7 +186,7 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
     try:
         folder.chmod(0o555)
         with child(WITHOUT_RIGHTS, str(folder), str(folder / "deep" / "log")) as process:
-            output, _ = process.communicate(timeout=30)
+            output, _ = process.communicate(timeout=HANG_S)
         assert output.split() == ["refused", "refused"]
         assert list(folder.iterdir()) == []
     finally:
@@ -237,7 +238,7 @@ def small_disk(tmp_path: Path) -> Iterator[tuple[Path, LocalFileSystem]]:
             ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)],
             capture_output=True,
             check=False,
-            timeout=20,
+            timeout=HANG_S,
         ).returncode
         == 0
     )
@@ -245,7 +246,7 @@ def small_disk(tmp_path: Path) -> Iterator[tuple[Path, LocalFileSystem]]:
         yield disk, LocalFileSystem() if mounted else RationedFileSystem(disk, 4 << 20)
     finally:
         if mounted:
-            subprocess.run(["umount", str(disk)], check=True, timeout=20)
+            subprocess.run(["umount", str(disk)], check=True, timeout=HANG_S)
 
 
 @pytest.mark.parametrize("alignment", [64, 4096])
@@ -447,7 +448,7 @@ def test_dump_into_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -36,9 +36,10 @@ from penstock.wal import (
     remove_log,
     segment_path,
 )
+from tests.bounds import HANG_S
 from tests.wal.faulty_filesystem import FaultyFileSystem
 
-WAIT_S = 20.0
+WAIT_S = HANG_S
 SMALL = LogOptions(segment_size=1 << 16, alignment=64)
 DIRECT = LogOptions(segment_size=1 << 22, alignment=4096)
 

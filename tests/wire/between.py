@@ -9,9 +9,10 @@ import threading
 from collections.abc import Callable
 
 from penstock.wire import TAG_BYTES
+from tests.bounds import HANG_S
 
 GREETING, HELLO, VERDICT = 42, 74, 33
-WAIT_S = 20.0
+WAIT_S = HANG_S
 
 Way = Callable[["Between", "Line"], None]
 """What is done in one direction of a connection after the handshake; then all is passed on."""

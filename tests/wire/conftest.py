@@ -14,8 +14,9 @@ import pytest
 
 from penstock.wire import Client, ClientHandshake, Peer, Reply, Seals, Server, WireOptions
 from penstock.wire.messages import DeregisterReceiver, Message, Ok
+from tests.bounds import HANG_S
 
-WAIT_S = 20.0
+WAIT_S = HANG_S
 """No wait of a test is longer: a bound, not an expectation."""
 
 

@@ -18,6 +18,7 @@ from penstock.wire import (
     ServerHandshake,
 )
 from penstock.wire.messages import Ok
+from tests.bounds import HANG_S
 
 SECRET = bytes(range(32))
 
@@ -185,7 +186,7 @@ def test_a_server_that_does_not_know_the_secret_is_not_believed(make_client):
     with listener:
         with pytest.raises(AuthenticationError, match="could not prove"):
             make_client(listener.getsockname()).connect()
-        thread.join(20)
+        thread.join(HANG_S)
     assert connections == 1  # it was not tried again
 
 
@@ -201,4 +202,4 @@ def test_what_listens_there_may_be_no_penstock_at_all(make_client):
     thread.start()
     with listener, pytest.raises(AuthenticationError, match="does not speak this protocol"):
         make_client(listener.getsockname()).connect()
-    thread.join(20)
+    thread.join(HANG_S)

@@ -27,8 +27,9 @@ from penstock.wire import (
     WireOptions,
 )
 from penstock.wire.messages import Failure, Ok, Refused, RegisterReceiver
+from tests.bounds import HANG_S
 
-WAIT_S = 20.0
+WAIT_S = HANG_S
 
 OK = msgspec.msgpack.encode(Ok())
 
@@ -246,7 +247,7 @@ def test_a_flood_of_connections_does_not_keep_a_new_client_out(make_server, make
         assert client.ask(Ok()) == Ok()
     finally:
         over.set()
-        thread.join(20)
+        thread.join(HANG_S)
         for connection in held:
             connection.close()
 
@@ -289,10 +290,10 @@ def test_who_makes_way_is_told_so_and_the_next_one_is_not() -> None:
         listener = socket.create_server(("127.0.0.1", 0))
         arrivals.listen([listener])
         _, first = await asyncio.open_connection(*listener.getsockname())
-        await asyncio.wait_for(there.wait(), 20)
+        await asyncio.wait_for(there.wait(), HANG_S)
         there.clear()
         _, second = await asyncio.open_connection(*listener.getsockname())
-        await asyncio.wait_for(there.wait(), 20)
+        await asyncio.wait_for(there.wait(), HANG_S)
         waiting = len(arrivals)
         arrivals.remove(arrived[1])
         await arrivals.stop()
@@ -377,11 +378,11 @@ def test_a_server_that_falls_silent_is_noticed_by_the_client(make_client, secret
     client = make_client(listener.getsockname(), options=options)
     client.connect()
     future = client.ask_async(Ok(), 2.0)
-    thread.join(20)
+    thread.join(HANG_S)
     assert len(connections) == 2  # it hung up and came again
     client.close()
     with pytest.raises(ClientClosedError, match="closed by this process"):
-        future.result(20)
+        future.result(HANG_S)
     listener.close()
     for connection in connections:
         connection.close()

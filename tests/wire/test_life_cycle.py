@@ -11,6 +11,7 @@ import pytest
 from penstock.errors import IllegalStateError
 from penstock.wire import PendingReply, ServerStartError, WireError
 from penstock.wire.messages import Ok
+from tests.bounds import HANG_S
 
 
 def open_files() -> int:
@@ -77,7 +78,7 @@ def test_a_handler_that_blocks_is_named_by_stop(make_server, make_client, record
 
     def block(peer, message):
         entered.set()
-        release.wait(20)
+        release.wait(HANG_S)
         return Ok()
 
     recorder.answer = block
@@ -85,7 +86,7 @@ def test_a_handler_that_blocks_is_named_by_stop(make_server, make_client, record
     client = make_client(server.start())
     client.connect()
     client.ask_async(Ok())
-    assert entered.wait(20)
+    assert entered.wait(HANG_S)
     with pytest.raises(WireError, match="handler blocks"):
         server.stop(0.1)
     release.set()

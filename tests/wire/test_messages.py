@@ -65,6 +65,7 @@ from penstock.wire.messages import (
     StreamAt,
     UpdateRateLimit,
 )
+from tests.bounds import HANG_S
 
 ATTEMPT = "0123456789abcdef" * 2
 BLOCK = ReceivedBlockInfo(
@@ -201,7 +202,7 @@ def test_every_message_arrives_as_it_was_both_ways(message, make_server, make_cl
     recorder.wait_for(lambda: len(recorder.seen) == 2)
     assert recorder.messages() == [message, message]
     recorder.peers[0].send(message)
-    assert arrived.wait(20)
+    assert arrived.wait(HANG_S)
     assert got == [message]
 
 
@@ -218,7 +219,7 @@ def test_asks_and_sends_of_a_peer_are_seen_in_their_order(make_server, make_clie
         else:
             client.send(message)
     for future in futures:
-        assert future.result(20) == Ok()
+        assert future.result(HANG_S) == Ok()
     assert recorder.messages() == sent
 
 
@@ -240,7 +241,7 @@ def test_many_threads_share_a_client_and_each_gets_its_own_answers(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(HANG_S)
     assert not wrong
     assert len(recorder.seen) == 1600
 
@@ -315,7 +316,7 @@ def test_a_handler_may_answer_at_once_later_or_from_another_thread(make_server, 
     assert client.ask(Ok()) == Ok()
     assert client.ask(DeregisterReceiver(0, ATTEMPT, "later", "")) == Refused("later")
     futures = [client.ask_async(AddBlock(0, ATTEMPT, ())) for _ in range(3)]
-    assert [future.result(20) for future in futures] == [Ok()] * 3
+    assert [future.result(HANG_S) for future in futures] == [Ok()] * 3
     assert client.ask(Ok()) == Ok()
 
 
@@ -353,7 +354,7 @@ def test_an_ask_that_is_not_answered_names_message_peer_and_seconds(make_server,
     # A long ask before a short one: each ends in its own time.
     long = client.ask_async(AddBlock(0, ATTEMPT, ()), 30.0)
     with pytest.raises(AskTimeoutError):
-        client.ask_async(DeregisterReceiver(0, ATTEMPT, "", ""), 0.0).result(20)
+        client.ask_async(DeregisterReceiver(0, ATTEMPT, "", ""), 0.0).result(HANG_S)
     assert not long.done()
     assert client.ask(Ok()) == Ok()
 
@@ -374,7 +375,7 @@ def test_a_callback_that_would_wait_for_itself_is_told_so(make_server, make_clie
     client.connect()
     client.ask(Ok())
     recorder.peers[0].send(StopReceiver())
-    assert done.wait(20)
+    assert done.wait(HANG_S)
     assert "ask_async" in str(caught[0])
 
 
@@ -407,10 +408,10 @@ def test_a_peer_with_too_many_open_asks_is_read_no_further_until_answers_go_out(
         held, holder.held = holder.held, []
         server.resolve([(pending, Ok()) for pending in held])
 
-    assert holder.full.wait(20)
+    assert holder.full.wait(HANG_S)
     while not all(future.done() for future in futures):
         released = threading.Event()
         server.call(release)
         server.call(released.set)
-        assert released.wait(20)
+        assert released.wait(HANG_S)
     assert holder.most == 8

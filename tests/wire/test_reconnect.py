@@ -30,6 +30,7 @@ from penstock.wire.messages import (
     RegisterReceiver,
     ReportError,
 )
+from tests.bounds import HANG_S
 
 ATTEMPT = "0123456789abcdef" * 2
 HELLO = RegisterReceiver(0, ATTEMPT, "R", "h", "e", 1)
@@ -59,7 +60,7 @@ def test_unanswered_asks_are_sent_again_in_their_order_after_the_hello(
     futures += [client.ask_async(numbered(number)) for number in range(50, 100)]
     recorder.answer = lambda peer, message: Refused("hello") if message == HELLO else message
     make_server(port=address[1]).start()
-    assert [future.result(20) for future in futures] == [numbered(n) for n in range(100)]
+    assert [future.result(HANG_S) for future in futures] == [numbered(n) for n in range(100)]
     seen = recorder.messages()
     assert seen[:50] == [numbered(n) for n in range(50)]
     assert seen[50:] == [HELLO] + [numbered(n) for n in range(100)]
@@ -95,7 +96,7 @@ def test_nothing_else_goes_out_before_the_hello_is_answered(make_server, make_cl
         client.ask(numbered(3), 0.1)
     assert recorder.messages() == [HELLO]
     second.resolve([(held[0], Ok())])
-    assert future.result(20) == Ok()
+    assert future.result(HANG_S) == Ok()
     recorder.wait_for(lambda: len(recorder.seen) == 3)
     assert recorder.messages() == [HELLO, numbered(1), numbered(2)]
 
@@ -124,7 +125,7 @@ def test_every_ask_has_its_own_deadline(make_server, make_client, recorder):
     late, early, later = (client.ask_async(numbered(n), (n + 1) / 10) for n in (1, 0, 2))
     for future in (early, late, later):
         with pytest.raises(AskTimeoutError):
-            future.result(20)
+            future.result(HANG_S)
     assert client.statistics().unanswered == 0
 
 
@@ -197,7 +198,7 @@ def test_a_server_killed_and_started_again_gets_every_ask_exactly_once_in_effect
 
     def end(process: subprocess.Popen[bytes]) -> None:
         process.send_signal(signal.SIGKILL)
-        process.wait(20)
+        process.wait(HANG_S)
         process.stdout.close()
 
     process, port = start(0)
@@ -207,10 +208,10 @@ def test_a_server_killed_and_started_again_gets_every_ask_exactly_once_in_effect
         futures = []
         for round_ in range(5):
             futures += [client.ask_async(numbered(round_ * 500 + n)) for n in range(500)]
-            futures[-300].result(20)
+            futures[-300].result(HANG_S)
             end(process)
             process, _ = start(port)
-        assert all(future.result(20) == Ok() for future in futures)
+        assert all(future.result(HANG_S) == Ok() for future in futures)
     finally:
         end(process)
     assert sorted(map(int, ledger.read_text().split())) == list(range(2500))
@@ -223,7 +224,7 @@ def test_a_server_that_starts_late_is_waited_for(make_server, make_client):
     thread = threading.Thread(target=client.connect)
     thread.start()
     make_server(port=port).start()
-    thread.join(20)
+    thread.join(HANG_S)
     assert client.ask(Ok()) == Ok()
 
 
@@ -260,8 +261,8 @@ def test_a_server_with_another_secret_after_the_restart_ends_the_client_for_good
     second = make_server(port=address[1], secret=os.urandom(32))
     second.start()
     with pytest.raises(AuthenticationError):
-        future.result(20)
-    assert ended.wait(20)
+        future.result(HANG_S)
+    assert ended.wait(HANG_S)
     assert isinstance(ends[0], AuthenticationError)
     with pytest.raises(AuthenticationError):
         client.ask(Ok())
@@ -283,7 +284,7 @@ def test_a_client_gives_up_when_told_to(make_server, make_client):
     client = make_client(server.start(), on_closed=on_closed, give_up_after_s=2.0)
     client.connect()
     server.stop()
-    assert ended.wait(20)
+    assert ended.wait(HANG_S)
     assert isinstance(ends[0], ConnectionLostError)
     assert "for 2 s" in str(ends[0])
     assert client.statistics().state is ClientState.CLOSED

@@ -15,6 +15,7 @@ from penstock.sources.kafka import (
     LocationStrategies,
     OffsetRange,
 )
+from tests.bounds import HANG_S
 from tests.services.kafka import Kafka
 from tests.sources.kafka.running import params, subscribe
 from tests.streaming.batches import batches
@@ -88,7 +89,7 @@ def test_a_receiver_stores_the_same_columns(sc: Any, started: Kafka) -> None:
         receiver = KafkaReceiver([topic], given, columns=True, values=JsonFormat("id bigint"))
         run.ssc.receiverStream(receiver).foreachBatch(keep)
         run.start()
-        assert enough.wait(60)
+        assert enough.wait(HANG_S)
         run.stop()
     assert sorted(tuple(row) for row in rows) == [(topic, each, each, None) for each in range(20)]
 

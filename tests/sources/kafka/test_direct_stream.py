@@ -24,6 +24,7 @@ from penstock.sources.kafka import (
 )
 from penstock.sources.kafka.engines._confluent_client import client_log
 from penstock.streaming import JobGenerationError
+from tests.bounds import HANG_S
 from tests.services.kafka import Broker, Kafka
 from tests.sources.kafka.running import Direct, numbers, params, subscribe
 from tests.streaming.batches import batches
@@ -31,8 +32,8 @@ from tests.system.running import settings
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 60.0
-BOUND_S = 30.0
+WAIT_S = HANG_S
+BOUND_S = HANG_S
 """A bound, not an expectation: without ours the client would go on for ever."""
 
 

@@ -18,6 +18,7 @@ from penstock.dead_letters import letters
 from penstock.sources.kafka import ConsumerStrategies, KafkaReceiver
 from penstock.sources.kafka.engines import ENGINES
 from penstock.wire.messages import ReportError, StopReceiver
+from tests.bounds import HANG_S
 from tests.receiver.conftest import run, shared, tracker
 from tests.receiver.running import Running, Tracker
 from tests.services.kafka import Broker, Kafka
@@ -27,9 +28,9 @@ from tests.streaming.batches import batches
 
 __all__ = ["run", "shared", "tracker"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(720)]
 
-WAIT_S = 90.0
+WAIT_S = HANG_S
 ROOT = Path(__file__).parents[3]
 
 

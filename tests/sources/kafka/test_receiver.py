@@ -18,6 +18,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from penstock.sources.kafka import KafkaReceiver
 from penstock.wire.messages import AddBlock, DeregisterReceiver, ReportError, StopReceiver
+from tests.bounds import HANG_S
 from tests.receiver.conftest import SETTINGS, run, shared, tracker
 from tests.receiver.running import Running, Tracker
 from tests.services.kafka import Kafka
@@ -29,7 +30,7 @@ __all__ = ["run", "shared", "tracker"]
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 60.0
+WAIT_S = HANG_S
 
 Run = Callable[..., Running]
 

@@ -25,9 +25,10 @@ from penstock.streaming import (
 from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder, CheckpointHeader
 from penstock.streaming.checkpoint.writer import CheckpointRequest, CheckpointWriter
 from penstock.streaming.dstream.rdd_files import RDDFiles
+from tests.bounds import HANG_S
 from tests.wal.faulty_filesystem import FaultyFileSystem, SimulatedCrashError
 
-WAIT_S = 30.0
+WAIT_S = HANG_S
 
 
 def checkpoint(time_ms: int, body: bytes = b"graph", **facts: Any) -> Checkpoint:

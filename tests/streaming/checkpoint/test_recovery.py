@@ -34,7 +34,7 @@ from penstock.streaming.recovery import recover_context
 from tests.streaming.batches import WAIT_S
 from tests.streaming.checkpoint.recovering import BATCH_MS, ZERO_MS, Keep, Program, ProgramOf
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 INPUT = [["a", "a", "b"], ["", ""], [], ["a"], ["b", "b"], ["a", "c"], [], ["c"], ["a"]]
 

@@ -15,6 +15,7 @@ from penstock.errors import PenstockError
 from penstock.receiver import receiver
 from penstock.streaming import OutputOperationError, StreamGraphError, StreamingContext
 from penstock.wal import UnwritableFolderError
+from tests.bounds import HANG_S
 from tests.streaming.batches import batches
 from tests.streaming.checkpoint.recovering import BATCH_MS, ZERO_MS, Program, ProgramOf
 
@@ -211,7 +212,7 @@ class TestDeadLetters:
         ssc.deadLetters().foreachRDD(keep)
         ssc.start()
         try:
-            assert came.wait(60)
+            assert came.wait(HANG_S)
         finally:
             ssc.stop(stopSparkContext=False)
         (stored,) = found

@@ -10,9 +10,10 @@ import pytest
 from penstock.streaming import StreamingListener
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.events import StreamingStarted
+from tests.bounds import HANG_S
 from tests.doubles import UntoldError
 
-WAIT_S = 30.0
+WAIT_S = HANG_S
 
 
 class Hearing(StreamingListener):

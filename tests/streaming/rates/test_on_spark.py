@@ -16,9 +16,10 @@ import pytest
 from penstock.errors import SettingError
 from penstock.receiver import Receiver, SharedRateError
 from penstock.streaming import RateSource, StreamingContext, StreamingListener
+from tests.bounds import HANG_S
 from tests.services.redis import make_server
 
-WAIT_S = 60.0
+WAIT_S = HANG_S
 
 
 class Fast(Receiver):
@@ -29,7 +30,7 @@ class Fast(Receiver):
         self.thread.start()
 
     def onStop(self) -> None:
-        self.thread.join(10)
+        self.thread.join(HANG_S)
 
     def run(self) -> None:
         record = struct.pack(">Q", os.getpid())

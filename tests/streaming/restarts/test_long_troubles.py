@@ -58,7 +58,7 @@ def test_sinks_that_are_down_for_minutes(restart: tuple[Event, ...], runs_jobs: 
 
 
 @_for_long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_sinks_that_are_down_for_long(seconds: int) -> None:
     exact(("down", _ALL, True), *batches(seconds), ("crash",), ("start",), *batches(3), ("up",))
 
@@ -79,7 +79,7 @@ def test_a_clock_that_is_set_forward_and_back_by_minutes(restart: tuple[Event, .
 
 
 @_for_long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_a_clock_that_is_set_forward_and_back_for_long(seconds: int) -> None:
     _forward_and_back(seconds, RESTARTS["is killed"])
 

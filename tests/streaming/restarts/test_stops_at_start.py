@@ -12,9 +12,10 @@ import pytest
 from penstock.errors import IllegalStateError
 from penstock.streaming import StreamingContext, StreamingContextState
 from penstock.streaming._engine import StreamingEngine
+from tests.bounds import HANG_S
 from tests.streaming.restarts.driven import Driven, World
 
-WAIT_S = 20.0
+WAIT_S = HANG_S
 
 
 def build(ssc: Any, world: World) -> None:

@@ -21,9 +21,10 @@ from penstock.streaming.scheduler.executor_allocation import (
     ExecutorAllocationManager,
     make_executor_allocation,
 )
+from tests.bounds import HANG_S
 
 BATCH_MS = 1000
-WAIT_S = 10.0
+WAIT_S = HANG_S
 
 
 class Cluster:

@@ -17,9 +17,10 @@ from penstock.streaming.listeners.events import BatchCompleted, OutputOperationC
 from penstock.streaming.listeners.input_info import BatchInput
 from penstock.streaming.scheduler import job_scheduler
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
+from tests.bounds import HANG_S
 from tests.doubles import UntoldError
 
-WAIT_S = 30.0
+WAIT_S = HANG_S
 
 
 class Scope:

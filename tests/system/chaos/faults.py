@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.bounds import HANG_S
 from tests.services.hdfs import Hdfs
 from tests.services.kafka import Broker
 from tests.system.driver_process import DriverProcess
@@ -25,7 +26,7 @@ PAUSE_S = (1.25 * LEASE_S, 2.5 * LEASE_S)
 MOMENT_S = 30.0
 """How long a named moment is waited for before the driver is killed from outside."""
 
-ENDS_S = 60.0
+ENDS_S = HANG_S
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Life:
         self.ended = False
 
     def await_start(self) -> None:
-        identity = self.driver.wait_for("identity", timeout_s=150)
+        identity = self.driver.wait_for("identity", timeout_s=HANG_S)
         self.application = str(identity["application"])
         self.jvm = int(identity["jvm"])
         self.driver.wait_until_started()
@@ -130,7 +131,7 @@ class Life:
             yield
         finally:
             done.set()
-            thread.join(30)
+            thread.join(HANG_S)
             path.unlink()
 
     def wait(self, least_s: float, most_s: float) -> None:
@@ -276,7 +277,7 @@ def kill_everything(life: Life) -> None:
     for pid in [life.driver.process.pid, *life.driver.processes()]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    life.driver.process.wait(30)
+    life.driver.process.wait(HANG_S)
     life.ended = True
 
 

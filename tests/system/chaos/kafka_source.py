@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.bounds import HANG_S
 from tests.services.kafka import Broker
 from tests.system.leftovers import await_that
 
@@ -58,7 +59,7 @@ class KafkaSource:
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        self._thread.join(60)
+        self._thread.join(HANG_S)
 
     def __str__(self) -> str:
         return f"{self.topic}: sent {self.sent}, acknowledged {self.acknowledged}"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.host.orphans import remove_scratch_folders
+from tests.bounds import HANG_S
 from tests.services.hdfs import Hdfs
 from tests.services.kafka import Broker
 from tests.system.chaos.faults import (
@@ -46,13 +47,13 @@ MODES = ("folder", "no folder", "hdfs", "kafka")
 RATE = 1000
 """Records per second that each receiver takes; it catches up on brokers' topics with half of it."""
 
-FLOWS_S = 300.0
+FLOWS_S = HANG_S
 """How long it may take until what came after a fault is in a batch."""
 
 OLD_S = 90.0
 """How long processes of a driver may live after it."""
 
-CLEARED_S = 150.0
+CLEARED_S = HANG_S
 """How long memory files of an application may stay whose block server was killed with it: the next
 one's block server removes them, when nobody has had them for a minute."""
 

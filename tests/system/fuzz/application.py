@@ -36,11 +36,12 @@ from penstock.wire.messages import (
     ReportRateStatus,
     SegmentPlace,
 )
+from tests.bounds import HANG_S
 from tests.system.fuzz.recording import Relay
 from tests.system.fuzz.target import APPLICATION, ATTACKED, GOOD
 
-START_S = 60.0
-END_S = 60.0
+START_S = HANG_S
+END_S = HANG_S
 HOST, STRANGE_HOST = "here", "there"
 """What the fuzzer plays with stands under the other name."""
 SIZES = (1, 1000, 70_000, 3_000_000)

@@ -12,11 +12,12 @@ from collections import Counter, deque
 from penstock.blockstore._fetch import SERVICE
 from penstock.wire import AuthenticationError, ClientHandshake, Seals
 from tests.blockstore.peers import receive
+from tests.bounds import HANG_S
 from tests.system.fuzz.application import Application
 from tests.system.fuzz.attacks import BLOCKS, TRACKER, Attack, Ending, Proof
 from tests.system.fuzz.recording import sealed
 
-PATIENCE_S = 60.0
+PATIENCE_S = HANG_S
 READ_S = 0.01
 HELD = 60
 SLOW_S = 0.002

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from tests.bounds import HANG_S
 from tests.system.fuzz.application import Application
 from tests.system.fuzz.attacker import Attacker
 from tests.system.fuzz.attacks import Attack, attacks
@@ -20,7 +21,7 @@ from tests.system.fuzz.good_peers import GoodPeers
 
 ROUND = 100
 """Attacks between two looks at those who are attacked."""
-QUIET_S = 90.0
+QUIET_S = HANG_S
 """How long it may take until nothing is left of the attacks; the longest time-out is 30 s."""
 POOL = min(32, (os.cpu_count() or 1) + 4)
 """Threads of an event loop's own pool (`asyncio`), which it starts one by one and keeps."""

@@ -20,10 +20,11 @@ from penstock.wire.messages import (
     Registered,
     RegisterReceiver,
 )
+from tests.bounds import HANG_S
 from tests.system.fuzz.application import HOST, Application
 from tests.system.fuzz.target import GOOD
 
-BOUND_S = 30.0
+BOUND_S = HANG_S
 """Of each answer. It is far more than an answer takes, for the machine may be busy."""
 _PAUSE_S = 0.005
 

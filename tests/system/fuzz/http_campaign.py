@@ -20,15 +20,16 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from tests.bounds import HANG_S
 from tests.system.fuzz.application import END_S, START_S, Watched, exact_memory
 from tests.system.fuzz.http_attacks import HttpAttack, HttpEnding, http_attacks
 
 ROUND = 100
-PATIENCE_S = 30.0
+PATIENCE_S = HANG_S
 READ_S = 0.01
 SLOW_S = 0.002
 HELD = 100
-QUIET_S = 90.0
+QUIET_S = HANG_S
 ALLOWED_GROWTH_MIB = 8.0
 _LAST = 20
 _FILES = 4096

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from penstock.wire import TAG_BYTES, Seal, TlsIdentity
+from tests.bounds import HANG_S
 
-WAIT_S = 60.0
+WAIT_S = HANG_S
 HELLO_BYTES = 74
 """Of a client's half of the handshake; what follows is what it says."""
 
