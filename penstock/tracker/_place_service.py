@@ -179,7 +179,7 @@ class PlaceService:
         now_s = self._clock.monotonic_s()
         for stream_id, settings in self._streams.items():
             seen: list[str] = []
-            forgotten: list[str] = []
+            forgotten: list[tuple[ConsumerStatus, float]] = []
             consumers = self._places.stream(stream_id).consumers
             names = {found.consumer for found in consumers}
             self._forget_all_but(stream_id, names)
@@ -201,7 +201,10 @@ class PlaceService:
                 # By the ledger, so that hosts that are started again and again forget, too.
                 if idle_s < patience_s:
                     continue
-                forgotten.append(found.consumer)
+                forgotten.append((found, max(silent_s, idle_s)))
+            self._places.note_seen(stream_id, seen)
+            self._places.drop(stream_id, [found.consumer for found, _ in forgotten])
+            for found, silent_s in forgotten:
                 _log.warning(
                     "consumer %s of stream %s, at place %d and %d records behind, is forgotten: "
                     "nothing was heard of it for %.0f s",
@@ -209,10 +212,8 @@ class PlaceService:
                     settings.name,
                     found.place,
                     found.records_behind,
-                    max(silent_s, idle_s),
+                    silent_s,
                 )
-            self._places.note_seen(stream_id, seen)
-            self._places.drop(stream_id, forgotten)
 
     def read_before(self, stream_id: int) -> int | None:
         """Return the place before which no connected consumer reads again; None: none is there."""

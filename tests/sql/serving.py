@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.blockstore import BlockAccess
+from penstock.sql._host_client import HostClient
 from penstock.tracker import Retention
 from penstock.tracker._endpoint import TrackerEndpoint
 from penstock.wire import ApplicationLink, WireOptions
+from penstock.wire.messages import ListBlocks
 from tests.tracker.place_cases import Case
 
-__all__ = ["COLUMNS", "START_MS", "logged", "of_seconds", "places", "release", "serving"]
+__all__ = ["COLUMNS", "START_MS", "Racing", "logged", "of_seconds", "places", "release", "serving"]
 
 COLUMNS = StructType([StructField("value", BinaryType())])
 """Of records that are bytes."""
@@ -61,3 +63,16 @@ def release(case: Case, before: int) -> None:
     case.commit(before)
     case.release()
     assert case.ledger.places.stream(0).first == before
+
+
+class Racing(HostClient):
+    """Does something before each question for blocks."""
+
+    def __init__(self, access: Any, meanwhile: Callable[[], None]) -> None:
+        super().__init__(access)
+        self._meanwhile = meanwhile
+
+    def ask(self, message: Any, kind: Any) -> Any:
+        if isinstance(message, ListBlocks):
+            self._meanwhile()
+        return super().ask(message, kind)

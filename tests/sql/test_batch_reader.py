@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ from penstock.sql._options import SourceOptions
 from penstock.sql.source import PenstockSource
 from penstock.tracker import Retention
 from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
-from penstock.wire.messages import ListBlocks
-from tests.sql.serving import COLUMNS, START_MS, of_seconds, release, serving
+from tests.sql.serving import COLUMNS, START_MS, Racing, of_seconds, release, serving
 from tests.tracker.place_cases import SERVERS, Case
 
 
@@ -137,19 +136,6 @@ def test_what_is_there_is_read_where_nothing_else_is_asked_for(
     case = of_seconds(tmp_path)
     release(case, 3)
     assert places(case, **options) == expected
-
-
-class Racing(HostClient):
-    """Does something between the first question and those for the blocks."""
-
-    def __init__(self, access: Any, meanwhile: Callable[[], None]) -> None:
-        super().__init__(access)
-        self._meanwhile = meanwhile
-
-    def ask(self, message: Any, kind: Any) -> Any:
-        if isinstance(message, ListBlocks):
-            self._meanwhile()
-        return super().ask(message, kind)
 
 
 @pytest.mark.parametrize("start", ["earliest", "1"])

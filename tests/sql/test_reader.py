@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,16 @@ from penstock.sql import LedgerPutBackError, PlacesReleasedError, _reader
 from penstock.sql._options import SourceOptions
 from penstock.sql._reader import PlaceReader
 from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
-from tests.sql.serving import COLUMNS, START_MS, logged, of_seconds, places, release, serving
+from tests.sql.serving import (
+    COLUMNS,
+    START_MS,
+    Racing,
+    logged,
+    of_seconds,
+    places,
+    release,
+    serving,
+)
 from tests.tracker.place_cases import Case
 
 
@@ -40,6 +50,29 @@ def test_a_batch_of_many_blocks_is_held_until_it_is_committed(tmp_path: Path) ->
         reader.commit(end)
     case.release()
     assert case.ledger.places.stream(0).first == count
+
+
+def test_who_is_forgotten_while_a_batch_is_planned_is_held_where_the_batch_begins(
+    tmp_path: Path,
+) -> None:
+    count = _BLOCKS_PER_ANSWER + 7
+    case = Case(tmp_path, count=count)
+    pages = itertools.count()
+
+    def forget() -> None:
+        if next(pages) == 1:
+            case.ledger.places.drop(0, list(case.consumers()))
+
+    with serving(case) as access:
+        options = SourceOptions.of({"stream": "clicks"})
+        reader = PlaceReader(access, options, COLUMNS, client=Racing(access, forget))
+        start = reader.initialOffset()
+        end = reader.latestOffset(start)
+        assert places(reader.partitions(start, end)) == list(range(count))
+        assert case.consumers() == {end["consumer"]: 0}
+        case.release()
+        assert places(reader.partitions(start, end)) == list(range(count))
+        reader.stop()
 
 
 def test_a_query_that_has_begun_before_there_is_anything_gets_what_comes(tmp_path: Path) -> None:

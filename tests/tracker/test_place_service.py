@@ -90,6 +90,14 @@ def test_a_later_page_of_a_batch_gives_nothing_away(tmp_path: Path) -> None:
     assert case.consumers() == {"c": 3}
 
 
+def test_who_is_known_by_a_later_page_first_is_held_where_its_batch_begins(tmp_path: Path) -> None:
+    case = Case(tmp_path, count=_BLOCKS_PER_ANSWER + 10)
+    case.list(_BLOCKS_PER_ANSWER, _BLOCKS_PER_ANSWER + 10, batch=3)
+    assert case.consumers() == {"c": 3}
+    case.release()
+    assert case.list(3, 4).first == 3
+
+
 def test_who_has_planned_a_batch_may_come_back_to_an_earlier_one(case: Case) -> None:
     """So does Spark after a restart, where it logs progress asynchronously."""
     case.end(0)
