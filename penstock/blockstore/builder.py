@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.blockstore.kept_values import check_cast, check_kept
 from penstock.blockstore.memory import Slot
 from penstock.blockstore.record_pickles import definitions
 
@@ -320,12 +321,8 @@ def rows_to_batch(records: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     if first is not dict or set(map(type, records)) != {dict}:
         records = [_as_dict(record, schema) for record in records]
     _check_names(set().union(*records), schema)
-    try:
-        batch = pa.RecordBatch.from_pylist(records, schema=schema)
-    except Exception:
-        if len(records) == 1:
-            _check_values(records[0], schema)
-        raise
+    columns = [_column_of(records, wanted) for wanted in schema]
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
     _check_nulls(batch)
     return batch
 
@@ -357,19 +354,23 @@ def _check_names(names: set[str], schema: pa.Schema) -> None:
         raise ValueError(f"no column of the schema is named {', '.join(sorted(map(str, unknown)))}")
 
 
-def _check_values(record: dict[str, Any], schema: pa.Schema) -> None:
-    """Name the column into which a value does not fit."""
-    for wanted in schema:
-        try:
-            pa.array([record.get(wanted.name)], wanted.type)
-        except Exception as error:
-            raise ValueError(f"column {wanted.name} ({wanted.type}): {error}") from error
+def _column_of(records: Sequence[dict[str, Any]], wanted: pa.Field) -> pa.Array:
+    values = [record.get(wanted.name) for record in records]
+    try:
+        column = pa.array(values, wanted.type)
+        check_kept(values, wanted.type, is_declared=True)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise ValueError(f"column {wanted.name} ({wanted.type}): {error}") from error
+    return column
 
 
 def _converted(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
+        check_cast(column.type, field.type)
         return column.cast(field.type)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, TypeError) as error:
         raise ValueError(f"column {field.name} ({field.type}): {error}") from error
 
 

@@ -8,6 +8,8 @@ import pickle
 import re
 import uuid
 from dataclasses import dataclass, replace
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 
 import msgspec
@@ -339,6 +341,72 @@ def test_a_row_that_does_not_fit_is_refused_with_the_column(row, reason):
     schema = pa.schema([pa.field("x", pa.int64(), nullable=False), ("y", pa.int64())])
     with pytest.raises((ValueError, TypeError), match=f"^{re.escape(reason)}"):
         rows_to_batch([row], schema)
+
+
+AT = datetime(2020, 1, 1, 5)
+EAST = timezone(timedelta(hours=2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int64(), 1.5),
+        (pa.int64(), Decimal("1.5")),
+        (pa.float32(), 1e300),
+        (pa.date32(), AT),
+        (pa.date64(), AT),
+        (pa.time64("us"), time(1, tzinfo=timezone.utc)),
+        (pa.timestamp("us"), AT.replace(tzinfo=EAST)),
+        (pa.struct([("b", pa.int64())]), {"b": 1, "c": 2}),
+        (pa.struct([("b", pa.int64())]), {"b": 1.5}),
+        (pa.map_(pa.string(), pa.int64()), {"b": 1.5}),
+        (pa.list_(pa.int64()), [1, 1.5]),
+        (pa.dictionary(pa.int8(), pa.int64()), 1.5),
+    ],
+)
+def test_a_value_that_a_column_would_change_is_refused(kind, value):
+    schema = pa.schema([("x", kind)])
+    with pytest.raises(ValueError, match=rf"^column x \({re.escape(str(kind))}\): .* would be ch"):
+        rows_to_batch([{"x": None}, {"x": value}], schema)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "kept"),
+    [
+        (pa.int64(), 2.0, 2),
+        (pa.float32(), 0.5, 0.5),
+        (pa.float32(), float("inf"), float("inf")),
+        (pa.date32(), datetime(2020, 1, 1), date(2020, 1, 1)),
+        (pa.timestamp("ms"), AT.replace(microsecond=1999), AT.replace(microsecond=1000)),
+        (pa.timestamp("us"), AT.replace(tzinfo=timezone.utc), AT),
+        (pa.timestamp("us", "UTC"), AT, AT.replace(tzinfo=timezone.utc)),
+        (pa.timestamp("us", "UTC"), AT.replace(tzinfo=EAST), AT.replace(tzinfo=EAST)),
+        (pa.struct([("b", pa.int64())]), (1,), {"b": 1}),
+        (pa.map_(pa.string(), pa.int64()), {"b": 1}, [("b", 1)]),
+        (pa.string(), b"a", "a"),
+        (pa.decimal128(5, 2), Decimal("1.5"), Decimal("1.5")),
+    ],
+)
+def test_a_declared_type_may_say_what_a_value_means(kind, value, kept):
+    schema = pa.schema([("x", kind)])
+    assert rows_to_batch([(value,), (None,)], schema).to_pylist() == [{"x": kept}, {"x": None}]
+
+
+@pytest.mark.parametrize(
+    ("column", "wanted"),
+    [
+        (pa.array([AT]), pa.date32()),
+        (pa.array([AT]), pa.time64("us")),
+        (pa.array([5]), pa.bool_()),
+        (pa.array([0.5]), pa.bool_()),
+        (pa.array([{"a": 1, "b": 2}]), pa.struct([("a", pa.int64())])),
+        (pa.array([[AT]]), pa.list_(pa.date32())),
+    ],
+)
+def test_a_column_that_a_cast_would_change_is_refused(column, wanted):
+    batch = pa.RecordBatch.from_arrays([column], ["x"])
+    with pytest.raises(ValueError, match=r"^column x .* loses something"):
+        batch_to_schema(batch, pa.schema([("x", wanted)]))
 
 
 def test_a_batch_takes_the_columns_of_a_declared_schema():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from itertools import chain, islice
 from typing import Any, TypeGuard
 
@@ -20,6 +21,7 @@ from pyspark import RDD
 from pyspark.sql import Row
 
 from penstock.blockstore import Block, BlockKind, BlockRDD
+from penstock.blockstore.kept_values import check_kept
 from penstock.blockstore.lines import line_pieces
 from penstock.streaming.kernels.combine import MAX_KEYS, exact_sum
 from penstock.streaming.kernels.deferred import narrow
@@ -50,6 +52,7 @@ _FEW_DIGITS = 38
 _DIGITS = 76
 """Of the widest decimals that Arrow has; those of `_FEW_DIGITS` are summed faster."""
 _MOST = (1 << 63) - 1
+_ALL_DIGITS = Context(prec=2 * _DIGITS)
 
 VALUE = "value"
 """The column of records that are no rows."""
@@ -99,7 +102,7 @@ class BatchesOfRecords:
         while chunk := list(islice(records, _ROWS)):
             try:
                 batch = _batch_of(chunk)
-            except (pa.ArrowException, OverflowError) as error:
+            except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
                 kinds = ", ".join(sorted({type(record).__name__ for record in chunk}))
                 raise TypeError(
                     f"records do not fit into columns of Arrow ({error}); they are of {kinds}. "
@@ -109,30 +112,37 @@ class BatchesOfRecords:
 
 
 def _batch_of(records: list[Any]) -> pa.RecordBatch:
-    if isinstance(records[0], Mapping) or _has_names(records[0]):
-        return _of_rows(records)
-    return pa.RecordBatch.from_arrays([pa.array(records)], [VALUE])
-
-
-def _has_names(record: Any) -> bool:
-    return isinstance(record, Row) and hasattr(record, "__fields__")
-
-
-def _of_rows(rows: list[Any]) -> pa.RecordBatch:
-    """Return rows with the columns of all of them: `from_pylist` has those of the first one only.
+    """Return a batch of records, with the columns of all rows.
 
     Raises:
-        pyarrow.ArrowException: Not all are mappings with names, or with values of like types.
+        pyarrow.ArrowException, OverflowError, TypeError, ValueError: They are not of one kind.
     """
-    plain = [
-        dict(row)
-        if isinstance(row, Mapping)
-        else row.asDict(recursive=True)
-        if _has_names(row)
-        else row
-        for row in rows
-    ]
-    return pa.RecordBatch.from_struct_array(pa.array(plain))
+    if not any(issubclass(kind, (Mapping, Row)) for kind in set(map(type, records))):
+        return _of_values(records)
+    rows = [_row_of(record) for record in records]
+    if all(row is None for row in rows):
+        return _of_values(records)
+    if None in rows:
+        raise TypeError("some are rows with names, others are not")
+    # `from_pylist` has the columns of the first row only.
+    column = pa.array(rows)
+    check_kept(rows, column.type)
+    return pa.RecordBatch.from_struct_array(column)
+
+
+def _of_values(records: list[Any]) -> pa.RecordBatch:
+    column = pa.array(records)
+    check_kept(records, column.type)
+    return pa.RecordBatch.from_arrays([column], [VALUE])
+
+
+def _row_of(record: Any) -> dict[str, Any] | None:
+    """Return a row with names as a dict; None for any other record."""
+    if isinstance(record, Mapping):
+        return dict(record)
+    if isinstance(record, Row) and hasattr(record, "__fields__"):
+        return record.asDict(recursive=True)
+    return None
 
 
 def records_of(split: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
@@ -142,10 +152,20 @@ def records_of(split: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
 
 def _rows(batch: pa.RecordBatch) -> list[Any]:
     if batch.schema.names == [VALUE]:
-        values: list[Any] = batch.column(0).to_pylist()
+        values: list[Any] = _with_python_times(batch.column(0)).to_pylist()
         return values
-    rows: list[Any] = batch.to_pylist()
+    columns = list(map(_with_python_times, batch.columns))
+    rows: list[Any] = pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist()
     return rows
+
+
+def _with_python_times(column: pa.Array) -> pa.Array:
+    """Return a column without times of day that Python cuts: it has no nanoseconds of them.
+
+    Raises:
+        pyarrow.ArrowInvalid: There are some.
+    """
+    return column.cast(pa.time64("us")) if column.type == pa.time64("ns") else column
 
 
 @dataclass(frozen=True)
@@ -315,7 +335,9 @@ def _summable(column: pa.Array, name: str) -> pa.Array:
     if pa.types.is_decimal(kind):
         if kind.precision + len(str(len(column))) <= _FEW_DIGITS:
             return column.cast(pa.decimal128(_FEW_DIGITS, kind.scale))
-        if int(_largest(column)) * len(column) >= 10 ** (_DIGITS - kind.scale):
+        # As the whole number that Arrow adds up.
+        largest = int(_largest(column).scaleb(kind.scale, _ALL_DIGITS))
+        if largest * len(column) >= 10**_DIGITS:
             raise OverflowError(
                 f"the sum of column {name!r} may have more than {_DIGITS} digits, which decimals "
                 "of Arrow cannot have; sum it in Python: stream.arrow.records()"
@@ -334,7 +356,11 @@ def _summable(column: pa.Array, name: str) -> pa.Array:
 def _largest(column: pa.Array) -> Any:
     """Return the largest absolute value of numbers; 0 without any."""
     ends = pc.min_max(column)
-    return max(abs(ends[name].as_py() or 0) for name in ("min", "max"))
+    found = [ends[name].as_py() for name in ("min", "max")]
+    if pa.types.is_decimal(column.type):
+        # `abs` rounds to the digits of the thread's context.
+        return max((end or Decimal(0)).copy_abs() for end in found)
+    return max(abs(end or 0) for end in found)
 
 
 def _values_of(batch: pa.RecordBatch, name: str, operation: str) -> pa.Array:
@@ -344,7 +370,7 @@ def _values_of(batch: pa.RecordBatch, name: str, operation: str) -> pa.Array:
         raise TypeError(
             f"{operation} needs values that can be keys; the column {name!r} is of {column.type}"
         )
-    return column
+    return _with_python_times(column)
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -6,11 +6,13 @@ import re
 import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from datetime import date, datetime, time, timezone
 from decimal import Context, Decimal, localcontext
 from types import MappingProxyType
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -169,6 +171,25 @@ def test_sums_of_decimals_keep_all_their_digits(kind: pa.DataType) -> None:
         list(SumValues("key", "n")(0, [many]))
 
 
+@pytest.mark.parametrize(("scale", "number"), [(76, "0.9"), (75, "9"), (72, "-999"), (76, "-0.9")])
+def test_sums_of_decimals_never_wrap_whatever_their_scale(scale: int, number: str) -> None:
+    def batch(rows: int) -> pa.RecordBatch:
+        numbers = pa.array([Decimal(number)] * rows, pa.decimal256(76, scale))
+        return batch_of(key=["a"] * rows, n=numbers)
+
+    assert list(SumValues("key", "n")(0, [batch(1), batch(1)])) == [("a", 2 * Decimal(number))]
+    with pytest.raises(OverflowError, match="may have more than 76 digits"):
+        list(SumValues("key", "n")(0, [batch(12)]))
+
+
+def test_the_largest_decimal_is_found_with_all_its_digits() -> None:
+    # Three times what its first 28 digits say has 76 digits, three times itself has 77.
+    number = Decimal("3" * 75 + "4")
+    batch = batch_of(key=["a"] * 3, n=pa.array([number] * 3, pa.decimal256(76, 0)))
+    with pytest.raises(OverflowError):
+        list(SumValues("key", "n")(0, [batch]))
+
+
 @pytest.mark.parametrize(
     ("kind", "wanted"),
     [(pa.float16(), 3.5), (pa.bool_(), 2), (pa.decimal128(4, 1), Decimal("3.5")), (pa.null(), 0)],
@@ -196,6 +217,66 @@ def test_what_cannot_be_summed_or_counted_is_named() -> None:
 def test_records_that_fit_no_column_are_told(records: list[Any]) -> None:
     with pytest.raises(TypeError, match="records do not fit into columns of Arrow"):
         list(BatchesOfRecords()(0, records))
+
+
+AT = datetime(2020, 1, 1, 5)
+AWARE = AT.replace(tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [date(2020, 1, 1), AT],
+        [AT, AWARE],
+        [AWARE, None, AT],
+        ["a", b"a"],
+        [b"a", "a"],
+        [2.5, True],
+        [time(1, tzinfo=timezone.utc)],
+        [pd.Timestamp(1)],
+        [pd.Timedelta(1)],
+        ["\ud800"],
+        [pd.NaT],
+        [Decimal("Infinity")],
+        [{"a": 1}, None],
+        [None, {"a": 1}],
+        [{b"a": 1, "a": 2}],
+        [{"a": date(2020, 1, 1)}, {"a": AT}],
+        [{"a": [{"b": "x"}]}, {"a": [{"b": b"x"}]}],
+        [[AT], [AWARE]],
+    ],
+    ids=repr,
+)
+def test_records_that_a_column_would_change_are_refused(records: list[Any]) -> None:
+    with pytest.raises(TypeError, match=r"do not fit into columns of Arrow .* must be of one kind"):
+        list(BatchesOfRecords()(0, records))
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [date(2020, 1, 1), None],
+        [AT, pd.Timestamp(AT)],
+        [AWARE, AWARE.astimezone(ZoneInfo("Europe/Berlin"))],
+        [time(1, 2, 3, 4)],
+        [1, 2.5],
+        [1, Decimal("1.5")],
+        [b"a", bytearray(b"b")],
+        [{"a": [{"b": AT}], "c": {}}, {"a": None, "c": None}],
+    ],
+    ids=repr,
+)
+def test_records_of_one_kind_keep_their_values(records: list[Any]) -> None:
+    assert values(BatchesOfRecords()(0, records)) == records
+
+
+def test_times_of_day_that_python_has_not_are_refused_and_not_counted_as_one() -> None:
+    batch = batch_of(value=pa.array([1, 2], pa.time64("ns")), n=[1, 2])
+    for operation in (CountValues("value"), SumValues("value", "n"), records_of):
+        with pytest.raises(pa.ArrowInvalid, match="would lose data"):
+            list(operation(0, [batch]))  # type: ignore[operator]
+    whole = batch_of(value=pa.array([1000, 2000], pa.time64("ns")))
+    assert values([whole]) == [time(0, 0, 0, 1), time(0, 0, 0, 2)]
 
 
 @settings(deadline=None)
@@ -325,7 +406,7 @@ def test_rows_have_the_columns_of_all_rows_of_their_batch() -> None:
         {"b": None, "a": None},
     ]
     assert values(make(0, [{}, {"a": 2}])) == [{"a": None}, {"a": 2}]
-    with pytest.raises(TypeError, match="cannot mix"):
+    with pytest.raises(TypeError, match="some are rows with names, others are not"):
         values(make(0, [{"a": 1}, "no row"]))
 
 

@@ -1,0 +1,168 @@
+"""Whether a column of Arrow has the Python values that it is made of.
+
+Arrow takes what is nearly of a column's type and changes it in silence: 1.5 becomes 1 among whole
+numbers, a `datetime` among dates loses its time of day, a `time` its zone, b"a" becomes "a".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from operator import attrgetter
+from types import NoneType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as types
+
+__all__ = ["ChangedValueError", "check_cast", "check_kept"]
+
+_EXACT = frozenset((str, bytes, int, bool, date))
+"""Types whose values, all of one type, are in a column of any type as they are, or in none."""
+_BOOL = (bool, np.bool_)
+_Changes = Callable[[Any], bool]
+
+
+class ChangedValueError(TypeError):
+    """A column of Arrow would have another value than the one that was to be in it."""
+
+    def __init__(self, value: object, kind: pa.DataType) -> None:
+        super().__init__(
+            f"{value!r:.80} of type {type(value).__name__} would be changed in a column of {kind}"
+        )
+
+
+def check_kept(values: Sequence[Any], kind: pa.DataType, *, is_declared: bool = False) -> None:
+    """Refuse values that Arrow would change in a column, which it makes of them otherwise.
+
+    Args:
+        values: What the column is made of; None is null.
+        kind: Its type.
+        is_declared: The type was chosen, not found. It may then say what a value means: fractions
+            have its digits, times its unit, times without a zone are of UTC, text is UTF-8.
+
+    Raises:
+        ChangedValueError: A value would be another one.
+    """
+    found = set(map(type, values)) - {NoneType}
+    if len(found) <= 1 and (found <= _EXACT or (found == {float} and types.is_float64(kind))):
+        return
+    if found == {datetime} and types.is_timestamp(kind) and (is_declared or kind.tz is None):
+        zones = set(map(attrgetter("tzinfo"), filter(None, values)))
+        if zones == {None}:
+            return
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        check_kept(values, kind.value_type, is_declared=is_declared)
+        return
+    some = [value for value in values if value is not None]
+    if types.is_nested(kind):
+        for parts, part in _parts(some, kind):
+            check_kept(parts, part, is_declared=is_declared)
+        return
+    changes = (_changes_declared if is_declared else _changes_found)(kind)
+    if changes is not None:
+        for value in filter(changes, some):
+            raise ChangedValueError(value, kind)
+
+
+def check_cast(found: pa.DataType, wanted: pa.DataType) -> None:
+    """Refuse casts that Arrow takes for safe though they lose something.
+
+    Raises:
+        TypeError: It is such a cast, or one of a part is.
+    """
+    if types.is_dictionary(found):
+        found = found.value_type
+    if found == wanted:
+        return
+    is_time_of_day = types.is_timestamp(found) and (types.is_date(wanted) or types.is_time(wanted))
+    is_number = types.is_integer(found) or types.is_floating(found)
+    fields = {field.name for field in found} if types.is_struct(found) else set()
+    if types.is_struct(wanted):
+        fields -= {field.name for field in wanted}
+        for field in wanted:
+            at = found.get_field_index(field.name) if types.is_struct(found) else -1
+            if at >= 0:
+                check_cast(found.field(at).type, field.type)
+    elif types.is_map(found) and types.is_map(wanted):
+        check_cast(found.key_type, wanted.key_type)
+        check_cast(found.item_type, wanted.item_type)
+    elif hasattr(found, "value_field") and hasattr(wanted, "value_field"):
+        check_cast(found.value_type, wanted.value_type)
+    if is_time_of_day or (is_number and types.is_boolean(wanted)) or fields:
+        raise TypeError(f"{found} loses something as {wanted}; cast it before it is stored")
+
+
+def _parts(values: list[Any], kind: pa.DataType) -> list[tuple[list[Any], pa.DataType]]:
+    """Return the values of each part of a nested type."""
+    if types.is_struct(kind):
+        names = {field.name for field in kind}
+        rows = [row.asDict() if hasattr(row, "__fields__") else row for row in values]
+        for row in rows:
+            if isinstance(row, Mapping) and not names.issuperset(row):
+                raise ChangedValueError(row, kind)
+        return [
+            (
+                [row.get(field.name) if isinstance(row, Mapping) else row[at] for row in rows],
+                field.type,
+            )
+            for at, field in enumerate(kind)
+        ]
+    items = [
+        item
+        for value in values
+        for item in (value.items() if isinstance(value, Mapping) else value)
+    ]
+    if types.is_map(kind):
+        return [
+            ([key for key, _ in items], kind.key_type),
+            ([item for _, item in items], kind.item_type),
+        ]
+    return [] if types.is_union(kind) else [(items, kind.value_type)]
+
+
+def _changes_declared(kind: pa.DataType) -> _Changes | None:
+    if types.is_integer(kind):
+        return lambda value: isinstance(value, (float, np.floating, Decimal)) and value % 1 != 0
+    if types.is_floating(kind):
+        most = float(np.finfo(kind.to_pandas_dtype()).max)
+        return lambda value: most < abs(value) and not math.isinf(value)
+    if types.is_date(kind):
+        return lambda value: isinstance(value, datetime) and value.time() != time()
+    if types.is_time(kind):
+        return _is_aware
+    if types.is_timestamp(kind) and kind.tz is None:
+        return lambda value: _is_aware(value) and bool(value.utcoffset())
+    return None
+
+
+def _changes_found(kind: pa.DataType) -> _Changes | None:
+    if types.is_floating(kind):
+        return lambda value: isinstance(value, _BOOL)
+    if types.is_date(kind):
+        return lambda value: isinstance(value, datetime)
+    if types.is_time(kind):
+        return _is_aware
+    if types.is_timestamp(kind):
+        return lambda value: (
+            _is_aware(value) is (kind.tz is None) or (kind.unit == "us" and _has_ns(value))
+        )
+    if types.is_duration(kind) and kind.unit == "us":
+        return _has_ns
+    if types.is_string(kind):
+        return lambda value: not isinstance(value, str)
+    if types.is_binary(kind):
+        return lambda value: isinstance(value, str)
+    return None
+
+
+def _is_aware(value: Any) -> bool:
+    return getattr(value, "tzinfo", None) is not None
+
+
+def _has_ns(value: Any) -> bool:
+    """Tell whether a time of pandas has nanoseconds beyond its microseconds."""
+    return bool(getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0))
