@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks import chart, machine, page
 from benchmarks.cases import CASES, CORES, Case
+from benchmarks.headline import headline
 from benchmarks.rounds import Results, run_rounds, subjects_of
 from benchmarks.streaming_run import Window
 from examples.progress import Progress
@@ -22,6 +23,8 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _DOCS = os.path.join(_ROOT, "docs")
 _RAW = os.path.join(_ROOT, "benchmarks", "results")
 _CHART = "benchmarks.png"
+_PAGE = os.path.join(_DOCS, "benchmarks.md")
+_RESULTS = os.path.join(_ROOT, "benchmarks", "results.md")
 
 _ROUNDS = 3
 _QUICK = Window(6.0, 8.0)
@@ -124,16 +127,20 @@ def _write(
     has_chart = any(_is_on_chart(case) for case in cases)
     if has_chart:
         chart.draw(picture, cases, results, found)
+    # The documentation has the figures in short; all of them stand beside the benchmarks.
+    path = _RESULTS if output == _DOCS else os.path.join(output, "results.md")
+    shown_chart = os.path.relpath(picture, os.path.dirname(path))
     sections = {}
     for name in {case.section: None for case in cases}:
         chosen = [case for case in cases if case.section == name]
-        shown = _CHART if any(_is_on_chart(case) for case in chosen) else None
+        shown = shown_chart if any(_is_on_chart(case) for case in chosen) else None
         sections[name] = page.markdown(chosen, results, found, how, shown)
-    path = os.path.join(output, "benchmarks.md")
-    if output != _DOCS or not os.path.exists(path):
+    if path != _RESULTS or not os.path.exists(path):
         with open(path, "w") as file:
             file.writelines("\n".join((*page.marks(name), "")) for name in sections)
-    page.write_page(path, sections)
+    written = page.write_page(path, sections)
+    if path == _RESULTS:
+        page.write_page(_PAGE, {"headline": headline(written)})
     print(f"written: {os.path.relpath(path)}" + (f", {os.path.relpath(picture)}" * has_chart))
 
 
@@ -159,8 +166,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Penstock beside pyspark.streaming: same programs, same feeder, same cores.",
-        epilog="A full run takes a bit more than an hour and writes docs/benchmarks.md and "
-        "its chart; with --case or --quick they go to benchmarks/results.",
+        epilog="A full run takes a bit more than an hour and writes benchmarks/results.md, "
+        "docs/benchmarks.md and its chart; with --case or --quick they go to benchmarks/results.",
     )
     parser.add_argument("--list", action="store_true", help="show the cases and end")
     parser.add_argument(

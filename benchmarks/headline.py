@@ -1,6 +1,6 @@
 """The page's first table: what a reader asks first, each row in its own unit.
 
-It is made of what the page's other tables say, so that it has no figure of its own, and a run of
+It is made of what the tables of results.md say, so that it has no figure of its own, and a run of
 single cases leaves the rows of the others as they were.
 """
 

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 
 from benchmarks.cases import SUBJECTS, Case, Check
-from benchmarks.headline import headline
 from benchmarks.rounds import Results
 from benchmarks.streaming_run import StreamingRun
 
@@ -227,7 +226,7 @@ def markdown(
         results: What came out.
         machine: The machine and the versions.
         how: Rounds, seconds and so on.
-        chart: Name of the chart's file beside the page.
+        chart: The chart's file, as the page names it.
     """
     lines = [
         "| | |",
@@ -306,17 +305,16 @@ def replace_section(page: str, name: str, section: str) -> str:
     return f"{head}{first}\n\n{section}\n{last}{tail}"
 
 
-def write_page(path: str, sections: Mapping[str, str]) -> None:
-    """Put sections, by their names, into the page's file, and what follows: all or nothing."""
+def write_page(path: str, sections: Mapping[str, str]) -> str:
+    """Put sections, by their names, into the page's file: all or nothing. Return the page."""
     with open(path, encoding="utf-8") as file:
         page = file.read()
     for name, section in sections.items():
         page = replace_section(page, name, section)
-    if marks("headline")[0] in page:
-        page = replace_section(page, "headline", headline(page))
     with tempfile.NamedTemporaryFile(
         "w", dir=os.path.dirname(path), delete=False, encoding="utf-8"
     ) as new:
         new.write(page)
     os.chmod(new.name, 0o644)
     os.replace(new.name, path)
+    return page

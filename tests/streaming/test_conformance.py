@@ -1,7 +1,7 @@
 """Spark's own tests of streams, by their names, and the tests here that show the same.
 
-`docs/conformance.md` names, for each test of a suite of Spark, a test here. What no other file
-shows is in this one.
+`conformance.md` beside this file names, for each test of a suite of Spark, a test here. What no
+other file shows is in this one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from penstock.streaming.dstream.input_streams import InputDStream
 from tests.streaming.batches import batches
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "conformance.md"
+PAGE = Path(__file__).with_name("conformance.md")
 NAMES = Path(__file__).with_name("spark_tests.txt")
 """The suites of Spark 4.0.1 and the names of their tests, one a line, with a tab between."""
 
 _SUITE = re.compile(r"## (.+)")
 _ROW = re.compile(r"\| (.+) \| (.+) \|")
-_SHOWN = re.compile(r"\[`(\w+)`\]\(\.\./(tests/[\w/]+\.py)\)")
+_SHOWN = re.compile(r"\[`(\w+)`\]\(\.\./\.\./(tests/[\w/]+\.py)\)")
 _REASON = re.compile(r"None: .{10,}\.")
 
 
