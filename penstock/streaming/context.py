@@ -45,6 +45,7 @@ from penstock.streaming._live_view import LiveView, open_live_view
 from penstock.streaming._running import RunOperations
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress
 from penstock.streaming.checkpoint.folder import CheckpointHeader
+from penstock.streaming.checkpoint.program_code import ProgramPart, parts_of
 from penstock.streaming.checkpoint.saved_states import take_up_states
 from penstock.streaming.dstream.arity import check_arguments
 from penstock.streaming.dstream.derived_streams import TransformedDStream, UnionDStream
@@ -63,6 +64,7 @@ from penstock.streaming.recovery import (
     find_upgrade,
     make_checkpointing,
     recover_context,
+    tell_of_changes,
 )
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.stop_report import StopReport
@@ -155,6 +157,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         self._checkpoint_directory: str | None = None
         self._recovered: Progress | None = None
         self._version = ""
+        self._parts: tuple[ProgramPart, ...] = ()
         self._upgraded: CheckpointHeader | None = None
         # Guards the state; held for all of a start or stop, so that they come one by one.
         self._changing = threading.RLock()
@@ -228,12 +231,8 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         upgraded = find_upgrade(checkpointPath, version) if version else None
         recovered = recover_context(cls, checkpointPath) if upgraded is None else None
         if recovered is not None:
-            if version is None and recovered._version:
-                _log.warning(
-                    "The code of version %r of the program goes on, which is in the checkpoint; "
-                    "for other code give getOrCreate(..., version=...) another version",
-                    recovered._version,
-                )
+            if recovered._recovered is not None:
+                tell_of_changes(checkpointPath, setupFunc, recovered._recovered, version)
             return recovered
         context: object = setupFunc()
         if not isinstance(context, StreamingContext):
@@ -241,6 +240,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             raise TypeError(f"setupFunc returned {returned!r}: it must return its StreamingContext")
         context.checkpoint(checkpointPath)
         context._version = version or ""
+        context._parts = parts_of(setupFunc)
         context._upgraded = upgraded
         return context
 
@@ -270,6 +270,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         self._graph = graph
         self._recovered = progress
         self._version = progress.version
+        self._parts = progress.parts
 
     def statistics(self) -> SchedulerStatistics:
         """Return how many batches wait, run and are done."""
@@ -611,6 +612,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             self._recovered,
             encryption,
             version=self._version,
+            parts=self._parts,
             upgraded=self._upgraded,
             take_up=lambda before: take_up_states(
                 self, self._graph, before, directory, self._version, removed_states, encryption

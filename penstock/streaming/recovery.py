@@ -21,6 +21,12 @@ from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress, 
 from penstock.streaming.checkpoint.errors import CheckpointReadError, UpgradeError
 from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder, CheckpointHeader
 from penstock.streaming.checkpoint.graph_pickling import load
+from penstock.streaming.checkpoint.program_code import (
+    ProgramPart,
+    changes,
+    parts_of,
+    shown_setting,
+)
 from penstock.streaming.checkpoint.saved_states import state_names
 from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.rdd_files import SparkRDDFiles
@@ -29,7 +35,14 @@ from penstock.wal import EncryptionKey
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
 
-__all__ = ["find_upgrade", "make_checkpointing", "recover_context", "recovered_conf", "saved_conf"]
+__all__ = [
+    "find_upgrade",
+    "make_checkpointing",
+    "recover_context",
+    "recovered_conf",
+    "saved_conf",
+    "tell_of_changes",
+]
 
 _log = logging.getLogger("penstock.streaming.checkpoint")
 
@@ -69,6 +82,9 @@ _RELOADED = (
 )
 """What the new environment may set anew, as in Spark's `Checkpoint.createSparkConf`."""
 
+_NOT_COMPARED = ("spark.app.", "spark.submit.", "spark.repl.", "spark.ui.showConsoleProgress")
+"""What Spark sets itself, by how the program is started."""
+
 _JVM_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
 
@@ -80,6 +96,7 @@ def make_checkpointing(
     encryption: EncryptionKey | None = None,
     *,
     version: str = "",
+    parts: tuple[ProgramPart, ...] = (),
     upgraded: CheckpointHeader | None = None,
     take_up: Callable[[CheckpointHeader], bool] = lambda _: False,
 ) -> Checkpointing | None:
@@ -94,6 +111,7 @@ def make_checkpointing(
         recovered: How far the run before was, whose graph this is.
         encryption: The key.
         version: The program's version.
+        parts: What its streams were made with.
         upgraded: The last checkpoint of another version.
         take_up: Lets the program's states go on from those of that one; tells whether it resumes.
 
@@ -113,7 +131,7 @@ def make_checkpointing(
         folder.check_encryption()
         _check_newest(folder, recovered or upgraded)
         made = _make_checkpointing(
-            spark_context, graph, directory, folder, recovered, version, upgraded, take_up
+            spark_context, graph, directory, folder, recovered, version, parts, upgraded, take_up
         )
     finally:
         if made is None:
@@ -142,6 +160,7 @@ def _make_checkpointing(
     folder: CheckpointFolder,
     recovered: Progress | None,
     version: str,
+    parts: tuple[ProgramPart, ...],
     upgraded: CheckpointHeader | None,
     take_up: Callable[[CheckpointHeader], bool],
 ) -> Checkpointing | None:
@@ -158,6 +177,7 @@ def _make_checkpointing(
         refusal=refusal,
         version=version,
         state_names=tuple(state_names(graph)),
+        parts=parts,
     )
     if refusal and upgraded is not None:
         # It could not take up the states, and the old version could not be started again.
@@ -182,7 +202,7 @@ def _resume(graph: DStreamGraph, before: CheckpointHeader, own: CheckpointHeader
         states = (state.time_ms + before.batch_ms for state in before.states)
         received_ms = min((before.next_ms, *states))
     graph.take_over(before.zero_ms, before.last_batch_ms, before.next_ms, received_ms)
-    return Progress(own.program, before.last_batch_ms, before.pending_ms, own.version)
+    return Progress(own.program, before.last_batch_ms, before.pending_ms, own.version, own.parts)
 
 
 def saved_conf(spark_context: SparkContext) -> Iterator[tuple[str, str]]:
@@ -236,6 +256,13 @@ def recover_context(
     own = spark_context is None
     if spark_context is None:
         spark_context = SparkContext(conf=recovered_conf(header.conf))
+    else:
+        _tell_of_settings(
+            "The settings of the SparkContext count, and not those of the checkpoint, where they "
+            "differ",
+            dict(saved_conf(spark_context)),
+            dict(header.conf),
+        )
     try:
         context = contexts(spark_context, header.batch_ms / 1000, clock=clock)
         context.checkpoint(directory)
@@ -255,7 +282,9 @@ def recover_context(
         raise CheckpointReadError(path, reason) from error
     context._take_over(
         graph,
-        Progress(header.program, header.last_batch_ms, header.pending_ms, header.version),
+        Progress(
+            header.program, header.last_batch_ms, header.pending_ms, header.version, header.parts
+        ),
     )
     _log.info(
         "Recovered from %s/checkpoint-%d: application %s, %d batches not complete",
@@ -300,6 +329,36 @@ def find_upgrade(directory: str, version: str) -> CheckpointHeader | None:
     return checkpoint.header
 
 
+def tell_of_changes(
+    directory: str, setup: Callable[..., Any], before: Progress, version: str | None
+) -> None:
+    """Warn when a program that goes on from a checkpoint is not the one that wrote it."""
+    changed = changes(before.parts, parts_of(setup)) if before.parts else []
+    of_version = f" of version {before.version!r}" if before.version else ""
+    if changed:
+        _log.warning(
+            "The program has changed, and what the checkpoint in %s has of it%s goes on: its "
+            "functions, streams and settings as they were. To go on with the program as it is "
+            "now, give it a version of its own, such as getOrCreate(..., version=%r)\n%s",
+            directory,
+            of_version,
+            _other_version(before.version),
+            "\n".join(f"  {line}" for line in changed),
+        )
+    elif version is None and before.version:
+        _log.warning(
+            "The code%s of the program goes on, which is in the checkpoint; for other code give "
+            "getOrCreate(..., version=...) another version",
+            of_version,
+        )
+
+
+def _other_version(version: str) -> str:
+    if not version:
+        return "2"
+    return str(int(version) + 1) if version.isascii() and version.isdigit() else f"{version}-2"
+
+
 def _is_encryption_enabled(spark_context: SparkContext | None) -> bool | None:
     if spark_context is None:
         return None
@@ -327,7 +386,54 @@ def recovered_conf(pairs: Iterable[tuple[str, str]]) -> SparkConf:
         value = environment.get(key, None)
         if value is not None:
             kept[key] = value
+    if keys:
+        named = dict(environment.getAll())
+        if not is_submitted:
+            # The JVM was given those that were saved, which hide what else its files have.
+            hidden = {key for key in kept if named.get(key) == kept[key]}
+            named.update(
+                (key, value) for key, value in _default_settings().items() if key in hidden
+            )
+        _tell_of_settings(
+            "The settings of the checkpoint count. What is set otherwise now does not, until the "
+            "program has another version, getOrCreate(..., version=...)",
+            named,
+            kept,
+            added_only=True,
+        )
     return _conf(kept)
+
+
+def _default_settings() -> dict[str, str]:
+    """Return what ``spark-defaults.conf`` has; the JVM has it too, but for what it was given."""
+    spark: Any = SparkContext
+    utils = spark._jvm.org.apache.spark.util.Utils
+    path = utils.getDefaultPropertiesFile(getattr(utils, "getDefaultPropertiesFile$default$1")())
+    if path is None:
+        return {}
+    pairs = utils.getPropertiesFromFile(path).iterator()
+    found = {}
+    while pairs.hasNext():
+        pair = pairs.next()
+        found[str(pair._1())] = str(pair._2())
+    return found
+
+
+def _tell_of_settings(
+    what: str, now: Mapping[str, str], saved: Mapping[str, str], *, added_only: bool = False
+) -> None:
+    keys = now.keys() if added_only else now.keys() | saved.keys()
+    differ = [
+        shown_setting(key, now.get(key), saved.get(key))
+        for key in sorted(keys)
+        if now.get(key) != saved.get(key)
+        and key not in _OF_ONE_RUN
+        and key not in _RELOADED
+        and key not in _JVM_OPTIONS
+        and not key.startswith(_NOT_COMPARED)
+    ]
+    if differ:
+        _log.warning("%s: %s", what, "; ".join(differ))
 
 
 def _conf(values: Mapping[str, str]) -> SparkConf:

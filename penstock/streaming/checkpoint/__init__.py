@@ -17,6 +17,7 @@ What must hold
 `checkpointer`         what the job generator asks to have its graph and its progress kept
 `errors`               what goes wrong, with the way out
 `graph_pickling`       a graph as bytes, and back
+`program_code`         what a program's streams were made with, to say what has changed since
 `_sealed_file`         a checkpoint as an encrypted file
 `saved_states`         states by name, saved by a graceful stop for another version of the program
 `cli`                  ``penstock checkpoint``: what a folder holds

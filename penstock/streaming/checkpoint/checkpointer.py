@@ -19,6 +19,7 @@ from penstock.streaming.checkpoint.folder import (
     SavedState,
 )
 from penstock.streaming.checkpoint.graph_pickling import dump
+from penstock.streaming.checkpoint.program_code import ProgramPart
 from penstock.streaming.checkpoint.saved_states import SavedStates, save_states
 from penstock.streaming.checkpoint.writer import CheckpointRequest, CheckpointWriter
 from penstock.streaming.dstream.rdd_files import RDDFiles
@@ -43,12 +44,14 @@ class Progress:
         last_batch_ms: The last batch that was made.
         pending_ms: Those up to that one that were not complete.
         version: The program's version.
+        parts: What its streams were made with.
     """
 
     program: str
     last_batch_ms: int
     pending_ms: tuple[int, ...]
     version: str = ""
+    parts: tuple[ProgramPart, ...] = ()
 
 
 def check_picklable(graph: DStreamGraph) -> None:

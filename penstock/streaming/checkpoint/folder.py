@@ -44,6 +44,7 @@ from penstock.streaming.checkpoint.errors import (
     CheckpointVersionError,
     DamagedCheckpointError,
 )
+from penstock.streaming.checkpoint.program_code import ProgramPart
 from penstock.wal import (
     EncryptionKey,
     FileSystem,
@@ -115,6 +116,7 @@ class CheckpointHeader(msgspec.Struct, frozen=True, kw_only=True):
         is_last: Written by a graceful stop that left nothing to do; `states` are as of the end.
         states: The states, each as of its own time; none where an earlier Penstock wrote it.
         needed_ms: The oldest batch whose blocks a restart needs; None as `state_names`.
+        parts: What the streams were made with; none where the program did not say it.
     """
 
     program: str
@@ -136,6 +138,7 @@ class CheckpointHeader(msgspec.Struct, frozen=True, kw_only=True):
     is_last: bool = False
     states: tuple[SavedState, ...] = ()
     needed_ms: int | None = None
+    parts: tuple[ProgramPart, ...] = ()
 
     @property
     def next_ms(self) -> int:
