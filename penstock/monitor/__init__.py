@@ -21,6 +21,7 @@ Layout
 `application`       what the monitor asks a running context or host, and may tell it to do
 `records`           what the model tells: batches, operations, events, receivers
 `history`           points of one second for ten minutes and of ten seconds for a day
+`lately`            how a receiver has been in the last minutes
 `model`             takes events and readings, answers questions
 `tracker_events`    feeds it where there is no listener bus, in a `ReceiverHost`
 `delays`            how often batches took how long

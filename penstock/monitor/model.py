@@ -14,6 +14,7 @@ from penstock.host.receiver_readings import ReceiverReading
 from penstock.monitor.application import Application
 from penstock.monitor.delays import Delays
 from penstock.monitor.history import History, Point, points_of
+from penstock.monitor.lately import Trend
 from penstock.monitor.records import (
     Batch,
     BatchStatus,
@@ -128,6 +129,8 @@ class Model(StreamingListener):
         self._details: dict[int, str] = {}
         self._discards: dict[int, tuple[str, int, int]] = {}
         """Of a stream: its last attempt that was heard of, what that and those before discarded."""
+        self._starts: dict[int, int] = {}
+        self._trends: dict[int, Trend] = {}
         self._limits: dict[int, tuple[float | None, str]] = {}
         self._kept: dict[int, KeptStream] = {}
         self._totals = History(TOTAL_FIGURES)
@@ -145,6 +148,8 @@ class Model(StreamingListener):
 
     def onReceiverStarted(self, receiverStarted: ReceiverStarted) -> None:
         info = receiverStarted.receiverInfo()
+        with self._lock:
+            self._starts[info.streamId()] = self._starts.get(info.streamId(), 0) + 1
         where = f" on {info.location()}" if info.location() else ""
         self._tell_of(EventKind.RECEIVER_STARTED, info, f"{info.name()} runs{where}")
 
@@ -152,6 +157,8 @@ class Model(StreamingListener):
         info = receiverStopped.receiverInfo()
         told, _ = self._shown(info.lastErrorMessage())
         why = f": {told}" if told else ""
+        with self._lock:
+            self._trend(info.streamId()).stopped(self._clock.time_ms() // 1000)
         self._tell_of(EventKind.RECEIVER_STOPPED, info, f"{info.name()} stopped{why}")
 
     def onReceiverError(self, receiverError: ReceiverError) -> None:
@@ -229,16 +236,19 @@ class Model(StreamingListener):
         with self._lock:
             for status in statuses:
                 reading = readings.get(status.stream_id)
+                discarded = self._discarded(status.stream_id, reading)
+                lag = None if reading is None else reading.pipe.source_lag
                 self._receivers[status.stream_id] = Receiver(
                     status.stream_id,
                     status.name,
                     status.state,
                     status.host,
                     status.executor_id,
-                    status.attempts,
+                    # One that starts again in its process is still the tracker's same attempt.
+                    max(status.attempts, self._starts.get(status.stream_id, 0)),
                     status.records,
                     status.blocks,
-                    self._discarded(status.stream_id, reading),
+                    discarded,
                     bounded(self._shown(status.last_error)[0]),
                     self._details.get(status.stream_id, ""),
                     None if status.last_error_ms < 0 else status.last_error_ms,
@@ -246,6 +256,7 @@ class Model(StreamingListener):
                     status.waits,
                     rates.get(status.stream_id),
                     "" if status.position is None else bounded(str(status.position), _POSITION),
+                    self._trend(status.stream_id).look(now_ms // 1000, discarded, lag),
                 )
             for stream_id, rate in rates.items():
                 self._tell_of_rate(stream_id, rate.effective, rate.source)
@@ -412,6 +423,9 @@ class Model(StreamingListener):
             self._unfinished[batch.time_ms] = replace(batch, operations=tuple(operations))
             self._changes += 1
 
+    def _trend(self, stream_id: int) -> Trend:
+        return self._trends.setdefault(stream_id, Trend())
+
     def _discarded(self, stream_id: int, reading: ReceiverReading | None) -> int:
         """Return what all attempts of a receiver discarded; each tells its own, from 0."""
         attempt, last, before = self._discards.get(stream_id, ("", 0, 0))
@@ -552,7 +566,14 @@ class Model(StreamingListener):
             tuple(newest),
             tuple(found for _, found in sorted(self._receivers.items())),
             self._is_dropping,
+            self._longest_ms(),
         )
+
+    def _longest_ms(self) -> int:
+        """Return for how long the batch has run that began first."""
+        begun = [self._unfinished[each].start_ms for each in self._running & {*self._unfinished}]
+        known = [start_ms for start_ms in begun if start_ms is not None]
+        return max(0, self._clock.time_ms() - min(known)) if known else 0
 
 
 _DELAYS = {

@@ -21,6 +21,7 @@ __all__ = [
     "Event",
     "EventKind",
     "Input",
+    "Lately",
     "Limit",
     "Operation",
     "Receiver",
@@ -249,6 +250,23 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class Lately:
+    """How a receiver has been in the last minutes (`penstock.monitor.lately`).
+
+    Attributes:
+        stops: How often it stopped, in the last ten minutes.
+        discarded: How many records it discarded, in the last five minutes.
+        lag: How many records its source has that are not stored; None: that is not known.
+        lag_before: What that was a minute ago, where it grows; None: it does not, or is not known.
+    """
+
+    stops: int = 0
+    discarded: int = 0
+    lag: int | None = None
+    lag_before: int | None = None
+
+
+@dataclass(frozen=True)
 class Receiver:
     """A receiver as it is.
 
@@ -258,7 +276,7 @@ class Receiver:
         state: ``starting``, ``running`` or ``stopped``.
         host: Where it runs or ran; empty before.
         executor_id: The executor there.
-        attempts: How often it was started.
+        attempts: How often it was started, within its process or anew.
         records: Records of it that are durable and known to the driver, in this run.
         blocks: The blocks that they are in.
         discarded: Records that it was heard to have discarded, in this run.
@@ -270,6 +288,7 @@ class Receiver:
         rate: The rate of its stream.
         position: The place in the source after its last durable record, as text; empty: it has
             none.
+        lately: How it has been in the last minutes.
     """
 
     stream_id: int
@@ -288,6 +307,7 @@ class Receiver:
     waits: ReceiverWaits | None
     rate: Limit | None
     position: str = ""
+    lately: Lately = Lately()
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.monitor.records import Batch, Receiver
 
-__all__ = ["Facts", "sentence"]
+__all__ = ["Facts", "sentence", "troubles"]
 
 _MUCH_PERCENT = 30.0
 """A wait that takes at least this share of a receiver's time holds it up."""
+
+_OFTEN = 3
+"""A receiver that stopped so often in ten minutes does so again and again."""
+_LITTLE_BYTES = 1_000_000_000
+"""With less than this on its disk a log is nearly full."""
+_LAG_S = 10
+"""A lag of so many seconds of what comes in is one."""
+_LONG_LEAST_MS = 3_000
+_LONG_MEANS = 2
+"""A batch may run for so long, or for so many times what batches took in the mean, before it is
+one that runs for too long."""
+_RESTARTING = re.compile(r"^Restarting receiver with delay \d+ ms: ")
 
 _LIMITS = {
     "paused": "because it is paused",
@@ -46,6 +59,7 @@ class Facts:
         batches: The last that are complete, the newest last.
         receivers: The receivers.
         is_dropping: Whether the listener bus dropped events in the last second.
+        running_ms: For how long the batch has run that began first of those that run.
     """
 
     batch_ms: int | None
@@ -55,6 +69,7 @@ class Facts:
     batches: Sequence[Batch]
     receivers: Sequence[Receiver]
     is_dropping: bool = False
+    running_ms: int = 0
 
 
 def sentence(facts: Facts) -> str:
@@ -65,6 +80,7 @@ def sentence(facts: Facts) -> str:
         *_of_failures(facts),
         *_of_batches(facts),
         *_of_stopped(facts.receivers),
+        *_of_troubles(facts.receivers),
         *_of_waits(facts.receivers),
     ]
     if facts.is_dropping:
@@ -88,30 +104,100 @@ def _of_failures(facts: Facts) -> list[str]:
 
 def _of_batches(facts: Facts) -> list[str]:
     took = [batch.processing_ms for batch in facts.batches if batch.processing_ms is not None]
-    if not took or facts.batch_ms is None:
-        if facts.waiting > 1:
-            return [f"{facts.waiting} batches wait and none is complete yet"]
+    mean_ms = sum(took) / len(took) if took else 0.0
+    if facts.batch_ms is None:
         return []
-    mean_ms = sum(took) / len(took)
-    work = f"{mean_ms / 1000:.1f} s of work for {facts.batch_ms / 1000:g} s of batch"
+    more = f", {facts.waiting} batches wait" if facts.waiting > 1 else ""
+    of_batch = f"for {facts.batch_ms / 1000:g} s of batch"
+    work = f"{mean_ms / 1000:.1f} s of work {of_batch}"
+    if facts.running_ms > max(facts.batch_ms, _LONG_LEAST_MS, _LONG_MEANS * mean_ms):
+        return [f"a batch has been running for {facts.running_ms / 1000:,.0f} s, {of_batch}{more}"]
     if mean_ms > facts.batch_ms:
-        more = f", {facts.waiting} batches wait" if facts.waiting > 1 else ""
         return [f"the batches are the bottleneck: {work}{more}"]
     if facts.waiting > 1:
+        if not took:
+            return [f"{facts.waiting} batches wait and none is complete yet"]
         return [f"{facts.waiting} batches wait and are being caught up with: {work}"]
     return []
 
 
 def _of_stopped(receivers: Sequence[Receiver]) -> list[str]:
-    stopped = [found for found in receivers if found.state != "running"]
+    stopped = [found for found in receivers if found.state != "running" and not _stops(found)]
     if not stopped:
         return []
     if len(stopped) > 1:
+        if all(found.state == "starting" for found in stopped):
+            return [f"{len(stopped)} of {len(receivers)} receivers are starting"]
         return [f"{len(stopped)} of {len(receivers)} receivers do not run"]
     (one,) = stopped
     state = "is starting" if one.state == "starting" else "does not run"
-    why = f" ({one.last_error.splitlines()[0][:200]})" if one.last_error else ""
-    return [f"{one.name} {state}{why}"]
+    return [f"{one.name} {state}{_why(one)}"]
+
+
+def troubles(receiver: Receiver) -> list[str]:
+    """Return what a person should do something about, for what follows a receiver's name."""
+    return [text for text in (found(receiver) for found in _TROUBLES) if text]
+
+
+def _of_troubles(receivers: Sequence[Receiver]) -> list[str]:
+    found = []
+    for trouble, how_bad in _TROUBLES.items():
+        having = [receiver for receiver in receivers if trouble(receiver)]
+        if not having:
+            continue
+        having.sort(key=how_bad, reverse=True)
+        more = len(having) - 1
+        others = f"; so it is with {more} more" if more else ""
+        found.append(f"{having[0].name} {trouble(having[0])}{others}")
+    return found
+
+
+def _stops(receiver: Receiver) -> str:
+    count = receiver.lately.stops
+    if count < _OFTEN:
+        return ""
+    return f"stopped {count} times in the last ten minutes{_why(receiver)}"
+
+
+def _full(receiver: Receiver) -> str:
+    free = _free_bytes(receiver)
+    if not 0 <= free < _LITTLE_BYTES:
+        return ""
+    return f"has {free / 1e6:,.0f} MB left on the disk of its log"
+
+
+def _behind(receiver: Receiver) -> str:
+    lag, before, reading = receiver.lately.lag, receiver.lately.lag_before, receiver.reading
+    if lag is None or before is None or reading is None:
+        return ""
+    if lag < _LAG_S * reading.records_per_second:
+        return ""
+    return f"falls behind its source: {lag:,} records, and {before:,} a minute ago"
+
+
+def _discards(receiver: Receiver) -> str:
+    count = receiver.lately.discarded
+    records = "record" if count == 1 else "records"
+    return f"discarded {count:,} {records} in the last five minutes" if count else ""
+
+
+def _free_bytes(receiver: Receiver) -> int:
+    log = None if receiver.reading is None else receiver.reading.pipe.log
+    return -1 if log is None else log.free_bytes
+
+
+_TROUBLES: dict[Callable[[Receiver], str], Callable[[Receiver], int]] = {
+    _stops: lambda receiver: receiver.lately.stops,
+    _full: lambda receiver: -_free_bytes(receiver),
+    _behind: lambda receiver: receiver.lately.lag or 0,
+    _discards: lambda receiver: receiver.lately.discarded,
+}
+"""What a person should act on, the worst first, and how bad it is."""
+
+
+def _why(receiver: Receiver) -> str:
+    lines = _RESTARTING.sub("", receiver.last_error).splitlines()
+    return f" ({lines[0][:200]})" if lines else ""
 
 
 def _of_waits(receivers: Sequence[Receiver]) -> list[str]:

@@ -76,7 +76,7 @@ def receivers_table(status: Status, width: int) -> list[str]:
             count_text(found["limitPerSecond"]),
             count_text(found["records"]),
             found["attempts"],
-            found["waitsFor"] or found["lastError"],
+            "; ".join(found["troubles"]) or found["waitsFor"] or found["lastError"],
         )
         for found in status["receivers"]
     ]

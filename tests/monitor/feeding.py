@@ -55,6 +55,7 @@ class Program:
         self.acted: list[tuple[object, ...]] = []
         self.skipped = 0
         self.attempt = "a"
+        self.free_bytes = 1 << 30
         self.blocks: list[tuple[str, Any]] = []
         self.slow_blocks: list[SlowBlock] = []
         self._sums: dict[int, dict[str, float]] = {}
@@ -156,7 +157,7 @@ class Program:
             queued_blocks=2,
             blocks=5,
             latency_ms=(12.5, 80.0),
-            log=LogReading(3, 4096, 7, 0.5, 0.25, 1 << 30),
+            log=LogReading(3, 4096, 7, 0.5, 0.25, self.free_bytes),
         )
         sums_of = (records, 0.0, False, 0.0, at_s, records * 10, pipe)
         report = ReportRateStatus(stream_id, self.attempt, 0, *sums_of)
@@ -180,7 +181,7 @@ class Program:
         sums["at"] += 1.0
         sums["records"] += records
         for name, spent in spent_s.items():
-            sums[name] = sums.get(name, 0.0) + spent
+            sums[name] = sums.get(name, 0) + spent
         told = {name: value for name, value in sums.items() if name not in ("records", "at")}
         self.report(stream_id, int(sums["records"]), sums["at"], **told)
         self.model.tick()

@@ -76,9 +76,10 @@ def test_apps_lists_what_runs_with_a_link_that_lets_in_once(app: App, capsys: Ou
     told = capsys.readouterr().out
     assert "local-1" in told
     link = told.split()[-1]
-    path = "/" + link.split("/", 3)[3]
-    assert ask(app.server, path)[0] == 303
-    assert ask(app.server, path)[0] == 403
+    body = json.dumps({"code": link.partition("#code=")[2]}).encode()
+    for status in (200, 403):
+        headers = {"Host": "localhost"}
+        assert ask(app.server, "/api/penstock/login", "POST", headers, body)[0] == status
     assert main(["apps", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["id"], found["pid"]) == ("local-1", os.getpid())

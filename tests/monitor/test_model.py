@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.monitor.model import EVENTS, STREAM_FIGURES, UNFINISHED, WAIT_FIGURES
 from penstock.monitor.records import TEXT_LIMIT, BatchStatus, EventKind, last_line
+from penstock.monitor.sentence import troubles
 from tests.monitor.feeding import START_MS, Program
 
 
@@ -164,6 +167,16 @@ def test_averages_are_those_of_the_batches_that_are_kept() -> None:
             assert getattr(totals, name) == (sum(known) // len(known) if known else None)
 
 
+def fail(program: Program) -> None:
+    """Have the receiver raise, and start again in its process."""
+    error = "Restarting receiver with delay 2000 ms: ConnectionError: no broker"
+    program.receiver(state="stopped", error=error)
+    program.clock.advance(2_000)
+    program.receiver(limit=8000.0, source="estimator")
+    program.statuses[0] = replace(program.statuses[0], last_error=error)
+    program.model.tick()
+
+
 @pytest.mark.parametrize(
     ("happens", "says"),
     [
@@ -203,9 +216,36 @@ def test_averages_are_those_of_the_batches_that_are_kept() -> None:
             lambda program: [program.batch(1), program.receiver(state="stopped", error="lost\nx")],
             "numbers-0 does not run (lost).",
         ),
+        (
+            lambda program: [program.batch(1), program.receiver(state="starting")],
+            "numbers-0 is starting.",
+        ),
+        (
+            lambda program: [
+                program.batch(1, takes_ms=900),
+                program.batch(2, takes_ms=None),
+                program.clock.advance(63_000),
+            ],
+            "A batch has been running for 61 s, for 1 s of batch.",
+        ),
+        (
+            lambda program: [
+                program.batch(1),
+                *(fail(program) for _ in range(3)),
+                program.second(5, discarded=7),
+            ],
+            (
+                "numbers-0 stopped 3 times in the last ten minutes (ConnectionError: no broker); "
+                "numbers-0 discarded 7 records in the last five minutes."
+            ),
+        ),
+        (
+            lambda program: [program.batch(1), program.second(800, discarded=1)],
+            "numbers-0 discarded 1 record in the last five minutes.",
+        ),
     ],
 )
-def test_one_sentence_says_how_it_goes(happens, says) -> None:
+def test_one_sentence_says_how_it_goes_and_names_the_worst_first(happens, says) -> None:
     program = Program()
     model = program.start()
     assert model.sentence() == "It has not started yet."
@@ -213,6 +253,95 @@ def test_one_sentence_says_how_it_goes(happens, says) -> None:
     happens(program)
     model.tick()
     assert model.sentence() == says
+
+
+def test_a_lag_that_grows_is_told_and_one_that_stays_or_shrinks_is_not() -> None:
+    program = Program()
+    model = program.start()
+    program.receiver()
+    program.batch(1)
+    program.second(100, source_lag=50_000)
+    for _ in range(180):
+        program.second(100, source_lag=-10)
+    assert model.sentence() == "Data flows: 100 records/s, and nothing holds it up."
+    for _ in range(125):
+        program.second(100, source_lag=50)
+    assert model.sentence() == (
+        "numbers-0 falls behind its source: 54,450 records, and 51,450 a minute ago."
+    )
+    # It passes as soon as the lag does not grow any more.
+    for _ in range(65):
+        program.second(100)
+    assert model.sentence() == "Data flows: 100 records/s, and nothing holds it up."
+
+
+def test_a_lag_of_a_moment_is_none() -> None:
+    program = Program()
+    model = program.start()
+    program.receiver()
+    program.batch(1)
+    for _ in range(200):
+        program.second(100, source_lag=2)
+        assert "behind" not in model.sentence()
+
+
+def test_what_passed_is_told_for_some_minutes_only() -> None:
+    program = Program()
+    model = program.start()
+    program.receiver()
+    program.batch(1)
+    program.second(100, discarded=3)
+    for _ in range(290):
+        program.second(100)
+    assert "discarded 3 records in the last five minutes" in model.sentence()
+    for _ in range(20):
+        program.second(100)
+    assert model.sentence() == "Data flows: 100 records/s, and nothing holds it up."
+    for _ in range(3):
+        fail(program)
+    program.second(100)
+    assert "stopped 3 times in the last ten minutes" in model.sentence()
+    for _ in range(600):
+        program.second(100)
+    assert "Data flows" in model.sentence()
+
+
+def test_of_many_receivers_in_trouble_the_worst_is_named() -> None:
+    names = {number: f"s{number}" for number in range(200)}
+    program = Program(batch_ms=None, streams=names)
+    model = program.start()
+    for number in names:
+        program.receiver(number)
+        program.second(stream_id=number, discarded=number % 50)
+    assert model.sentence() == (
+        "s49-49 discarded 49 records in the last five minutes; so it is with 195 more."
+    )
+    assert len(model.receivers()) == 200
+
+
+def test_a_receiver_that_starts_again_in_its_process_was_started_again() -> None:
+    program = Program()
+    model = program.start()
+    program.receiver()
+    for _ in range(3):
+        fail(program)
+        # The tracker has one attempt of it for as long as its process lives.
+        program.statuses[0] = replace(program.statuses[0], attempts=1)
+    model.tick()
+    assert model.receivers()[0].attempts == 4
+
+
+def test_a_disk_that_is_nearly_full_is_told() -> None:
+    program = Program()
+    model = program.start()
+    program.receiver()
+    program.batch(1)
+    program.free_bytes = 900_000_000
+    program.second(100)
+    assert model.sentence() == "numbers-0 has 900 MB left on the disk of its log."
+    assert [troubles(found) for found in model.receivers()] == [
+        ["has 900 MB left on the disk of its log"]
+    ]
 
 
 _OF_A_TASK = """\

@@ -25,6 +25,7 @@ from penstock.monitor.records import (
     bounded,
     last_line,
 )
+from penstock.monitor.sentence import troubles
 from penstock.monitor.web.exchange import Answer, Request, as_json, json_answer, text_answer
 from penstock.tracker import KeptStream
 
@@ -287,6 +288,7 @@ def _of_receiver(receiver: Receiver) -> dict[str, Any]:
         "lastError": receiver.last_error or None,
         "lastErrorDetail": receiver.last_error_detail or None,
         "lastErrorMs": receiver.last_error_ms,
+        "troubles": troubles(receiver),
         "waits": None,
         "waitsFor": None,
         "limitPerSecond": None,
