@@ -64,21 +64,28 @@ nothing.
 Threads of the host, beside those of the tracker: ``penstock-retention``.
 """
 
-from penstock.sql._query_rates import QueryRate
-from penstock.sql.errors import (
-    AnotherHostError,
-    AnotherLedgerError,
-    FolderError,
-    HostNotReachableError,
-    LedgerPutBackError,
-    NoColumnsError,
-    PlacesReleasedError,
-    ShareFileError,
-    SourceError,
-    SourceOptionError,
-)
-from penstock.sql.host import ReceiverHost, readStream
-from penstock.sql.session import connect
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock._lazy_door import lazy_door
+
+if TYPE_CHECKING:
+    from penstock.sql._query_rates import QueryRate
+    from penstock.sql.errors import (
+        AnotherHostError,
+        AnotherLedgerError,
+        FolderError,
+        HostNotReachableError,
+        LedgerPutBackError,
+        NoColumnsError,
+        PlacesReleasedError,
+        ShareFileError,
+        SourceError,
+        SourceOptionError,
+    )
+    from penstock.sql.host import ReceiverHost, readStream
+    from penstock.sql.session import connect
 
 __all__ = [
     "AnotherHostError",
@@ -96,3 +103,24 @@ __all__ = [
     "connect",
     "readStream",
 ]
+
+_MODULES = {
+    "AnotherHostError": "errors",
+    "AnotherLedgerError": "errors",
+    "FolderError": "errors",
+    "HostNotReachableError": "errors",
+    "LedgerPutBackError": "errors",
+    "NoColumnsError": "errors",
+    "PlacesReleasedError": "errors",
+    "QueryRate": "_query_rates",
+    "ReceiverHost": "host",
+    "ShareFileError": "errors",
+    "SourceError": "errors",
+    "SourceOptionError": "errors",
+    "connect": "session",
+    "readStream": "host",
+}
+
+if not TYPE_CHECKING:
+    # A query's own process and its tasks need no host.
+    __getattr__ = lazy_door(__name__, _MODULES)

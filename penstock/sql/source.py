@@ -25,10 +25,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from penstock.blockstore import BlockAccess, block_schema
 from penstock.blockstore.arrow_frames import plain_schema, to_spark_schema
-from penstock.host.encryption import recovery_encryption
 from penstock.processes import ProcessIdentity
 from penstock.sql._batch_reader import BatchReader, PlaceClient
-from penstock.sql._ended_host import EndedHost
 from penstock.sql._host_client import HostClient
 from penstock.sql._options import SourceOptions
 from penstock.sql._reader import PlaceReader, RefusedReader
@@ -153,11 +151,16 @@ class PenstockSource(DataSource):
     def _connection(self, options: SourceOptions) -> Callable[[], PlaceClient]:
         access = self._access(options)
         if options.path:
+            # Not with the module: queries and their tasks do without it.
+            from penstock.sql._ended_host import EndedHost
+
             return partial(EndedHost, options.path, access.encryption)
         return partial(HostClient, access)
 
     def _access(self, options: SourceOptions) -> BlockAccess:
         if options.path:
+            from penstock.host.encryption import recovery_encryption
+
             key = recovery_encryption(None, os.environ)
             return BlockAccess(encryption=key, skip_after=self.tries)
         if self.access is None:

@@ -62,50 +62,55 @@ that grow; the ledger does not know what they mean or who consumes them.
 
 from __future__ import annotations
 
-from penstock.tracker._ledger_opening import open_ledger
-from penstock.tracker._place_service import KeptStreamSettings, PlaceService
-from penstock.tracker.cluster import (
-    Cluster,
-    ExecutorLocation,
-    HostLocation,
-    SparkCluster,
-    TaskEnd,
-    TaskLocation,
-)
-from penstock.tracker.errors import (
-    BatchCleanedError,
-    DamagedLedgerError,
-    LedgerBehindError,
-    LedgerError,
-    LedgerRecoveryError,
-    LedgerRemovedError,
-    LedgerWriteError,
-    LettersNotSentError,
-    NoExecutorsError,
-    ReceiverPickleError,
-    StreamsDoNotFitError,
-    StreamUseError,
-    TrackerError,
-)
-from penstock.tracker.places import ConsumerStatus, KeptStream, Places, Retention
-from penstock.tracker.received_block_tracker import (
-    AttemptRegistration,
-    AttemptRelease,
-    LedgerStatistics,
-    LoggedSegment,
-    ReceivedBlockTracker,
-)
-from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
-from penstock.tracker.receiver_tracker import (
-    ReceiverTracker,
-    ReceiverTrackerEvents,
-    TrackerState,
-)
-from penstock.tracker.receiver_tracking_info import (
-    ReceiverState,
-    ReceiverTrackingInfo,
-    TrackedReceiver,
-)
+from typing import TYPE_CHECKING
+
+from penstock._lazy_door import lazy_door
+
+if TYPE_CHECKING:
+    from penstock.tracker._ledger_opening import open_ledger
+    from penstock.tracker._place_service import KeptStreamSettings, PlaceService
+    from penstock.tracker.cluster import (
+        Cluster,
+        ExecutorLocation,
+        HostLocation,
+        SparkCluster,
+        TaskEnd,
+        TaskLocation,
+    )
+    from penstock.tracker.errors import (
+        BatchCleanedError,
+        DamagedLedgerError,
+        LedgerBehindError,
+        LedgerError,
+        LedgerRecoveryError,
+        LedgerRemovedError,
+        LedgerWriteError,
+        LettersNotSentError,
+        NoExecutorsError,
+        ReceiverPickleError,
+        StreamsDoNotFitError,
+        StreamUseError,
+        TrackerError,
+    )
+    from penstock.tracker.places import ConsumerStatus, KeptStream, Places, Retention
+    from penstock.tracker.received_block_tracker import (
+        AttemptRegistration,
+        AttemptRelease,
+        LedgerStatistics,
+        LoggedSegment,
+        ReceivedBlockTracker,
+    )
+    from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
+    from penstock.tracker.receiver_tracker import (
+        ReceiverTracker,
+        ReceiverTrackerEvents,
+        TrackerState,
+    )
+    from penstock.tracker.receiver_tracking_info import (
+        ReceiverState,
+        ReceiverTrackingInfo,
+        TrackedReceiver,
+    )
 
 __all__ = [
     "AttemptRegistration",
@@ -147,3 +152,48 @@ __all__ = [
     "TrackerState",
     "open_ledger",
 ]
+
+_MODULES = {
+    "AttemptRegistration": "received_block_tracker",
+    "AttemptRelease": "received_block_tracker",
+    "BatchCleanedError": "errors",
+    "Cluster": "cluster",
+    "ConsumerStatus": "places",
+    "DamagedLedgerError": "errors",
+    "ExecutorLocation": "cluster",
+    "HostLocation": "cluster",
+    "KeptStream": "places",
+    "KeptStreamSettings": "_place_service",
+    "LedgerBehindError": "errors",
+    "LedgerError": "errors",
+    "LedgerRecoveryError": "errors",
+    "LedgerRemovedError": "errors",
+    "LedgerStatistics": "received_block_tracker",
+    "LedgerWriteError": "errors",
+    "LettersNotSentError": "errors",
+    "LoggedSegment": "received_block_tracker",
+    "NoExecutorsError": "errors",
+    "PlaceService": "_place_service",
+    "Places": "places",
+    "ReceivedBlockTracker": "received_block_tracker",
+    "ReceiverPickleError": "errors",
+    "ReceiverSchedulingPolicy": "receiver_scheduling_policy",
+    "ReceiverState": "receiver_tracking_info",
+    "ReceiverTracker": "receiver_tracker",
+    "ReceiverTrackerEvents": "receiver_tracker",
+    "ReceiverTrackingInfo": "receiver_tracking_info",
+    "Retention": "places",
+    "SparkCluster": "cluster",
+    "StreamUseError": "errors",
+    "StreamsDoNotFitError": "errors",
+    "TaskEnd": "cluster",
+    "TaskLocation": "cluster",
+    "TrackedReceiver": "receiver_tracking_info",
+    "TrackerError": "errors",
+    "TrackerState": "receiver_tracker",
+    "open_ledger": "_ledger_opening",
+}
+
+if not TYPE_CHECKING:
+    # What reads streams by places needs no receivers, and no Spark.
+    __getattr__ = lazy_door(__name__, _MODULES)
