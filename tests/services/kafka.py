@@ -17,6 +17,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
+from kafka.errors import TopicAlreadyExistsError
 
 from tests.bounds import HANG_S
 from tests.services.jars import jars
@@ -119,6 +120,20 @@ class Kafka:
         configs = {key.replace("_", "."): value for key, value in settings.items()}
         with self.admin() as admin:
             admin.create_topics([NewTopic(name, partitions, -1, topic_configs=configs)])
+            admin.wait_for_topics([name])
+
+    def create_again(self, name: str, partitions: int = 1) -> None:
+        """Delete a topic, and create another of its name as soon as that is taken."""
+        with self.admin() as admin:
+            admin.delete_topics([name])
+            end = time.monotonic() + START_S
+            while True:
+                try:
+                    admin.create_topics([NewTopic(name, partitions, -1)])
+                    break
+                except TopicAlreadyExistsError:
+                    assert time.monotonic() < end, "the topic does not go"
+                    time.sleep(0.01)
             admin.wait_for_topics([name])
 
     def producer(self, **settings: Any) -> KafkaProducer:

@@ -8,7 +8,8 @@ What must hold
 * Records that are gone before they were read are never passed over in silence: an error, or with
   `failOnDataLoss=False` a warning. Gaps that compaction and transactions leave are no loss.
 * The receiver commits an offset to the group only when all before it is durable (I1).
-* No wait for a broker is without a bound.
+* No wait for a broker is without a bound, and what waits says for which part of Kafka.
+* An offset is kept with its topic's id: another topic of the name has offsets of its own (I16).
 * Settings of TLS and SASL are in no `repr`, no log and no event, but for the name of a mechanism
   in the error of a log-in.
 * A Kafka client is imported when a stream is made, and not before.
@@ -22,7 +23,7 @@ Layout
 `strategies`         what is read, where, how fast
 `params`             the client's settings
 `direct_stream`      the node in the driver: which offsets each batch takes; `_allowance`: how many
-`_driver_client`     what the driver asks the brokers
+`_driver_client`     what the driver, or a receiver, asks the brokers
 `rdd`                one partition per range
 `_reading`           a task reads its range, with a consumer that its Python worker keeps
 `engines`            a room of its own: the clients, kafka-python and confluent-kafka
@@ -31,6 +32,7 @@ Layout
 `avro_types`
 `receiver`           a member of a consumer group, for those who want blocks
 `_ledger`            its offsets: stored, durable, committed
+`_group_watch`       what it looks at once a second: topics' ids, ends, and what keeps it waiting
 `records`, `errors`  what programs see
 ===================  =============================================================================
 

@@ -1,4 +1,4 @@
-"""What the driver asks the brokers: partitions, offsets, commits; every question is bounded."""
+"""What is asked of the brokers: partitions, offsets, commits; every question is bounded."""
 
 from __future__ import annotations
 
@@ -25,24 +25,29 @@ T = TypeVar("T")
 CommitCallback = Callable[[Mapping[TopicPartition, int], BaseException | None], None]
 
 _PAUSE_S = 0.1
+_PROBE_S = 2.0
 
 _log = logging.getLogger("penstock.sources.kafka")
 
 
 class DriverClient:
-    """The driver's connections to the brokers. Not safe for use by several threads at a time.
+    """Connections to the brokers by which a driver, or a receiver, asks them.
+
+    Not safe for use by several threads at a time.
 
     Args:
         params: The client's settings.
         timeout_s: How long the first connection may take.
+        setting: What says how long to try, for the texts of errors.
 
     Raises:
         KafkaRefusedError: TLS or the log-in fails.
         KafkaUnavailableError: No broker answered within `timeout_s`.
     """
 
-    def __init__(self, params: KafkaParams, timeout_s: float) -> None:
+    def __init__(self, params: KafkaParams, timeout_s: float, setting: str = "") -> None:
         self._params = params
+        self._setting = setting
         self._closed = threading.Event()
         begin_s = time.monotonic()
         try:
@@ -51,7 +56,7 @@ class DriverClient:
             )
         except ClientError as error:
             waited_s = time.monotonic() - begin_s
-            raise as_source_error(error, params.servers, waited_s) from error
+            raise as_source_error(error, params.servers, waited_s, setting) from error
 
     def partitions(
         self, topics: Iterable[str] | None, timeout_s: float, with_leaders: bool
@@ -81,7 +86,12 @@ class DriverClient:
         wanted = list(partitions)
         if self._params.group_id is None or not wanted:
             return {}
-        return self._ask(lambda left_s: self._connection.committed(wanted, left_s), timeout_s)
+        part = (
+            f"the coordinator of the group {self._params.group_id!r}, which keeps its members and "
+            "its offsets; look at the topic __consumer_offsets, which a cluster of fewer brokers "
+            "than its offsets.topic.replication.factor cannot make"
+        )
+        return self._ask(lambda left_s: self._connection.committed(wanted, left_s), timeout_s, part)
 
     def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
         """Commit offsets to the group and wait for the answer.
@@ -113,10 +123,20 @@ class DriverClient:
         wanted = list(partitions)
         if not wanted:
             return {}
-        return self._ask(lambda left_s: self._connection.offsets(wanted, left_s, latest), timeout_s)
+        names = ", ".join(sorted({each.topic for each in wanted}))
+        part = f"the leader of a partition of {names}; look at the brokers that have its copies"
+        return self._ask(
+            lambda left_s: self._connection.offsets(wanted, left_s, latest), timeout_s, part
+        )
 
-    def _ask(self, ask: Callable[[float], T], timeout_s: float) -> T:
-        """Ask until there is an answer; `ask` gets the seconds that are left."""
+    def _ask(self, ask: Callable[[float], T], timeout_s: float, part: str = "") -> T:
+        """Ask until there is an answer; `ask` gets the seconds that are left.
+
+        Args:
+            ask: Asks.
+            timeout_s: How long.
+            part: What answers, if not every broker can.
+        """
         begin_s = time.monotonic()
         while True:
             left_s = max(0.001, begin_s + timeout_s - time.monotonic())
@@ -126,7 +146,17 @@ class DriverClient:
                 _log.debug("asking the brokers again after %s", error)
                 waited_s = time.monotonic() - begin_s
                 if waited_s + _PAUSE_S >= timeout_s or self._closed.wait(_PAUSE_S):
-                    raise as_source_error(error, self._params.servers, waited_s) from error
+                    missing = part if part and self._any_answers() else ""
+                    raise as_source_error(
+                        error, self._params.servers, waited_s, self._setting, missing
+                    ) from error
             except ClientError as error:
                 waited_s = time.monotonic() - begin_s
                 raise as_source_error(error, self._params.servers, waited_s) from error
+
+    def _any_answers(self) -> bool:
+        try:
+            self._connection.partitions(None, _PROBE_S, False)
+        except ClientError:
+            return False
+        return True

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from penstock.sources.kafka.records import TopicPartition
+from penstock.sources.kafka.records import TopicPartition, is_another
 
 __all__ = ["OffsetLedger"]
+
+_ID = "id"
+"""Stands in a position beside the numbers of a topic's partitions."""
 
 
 class OffsetLedger:
     """How far each partition has got, as the offset that comes next. Safe for several threads.
 
-    One condition guards all of it.
+    One condition guards all of it. Offsets are those of topics with an id: when another topic gets
+    the name, they are forgotten (`begin_anew`), and what is still said of them is not heard.
 
     Args:
         durable_s: How long `await_durable` waits at most.
+
+    Attributes:
+        ids_now: Asks for the ids that topics have now, before anything is committed; None where
+            nobody can be asked.
     """
 
     def __init__(self, durable_s: float) -> None:
@@ -25,16 +34,64 @@ class OffsetLedger:
         self._stored: dict[TopicPartition, int] = {}
         self._durable: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
+        self._ids: dict[str, str] = {}
+        # Offsets after markers of transactions, by those before them.
+        self._passed: dict[TopicPartition, tuple[int, int]] = {}
+        self.ids_now: Callable[[Iterable[str]], Mapping[str, str]] | None = None
 
     def __bool__(self) -> bool:
         with self._changed:
             return bool(self._stored)
 
-    def restore(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Begin with what an earlier attempt made durable."""
+    def restore(self, position: Mapping[str, Mapping[str, Any]]) -> None:
+        """Begin with the position that an earlier attempt made durable."""
         with self._changed:
-            self._stored = dict(offsets)
-            self._durable = dict(offsets)
+            for topic, found in position.items():
+                for name, value in found.items():
+                    if name == _ID:
+                        self._ids[topic] = value
+                    else:
+                        self._stored[TopicPartition(topic, int(name))] = value
+            self._durable = dict(self._stored)
+
+    def position_after(self, partition: TopicPartition, end: int) -> dict[str, dict[str, Any]]:
+        """Return the position of all that is stored, and of one partition up to an offset."""
+        with self._changed:
+            found: dict[str, dict[str, Any]] = {}
+            for each, at in {**self._stored, partition: end}.items():
+                found.setdefault(each.topic, {})[str(each.partition)] = at
+            for topic, offsets in found.items():
+                if self._ids.get(topic):
+                    offsets[_ID] = self._ids[topic]
+            return found
+
+    def topic_id(self, topic: str) -> str:
+        """Return the id of the topic whose offsets these are, or "" where it is not known."""
+        with self._changed:
+            return self._ids.get(topic, "")
+
+    def note_topic(self, topic: str, topic_id: str) -> None:
+        """Take note of the id of a topic of which none is known."""
+        with self._changed:
+            self._ids[topic] = topic_id
+
+    def begin_anew(self, topic: str, topic_id: str, first: Mapping[TopicPartition, int]) -> None:
+        """Forget the offsets of a topic, as another one has its name.
+
+        Args:
+            topic: The name.
+            topic_id: The other one's id.
+            first: The first offset of each of its partitions, also of those that other members
+                have: whoever gets one begins there, or where the group is.
+        """
+        with self._changed:
+            for offsets in (self._stored, self._durable, self._committed, self._passed):
+                for each in [each for each in offsets if each.topic == topic]:
+                    del offsets[each]
+            self._stored.update(first)
+            self._durable.update(first)
+            self._ids[topic] = topic_id
+            self._changed.notify_all()
 
     def all_stored(self) -> dict[TopicPartition, int]:
         """Return what is stored, durable or not yet."""
@@ -44,16 +101,29 @@ class OffsetLedger:
     def stored(self, partition: TopicPartition) -> int | None:
         """Return the offset that is to be stored next; None for a partition that is new."""
         with self._changed:
-            return self._stored.get(partition)
+            at = self._stored.get(partition)
+            return None if at is None else self._past(partition, at)
 
     def note_stored(self, partition: TopicPartition, end: int) -> None:
         """Take note that all before an offset is stored."""
         with self._changed:
             self._stored[partition] = end
 
-    def note_durable(self, partition: TopicPartition, end: int) -> None:
-        """Take note that all before an offset is durable."""
+    def note_passed(self, partition: TopicPartition, offset: int) -> None:
+        """Take note that from what is stored up to an offset there is no record to be read."""
         with self._changed:
+            if partition in self._stored:
+                self._passed[partition] = (self._stored[partition], offset)
+
+    def _past(self, partition: TopicPartition, at: int) -> int:
+        before, after = self._passed.get(partition, (at, at))
+        return max(at, after) if at >= before else at
+
+    def note_durable(self, partition: TopicPartition, end: int, topic_id: str) -> None:
+        """Take note that all before an offset of the topic with an id is durable."""
+        with self._changed:
+            if self._ids.get(partition.topic, "") != topic_id:
+                return
             self._durable[partition] = max(self._durable.get(partition, 0), end)
             self._changed.notify_all()
 
@@ -67,10 +137,23 @@ class OffsetLedger:
             )
 
     def to_commit(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return what is durable and not committed."""
+        """Return what is durable and not committed, of topics that still have their names."""
         with self._changed:
-            durable = {each: self._durable[each] for each in partitions if each in self._durable}
-            return {each: at for each, at in durable.items() if self._committed.get(each) != at}
+            durable = {
+                each: self._past(each, self._durable[each])
+                for each in partitions
+                if each in self._durable
+            }
+            new = {each: at for each, at in durable.items() if self._committed.get(each) != at}
+            ids = {each.topic: self._ids.get(each.topic, "") for each in new}
+        if not new or self.ids_now is None:
+            return new
+        now = self.ids_now(ids)
+        return {
+            each: at
+            for each, at in new.items()
+            if each.topic in now and not is_another(ids[each.topic], now[each.topic])
+        }
 
     def note_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Take note of a commit."""

@@ -82,7 +82,7 @@ def _apply(deserializer: Any, data: bytes | None) -> Any:
     return data if deserializer is None or data is None else deserializer(data)
 
 
-def read_chunks(reading: Reading, wanted: OffsetRange, topic_id: str) -> Iterator[Chunk]:
+def read_chunks(reading: Reading, wanted: OffsetRange) -> Iterator[Chunk]:
     """Yield the records of a range in order.
 
     Raises:
@@ -95,11 +95,16 @@ def read_chunks(reading: Reading, wanted: OffsetRange, topic_id: str) -> Iterato
         return
     try:
         with lend_consumer(
-            reading.params, wanted.topicPartition(), topic_id, reading.capacity, reading.poll_s
+            reading.params,
+            wanted.topicPartition(),
+            wanted.topic_id,
+            reading.capacity,
+            reading.poll_s,
         ) as consumer:
             yield from _Range(reading, wanted, consumer).chunks()
     except ClientError as error:
-        raise as_source_error(error, reading.params.servers, reading.poll_s) from error
+        setting = "spark.streaming.kafka.consumer.poll.ms"
+        raise as_source_error(error, reading.params.servers, reading.poll_s, setting) from error
 
 
 class _Range:

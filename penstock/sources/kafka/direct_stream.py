@@ -22,14 +22,16 @@ from penstock.sources.kafka._reading import Reading
 from penstock.sources.kafka.engines import package_of
 from penstock.sources.kafka.engines.interface import PartitionState
 from penstock.sources.kafka.errors import (
+    KafkaCommitError,
     KafkaDataLossError,
+    KafkaSourceError,
     KafkaUnavailableError,
     NoStartOffsetError,
 )
 from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.rdd import KafkaRDD, places
-from penstock.sources.kafka.records import OffsetRange, TopicPartition
+from penstock.sources.kafka.records import OffsetRange, TopicPartition, is_another, topic_id_of
 from penstock.sources.kafka.strategies import (
     ConsumerStrategy,
     LocationStrategy,
@@ -49,6 +51,7 @@ _ASK_S = 3.0
 """How long a batch waits for the brokers' answers before it goes without new records."""
 
 _CONFIRM_S = 0.5
+_ANEW = "the topic was deleted, and another one has its name"
 
 _log = logging.getLogger("penstock.sources.kafka")
 _limited_log = RateLimitedLog(_log)
@@ -88,7 +91,8 @@ class DirectKafkaInputDStream(DirectInputDStream):
     Attributes:
         current_offsets: The next offset of each partition.
         ranges: The ranges of the batches that are remembered, by batch time in milliseconds.
-        topic_ids: The ids of the topics by name, to find one that was created anew.
+        topic_ids: The ids of the topics by name, to find one that was created anew. Ranges have
+            them, too.
         rate_limit: The most records per second of all partitions together, divided by their lag;
             None for no limit.
     """
@@ -104,12 +108,14 @@ class DirectKafkaInputDStream(DirectInputDStream):
         self.current_offsets: dict[TopicPartition, int] = {}
         self.ranges: dict[int, tuple[OffsetRange, ...]] = {}
         self.topic_ids: dict[str, str] = {}
+        self._ids_now: dict[str, str] = {}
         self.rate_limit: float | None = None
         self._leaders: dict[TopicPartition, str] = {}
         self._has_started = False
         self._unavailable_since_s: float | None = None
         self._asked_ms = 0
         self._commits: dict[TopicPartition, int] = {}
+        self._refused: set[str] = set()
         # None after a recovery: what a program handed over is no part of a checkpoint.
         self._callbacks: list[CommitCallback] | None = None
         self._client: DriverClient | None = None
@@ -136,10 +142,14 @@ class DirectKafkaInputDStream(DirectInputDStream):
             NoStartOffsetError: A partition has no offset to start from.
         """
         timeout_s = self._options.broker_timeout_s
-        self._client = DriverClient(self._strategy.params, timeout_s)
+        setting = "spark.penstock.kafka.brokerTimeout"
+        self._client = DriverClient(self._strategy.params, timeout_s, setting)
+        # A checkpoint may have them as the client writes them that was used then.
+        self.topic_ids = {name: topic_id_of(each) for name, each in self.topic_ids.items()}
+        self._refused = set()
+        found = self._find(self._client, timeout_s)
         if self._has_started:
             return
-        found = self._find(self._client, timeout_s)
         self._adopt(self._client, found, timeout_s)
         missing = set(self._strategy.topics or ()) - set(self.topic_ids)
         if missing:
@@ -152,7 +162,12 @@ class DirectKafkaInputDStream(DirectInputDStream):
         client, self._client = self._client, None
         if client is None:
             return
-        self._send_commits(client)
+        if self._commits:
+            try:
+                self._forget_commits(self._anew(self._find(client, _ASK_S)))
+            except KafkaSourceError as error:
+                _log.debug("Who has the topics' names now is not known: %s", error)
+            self._send_commits(client)
         client.close()
 
     # -- a batch ---------------------------------------------------------------------------------
@@ -165,6 +180,8 @@ class DirectKafkaInputDStream(DirectInputDStream):
                 return None
             self._asked_ms = time_ms
             ranges = self._choose(time_ms)
+        else:
+            ranges = self.ranges[time_ms] = tuple(map(self._still_there, ranges))
         return self._rdd_of(ranges)
 
     def dataframe(self, time_ms: int) -> DataFrame:
@@ -200,10 +217,23 @@ class DirectKafkaInputDStream(DirectInputDStream):
         with self.graph.lock:
             for each in ranges:
                 partition = each.topicPartition()
+                if is_another(each.topic_id, self.topic_ids.get(each.topic, "")):
+                    # Of a topic that is gone: for the one that has its name now it means nothing.
+                    self._refused.add(each.topic)
+                    continue
                 last = self._commits.get(partition, 0)
                 self._commits[partition] = max(last, each.untilOffset)
             if callback is not None:
                 self._callbacks = [*(self._callbacks or ()), callback]
+
+    def _still_there(self, wanted: OffsetRange) -> OffsetRange:
+        """Return a range of a batch that is made again, or without its records if they are gone."""
+        now = self._ids_now.get(wanted.topic, "")
+        if not is_another(wanted.topic_id, now) or not wanted.count():
+            return wanted
+        topic, partition, first, _ = wanted
+        self._tell_loss(TopicPartition(topic, partition), first, _ANEW)
+        return OffsetRange(topic, partition, first, first).of(wanted.topic_id)
 
     def _rdd_of(self, ranges: tuple[OffsetRange, ...]) -> KafkaRDD:
         last = self._last_rdd
@@ -219,8 +249,7 @@ class DirectKafkaInputDStream(DirectInputDStream):
         found = places(
             context, self._options.location, partitions, lambda each: self._leaders.get(each, "")
         )
-        ids = {each: self.topic_ids.get(each.topic, "") for each in partitions}
-        rdd = KafkaRDD(context, self._options.reading, ranges, found, ids)
+        rdd = KafkaRDD(context, self._options.reading, ranges, found)
         self._last_rdd = rdd
         return rdd
 
@@ -228,16 +257,18 @@ class DirectKafkaInputDStream(DirectInputDStream):
         """Fix the ranges of a batch, remember them, and tell the listeners."""
         client = self._client
         assert client is not None
-        self._send_commits(client)
         try:
             latest = self._latest(client)
             self._unavailable_since_s = None
         except KafkaUnavailableError as error:
             self._tolerate(error)
             latest = {}
+        finally:
+            # Not before it is known whether topics are still the ones whose offsets they are.
+            self._send_commits(client)
         until = self._clamp(latest, time_ms)
         ranges = tuple(
-            OffsetRange(*each, at, until.get(each, at))
+            OffsetRange(*each, at, until.get(each, at)).of(self.topic_ids.get(each.topic, ""))
             for each, at in sorted(self.current_offsets.items())
         )
         self.current_offsets.update(until)
@@ -274,18 +305,15 @@ class DirectKafkaInputDStream(DirectInputDStream):
             # A cluster that has just come up may not know all its topics at once.
             time.sleep(_CONFIRM_S)
             found = self._find(client, _ASK_S)
-        for each in [each for each in self.current_offsets if each not in found]:
+        gone = [each for each in self.current_offsets if each not in found]
+        anew = self._anew(found)
+        self._forget_commits([*gone, *anew])
+        for each in gone:
             self._lose(each, "the topic or partition was deleted")
             del self.current_offsets[each]
             self.topic_ids.pop(each.topic, None)
-        anew = {
-            each
-            for each, state in found.items()
-            if each in self.current_offsets
-            and self.topic_ids.get(each.topic, state.topic_id) != state.topic_id
-        }
         for each in anew:
-            self._lose(each, "the topic was deleted, and another one has its name")
+            self._lose(each, _ANEW)
         for each in anew:
             del self.current_offsets[each]
             self.topic_ids.pop(each.topic, None)
@@ -304,10 +332,22 @@ class DirectKafkaInputDStream(DirectInputDStream):
         found = client.partitions(self._strategy.topics, timeout_s, with_leaders)
         wanted = {each: state for each, state in found.items() if self._strategy.wants(each)}
         self._leaders = {each: state.leader for each, state in wanted.items()}
+        self._ids_now = {each.topic: state.topic_id for each, state in wanted.items()}
         return wanted
 
+    def _anew(self, found: Mapping[TopicPartition, PartitionState]) -> list[TopicPartition]:
+        """Return the partitions that are another topic's now."""
+        return [
+            each
+            for each, state in found.items()
+            if each in self.current_offsets
+            and is_another(self.topic_ids.get(each.topic, ""), state.topic_id)
+        ]
+
     def _lose(self, partition: TopicPartition, what: str) -> None:
-        at = self.current_offsets[partition]
+        self._tell_loss(partition, self.current_offsets[partition], what)
+
+    def _tell_loss(self, partition: TopicPartition, at: int, what: str) -> None:
         if self._options.reading.fail_on_data_loss:
             raise KafkaDataLossError(partition.topic, partition.partition, at, what)
         _log.warning("Records of %s %d from offset %d on are lost: %s", *partition, at, what)
@@ -368,16 +408,27 @@ class DirectKafkaInputDStream(DirectInputDStream):
 
     # -- commits ---------------------------------------------------------------------------------
 
+    def _forget_commits(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget commits of topics that are gone."""
+        with self.graph.lock:
+            for each in partitions:
+                if self._commits.pop(each, None) is not None:
+                    self._refused.add(each.topic)
+
     def _send_commits(self, client: DriverClient) -> None:
         """Commit what waits to be committed, and tell the callbacks."""
         with self.graph.lock:
             offsets, callbacks = self._commits, self._callbacks or []
-            self._commits, self._callbacks = {}, None
-        if not offsets:
+            refused = sorted(self._refused)
+            self._commits, self._callbacks, self._refused = {}, None, set()
+        if not offsets and not refused:
             return
         failure: BaseException | None = None
         try:
-            client.commit(offsets, _ASK_S)
+            if offsets:
+                client.commit(offsets, _ASK_S)
+            if refused:
+                raise KafkaCommitError(self.params.group_id or "", f"{', '.join(refused)}: {_ANEW}")
         except Exception as error:  # noqa: BLE001  # travels to the callbacks
             _limited_log.log(f"Offsets could not be committed: {error}")
             failure = error

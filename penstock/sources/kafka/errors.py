@@ -45,21 +45,39 @@ class MissingAvroError(KafkaSourceError, ImportError):
 
 
 class KafkaUnavailableError(KafkaSourceError):
-    """No broker answered in time. The cause is what the client said last.
+    """No broker answered in time, or not the part that was needed. The cause is what was said last.
+
+    Args:
+        servers: The addresses that were tried.
+        waited_s: For how long, in seconds.
+        what: What the client said last.
+        setting: What says how long to try, or "".
+        part: What did not answer while others did, and where to look; "" for all brokers.
 
     Attributes:
         servers: The addresses that were tried.
         waited_s: For how long, in seconds.
+        part: What did not answer while others did; "" for all brokers.
     """
 
-    def __init__(self, servers: str, waited_s: float, what: str) -> None:
-        super().__init__(
-            f"no Kafka broker at {servers} answered within {waited_s:.1f} s: {what}; check the "
-            "addresses in bootstrap.servers, those that the brokers advertise, and the security "
-            "settings. spark.penstock.kafka.brokerTimeout says how long to try"
-        )
+    def __init__(
+        self, servers: str, waited_s: float, what: str, setting: str = "", part: str = ""
+    ) -> None:
+        if part:
+            told = (
+                f"Kafka at {servers} answers, but within {waited_s:.1f} s there was no answer of "
+                f"{part}: {what}"
+            )
+        else:
+            told = (
+                f"no Kafka broker at {servers} answered within {waited_s:.1f} s: {what}; check the "
+                "addresses in bootstrap.servers, those that the brokers advertise, and the "
+                "security settings"
+            )
+        super().__init__(f"{told}. {setting} says how long to try" if setting else told)
         self.servers = servers
         self.waited_s = waited_s
+        self.part = part
 
 
 class KafkaRefusedError(KafkaUnavailableError):
@@ -72,6 +90,7 @@ class KafkaRefusedError(KafkaUnavailableError):
         KafkaSourceError.__init__(self, f"Kafka at {servers} refuses: {what}")
         self.servers = servers
         self.waited_s = waited_s
+        self.part = ""
 
 
 class KafkaCommitError(KafkaSourceError):
@@ -141,16 +160,20 @@ class NoStartOffsetError(KafkaSourceError):
         self.partition = partition
 
 
-def as_source_error(error: ClientError, servers: str, waited_s: float) -> KafkaSourceError:
+def as_source_error(
+    error: ClientError, servers: str, waited_s: float, setting: str = "", part: str = ""
+) -> KafkaSourceError:
     """Return what a program sees of a client's error.
 
     Args:
         error: The error.
         servers: The addresses of the brokers.
         waited_s: For how long they were asked, in seconds.
+        setting: What says how long to try, or "".
+        part: What did not answer while others did; "" for all brokers.
     """
     if isinstance(error, AccessDeniedError):
         return KafkaRefusedError(servers, waited_s, str(error))
     if isinstance(error, RetriableError):
-        return KafkaUnavailableError(servers, waited_s, str(error))
+        return KafkaUnavailableError(servers, waited_s, str(error), setting, part)
     return KafkaSourceError(f"the client of Kafka at {servers} failed: {error}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock.sources.kafka._reading import Reading, as_records, read_chunks
 from penstock.sources.kafka.layout import Layout
@@ -26,13 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["KafkaRDD", "places"]
 
 
-class _Part(NamedTuple):
-    """What a task gets: a range, and the id of its topic, or ""."""
-
-    wanted: OffsetRange
-    topic_id: str
-
-
 class KafkaRDD(DeferredRDD):
     """The records of ranges of offsets, in the ranges' order, as `KafkaRecord`.
 
@@ -44,7 +37,6 @@ class KafkaRDD(DeferredRDD):
         reading: How tasks read.
         ranges: The ranges; partition `i` of the RDD is range `i`.
         locations: Where each range is best read; empty for anywhere.
-        topic_ids: The ids of the ranges' topics, where they are known.
 
     Attributes:
         offsetRanges: The ranges.
@@ -56,12 +48,9 @@ class KafkaRDD(DeferredRDD):
         reading: Reading,
         ranges: Sequence[OffsetRange],
         locations: Sequence[TaskLocation] = (),
-        topic_ids: Mapping[TopicPartition, str] | None = None,
     ) -> None:
-        known = topic_ids or {}
-        parts = [_Part(each, known.get(each.topicPartition(), "")) for each in ranges]
         is_empty = all(each.count() <= 0 for each in ranges)
-        self._parts = _placed(sc, parts, () if is_empty else locations)
+        self._parts = _placed(sc, ranges, () if is_empty else locations)
         source = Source(lambda: self._parts._jrdd, self._parts._jrdd_deserializer)
         content = Content.NO_RECORDS if is_empty else Content.UNKNOWN
         super().__init__(sc, source, partial(_records, reading), content=content)
@@ -94,8 +83,8 @@ class KafkaRDD(DeferredRDD):
 
 
 def _placed(
-    sc: SparkContext, parts: Sequence[_Part], locations: Sequence[TaskLocation]
-) -> RDD[_Part]:
+    sc: SparkContext, parts: Sequence[OffsetRange], locations: Sequence[TaskLocation]
+) -> RDD[OffsetRange]:
     if not parts:
         return sc.emptyRDD()
     if not locations or SparkCluster(sc).is_local:
@@ -143,10 +132,10 @@ def _begin() -> None:
     begin_task()
 
 
-def _records(reading: Reading, _: int, parts: Iterable[_Part]) -> Iterator[Any]:
+def _records(reading: Reading, _: int, parts: Iterable[OffsetRange]) -> Iterator[Any]:
     _begin()
     return chain.from_iterable(
-        as_records(reading.params, chunk) for part in parts for chunk in read_chunks(reading, *part)
+        as_records(reading.params, chunk) for part in parts for chunk in read_chunks(reading, part)
     )
 
 
@@ -156,11 +145,11 @@ def _batches(
     _begin()
     for batch in batches:
         for part in batch.column(0).to_pylist():
-            for chunk in read_chunks(reading, *pickle.loads(part)):
+            for chunk in read_chunks(reading, pickle.loads(part)):
                 yield layout.batch(chunk)
 
 
-def _counts(reading: Reading, parts: Iterable[_Part]) -> Iterator[int]:
+def _counts(reading: Reading, parts: Iterable[OffsetRange]) -> Iterator[int]:
     _begin()
     for part in parts:
-        yield sum(map(len, read_chunks(reading, *part)))
+        yield sum(map(len, read_chunks(reading, part)))

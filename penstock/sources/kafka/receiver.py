@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,8 @@ from pyspark import StorageLevel
 from penstock._arguments import refused
 from penstock.errors import PenstockError
 from penstock.receiver import Receiver, RecordTooLargeError
+from penstock.sources.kafka._driver_client import DriverClient
+from penstock.sources.kafka._group_watch import GroupWatch
 from penstock.sources.kafka._ledger import OffsetLedger
 from penstock.sources.kafka._reading import as_records
 from penstock.sources.kafka.engines import package_of
@@ -25,6 +27,7 @@ from penstock.sources.kafka.engines.interface import (
     GroupMember,
     RetriableError,
 )
+from penstock.sources.kafka.errors import KafkaSourceError
 from penstock.sources.kafka.formats import ValueFormat
 from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.params import KafkaParams
@@ -35,7 +38,7 @@ from penstock.streaming.kernels.collector import collect_less
 __all__ = ["KafkaReceiver"]
 
 _POLL_S = 0.2
-_COMMIT_EVERY_S = 1.0
+_LOOK_EVERY_S = 1.0
 _DURABLE_S = 5.0
 """How long partitions are held back in a rebalance, and a stop's last commit waits, for blocks
 to be durable. What was not durable by then comes again."""
@@ -134,12 +137,10 @@ class KafkaReceiver(Receiver):
         self._connected = threading.Event()
         self._ended = threading.Event()
         self._offsets = OffsetLedger(_DURABLE_S)
-        # Where the partitions of this member end, as far as it is known, and where they were begun.
-        self._ends: dict[TopicPartition, int] = {}
-        self._begins: dict[TopicPartition, int] = {}
+        self._watch: GroupWatch | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_thread", "_connected", "_ended", "_offsets", "_ends", "_begins")
+        own = ("_thread", "_connected", "_ended", "_offsets", "_watch")
         return {name: value for name, value in super().__getstate__().items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -151,13 +152,7 @@ class KafkaReceiver(Receiver):
     def onStart(self) -> None:
         """Start the thread that connects and receives."""
         if not self._offsets:
-            self._offsets.restore(
-                {
-                    TopicPartition(topic, int(partition)): offset
-                    for topic, offsets in (self.lastPosition or {}).items()
-                    for partition, offset in offsets.items()
-                }
-            )
+            self._offsets.restore(self.lastPosition or {})
         self._connected = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(
@@ -184,8 +179,10 @@ class KafkaReceiver(Receiver):
         # The client's messages are objects that the collector would look through by the thousands.
         collect_less()
         member: GroupMember | None = None
+        client: DriverClient | None = None
         try:
             try:
+                client = DriverClient(self.params, _CONNECT_S)
                 member = self.params.engine.member(
                     self.params, self.topics, self.member, self._offsets, _CONNECT_S
                 )
@@ -196,7 +193,7 @@ class KafkaReceiver(Receiver):
                 return
             connected.set()
             try:
-                self._receive(member)
+                self._receive(member, client)
             except (ClientError, PenstockError) as error:
                 if self.isStopped():
                     return
@@ -204,6 +201,8 @@ class KafkaReceiver(Receiver):
         finally:
             if member is not None:
                 self._end(member)
+            if client is not None:
+                client.close()
             ended.set()
 
     def _end(self, member: GroupMember) -> None:
@@ -221,12 +220,23 @@ class KafkaReceiver(Receiver):
 
     # -- records ---------------------------------------------------------------------------------
 
-    def _receive(self, member: GroupMember) -> None:
-        next_commit_s = time.monotonic() + _COMMIT_EVERY_S
+    def _receive(self, member: GroupMember, client: DriverClient) -> None:
+        watch = self._watch = GroupWatch(
+            self.topics, client, member, self._offsets, self.params.start, self.reportError
+        )
+        self._offsets.ids_now = watch.ids_now
+        next_look_s = time.monotonic()
+        is_polled = True
         while not self.isStopped():
+            if time.monotonic() >= next_look_s:
+                is_committed = self._commit(member)
+                watch.look(not (is_polled and is_committed))
+                next_look_s = time.monotonic() + _LOOK_EVERY_S
             try:
                 polled = list(member.poll(_POLL_S))
+                is_polled = True
             except RetriableError as error:
+                is_polled = False
                 _log.info("Kafka's brokers are asked again after: %s", error)
                 time.sleep(_PAUSE_S)
                 continue
@@ -235,35 +245,20 @@ class KafkaReceiver(Receiver):
                 self.reportError(f"Kafka at {self.params.servers} refuses: {error}", error)
                 time.sleep(_REFUSED_S)
                 continue
-            self._note_ends(member, polled)
-            for partition, chunk in polled:
-                self._tell_loss(member, partition, chunk)
+            # Asked after the records were fetched, so that they are of the topic that is known.
+            anew = watch.made_anew({partition.topic for partition, _ in polled})
+            kept = [each for each in polled if each[0].topic not in anew]
+            watch.note_poll({partition: chunk.start for partition, chunk in kept})
+            for partition, chunk in kept:
+                self._tell_loss(client, partition, chunk)
                 self._store_all(partition, chunk)
                 if self.isStopped():
                     return
-            if time.monotonic() >= next_commit_s:
-                self._commit(member)
-                next_commit_s = time.monotonic() + _COMMIT_EVERY_S
-
-    def _note_ends(
-        self, member: GroupMember, polled: Sequence[tuple[TopicPartition, Chunk]]
-    ) -> None:
-        for partition, chunk in polled:
-            self._begins.setdefault(partition, chunk.start)
-        try:
-            self._ends = member.known_ends()
-        except ClientError as error:
-            # Partitions come and go; it is for people only.
-            _log.debug("How far the source is ahead is not known: %s", error)
 
     def _source_lag(self) -> int | None:
-        # Those of other members are counted there.
-        ends = self._ends
-        at = {**self._begins, **self._offsets.all_stored()}
-        lags = [max(0, end - at[each]) for each, end in ends.items() if each in at]
-        return sum(lags) if lags else None
+        return None if self._watch is None else self._watch.lag()
 
-    def _tell_loss(self, member: GroupMember, partition: TopicPartition, chunk: Chunk) -> None:
+    def _tell_loss(self, client: DriverClient, partition: TopicPartition, chunk: Chunk) -> None:
         """Report records that should come next and are gone: the client passes them over."""
         expected = self._offsets.stored(partition)
         if expected is None or chunk.start == expected:
@@ -271,16 +266,16 @@ class KafkaReceiver(Receiver):
         place = f"{partition.topic} {partition.partition}"
         if chunk.start < expected:
             _log.warning(
-                "Records of %s come from %d on, after those up to %d: they come again, or the "
-                "partition was made anew",
+                "Records of %s come from %d on, after those up to %d: they come again, or brokers "
+                "without ids of topics made the partition anew",
                 place,
                 chunk.start,
                 expected,
             )
             return
         try:
-            first = member.first_offset(partition, _ASK_S)
-        except ClientError as error:
+            first = client.earliest([partition], _ASK_S)[partition]
+        except KafkaSourceError as error:
             _log.warning("Whether %s still has offset %d is not known: %s", place, expected, error)
             return
         # Otherwise compaction or transactions left the gap.
@@ -293,11 +288,11 @@ class KafkaReceiver(Receiver):
     def _store_all(self, partition: TopicPartition, chunk: Chunk) -> None:
         """Store records with the position after them; halve what does not fit into a block."""
         end = chunk.end
-        positions = {**self._offsets.all_stored(), partition: end}
-        place: dict[str, dict[str, int]] = {}
-        for (topic, number), offset in positions.items():
-            place.setdefault(topic, {})[str(number)] = offset
-        durable = partial(self._offsets.note_durable, partition, end)
+        place = self._offsets.position_after(partition, end)
+        topic_id = self._offsets.topic_id(partition.topic)
+        durable = partial(
+            self._offsets.note_durable, partition=partition, end=end, topic_id=topic_id
+        )
         try:
             data = self._data_of(partition, chunk)
             self.store(data, position=place, ack=durable)
@@ -338,8 +333,8 @@ class KafkaReceiver(Receiver):
 
     # -- offsets ---------------------------------------------------------------------------------
 
-    def _commit(self, member: GroupMember) -> None:
-        """Commit what is durable and still this member's."""
+    def _commit(self, member: GroupMember) -> bool:
+        """Commit what is durable and still this member's; return whether nothing is left."""
         offsets = self._offsets.to_commit(member.assignment())
         if offsets:
             try:
@@ -347,8 +342,9 @@ class KafkaReceiver(Receiver):
             except RetriableError as error:
                 # The group is changing, or a broker is away: a later commit has these, too.
                 _log.info("Offsets are not committed yet: %s", error)
-            else:
-                self._offsets.note_committed(offsets)
+                return False
+            self._offsets.note_committed(offsets)
+        return True
 
 
 def _raise_of_poison(record: Any) -> None:

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import uuid
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-__all__ = ["KafkaRecord", "OffsetRange", "TopicPartition"]
+__all__ = ["KafkaRecord", "OffsetRange", "TopicPartition", "is_another", "topic_id_of"]
+
+
+def topic_id_of(value: object) -> str:
+    """Return a topic's id as Kafka's own tools write it: clients have two ways to write the same.
+
+    Args:
+        value: An id in either way; None or "" where brokers are too old to have any.
+    """
+    text = str(value or "")
+    # Where this raises, it is written so already.
+    with suppress(ValueError):
+        text = base64.urlsafe_b64encode(uuid.UUID(text).bytes).decode().rstrip("=")
+    return text.strip("A") and text
+
+
+def is_another(known: str, now: str) -> bool:
+    """Tell whether a topic's name is that of another one now; not where an id is not known."""
+    return "" not in (known, now) and known != now
 
 
 class TopicPartition(NamedTuple):
@@ -14,7 +35,14 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-class OffsetRange(NamedTuple):
+class _Range(NamedTuple):
+    topic: str
+    partition: int
+    fromOffset: int
+    untilOffset: int
+
+
+class OffsetRange(_Range):
     """The offsets of a partition that a batch takes.
 
     Attributes:
@@ -22,12 +50,17 @@ class OffsetRange(NamedTuple):
         partition: The partition.
         fromOffset: The first offset of the range.
         untilOffset: The first offset after the range.
+        topic_id: The id of the topic whose offsets they are, or "" where it is not known: another
+            topic may come to have the name. A stream's ranges have it; it is not compared.
     """
 
-    topic: str
-    partition: int
-    fromOffset: int
-    untilOffset: int
+    topic_id: str = ""
+
+    def of(self, topic_id: str) -> OffsetRange:
+        """Return the range as one of the topic with an id."""
+        made = OffsetRange(*self)
+        made.topic_id = topic_id
+        return made
 
     def topicPartition(self) -> TopicPartition:
         """Return the partition without the offsets."""

@@ -74,7 +74,7 @@ def test_values_are_stored_and_offsets_committed_once_they_are_durable(
     tracker.send(StopReceiver())
     assert running.join() is None
     assert [int(value) for value in found] == list(range(1010))
-    assert tracker.last_position() == {topic: {"0": 1010}}
+    assert tracker.last_position()[topic]["0"] == 1010
     assert committed(broker, topic) == [1010], "before the member leaves its group"
     assert too_soon == []
 

@@ -48,7 +48,7 @@ from penstock.sources.kafka.engines.interface import (
     RangeConsumer,
     RetriableError,
 )
-from penstock.sources.kafka.records import KafkaRecord, TopicPartition
+from penstock.sources.kafka.records import KafkaRecord, TopicPartition, topic_id_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -220,7 +220,7 @@ class _Driver(DriverConnection):
                 for each in described.partitions:
                     leader = each.leader.host if with_leaders and each.leader is not None else ""
                     key = TopicPartition(name, each.id)
-                    found[key] = PartitionState(str(described.topic_id), leader)
+                    found[key] = PartitionState(topic_id_of(described.topic_id), leader)
         return found
 
     def offsets(
@@ -299,9 +299,12 @@ class _Member(GroupMember):
                 "group.id": params.group_id,
                 "group.instance.id": instance,
                 "auto.offset.reset": start,
+                "enable.partition.eof": True,
                 "error_cb": self._refusals,
             },
         )
+        # Where they end, as far as it was read; and where they were begun.
+        self._positions: dict[TopicPartition, int] = {}
         self._topics = tuple(topics)
         self._offsets = offsets
         self._owned: set[TopicPartition] = set()
@@ -326,7 +329,15 @@ class _Member(GroupMember):
             if found:
                 found += self._client.consume(_MOST, 0)
         if any(map(_error_of, found)):
-            self._failures.take(each.error() for each in found if each.error() is not None)
+            for each in found:
+                error = each.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    # Also where markers are all that was there.
+                    ended = TopicPartition(each.topic(), each.partition())
+                    if ended not in self._moved:
+                        self._positions[ended] = each.offset()
+                elif error is not None:
+                    self._failures.take([error])
             found = [each for each in found if each.error() is None]
             if not found:
                 self._failures.check()
@@ -349,22 +360,16 @@ class _Member(GroupMember):
         """Read again what came while the partition went and maybe came back."""
         if partition in self._owned:
             stored = self._offsets.stored(partition)
-            first = _offset_of(found[0]) if stored is None else stored
-            with translated_errors():
-                self._client.seek(confluent_kafka.TopicPartition(*partition, first))
+            self.seek(partition, _offset_of(found[0]) if stored is None else stored)
 
-    def first_offset(self, partition: TopicPartition, timeout_s: float) -> int:
-        return bounds_of(self._client, partition, timeout_s)[0]
-
-    def known_ends(self) -> dict[TopicPartition, int]:
-        ends = {}
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._positions.pop(partition, None)
         with translated_errors():
-            for each in self._owned:
-                mine = confluent_kafka.TopicPartition(*each)
-                _, end = self._client.get_watermark_offsets(mine, cached=True)
-                if end >= 0:
-                    ends[each] = end
-        return ends
+            self._client.seek(confluent_kafka.TopicPartition(*partition, offset))
+
+    def position(self, partition: TopicPartition) -> int | None:
+        position = self._positions.get(partition, -1)
+        return position if position >= 0 else None
 
     def assignment(self) -> set[TopicPartition]:
         return set(self._owned)
@@ -397,6 +402,7 @@ class _Member(GroupMember):
                     stored = committed[partition]
                     self._offsets.go_on_from(partition, stored)
                 each.offset = stored
+            self._positions[partition] = max(each.offset, committed.get(partition, -1))
         self._owned.update(map(ours, assigned))
         if self._is_cooperative:
             client.incremental_assign(assigned)
@@ -422,6 +428,8 @@ class _Member(GroupMember):
 
     def _go(self, gone: Sequence[TopicPartition]) -> None:
         self._owned.difference_update(gone)
+        for each in gone:
+            self._positions.pop(each, None)
         self._moved.update(gone)
 
 
@@ -517,8 +525,6 @@ class Confluent(Engine):
         offsets: OffsetsOfMember,
         timeout_s: float,
     ) -> GroupMember:
-        # It connects in the background and would try for ever.
-        _Driver(params, timeout_s, lambda: False).close()
         return _Member(params, topics, instance, offsets)
 
 

@@ -244,19 +244,19 @@ class GroupMember(ABC):
         """
 
     @abstractmethod
-    def first_offset(self, partition: TopicPartition, timeout_s: float) -> int:
-        """Return the first offset that a partition still has.
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on from an offset in one of this member's partitions.
 
         Raises:
-            RetriableError: There is no answer in time.
+            ClientError: The client cannot do it now.
         """
 
     @abstractmethod
-    def known_ends(self) -> dict[TopicPartition, int]:
-        """Return the offsets after the last records of this member's partitions.
+    def position(self, partition: TopicPartition) -> int | None:
+        """Return the offset from which it goes on, past markers of transactions, if it is known.
 
-        They are what the brokers told with the last records that they gave; those of partitions
-        of which none came yet are left out. Nobody is asked.
+        All that it gave before has lower offsets. A client may know it only at the end of a
+        partition; then it is where the partition was begun, or was at its end last.
         """
 
     @abstractmethod

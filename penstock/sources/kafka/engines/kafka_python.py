@@ -25,8 +25,9 @@ from penstock.sources.kafka.engines.interface import (
     OffsetsOfMember,
     PartitionState,
     RangeConsumer,
+    RetriableError,
 )
-from penstock.sources.kafka.records import KafkaRecord, TopicPartition
+from penstock.sources.kafka.records import KafkaRecord, TopicPartition, topic_id_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -135,7 +136,7 @@ class _DriverConnection(DriverConnection):
                 for partition in topic["partitions"]:
                     leader = brokers.get(partition["leader_id"], "")
                     key = TopicPartition(topic["name"], partition["partition_index"])
-                    found[key] = PartitionState(str(topic.get("topic_id") or ""), leader)
+                    found[key] = PartitionState(topic_id_of(topic.get("topic_id")), leader)
         return found
 
     def offsets(
@@ -182,17 +183,23 @@ class _Member(GroupMember):
             self._check_offsets()
             self._end_half_joined()
             polled = self._client.poll(round(wait_s * 1000))
-        return [(TopicPartition(*each), _Chunk(found)) for each, found in polled.items()]
+        chunks = {TopicPartition(*each): _Chunk(found) for each, found in polled.items()}
+        # What came of those that are to be checked is read again, from the right offset.
+        return [(each, chunk) for each, chunk in chunks.items() if each not in self._unchecked]
 
-    def first_offset(self, partition: TopicPartition, timeout_s: float) -> int:
-        mine = kafka.TopicPartition(*partition)
-        with translated_errors():
-            return int(self._client.beginning_offsets([mine], timeout_s * 1000)[mine])
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._client.seek(kafka.TopicPartition(*partition), offset)
 
-    def known_ends(self) -> dict[TopicPartition, int]:
-        with translated_errors():
-            ends = {each: self._client.highwater(each) for each in self._client.assignment()}
-        return {TopicPartition(*each): end for each, end in ends.items() if end is not None}
+    def position(self, partition: TopicPartition) -> int | None:
+        if partition in self._unchecked:
+            return None
+        try:
+            with translated_errors():
+                mine = kafka.TopicPartition(*partition)
+                position: int | None = self._client.position(mine, timeout_ms=_POSITION_MS)
+        except RetriableError:
+            return None
+        return position
 
     def assignment(self) -> set[TopicPartition]:
         return {TopicPartition(*each) for each in self._client.assignment()}
@@ -225,9 +232,12 @@ class _Member(GroupMember):
                 committed = self._client.committed(mine, timeout_ms=_ASK_MS)
                 stored = self._offsets.stored(each)
                 if committed is not None and (stored is None or committed > stored):
-                    self._client.seek(mine, committed)
                     self._offsets.go_on_from(each, committed)
-                self._client.resume(mine)
+                    stored = committed
+                # The client would never again read one that it was told to pause while some of its
+                # records waited inside (kafka-python 3.0): so it reads on, and is set back here.
+                if stored is not None:
+                    self._client.seek(mine, stored)
             self._unchecked.discard(each)
 
 
@@ -263,7 +273,6 @@ class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # the cl
             if offset is not None:
                 # Not before the next poll may the client be asked what the group has.
                 self._client.seek(each, offset)
-                self._client.pause(each)
                 self._unchecked.add(partition)
 
 
