@@ -40,7 +40,8 @@ Beside them stand:
 `_settings_cli`
 `errors`                     the root of the errors
 `clock`, `wait_clock`        time, which tests drive; how long threads waited
-`event_loop`, `backoff`      a thread and its queue; pauses between tries
+`threads`, `event_loop`       every thread, and who hears of its end; one with a queue
+`backoff`                    pauses between tries
 `rate_limited_log`           log lines that repeat
 `position_text`              positions as JSON
 `whole_files`                what commands write has its name once it is whole

@@ -6,6 +6,8 @@ import queue
 import threading
 from collections.abc import Callable
 
+from penstock.threads import OwnedThread
+
 __all__ = ["EventLoop"]
 
 Event = Callable[[], object]
@@ -19,7 +21,6 @@ class EventLoop:
         on_error: Told of an error of an event, in the thread; the next event is handled all the
             same.
         on_start: Run in the thread before the first event.
-        kind: What kind of thread.
     """
 
     def __init__(
@@ -28,12 +29,11 @@ class EventLoop:
         on_error: Callable[[BaseException], None],
         *,
         on_start: Event = lambda: None,
-        kind: type[threading.Thread] = threading.Thread,
     ) -> None:
-        self._on_start = on_start
+        self._first: Event | None = on_start
         self._on_error = on_error
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self.thread = kind(target=self._run, name=f"penstock-{name}", daemon=True)
+        self.thread = OwnedThread(self._run, name, again=True)
 
     def start(self) -> None:
         """Begin to handle events, also those that were posted before."""
@@ -69,7 +69,8 @@ class EventLoop:
         return not self.thread.is_alive()
 
     def _run(self) -> None:
-        event: Event | None = self._on_start
+        # Entered again after an error that could not be told: with the next event.
+        event, self._first = self._first or self._events.get(), None
         while event is not None:
             try:
                 event()

@@ -33,6 +33,7 @@ from penstock.backoff import Backoff
 from penstock.blockstore._fetch import BlockConnection, FetchStatus
 from penstock.blockstore._replica_service import ReplicaRequest, WrittenReplica
 from penstock.errors import PenstockError
+from penstock.threads import OwnedThread
 from penstock.wire import ApplicationLink, ConnectionLostError, ProtocolError, WireError
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import Message, ReplicaHostAt, ReplicaPlace
@@ -268,9 +269,7 @@ class Replicator:
         self._silent: dict[str, float] = {}
         self._reason = "none was named"
         self._told = False
-        self._thread = threading.Thread(
-            target=self._run, name=f"penstock-copy-{stream_id}", daemon=True
-        )
+        self._thread = OwnedThread(self._run, f"copy-{stream_id}")
 
     def begin(self, block_id: str, payload: memoryview, crc: int) -> Future[ReplicaPlace | None]:
         """Have a block copied; for one thread, one block at a time.

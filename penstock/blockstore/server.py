@@ -36,7 +36,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import msgspec
@@ -161,7 +161,7 @@ class BlockServer:
             try:
                 await self._register(client, hello)
                 ready(BlockServerReady(os.getpid(), address))
-                self._worker.submit(remove_orphans, self._launch)
+                self._submit("remove orphans", functools.partial(remove_orphans, self._launch))
                 reason = await self._await_end()
             finally:
                 await self._work(client.close)
@@ -203,6 +203,15 @@ class BlockServer:
         """Run what may block, after all that was handed to the worker before."""
         await self._loop.run_in_executor(self._worker, function)
 
+    def _submit(self, what: str, function: Callable[[], object]) -> None:
+        """Hand to the worker what nobody waits for; that it failed is logged."""
+
+        def done(future: Future[object]) -> None:
+            if (error := future.exception()) is not None:
+                _logger.error("The block server could not %s", what, exc_info=error)
+
+        self._worker.submit(function).add_done_callback(done)
+
     def _make_client(self, hello: RegisterBlockServer) -> Client:
         link = self._launch.link
         return Client(
@@ -226,7 +235,7 @@ class BlockServer:
 
     def _on_message(self, message: Message) -> None:
         if isinstance(message, ReleaseBlocks):
-            self._worker.submit(self._release, message)
+            self._submit("remove released blocks", functools.partial(self._release, message))
         elif isinstance(message, StopBlockServer):
             self._end(
                 ExitReason.STOPPED_AND_REMOVED if message.remove_files else ExitReason.STOPPED
@@ -267,7 +276,7 @@ class BlockServer:
     async def _await_end(self) -> ExitReason:
         last_word_s = self._loop.time()
         while True:
-            self._worker.submit(self._keep_memory)
+            self._submit("look at memory files", self._orphans.look)
             with contextlib.suppress(asyncio.TimeoutError):
                 return await asyncio.wait_for(asyncio.shield(self._exit_reason), _LOOK_S)
             if not self._holds_lock():
@@ -282,23 +291,14 @@ class BlockServer:
 
     # -- files ---------------------------------------------------------------------------------
 
-    def _keep_memory(self) -> None:
-        try:
-            self._orphans.look()
-        except Exception:
-            _logger.exception("memory files could not be looked at")
-
     def _release(self, message: ReleaseBlocks) -> None:
-        try:
-            self._replicas.release(message.attempts, message.segments)
-            self._files.remove_attempts(message.attempts)
-            self._files.remove_memory_of(message.memory)
-            # Of a log that is open, only the log itself knows what may go.
-            closed = [place for place in message.segments if not self._replicas.is_open(place[0])]
-            self._files.remove_segments(tuple(closed))
-            self._orphans.let_go_of_removed()
-        except Exception:
-            _logger.exception("released blocks could not be removed")
+        self._replicas.release(message.attempts, message.segments)
+        self._files.remove_attempts(message.attempts)
+        self._files.remove_memory_of(message.memory)
+        # Of a log that is open, only the log itself knows what may go.
+        closed = [place for place in message.segments if not self._replicas.is_open(place[0])]
+        self._files.remove_segments(tuple(closed))
+        self._orphans.let_go_of_removed()
 
     def _clean_up(self, reason: ExitReason) -> None:
         """Remove what the reason asks for, after all that was released before."""

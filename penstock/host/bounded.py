@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from penstock.threads import OwnedThread
 
 __all__ = ["run_bounded", "stop_bounded", "told"]
 
@@ -37,7 +38,7 @@ def run_bounded(name: str, step: Callable[[], object], timeout_s: float) -> bool
         except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
             errors.append(error)
 
-    thread = threading.Thread(target=run, name=f"penstock-stop-{name}", daemon=True)
+    thread = OwnedThread(run, f"stop-{name}")
     try:
         thread.start()
     except RuntimeError:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 
 from penstock.host.bounded import run_bounded
+from penstock.threads import OwnedThread
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -58,7 +59,7 @@ def tell_of_silence(spark_context: SparkContext) -> None:
     name = _name(spark_context)
     # Beside the stop, whose time it is. Not where no thread can be started: see `run_bounded`.
     with suppress(RuntimeError):
-        threading.Thread(target=look, name="penstock-stop-watch", daemon=True).start()
+        OwnedThread(look, "stop-watch").start()
 
 
 def stop_spark(spark_context: SparkContext) -> None:

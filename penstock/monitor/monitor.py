@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.clock import Clock, SystemClock
+from penstock.clock import Clock
 from penstock.errors import typed_text
 from penstock.monitor.application import Application
 from penstock.monitor.model import Model
@@ -22,8 +21,8 @@ from penstock.monitor.web.ports import listen_host, ports_near
 from penstock.monitor.web.routes import Routes
 from penstock.monitor.web.server import WebServer
 from penstock.monitor.web.tls import PageTls
-from penstock.rate_limited_log import RateLimitedLog
 from penstock.settings import Settings
+from penstock.threads import Repeated
 from penstock.wire.addresses import address_text, bare_host
 
 if TYPE_CHECKING:
@@ -71,14 +70,11 @@ class Monitor:
         self._file = file
         self._routes = routes
         self._server = server
-        self._clock: Clock = SystemClock() if clock is None else clock
-        self._limited = RateLimitedLog(_log)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="penstock-monitor", daemon=True)
+        self._ticks = Repeated(model.tick, _TICK_S, "monitor", clock)
 
     def start(self) -> None:
         """Begin; once."""
-        self._thread.start()
+        self._ticks.start()
         if self._server is not None:
             self._server.start()
         if self._spark_views is not None:
@@ -88,7 +84,6 @@ class Monitor:
 
     def stop(self, timeout_s: float) -> None:
         """Take no more points and show nothing more. May be called again."""
-        self._stopped.set()
         if self._file is not None:
             try:
                 unregister(self._file)
@@ -102,18 +97,7 @@ class Monitor:
             self._routes.stop()
         if self._server is not None:
             self._server.stop(timeout_s)
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(timeout_s)
-
-    def _run(self) -> None:
-        while not self._clock.wait(self._stopped, _TICK_S):
-            try:
-                self.model.tick()
-            except Exception as error:  # noqa: BLE001  # the program does not depend on it
-                self._limited.log(
-                    f"The monitor could not take a point: {type(error).__name__}: {error}",
-                    error=error,
-                )
+        self._ticks.stop(timeout_s)
 
 
 def start_monitor(

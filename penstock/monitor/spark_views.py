@@ -22,6 +22,7 @@ from pyspark import SparkContext
 
 from penstock.monitor.model import Model
 from penstock.monitor.records import BatchStatus
+from penstock.threads import OwnedThread
 
 __all__ = ["SparkViews", "gauges"]
 
@@ -66,7 +67,7 @@ class SparkViews:
         self._undo: list[Callable[[], None]] = []
         self._gauges: dict[str, Any] = {}
         self._shown: dict[str, int] = {}
-        self._thread = threading.Thread(target=self._run, name="penstock-spark-views", daemon=True)
+        self._thread = OwnedThread(self._run, "spark-views", again=True)
 
     def start(self) -> None:
         """Begin; once."""

@@ -73,6 +73,7 @@ from penstock.receiver.rate_limiter import (
 from penstock.receiver.storing import Storing
 from penstock.receiver.user_calls import UserCall
 from penstock.receiver.validation import Validation
+from penstock.threads import OwnedThread
 from penstock.wire.messages import LogReading, PipeReading, ReceivedBlockInfo
 
 __all__ = [
@@ -249,9 +250,7 @@ class BlockGenerator:
         self._state = BlockGeneratorState.INITIALIZED
         self._stopping = threading.Event()
         self._seal_now = threading.Event()
-        self._ticker = threading.Thread(
-            target=self._tick_loop, name=f"penstock-tick-{stream_id}", daemon=True
-        )
+        self._ticker = OwnedThread(self._tick_loop, f"tick-{stream_id}")
         self._held_up_s = 0.0
         self._block_store = block_store
         self._wake_store = block_store.wake

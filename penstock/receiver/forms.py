@@ -454,13 +454,13 @@ class AwaitedStores:
 
         try:
             self._raw.store(data, position, acknowledge, framing)
-        except Exception as error:  # noqa: BLE001  # it is raised where the coroutine awaits
+        except BaseException as error:  # noqa: BLE001  # it is raised where the coroutine awaits
             _settle(durable, error)
         finally:
             self._room.release()
 
 
-def _settle(durable: asyncio.Future[None], error: Exception | None) -> None:
+def _settle(durable: asyncio.Future[None], error: BaseException | None) -> None:
     def settle() -> None:
         if durable.done():
             return

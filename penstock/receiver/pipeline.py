@@ -30,6 +30,7 @@ from penstock.blockstore.store import BlockStoreClosedError
 from penstock.dead_letters import DeadLetterWriter
 from penstock.errors import IllegalStateError, PenstockError, SettingError
 from penstock.receiver.exit_report import described
+from penstock.threads import OwnedThread
 from penstock.wait_clock import WaitClock
 from penstock.wal import AppendTooLargeError, LogClosedError, LogRemovedError
 from penstock.wire import FrameTooLargeError
@@ -164,11 +165,7 @@ class BlockPipeline:
     def start(self) -> None:
         """Start both threads; `abandon` ends and joins them."""
         for name, loop in (("push", self._push_loop), ("report", self._report_loop)):
-            thread = threading.Thread(
-                target=partial(self._run, loop),
-                name=f"penstock-{name}-{self.stream_id}",
-                daemon=True,
-            )
+            thread = OwnedThread(partial(self._run, loop), f"{name}-{self.stream_id}")
             self._threads.append(thread)
             thread.start()
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from penstock.receiver.block_generator import BlockGenerator, RateUsage
+from penstock.threads import OwnedThread
 
 __all__ = [
     "REPORT_INTERVAL_S",
@@ -54,9 +55,7 @@ class RateStatus:
         self._held_version: int | None = None
         self._due = threading.Event()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, name=f"penstock-rate-status-{stream_id}", daemon=True
-        )
+        self._thread = OwnedThread(self._run, f"rate-status-{stream_id}")
 
     def start(self, generator: BlockGenerator) -> None:
         """Set the rates that are known by now, and begin to report."""

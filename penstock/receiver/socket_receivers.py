@@ -13,6 +13,7 @@ from pyspark import StorageLevel
 from penstock._arguments import as_host, as_port, refused
 from penstock.errors import PenstockError, typed_text
 from penstock.receiver import Framing, Receiver
+from penstock.threads import OwnedThread
 from penstock.wire.addresses import address_text, bare_host
 
 __all__ = ["ConvertingSocketReceiver", "RawSocketReceiver", "SocketReceiver"]
@@ -61,9 +62,7 @@ class SocketReceiver(Receiver):
 
     def onStart(self) -> None:
         """Start the thread that connects and receives."""
-        self._thread = threading.Thread(
-            target=self._receive, name=f"penstock-socket-{self.streamId}", daemon=True
-        )
+        self._thread = OwnedThread(self._receive, f"socket-{self.streamId}")
         self._thread.start()
 
     def onStop(self) -> None:

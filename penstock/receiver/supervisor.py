@@ -39,6 +39,7 @@ from penstock.receiver.pipeline import CALLBACK_S
 from penstock.receiver.rate_status import RateStatus
 from penstock.receiver.tracker_client import TrackerClient
 from penstock.receiver.user_calls import Author, UserCall, blocked_at, is_ours
+from penstock.threads import OwnedThread
 from penstock.wal import LogFullError
 from penstock.wire.messages import (
     CleanupOldBlocks,
@@ -134,9 +135,7 @@ class ReceiverSupervisor:
         self._helpers: list[UserCall] = []
         self._releasing = EventLoop(f"release-{self.stream_id}", self._on_release_failed)
         self._on_stop_by_s = 0.0
-        self._thread = threading.Thread(
-            target=self._run, name=f"penstock-supervisor-{self.stream_id}", daemon=True
-        )
+        self._thread = OwnedThread(self._run, f"supervisor-{self.stream_id}")
         receiver.streamId = self.stream_id
 
     # -- from any thread -------------------------------------------------------------------------

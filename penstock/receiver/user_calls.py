@@ -12,6 +12,7 @@ from types import TracebackType
 
 from penstock.receiver.base import Receiver
 from penstock.receiver.door import ReceiverStoppedError
+from penstock.threads import OwnedThread
 
 __all__ = [
     "Author",
@@ -62,7 +63,7 @@ class UserCall:
         self.name = name
         self._function = function
         self._on_error = on_error
-        self._thread = threading.Thread(target=self._run, name=f"penstock-{name}", daemon=True)
+        self._thread = OwnedThread(self._run, name)
 
     def start(self) -> None:
         """Begin the call."""

@@ -46,6 +46,7 @@ from penstock.sql._query_progress import follow
 from penstock.sql._query_rates import FollowedStream, QueryRate, QueryRates
 from penstock.sql._stream_rates import HostRate, StreamRates
 from penstock.sql.source import ShareFile, check_share_file, register, write_share_file
+from penstock.threads import OwnedThread, Repeated
 from penstock.tracker import (
     KeptStream,
     KeptStreamSettings,
@@ -154,8 +155,8 @@ class ReceiverHost:
         self._rates: QueryRates | None = None
         self._stream_rates: StreamRates | None = None
         self._following: list[Callable[[], None]] = []
-        self._ends = threading.Event()
-        self._releasing: threading.Thread | None = None
+        self._releasing: Repeated | None = None
+        self._has_told_of_spark = False
         self._monitor: Monitor | None = None
         self._is_stop_asked = False
 
@@ -403,9 +404,8 @@ class ReceiverHost:
         register(self._spark, access)
         if self._share is not None:
             self._shared = write_share_file(self._share, access)
-        releasing = threading.Thread(target=self._release, name="penstock-retention", daemon=True)
-        releasing.start()
-        self._releasing = releasing
+        self._releasing = Repeated(self._release, _RELEASE_S, "retention")
+        self._releasing.start()
 
     def _introduction(self, promise: str) -> str:
         names = ", ".join(f"{name}-{number}" for name, number in self._numbers.items())
@@ -465,19 +465,16 @@ class ReceiverHost:
     def _release(self) -> None:
         hosted = self._hosted
         assert hosted is not None
-        is_told = False
-        while not self._ends.wait(_RELEASE_S):
-            if not is_told and is_stopped(self._sc):
-                is_told = True
-                _log.warning(
-                    "The SparkContext was stopped before the ReceiverHost: its receivers ended "
-                    "without storing what they had. Call host.stop() first, or use the host in a "
-                    "with block"
-                )
-            try:
-                hosted.tracker.release_places()
-            except Exception:  # noqa: BLE001  # it is told, and tried again
-                _log.exception("What nobody needs any more could not be released")
+        if not self._has_told_of_spark and is_stopped(self._sc):
+            self._has_told_of_spark = True
+            _log.warning(
+                "The SparkContext was stopped before the ReceiverHost: its receivers ended "
+                "without storing what they had. Call host.stop() first, or use the host in a "
+                "with block"
+            )
+        try:
+            hosted.tracker.release_places()
+        finally:
             self._tell_of_removal(hosted.tracker.ledger.places)
 
     def stopReceiving(self, timeout: float = _STOP_S) -> None:
@@ -509,11 +506,7 @@ class ReceiverHost:
 
     def _ask_to_stop(self, graceful: bool) -> None:
         self._is_stop_asked = True
-        threading.Thread(
-            target=self.stopReceiving if graceful else self.stop,
-            name="penstock-host-stop",
-            daemon=True,
-        ).start()
+        OwnedThread(self.stopReceiving if graceful else self.stop, "host-stop").start()
 
     def stop(self) -> None:
         """Stop the receivers, and the host. May be called more than once, and after an interrupt.
@@ -533,9 +526,8 @@ class ReceiverHost:
 
     def _end(self) -> None:
         self._is_stopped = True
-        self._ends.set()
         if self._releasing is not None:
-            self._releasing.join(_THREAD_ENDS_S)
+            self._releasing.stop(_THREAD_ENDS_S)
         if self._rates is not None:
             self._rates.close()
         if self._following:

@@ -7,8 +7,6 @@ import logging
 import os
 import signal
 import sys
-import threading
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +14,6 @@ from queue import Empty, SimpleQueue
 from types import FrameType, ModuleType
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from penstock.errors import PenstockError
@@ -25,6 +22,7 @@ from penstock.host.signal_lines import say_of_signal
 from penstock.host.spark_end import stop_spark
 from penstock.host.spark_logs import is_not_of_py4j
 from penstock.sql.host import ReceiverHost
+from penstock.threads import Repeated
 
 __all__ = ["main", "make_parser"]
 
@@ -172,7 +170,11 @@ def _run(
             return _fail(f"host(spark) of {path} returned {host!r}, and not a ReceiverHost", 1)
         host.start()
         _say(f"receiving {', '.join(sorted(host.streams()))}; Ctrl-C stops")
-        return _await_end(_SparkWatch(spark), host, stop)
+        watch = _SparkWatch(spark)
+        try:
+            return _await_end(watch, host, stop)
+        finally:
+            watch.end()
     except PenstockError as error:
         return _fail(str(error), 1)
     except Exception:  # noqa: BLE001  # the file is its author's
@@ -190,19 +192,19 @@ class _SparkWatch:
         self.ended = ""
         """Why it does not run any more; empty while it does."""
         self._java: Any = spark.sparkContext._jsc
-        threading.Thread(target=self._watch, name="penstock-spark-watch", daemon=True).start()
-
-    def _watch(self) -> None:
-        while not self.ended:
-            time.sleep(_LOOK_S)
-            self._look()
+        self._looks = Repeated(self._look, _LOOK_S, "spark-watch")
+        self._looks.start()
 
     def _look(self) -> None:
         try:
             if self._java.sc().isStopped():
                 self.ended = "Spark was stopped"
-        except (Py4JError, AttributeError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  # of Py4J and of a JVM that goes, of many kinds
             self.ended = f"Spark does not answer any more: {error}"
+
+    def end(self) -> None:
+        """Ask no more."""
+        self._looks.stop(_LOOK_S)
 
     def look_now(self) -> None:
         """Ask now, and wait for the answer, but not for long."""

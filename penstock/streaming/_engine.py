@@ -348,7 +348,9 @@ class StreamingEngine:
         stop_bounded("the ledger", self._generator.note_complete, _THREADS_END_S)
         with told("the checkpoint writer"):
             if self._writer is not None and not self._writer.stop(_THREADS_END_S):
-                _log.warning("A checkpoint is still being written; it ends with the process")
+                _log.warning(
+                    "The last checkpoint is not written; a restart goes on from the one before it"
+                )
         report = StopReport()
         with told("the count of what was given up"):
             report = self._report(graceful, time.monotonic() - begin_s)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from penstock.streaming._threads import InheritingThread
+from penstock.threads import OwnedThread
 
 __all__ = ["LiveView", "open_live_view"]
 
@@ -51,7 +51,7 @@ class LiveView:
         self._read = read
         self._every_s = every_s
         self._closed = threading.Event()
-        self._thread = InheritingThread(target=self._run, name="penstock-live-view", daemon=True)
+        self._thread = OwnedThread(self._run, "live-view")
         self._thread.start()
 
     def mimebundle(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from abc import abstractmethod
+from functools import partial
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from penstock._arguments import check_flag
 from penstock.host.signal_lines import say_of_signal
 from penstock.streaming.durations import check_timeout
 from penstock.streaming.stop_report import StopReport
+from penstock.threads import OwnedThread
 
 if TYPE_CHECKING:
     from typing import Self
@@ -100,11 +102,10 @@ class _Signals:
         if not _calls_jvm(frame) or time.monotonic() >= self._interrupt_by_s:
             self.interrupt_at = None
             raise _Interrupted
-        later = threading.Timer(_LATER_S, self._take_later, (number,))
-        later.name, later.daemon = "penstock-signal", True
-        later.start()
+        OwnedThread(partial(self._take_later, number), "signal").start()
 
     def _take_later(self, number: int) -> None:
+        time.sleep(_LATER_S)
         with self._sending:
             if self._is_expected():
                 self._is_later = True

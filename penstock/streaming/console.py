@@ -15,7 +15,6 @@ from typing import TextIO
 
 from penstock.clock import Clock
 from penstock.host.terminal import TerminalLines, started_line, stopped_line
-from penstock.streaming._threads import InheritingThread
 from penstock.streaming.durations import batch_datetime
 from penstock.streaming.listeners.events import (
     BatchCompleted,
@@ -26,6 +25,7 @@ from penstock.streaming.listeners.events import (
 )
 from penstock.streaming.listeners.listener import StreamingListener
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
+from penstock.threads import Repeated
 
 __all__ = ["Console", "ConsoleFacts"]
 
@@ -70,19 +70,18 @@ class Console(StreamingListener):
         self._lock = threading.Lock()
         self._records = 0
         self._last: BatchInfo | None = None
-        self._stopped = threading.Event()
-        self._thread = InheritingThread(target=self._run, name="penstock-console", daemon=True)
+        self._began_s = 0.0
+        self._statuses = Repeated(self._tell, _STATUS_S, "console", clock)
 
     def start(self) -> None:
         """Begin to show how it goes."""
         if self._lines.is_shown:
-            self._thread.start()
+            self._began_s = self._clock.monotonic_s()
+            self._statuses.start()
 
     def stop(self, timeout_s: float) -> None:
         """Show no more."""
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
+        self._statuses.stop(timeout_s)
 
     def say(self, line: str) -> None:
         """Say a line; one like it within a minute is only counted."""
@@ -114,12 +113,10 @@ class Console(StreamingListener):
 
     # -- the status ------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        began_s = self._clock.monotonic_s()
-        while not self._clock.wait(self._stopped, _STATUS_S):
-            now_s = self._clock.monotonic_s()
-            self._lines.write(self._status(now_s - began_s))
-            began_s = now_s
+    def _tell(self) -> None:
+        now_s = self._clock.monotonic_s()
+        span_s, self._began_s = now_s - self._began_s, now_s
+        self._lines.write(self._status(span_s))
 
     def _status(self, span_s: float) -> str:
         with self._lock:

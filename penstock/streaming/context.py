@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
@@ -69,6 +70,7 @@ from penstock.streaming.recovery import (
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.stop_report import StopReport
 from penstock.streaming.waiter import ContextWaiter
+from penstock.threads import OwnedThread
 from penstock.wal import EncryptionKey
 
 if TYPE_CHECKING:
@@ -714,10 +716,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             "stop(stopGraceFully=True) was called by a function that a batch waits for: it returns "
             "now, and the context is stopped when that function has returned"
         )
-        # Not a daemon: a program that ends now still ends gracefully.
-        threading.Thread(
-            target=self.stop, args=(stopSparkContext, True), name="penstock-stop", daemon=False
-        ).start()
+        self._stop_soon(stopSparkContext, True)
 
     def _take_turn(self) -> bool:
         """Take the lock, except in a function that a stop may be waiting for.
@@ -774,16 +773,15 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         self._waiter.notify_stop()
 
     def _stop_asked(self, graceful: bool) -> None:
-        # Not a daemon: the program that waits for the end may be over before it.
-        threading.Thread(
-            target=self.stop, args=(False, graceful), name="penstock-stop", daemon=False
-        ).start()
+        self._stop_soon(False, graceful)
 
     def _spark_ended(self) -> None:
         # In a thread of its own: who tells of it is one of those that a stop waits for.
-        threading.Thread(
-            target=self.stop, args=(False, False), name="penstock-stop", daemon=True
-        ).start()
+        self._stop_soon(False, False, daemon=True)
+
+    def _stop_soon(self, stop_spark: bool, graceful: bool, daemon: bool = False) -> None:
+        # Not a daemon where it is to be graceful: the program may be over before it.
+        OwnedThread(partial(self.stop, stop_spark, graceful), "stop", daemon=daemon).start()
 
     def _stop_at_exit(self) -> None:
         engine = self._engine

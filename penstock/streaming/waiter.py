@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from penstock.streaming._threads import wait_for
+from penstock.threads import wait_for
 
 __all__ = ["ContextWaiter"]
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from penstock.errors import IllegalStateError
+from penstock.threads import OwnedThread
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wire.messages import AddBlock, Failure, Message, Refused
 
@@ -55,9 +56,7 @@ class BatchedAdditions(Generic[Token]):
         self._waiting: list[tuple[Token, AddBlock]] = []
         self._idle = False
         self._stopping = False
-        self._thread = threading.Thread(
-            target=self._run, name="penstock-tracker-additions", daemon=True
-        )
+        self._thread = OwnedThread(self._run, "tracker-additions", again=True)
 
     def start(self) -> None:
         """Start the thread."""

@@ -49,6 +49,7 @@ class TrackerEndpoint:
         port_retries: int = 0,
         options: WireOptions,
         ssl_context: ssl.SSLContext | None = None,
+        on_died: Callable[[BaseException], object] = lambda _: None,
     ) -> None:
         self.handler: Control | None = None
         self.places: PlaceService | None = None
@@ -61,6 +62,7 @@ class TrackerEndpoint:
             name="tracker-server",
             options=options,
             ssl_context=ssl_context,
+            on_died=on_died,
         )
         self._additions: BatchedAdditions[PendingReply] = BatchedAdditions(ledger, self._added)
         self._control = EventLoop("tracker-control", _failed)

@@ -7,6 +7,7 @@ import logging
 import secrets
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -347,6 +348,15 @@ class ReceiverTracker:
                 _CANCEL_S,
             )
 
+    def _server_died(self, error: BaseException) -> None:
+        """Tell of every receiver that nothing of it arrives any more."""
+        for stream_id in self._receiver_objects:
+            self._listeners.gave_up(
+                stream_id,
+                "The driver's server for receivers has ended, and takes nothing any more",
+                "".join(traceback.format_exception(error)),
+            )
+
     def _listen(self, ledger: ReceivedBlockTracker) -> None:
         host, advertised = self._cluster.addresses(self._settings.tracker_bind_address)
         endpoint = TrackerEndpoint(
@@ -357,6 +367,7 @@ class ReceiverTracker:
             port_retries=self._settings.port_max_retries,
             options=WireOptions(max_frame_bytes=self._settings.max_frame_bytes),
             ssl_context=self._link.server_context(),
+            on_died=self._server_died,
         )
         disk_room = self._disk_room = DiskRoom(
             ledger,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from crc32c import crc32c
 
 from penstock.clock import Clock, SystemClock
+from penstock.threads import OwnedThread
 from penstock.wal._encryption import TAG_SIZE, LogCipher
 from penstock.wal._errors import (
     AppendTooLargeError,
@@ -183,8 +184,8 @@ class LogWriter:
 
     def _start(self) -> None:
         if self._options.sync is SyncPolicy.INTERVAL:
-            name = f"penstock-wal-sync-{os.path.basename(self._folder)}"
-            self._syncer = threading.Thread(target=self._sync_loop, name=name, daemon=True)
+            name = f"wal-sync-{os.path.basename(self._folder)}"
+            self._syncer = OwnedThread(self._sync_loop, name)
             self._syncer.start()
 
     @property

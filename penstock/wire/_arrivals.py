@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from penstock.clock import SystemClock
+from penstock.errors import typed_text
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.wire._connection import peer_text
 
@@ -121,7 +122,11 @@ class Arrivals:
                 # At least one turn of the loop for those who are there.
                 await asyncio.sleep(_PAUSE_S if error.errno in _EXHAUSTED else 0)
                 continue
-            self._arrived(accepted, address)
+            try:
+                self._arrived(accepted, address)
+            except Exception as error:  # noqa: BLE001  # the next one is accepted all the same
+                accepted.close()
+                self._refused(peer_text(address), typed_text(error))
             # A crowd that comes at once must not hold up those who are there.
             await asyncio.sleep(0)
 

@@ -22,6 +22,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from penstock.backoff import Backoff
 from penstock.errors import IllegalStateError
+from penstock.threads import OwnedThread
 from penstock.wire._authentication import ClientHandshake
 from penstock.wire._client_state import Ask, ClientState, ClientStatistics, UnansweredAsks
 from penstock.wire._connection import Connection, peer_text
@@ -150,9 +151,7 @@ class Client:
         if self._thread is not None:
             raise IllegalStateError("a Client is connected once; it mends itself after that")
         timeout_s = self._ask_timeout_s if timeout_s is None else timeout_s
-        self._thread = threading.Thread(
-            target=self._run, name=f"penstock-{self._name}", daemon=True
-        )
+        self._thread = OwnedThread(self._run, self._name)
         self._thread.start()
         try:
             self._first_connected.result(timeout_s)

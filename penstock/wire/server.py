@@ -14,6 +14,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -21,6 +22,7 @@ import msgspec
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
 from penstock.rate_limited_log import RateLimitedLog
+from penstock.threads import OwnedThread
 from penstock.wire._arrivals import Arrival, Arrivals
 from penstock.wire._authentication import ServerHandshake
 from penstock.wire._connection import Connection, ConnectionState
@@ -158,6 +160,7 @@ class Server:
         options: WireOptions | None = None,
         ssl_context: ssl.SSLContext | None = None,
         clock: Clock | None = None,
+        on_died: Callable[[BaseException], object] = lambda _: None,
     ) -> None:
         """Make a server that does not listen yet.
 
@@ -172,6 +175,7 @@ class Server:
             options: Limits and time-outs.
             ssl_context: Makes each connection a TLS connection, below the authentication.
             clock: For the rate of log lines.
+            on_died: Told, on its thread, when an error ended it before `stop`.
         """
         self.options = options or WireOptions()
         self._secret = secret
@@ -183,6 +187,7 @@ class Server:
         self._service = service
         self._ssl_context = ssl_context
         self._limited_log = RateLimitedLog(_logger, clock or SystemClock())
+        self._on_died = on_died
         self._thread: threading.Thread | None = None
         self._calls: Mailbox[Callable[[], None]] = Mailbox()
         self._stop_requested: asyncio.Event
@@ -208,9 +213,7 @@ class Server:
         if self._thread is not None:
             raise IllegalStateError("a Server is started once; make another")
         started: Future[tuple[str, int]] = Future()
-        self._thread = threading.Thread(
-            target=self._run, args=(started,), name=f"penstock-{self._name}", daemon=True
-        )
+        self._thread = OwnedThread(partial(self._run, started), self._name, on_error=self._on_died)
         self._thread.start()
         try:
             return started.result()
@@ -273,10 +276,9 @@ class Server:
         try:
             asyncio.run(self._serve(started))
         except BaseException as error:
-            if not started.done():
-                started.set_exception(error)
-            else:
-                _logger.exception("the thread of the server %s died", self._name)
+            if started.done():
+                raise
+            started.set_exception(error)
 
     async def _serve(self, started: Future[tuple[str, int]]) -> None:
         loop = asyncio.get_running_loop()

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from penstock.streaming._live_view import LiveView, open_live_view
-from penstock.streaming._threads import InheritingThread
+from penstock.threads import OwnedThread
 from tests.bounds import HANG_S
 
 CELL: contextvars.ContextVar[int] = contextvars.ContextVar("CELL")
@@ -56,7 +56,7 @@ def test_an_ordinary_program_has_no_live_view() -> None:
 
 def test_a_thread_sees_the_cell_that_started_it() -> None:
     seen: queue.Queue[int] = queue.Queue()
-    thread = InheritingThread(target=lambda: seen.put(CELL.get(0)))
+    thread = OwnedThread(lambda: seen.put(CELL.get(0)), "test")
     token = CELL.set(7)
     thread.start()
     CELL.reset(token)

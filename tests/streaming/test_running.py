@@ -16,7 +16,7 @@ from tests.bounds import HANG_S
 PROGRAM = """
 import os, sys, threading
 from penstock.streaming._running import RunOperations
-from penstock.streaming._threads import wait_for
+from penstock.threads import wait_for
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
 
 mode = sys.argv[1]

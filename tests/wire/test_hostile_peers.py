@@ -13,6 +13,7 @@ import os
 import resource
 import socket
 import threading
+from typing import Any
 
 import msgspec
 import pytest
@@ -356,6 +357,24 @@ def test_a_listener_that_is_broken_does_not_hold_up_who_is_there(caplog) -> None
                 await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(run(), WAIT_S))
+
+
+def test_a_connection_for_which_there_is_no_memory_keeps_no_other_one_out(
+    make_server, make_client, monkeypatch, caplog
+) -> None:
+    arrived = Arrivals._arrived
+    failures = iter([MemoryError("none left")])
+
+    def fail_once(self: Arrivals, *found: Any) -> None:
+        for failure in failures:
+            raise failure
+        arrived(self, *found)
+
+    monkeypatch.setattr(Arrivals, "_arrived", fail_once)
+    client = make_client(make_server().start())
+    client.connect()
+    assert client.ask(Ok()) is not None
+    assert len(lines(caplog, "MemoryError: none left")) == 1
 
 
 def test_a_server_that_falls_silent_is_noticed_by_the_client(make_client, secret):

@@ -17,6 +17,7 @@ from penstock.host.executor_python import (
 )
 from penstock.monitor.doctor.driver import of_open_files
 from penstock.monitor.doctor.finding import Finding, Level
+from penstock.threads import OwnedThread
 
 __all__ = ["check_cluster", "of_clocks"]
 
@@ -53,15 +54,16 @@ def check_cluster(
 
 
 def _ask(spark_context: SparkContext, modules: Sequence[str], patience_s: float) -> list[Finding]:
-    is_late = threading.Event()
+    is_late = False
+    is_over = threading.Event()
 
-    def give_up() -> None:
-        is_late.set()
-        spark_context.cancelAllJobs()
+    def give_up_late() -> None:
+        nonlocal is_late
+        if not is_over.wait(patience_s):
+            is_late = True
+            spark_context.cancelAllJobs()
 
-    timer = threading.Timer(patience_s, give_up)
-    timer.daemon = True
-    timer.start()
+    OwnedThread(give_up_late, "doctor-patience").start()
     master = spark_context.master
     try:
         # The first job waits for executors and loads classes; by the second the clocks are told.
@@ -73,14 +75,14 @@ def _ask(spark_context: SparkContext, modules: Sequence[str], patience_s: float)
         found = f"{error.executable}: {'; '.join(error.lacks)}"
         return [Finding("executors' Python", Level.PROBLEM, found, error.way_out)]
     except Exception as error:  # noqa: BLE001  # Spark's, Py4J's and the JVM's are of many kinds
-        if is_late.is_set():
+        if is_late:
             found = f"{master} gave no executor within {patience_s:g} s"
             change = "free cores or memory of the cluster, start workers, or wait (--timeout)"
             return [Finding("cluster", Level.PROBLEM, found, change)]
         change = "Spark's log above says more"
         return [Finding("cluster", Level.PROBLEM, f"{master}: {_line(error)}", change)]
     finally:
-        timer.cancel()
+        is_over.set()
     hosts = sorted({answer.host for answer in answers})
     found = f"{master} answers from {len(hosts)} host(s): {', '.join(hosts)}"
     return [

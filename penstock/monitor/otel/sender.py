@@ -17,6 +17,7 @@ from penstock.monitor.model import Model
 from penstock.monitor.otel.ways import Ways
 from penstock.monitor.records import bounded
 from penstock.settings import Settings
+from penstock.threads import OwnedThread
 
 if TYPE_CHECKING:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -80,7 +81,7 @@ class OtelSender:
         self._begun_ms = model.now_ms()
         self._fails = False
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="penstock-otel", daemon=True)
+        self._thread = OwnedThread(self._run, "otel", again=True)
 
     def start(self) -> None:
         """Begin; once."""

@@ -29,11 +29,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from penstock.monitor.web.exchange import SAFE_HEADERS, Answer, Request, text_answer
 from penstock.rate_limited_log import RateLimitedLog
+from penstock.threads import OwnedThread
 
 __all__ = ["Bounds", "WebServer"]
 
@@ -89,12 +91,7 @@ class WebServer:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._server = _listen(host, ports, answer, bounds or Bounds(), tls)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever,
-            kwargs={"poll_interval": _POLL_S},
-            name="penstock-ui",
-            daemon=True,
-        )
+        self._thread = OwnedThread(self._server.serve_until_stopped, "ui", again=True)
 
     @property
     def port(self) -> int:
@@ -159,6 +156,10 @@ class _Server(socketserver.TCPServer):
         self.streams = threading.BoundedSemaphore(bounds.streams)
         super().__init__((host, port), _Exchange)
 
+    def serve_until_stopped(self) -> None:
+        if not self.is_stopping:
+            self.serve_forever(_POLL_S)
+
     def get_request(self) -> Any:
         try:
             return super().get_request()
@@ -182,12 +183,7 @@ class _Server(socketserver.TCPServer):
                 )
             self.shutdown_request(connection)
             return
-        thread = threading.Thread(
-            target=self._serve,
-            args=(connection, client_address),
-            name="penstock-ui-connection",
-            daemon=True,
-        )
+        thread = OwnedThread(partial(self._serve, connection, client_address), "ui-connection")
         try:
             thread.start()
         except RuntimeError:  # there are too many threads already

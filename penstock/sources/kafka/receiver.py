@@ -34,6 +34,7 @@ from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import KafkaRecord, TopicPartition
 from penstock.sources.kafka.strategies import as_topics
 from penstock.streaming.kernels.collector import collect_less
+from penstock.threads import OwnedThread
 
 __all__ = ["KafkaReceiver"]
 
@@ -155,11 +156,8 @@ class KafkaReceiver(Receiver):
             self._offsets.restore(self.lastPosition or {})
         self._connected = threading.Event()
         self._ended = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run,
-            args=(self._connected, self._ended),
-            name=f"penstock-kafka-{self.streamId}",
-            daemon=True,
+        self._thread = OwnedThread(
+            partial(self._run, self._connected, self._ended), f"kafka-{self.streamId}"
         )
         self._thread.start()
 

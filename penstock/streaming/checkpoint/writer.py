@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.clock import Clock
-from penstock.streaming._threads import wait_for
+from penstock.errors import text_of, typed_text
 from penstock.streaming.checkpoint.errors import CheckpointWriteError
 from penstock.streaming.checkpoint.folder import (
     KEPT_CHECKPOINTS,
@@ -23,6 +23,7 @@ from penstock.streaming.checkpoint.folder import (
     CheckpointHeader,
 )
 from penstock.streaming.dstream.rdd_files import RDDFiles
+from penstock.threads import OwnedThread, wait_for
 
 __all__ = ["CheckpointRequest", "CheckpointWriter"]
 
@@ -86,9 +87,7 @@ class CheckpointWriter:
         self._kept: dict[str, CheckpointHeader] = {}
         self._synced: set[str] = set()
         self._rdd_folders: set[str] = set()
-        self._thread = threading.Thread(
-            target=self._run, name="penstock-checkpoint-writer", daemon=True
-        )
+        self._thread = OwnedThread(self._run, "checkpoint-writer", on_error=on_error, again=True)
 
     @property
     def path(self) -> str:
@@ -123,7 +122,11 @@ class CheckpointWriter:
             )
 
     def stop(self, timeout_s: float) -> bool:
-        """Write what waits, end, and release the folder; False when that took longer."""
+        """Write what waits, end, and release the folder.
+
+        Returns:
+            False when something is not written: that took longer, or it cannot be.
+        """
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -133,7 +136,7 @@ class CheckpointWriter:
         if self._thread.is_alive():
             return False
         self._folder.release()
-        return True
+        return self._waiting is None
 
     # -- the thread ------------------------------------------------------------------------------
 
@@ -147,9 +150,9 @@ class CheckpointWriter:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping or self._waiting is not None)
                 request, self._waiting = self._waiting, None
+                self._is_writing = request is not None
                 if request is None:
                     return
-                self._is_writing = True
             failure = self._try(request)
             with self._changed:
                 self._is_writing = False
@@ -157,7 +160,7 @@ class CheckpointWriter:
                     self._put_back(request)
                 self._changed.notify_all()
                 if failure is not None and self._stopping:
-                    _log.error("The last checkpoint was not written: %s", failure)
+                    _log.error("The last checkpoint was not written: %s", _said(failure))
                     return
             if failure is not None:
                 self._stop_event.wait(_RETRY_S)
@@ -169,7 +172,7 @@ class CheckpointWriter:
             request = CheckpointRequest(newer.checkpoint, request.when_durable + newer.when_durable)
         self._waiting = request
 
-    def _try(self, request: CheckpointRequest) -> OSError | None:
+    def _try(self, request: CheckpointRequest) -> BaseException | None:
         header = request.checkpoint.header
         try:
             for path in header.rdd_files:
@@ -177,24 +180,31 @@ class CheckpointWriter:
                     self._rdd_files.sync(path)
             self._synced = set(header.rdd_files)
             name = self._folder.write(request.checkpoint)
-        except OSError as error:
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it is tried again
             self._failed(error)
             return error
         self._failing_since_s = None
         self._told = False
         for done in request.when_durable:
-            done()
-        self._prune(name, header)
+            try:
+                done()
+            except BaseException as error:  # noqa: BLE001  # what else waited is done all the same
+                _log.exception("What waited for a checkpoint was not done")
+                self._on_error(error)
+        try:
+            self._prune(name, header)
+        except Exception:  # noqa: BLE001  # they are in nobody's way, and looked for again
+            _log.exception("Old checkpoints stay in %s", self._folder.path)
         return None
 
-    def _failed(self, error: OSError) -> None:
+    def _failed(self, error: BaseException) -> None:
         now_s = self._clock.monotonic_s()
         if self._failing_since_s is None:
             self._failing_since_s = now_s
-            _log.error("A checkpoint could not be written and is tried again: %s", error)
+            _log.error("A checkpoint could not be written and is tried again: %s", _said(error))
         if not self._told and now_s - self._failing_since_s >= self._patience_s:
             self._told = True
-            failure = CheckpointWriteError(self._folder.path, self._patience_s, str(error))
+            failure = CheckpointWriteError(self._folder.path, self._patience_s, _said(error))
             failure.__cause__ = error
             self._on_error(failure)
 
@@ -233,6 +243,10 @@ class CheckpointWriter:
             self._rdd_files.remove(path)
         except Exception as error:  # noqa: BLE001  # Py4J's errors; nothing depends on it
             _log.warning("An old RDD checkpoint stays at %s: %s", path, error)
+
+
+def _said(error: BaseException) -> str:
+    return text_of(error) if isinstance(error, OSError) else typed_text(error)
 
 
 def _lies_in(path: str, folder: str) -> bool:

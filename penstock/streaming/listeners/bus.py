@@ -13,7 +13,6 @@ from typing import Any
 from penstock._arguments import refused
 from penstock.errors import typed_text
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.streaming._threads import InheritingThread
 from penstock.streaming.listeners.events import (
     BatchCompleted,
     BatchStarted,
@@ -27,6 +26,7 @@ from penstock.streaming.listeners.events import (
     StreamingStarted,
 )
 from penstock.streaming.listeners.listener import StreamingListener
+from penstock.threads import OwnedThread
 
 __all__ = ["StreamingListenerBus"]
 
@@ -60,7 +60,7 @@ class StreamingListenerBus:
         self._stopped = threading.Event()
         self._dropped = 0
         self._limited_log = RateLimitedLog(_log)
-        self._thread = InheritingThread(target=self._run, name="penstock-listener-bus", daemon=True)
+        self._thread = OwnedThread(self._run, "listener-bus", again=True)
 
     def add(self, listener: StreamingListener) -> None:
         """Tell `listener` of what happens from now on.

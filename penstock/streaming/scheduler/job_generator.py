@@ -25,7 +25,6 @@ from penstock.clock import Clock
 from penstock.errors import text_of, typed_text
 from penstock.event_loop import EventLoop
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.streaming._threads import InheritingThread, wait_for
 from penstock.streaming.checkpoint.checkpointer import Checkpointer, Progress
 from penstock.streaming.checkpoint.errors import CheckpointWriteError
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
@@ -35,6 +34,7 @@ from penstock.streaming.scheduler.due_times import DueTimes
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
 from penstock.streaming.user_errors import as_user_sees_it, place_of
+from penstock.threads import wait_for
 from penstock.tracker.errors import LedgerRemovedError
 
 __all__ = ["JobGenerator"]
@@ -97,10 +97,10 @@ class JobGenerator:
         self._on_error = on_error
         self._unpersist = unpersist
         self._patience_s = allocation_patience_s
-        self._loop = EventLoop(
-            "job-generator", on_error, on_start=enter_thread, kind=InheritingThread
+        self._loop = EventLoop("job-generator", on_error, on_start=enter_thread)
+        self._timer = RecurringTimer(
+            clock, graph.batch_ms, self._tick, "batch-timer", on_error=on_error
         )
-        self._timer = RecurringTimer(clock, graph.batch_ms, self._tick, "batch-timer")
         self._checkpointer = checkpointer
         self._recovered = recovered
         self._after_ms = after_ms

@@ -24,7 +24,6 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import typed_text
 from penstock.host.bounded import run_bounded
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.streaming._threads import InheritingThread, wait_for
 from penstock.streaming.dstream.job import Job, JobSet
 from penstock.streaming.durations import batch_datetime
 from penstock.streaming.errors import (
@@ -44,6 +43,7 @@ from penstock.streaming.listeners.events import (
 )
 from penstock.streaming.scheduler.spark_jobs import SparkJobScope
 from penstock.streaming.user_errors import FailedTaskError, as_user_sees_it, place_of
+from penstock.threads import OwnedThread, wait_for
 
 __all__ = ["JobScheduler", "SchedulerStatistics"]
 
@@ -133,7 +133,7 @@ class JobScheduler:
         self._failed_ms: set[int] = set()
         self._own_batch = threading.local()
         self._threads = [
-            InheritingThread(target=self._run, name=f"penstock-job-{index}", daemon=True)
+            OwnedThread(self._run, f"job-{index}", on_error=on_error, again=True)
             for index in range(concurrent_jobs)
         ]
 

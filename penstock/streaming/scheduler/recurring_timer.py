@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from penstock.clock import Clock
 from penstock.streaming.durations import next_multiple
+from penstock.threads import OwnedThread
 
 __all__ = ["RecurringTimer"]
 
@@ -29,16 +30,23 @@ class RecurringTimer:
         period_ms: The period.
         callback: Called with each time, in milliseconds since the epoch.
         name: Names the thread.
+        on_error: Told of what the callback raises; the next time comes all the same.
     """
 
     def __init__(
-        self, clock: Clock, period_ms: int, callback: Callable[[int], None], name: str
+        self,
+        clock: Clock,
+        period_ms: int,
+        callback: Callable[[int], None],
+        name: str,
+        *,
+        on_error: Callable[[BaseException], None] | None = None,
     ) -> None:
         self._clock = clock
         self._period_ms = period_ms
         self._callback = callback
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"penstock-{name}", daemon=True)
+        self._thread = OwnedThread(self._run, name, on_error=on_error, again=True)
         self._next_ms = 0
         self._last_tick_s = 0.0
         self._is_ahead = False

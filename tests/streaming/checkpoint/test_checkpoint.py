@@ -357,7 +357,11 @@ class TestWriter:
         writing.folder.failures = 1_000_000
         writing.writer.start()
         writing.submit(1)
-        assert writing.writer.stop(WAIT_S)
+        assert not writing.writer.stop(WAIT_S)
+        # It has ended, and says that the checkpoint is not written.
+        other = CheckpointFolder(writing.folder.path)
+        other.claim()
+        other.release()
 
 
 def test_an_unknown_format_is_refused(tmp_path: Path, monkeypatch: Any) -> None:

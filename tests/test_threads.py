@@ -8,7 +8,7 @@ from types import FrameType
 
 import pytest
 
-from penstock.streaming._threads import wait_for
+from penstock.threads import wait_for
 from tests.bounds import HANG_S
 
 

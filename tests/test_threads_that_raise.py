@@ -1,0 +1,759 @@
+"""Each place that makes a thread: what becomes of an error there, and who hears of it.
+
+A place that is not in `PLACES` fails a test: whoever adds one says here who hears of its errors.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import http.client
+import logging
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.clock import SystemClock
+from penstock.event_loop import EventLoop
+from penstock.threads import OwnedThread, Repeated
+from penstock.wire.messages import StopReceiver
+from tests.receiver.running import Running, Tracker
+
+_ROOT = Path(__file__).parents[1] / "penstock"
+_MAKERS = {
+    "OwnedThread",
+    "Repeated",
+    "Thread",
+    "Timer",
+    "InheritableThread",
+    "ThreadPoolExecutor",
+    "start_new_thread",
+    "to_thread",
+}
+WAIT_S = 100.0
+SAID = "made to raise"
+
+
+def broken(*_: object, **__: object) -> Any:
+    raise MemoryError(SAID)
+
+
+class Heard(logging.Handler):
+    """What reaches somebody: a line of the log, an owner's callback, the hook of threads."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._changed = threading.Condition()
+        self.said: list[str] = []
+        self.told: list[BaseException] = []
+        self.died: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with self._changed:
+            self.said.append(logging.Formatter().format(record))
+            self._changed.notify_all()
+
+    def tell(self, error: BaseException) -> None:
+        with self._changed:
+            self.told.append(error)
+            self._changed.notify_all()
+
+    def hook(self, arguments: threading.ExceptHookArgs) -> None:
+        with self._changed:
+            assert arguments.thread is not None
+            self.died.append(f"{arguments.thread.name}: {arguments.exc_value}")
+            self._changed.notify_all()
+
+    def wait_for(self, holds: Callable[[], object]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(holds, WAIT_S), (self.said, self.told, self.died)
+
+    def wait_for_log(self) -> None:
+        self.wait_for(lambda: any(SAID in line for line in self.said))
+
+    def wait_for_owner(self) -> None:
+        self.wait_for(lambda: any(SAID in str(error) for error in self.told))
+
+    def wait_for_hook(self, name: str) -> None:
+        self.wait_for(lambda: f"{name}: {SAID}" in self.died)
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
+    found = Heard()
+    monkeypatch.setattr(threading, "excepthook", found.hook)
+    monkeypatch.setattr("penstock.threads._PAUSE_S", 0.001)
+    logger = logging.getLogger("penstock")
+    logger.addHandler(found)
+    yield found
+    logger.removeHandler(found)
+
+
+class Hurried(SystemClock):
+    """No pause is longer than a moment."""
+
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        return event.wait(min(timeout_s, 0.001))
+
+
+class Once:
+    """Raises when it is called first; then it says that it is called again."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.again = threading.Event()
+
+    def __call__(self, *_: object, **__: object) -> None:
+        self.count += 1
+        if self.count == 1:
+            broken()
+        self.again.set()
+
+    def wait_for_second(self) -> None:
+        assert self.again.wait(WAIT_S)
+
+
+@pytest.fixture
+def once() -> Once:
+    return Once()
+
+
+Case = Callable[[Heard, Once, pytest.MonkeyPatch, Path], object]
+
+
+# -- the mechanism ---------------------------------------------------------------------------------
+
+
+def test_a_loop_is_entered_again_and_its_owner_is_told(heard: Heard, once: Once) -> None:
+    thread = OwnedThread(once, "test", on_error=heard.tell, again=True)
+    thread.start()
+    heard.wait_for_owner()
+    heard.wait_for_log()
+    once.wait_for_second()
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+    assert once.count == 2
+    assert "penstock-test" in heard.said[0]
+    assert "goes on" in heard.said[0]
+
+
+def test_a_thread_that_ends_tells_its_owner(heard: Heard, once: Once) -> None:
+    thread = OwnedThread(once, "test", on_error=heard.tell)
+    thread.start()
+    thread.join(WAIT_S)
+    assert [str(error) for error in heard.told] == [SAID]
+    assert once.count == 1
+    assert "has ended" in heard.said[0]
+
+
+def test_without_an_owner_who_can_be_told_the_hook_of_threads_hears_of_it(heard: Heard) -> None:
+    OwnedThread(broken, "test").start()
+    heard.wait_for_hook("penstock-test")
+
+
+def test_an_owner_who_raises_keeps_no_loop_from_going_on(heard: Heard, once: Once) -> None:
+    OwnedThread(once, "test", on_error=broken, again=True).start()
+    once.wait_for_second()
+    assert any("could not be told" in line for line in heard.said)
+
+
+def test_a_step_is_repeated_after_one_that_raised_until_it_is_stopped(
+    heard: Heard, once: Once
+) -> None:
+    repeated = Repeated(once, 60.0, "test", Hurried())
+    repeated.start()
+    once.wait_for_second()
+    assert repeated.stop(WAIT_S)
+    heard.wait_for_log()
+    count = once.count
+    assert repeated.stop(WAIT_S)
+    assert once.count == count
+
+
+# -- the places ------------------------------------------------------------------------------------
+
+
+def event_loop(heard: Heard, once: Once, *_: object) -> None:
+    loop = EventLoop("test", broken)
+    loop.start()
+    loop.post(once)
+    loop.post(once)
+    once.wait_for_second()
+    heard.wait_for_log()
+    assert loop.stop(WAIT_S)
+
+
+def repeated(heard: Heard, once: Once, *_: object) -> None:
+    test_a_step_is_repeated_after_one_that_raised_until_it_is_stopped(heard, once)
+
+
+def run_bounded(*_: object) -> None:
+    from penstock.host.bounded import run_bounded
+
+    with pytest.raises(MemoryError, match=SAID):
+        run_bounded("test", broken, WAIT_S)
+
+
+def stop_watch(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.host import spark_end
+
+    monkeypatch.setattr(spark_end, "run_bounded", broken)
+    gateway = SimpleNamespace(proc=None)
+    spark_end.tell_of_silence(SimpleNamespace(_jsc=None, _gateway=gateway))  # type: ignore[arg-type]
+    heard.wait_for_hook("penstock-stop-watch")
+
+
+def monitor(heard: Heard, once: Once, *_: object) -> None:
+    from penstock.monitor.monitor import Monitor
+
+    found = Monitor(SimpleNamespace(tick=once), Hurried())  # type: ignore[arg-type]
+    found.start()
+    once.wait_for_second()
+    heard.wait_for_log()
+    found.stop(WAIT_S)
+
+
+def otel(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.monitor.otel import sender
+
+    monkeypatch.setattr(sender, "_LOOK_S", 0.001)
+    monkeypatch.setattr(sender.OtelSender, "_look", once)
+    from penstock.settings import Settings
+    from tests.monitor.feeding import Program
+
+    found = sender.OtelSender(Program().start(), Settings(otel_enabled=True), {})
+    found.start()
+    once.wait_for_second()
+    heard.wait_for_log()
+    monkeypatch.setattr(found, "_fails", True)  # Nothing is sent to where nobody is.
+    found.stop(WAIT_S)
+
+
+def spark_views(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.monitor import spark_views
+
+    class Model:
+        application = SimpleNamespace(batch_ms=None)
+        changes = property(once)
+
+    spark = SimpleNamespace(_jvm=None, _jsc=SimpleNamespace(sc=lambda: None))
+    found = spark_views.SparkViews(spark, Model(), None)  # type: ignore[arg-type]
+    found.start()
+    once.wait_for_second()
+    heard.wait_for_log()
+    found.stop(WAIT_S)
+
+
+def page(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.monitor.web import server
+
+    serve = server._Server.serve_forever
+
+    def serve_forever(self: Any, poll_s: float) -> None:
+        once()
+        serve(self, poll_s)
+
+    monkeypatch.setattr(server._Server, "serve_forever", serve_forever)
+    found = server.WebServer("127.0.0.1", iter([0]), broken)
+    found.start()
+    once.wait_for_second()
+    heard.wait_for_log()
+    found.stop(WAIT_S)
+
+
+def page_connection(heard: Heard, *_: object) -> None:
+    from penstock.monitor.web.server import WebServer
+
+    found = WebServer("127.0.0.1", iter([0]), broken)
+    found.start()
+    for _ in range(2):
+        asking = http.client.HTTPConnection("127.0.0.1", found.port, timeout=WAIT_S)
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            asking.request("GET", "/")
+            asking.getresponse()
+        asking.close()
+    heard.wait_for_log()
+    found.stop(WAIT_S)
+
+
+def spark_watch(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.sql import host_cli
+
+    monkeypatch.setattr(host_cli, "_LOOK_S", 0.001)
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=SimpleNamespace(sc=broken)))
+    watch = host_cli._SparkWatch(spark)  # type: ignore[arg-type]
+    end_s = time.monotonic() + WAIT_S
+    while not watch.ended and time.monotonic() < end_s:
+        time.sleep(0.001)
+    assert SAID in watch.ended
+    watch.end()
+
+
+def retention(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    from pyspark.sql import SparkSession
+
+    from penstock.sql import ReceiverHost, host
+    from tests.sql.sources import numbers
+
+    monkeypatch.setattr(host, "_RELEASE_S", 0.001)
+    monkeypatch.setattr(host.ReceiverHost, "_tell_of_removal", once)
+    spark = SparkSession.builder.master("local[2]").getOrCreate()
+    found = ReceiverHost(spark, str(folder))
+    found.stream("numbers", numbers(10))
+    found.start()
+    try:
+        once.wait_for_second()
+    finally:
+        found.stop()
+    heard.wait_for_log()
+
+
+def host_stop(heard: Heard, *_: object) -> None:
+    from penstock.sql.host import ReceiverHost
+
+    ReceiverHost._ask_to_stop(SimpleNamespace(stop=broken), False)  # type: ignore[arg-type]
+    heard.wait_for_hook("penstock-host-stop")
+
+
+def live_view(heard: Heard, *_: object) -> None:
+    from penstock.streaming._live_view import LiveView
+
+    LiveView(SimpleNamespace(value=""), broken, 0.001).close()  # type: ignore[arg-type]
+    heard.wait_for_log()
+
+
+def signals(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.streaming import _running
+
+    monkeypatch.setattr(_running, "_calls_jvm", lambda frame: True)
+    monkeypatch.setattr(_running._Signals, "_take_later", broken)
+    found = _running._Signals()
+    found.interrupt_at, found._interrupt_by_s = 0, float("inf")
+    found._interrupt(2, None)
+    heard.wait_for_hook("penstock-signal")
+
+
+def checkpoints(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    from penstock.streaming.checkpoint import writer
+    from penstock.streaming.checkpoint.writer import CheckpointRequest, CheckpointWriter
+
+    kept: Any = SimpleNamespace(
+        path="f", write=once, headers=dict, names=list, remove_unfinished=int, release=int
+    )
+    header = SimpleNamespace(rdd_files=(), program="p", last_batch_ms=1, rdd_folder="")
+    checkpoint: Any = SimpleNamespace(header=header)
+    done = threading.Event()
+    monkeypatch.setattr(writer, "_RETRY_S", 0.001)
+    found = CheckpointWriter(kept, kept, on_error=heard.tell, patience_s=0.0, clock=SystemClock())
+    found.start()
+    # Neither an error of the write nor one of what waited for it ends the thread.
+    found.submit(CheckpointRequest(checkpoint, (broken, done.set)))
+    assert done.wait(WAIT_S)
+    heard.wait_for(lambda: len(heard.told) == 2)
+    done.clear()
+    found.submit(CheckpointRequest(checkpoint, (done.set,)))
+    assert done.wait(WAIT_S)
+    assert found.stop(WAIT_S)
+    assert all(SAID in str(error) for error in heard.told)
+
+
+def console(heard: Heard, once: Once, *_: object) -> None:
+    from penstock.streaming.console import Console
+
+    facts = SimpleNamespace(introduction="", statistics=once, receivers=broken)
+    found = Console(facts, "on", Hurried(), SimpleNamespace(isatty=lambda: False))  # type: ignore[arg-type]
+    found.start()
+    once.wait_for_second()
+    heard.wait_for_log()
+    found.stop(WAIT_S)
+
+
+def context_stop(heard: Heard, *_: object) -> None:
+    from penstock.streaming.context import StreamingContext
+
+    context: Any = SimpleNamespace(stop=broken)
+    StreamingContext._stop_soon(context, True, True)
+    heard.wait_for_hook("penstock-stop")
+
+
+def listener_bus(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.streaming.listeners.bus import StreamingListenerBus
+    from penstock.streaming.listeners.events import StreamingStarted
+
+    monkeypatch.setattr(StreamingListenerBus, "_call", once)
+    bus = StreamingListenerBus()
+    bus._listeners = (SimpleNamespace(),)  # type: ignore[assignment]
+    bus.start()
+    bus.post(StreamingStarted(1))
+    bus.post(StreamingStarted(2))
+    once.wait_for_second()
+    heard.wait_for_log()
+    bus.stop(WAIT_S)
+
+
+def jobs(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.streaming.scheduler.job_scheduler import JobScheduler
+
+    # Not what a program's job raises, but the scheduler itself.
+    monkeypatch.setattr(JobScheduler, "_begin", once)
+    nothing: Any = None
+    found = JobScheduler(
+        nothing,
+        batch_ms=1000,
+        concurrent_jobs=1,
+        clock=SystemClock(),
+        bus=nothing,
+        on_error=heard.tell,
+    )
+    found.start(broken)
+    found._queue.put(nothing or SimpleNamespace())
+    heard.wait_for_owner()
+    found._queue.put(nothing or SimpleNamespace())
+    once.wait_for_second()
+    found.stop(WAIT_S)
+
+
+def timer(heard: Heard, once: Once, *_: object) -> None:
+    from penstock.streaming.scheduler.recurring_timer import RecurringTimer
+
+    found = RecurringTimer(SystemClock(), 1, once, "test", on_error=heard.tell)
+    found.start(found.first_time())
+    heard.wait_for_owner()
+    once.wait_for_second()
+    found.stop(WAIT_S)
+
+
+def additions(heard: Heard, once: Once, *_: object) -> None:
+    from penstock.tracker._batched_additions import BatchedAdditions
+    from penstock.wire.messages import AddBlock
+
+    ledger: Any = SimpleNamespace(add_many=lambda messages: [None] * len(messages))
+    found: BatchedAdditions[int] = BatchedAdditions(ledger, once)
+    found.start()
+    found.submit(1, AddBlock(0, "a", ()))
+    heard.wait_for_log()
+    found.submit(2, AddBlock(0, "a", ()))
+    once.wait_for_second()
+    found.stop(WAIT_S)
+
+
+def cluster(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.tracker._receiver_jobs import ReceiverJob
+
+    told: Any = SimpleNamespace(
+        next_launch=broken, job_thread_died=lambda stream_id, error: heard.tell(error)
+    )
+    threads: Any = SimpleNamespace(
+        thread=lambda target, name: threading.Thread(target=target, name=name)
+    )
+    nothing: Any = None
+    ReceiverJob(0, threads, told, nothing, SystemClock()).start()
+    heard.wait_for_owner()
+
+
+def server(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.wire import Server
+
+    nothing: Any = None
+    found = Server(bytes(32), nothing, on_died=heard.tell)
+    found.start()
+
+    def end() -> None:
+        raise KeyboardInterrupt(SAID)
+
+    found.call(end)
+    heard.wait_for_owner()
+    found.stop(WAIT_S)
+
+
+def client(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.wire import Client, ClientClosedError
+
+    def end(items: Any) -> None:
+        take(items)
+        raise SystemExit(SAID)
+
+    tracker = Tracker()
+    told: list[BaseException] = []
+    found = Client(tracker.address, tracker.secret, on_closed=told.append)
+    take = found._take
+    monkeypatch.setattr(found, "_take", end)
+    found.connect(WAIT_S)
+    with pytest.raises(ClientClosedError):
+        found.ask(StopReceiver(), WAIT_S)
+    heard.wait_for_log()
+    assert len(told) == 1
+    found.close()
+    tracker.server.stop()
+
+
+def log_sync(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    from penstock.wal import LogOptions, LogWriteError, LogWriter, SyncPolicy, _writer
+
+    monkeypatch.setattr(_writer.LogWriter, "_note_synced", once)
+    options = LogOptions(sync=SyncPolicy.INTERVAL, sync_interval_s=0.001)
+    writer = LogWriter.create(str(folder / "log"), options=options)
+    writer.append(0, b"one")
+    end_s = time.monotonic() + WAIT_S
+
+    def append() -> None:
+        while time.monotonic() < end_s:
+            writer.append(0, b"more")
+
+    with pytest.raises((LogWriteError, MemoryError)):
+        append()  # Who appends hears of it.
+    writer.close()
+
+
+def copies(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.blockstore.replicator import Replicator, ReplicatorClosedError
+    from penstock.wire import ApplicationLink
+
+    monkeypatch.setattr(Replicator, "_take", broken)
+    nothing: Any = None
+    link = ApplicationLink(bytes(32), ("127.0.0.1", 1))
+    found = Replicator(3, uuid.uuid4().hex, link=link, find=nothing, on_error=nothing)
+    copying = found.begin("b", memoryview(b""), 0)
+    heard.wait_for_hook("penstock-copy-3")
+    with pytest.raises(ReplicatorClosedError):
+        found.wait(copying)
+    found.close()
+
+
+def attempt_ends(where: str, name: str, receiver: Callable[[], Any] | None = None) -> Case:
+    """A thread of a receiver's process: its end is that of the attempt, whose driver hears why."""
+
+    def case(_: Heard, __: Once, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        from tests.receiver.conftest import SETTINGS
+
+        monkeypatch.setattr(where, broken)
+        tracker = Tracker()
+        settings = replace(SETTINGS, memory_dir=str(folder))
+        running = Running((receiver or _counting)(), tracker, folder, settings)
+        try:
+            error = running.join()
+            told = [str(error), *map(str, tracker.messages)]
+            assert any(SAID in each for each in told), told
+            assert any(name in each for each in told), told
+        finally:
+            tracker.server.stop()
+
+    return case
+
+
+def starts_again(where: str, receiver: Callable[[], Any]) -> Case:
+    """A thread of a source: the driver hears of its error, and the receiver is started again."""
+
+    def case(_: Heard, __: Once, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        from tests.receiver.conftest import SETTINGS
+
+        monkeypatch.setattr(where, broken)
+        tracker = Tracker()
+        running = Running(receiver(), tracker, folder, replace(SETTINGS, memory_dir=str(folder)))
+        try:
+            tracker.wait_for(lambda: sum(SAID in str(each) for each in tracker.messages) > 1)
+            tracker.send(StopReceiver())
+            running.join()
+        finally:
+            tracker.server.stop()
+
+    return case
+
+
+def _counting() -> Any:
+    def count(context: Any) -> Iterator[int]:
+        number = 0
+        while not context.stopped.wait(0.001):
+            number += 1
+            yield number
+
+    return count
+
+
+def counting_async() -> Any:
+    async def count(context: Any) -> AsyncIterator[int]:
+        while True:
+            yield 1
+            await asyncio.sleep(0.001)
+
+    return count
+
+
+def failing() -> Any:
+    def fail(context: Any) -> Iterator[int]:
+        yield 1
+        broken()
+
+    return fail
+
+
+def kafka(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.sources.kafka import KafkaReceiver
+
+    receiver = KafkaReceiver(["topic"], {"bootstrap.servers": "127.0.0.1:1", "group.id": "group"})
+    receiver.streamId = 3
+    monkeypatch.setattr(KafkaReceiver, "_run", broken)
+    receiver.onStart()
+    heard.wait_for_hook("penstock-kafka-3")
+
+
+def socket_receiver() -> Any:
+    from penstock.receiver.socket_receivers import SocketReceiver
+
+    return SocketReceiver("127.0.0.1", 1)
+
+
+def compression(*_: object) -> None:
+    from penstock.blockstore._compression import BlockCompression
+
+    found = BlockCompression("lz4")
+    found._piece = broken  # type: ignore[method-assign]
+    compressing = found.begin(memoryview(bytes(100)))
+    with pytest.raises(MemoryError, match=SAID):
+        compressing.pieces[0].result(WAIT_S)
+    found.close()
+
+
+def block_server_pool(heard: Heard, *_: object) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from penstock.blockstore.server import BlockServer
+
+    with ThreadPoolExecutor(1) as worker:
+        BlockServer._submit(SimpleNamespace(_worker=worker), "do it", broken)  # type: ignore[arg-type]
+    heard.wait_for_log()
+
+
+def awaited_stores(*_: object) -> None:
+    from penstock.receiver.forms import AwaitedStores, ReceiverContext
+
+    def store(*_: object) -> None:
+        raise SystemExit(SAID)
+
+    async def main(context: Any) -> None:
+        with pytest.raises(SystemExit, match=SAID):
+            await context.store(1)
+
+    nothing: Any = None
+    context = ReceiverContext(
+        stream_id=0,
+        last_position=None,
+        stopped=threading.Event(),
+        store=store,
+        storeFrom=nothing,
+        reportError=nothing,
+    )
+    with AwaitedStores(context) as stores, contextlib.suppress(SystemExit):
+        asyncio.run(main(stores.context))
+
+
+# None: what is handed to it is awaited where it was handed over, or is over with the command.
+PLACES: dict[str, Case | None] = {
+    "blockstore/_compression.py:BlockCompression.__init__": compression,
+    "blockstore/_replica_service.py:ReplicaService.__init__": None,
+    "blockstore/_serving.py:BlockService.__init__": None,
+    "blockstore/replicator.py:Replicator.__init__": copies,
+    "blockstore/server.py:BlockServer.__init__": block_server_pool,
+    "blockstore/server.py:BlockServer._register": None,
+    "event_loop.py:EventLoop.__init__": event_loop,
+    "host/bounded.py:run_bounded": run_bounded,
+    "host/spark_end.py:tell_of_silence": stop_watch,
+    "monitor/doctor/cluster.py:_ask": None,
+    "monitor/monitor.py:Monitor.__init__": monitor,
+    "monitor/otel/sender.py:OtelSender.__init__": otel,
+    "monitor/spark_views.py:SparkViews.__init__": spark_views,
+    "monitor/web/server.py:WebServer.__init__": page,
+    "monitor/web/server.py:_Server.process_request": page_connection,
+    "receiver/block_generator.py:BlockGenerator.__init__": attempt_ends(
+        "penstock.receiver.block_generator.BlockGenerator._tick_loop", "penstock-tick-3"
+    ),
+    "receiver/forms.py:AsyncStoring.run": starts_again(
+        "penstock.receiver.forms.AsyncStoring._store_in_hand", counting_async
+    ),
+    "receiver/forms.py:AwaitedStores.__init__": awaited_stores,
+    "receiver/pipeline.py:BlockPipeline.start": attempt_ends(
+        "penstock.receiver.pipeline.BlockPipeline._push_loop", "penstock-push-3"
+    ),
+    "receiver/rate_status.py:RateStatus.__init__": attempt_ends(
+        "penstock.receiver.rate_status.RateStatus._run", "penstock-rate-status-3"
+    ),
+    "receiver/socket_receivers.py:SocketReceiver.onStart": attempt_ends(
+        "penstock.receiver.socket_receivers.SocketReceiver._receive",
+        "penstock-socket-3",
+        socket_receiver,
+    ),
+    "receiver/supervisor.py:ReceiverSupervisor.__init__": attempt_ends(
+        "penstock.receiver.supervisor.ReceiverSupervisor._open", "receiver 3"
+    ),
+    "receiver/user_calls.py:UserCall.__init__": attempt_ends(
+        "penstock.receiver.forms.ThreadedReceiver._failed", "receiver-3", failing
+    ),
+    "sources/kafka/receiver.py:KafkaReceiver.onStart": kafka,
+    "sql/host.py:ReceiverHost._ask_to_stop": host_stop,
+    "sql/host.py:ReceiverHost._start": retention,
+    "sql/host_cli.py:_SparkWatch.__init__": spark_watch,
+    "streaming/_live_view.py:LiveView.__init__": live_view,
+    "streaming/_running.py:_Signals._interrupt": signals,
+    "streaming/checkpoint/writer.py:CheckpointWriter.__init__": checkpoints,
+    "streaming/console.py:Console.__init__": console,
+    "streaming/context.py:StreamingContext._stop_soon": context_stop,
+    "streaming/listeners/bus.py:StreamingListenerBus.__init__": listener_bus,
+    "streaming/scheduler/job_scheduler.py:JobScheduler.__init__": jobs,
+    "streaming/scheduler/recurring_timer.py:RecurringTimer.__init__": timer,
+    "threads.py:Repeated.__init__": repeated,
+    "tracker/_batched_additions.py:BatchedAdditions.__init__": additions,
+    "tracker/cluster.py:SparkCluster.thread": cluster,
+    "wal/_writer.py:LogWriter._start": log_sync,
+    "wire/client.py:Client.connect": client,
+    "wire/server.py:Server.start": server,
+}
+
+_SLOW = {"sql/host.py:ReceiverHost._start"}
+
+
+def places() -> Iterator[str]:
+    """Yield where the product makes a thread, as ``file:function``."""
+
+    def within(node: ast.AST, scope: tuple[str, ...]) -> Iterator[str]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield from within(child, (*scope, child.name))
+                continue
+            if isinstance(child, ast.Call):
+                made = child.func
+                name = made.attr if isinstance(made, ast.Attribute) else getattr(made, "id", "")
+                if name in _MAKERS:
+                    yield ".".join(scope)
+            yield from within(child, scope)
+
+    for path in sorted(_ROOT.rglob("*.py")):
+        for found in within(ast.parse(path.read_text(encoding="utf-8")), ()):
+            yield f"{path.relative_to(_ROOT)}:{found}"
+
+
+def test_each_place_that_makes_a_thread_says_who_hears_of_its_errors() -> None:
+    assert sorted(set(places())) == sorted(PLACES)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(place, marks=pytest.mark.slow) if place in _SLOW else place
+        for place, case in PLACES.items()
+        if case is not None
+    ],
+)
+def test_an_error_in_a_thread_is_heard_of(
+    place: str, heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    case = PLACES[place]
+    assert case is not None
+    case(heard, once, monkeypatch, tmp_path)
