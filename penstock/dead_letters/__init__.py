@@ -32,6 +32,11 @@ blocks, or where `spark.penstock.deadLetters.dir` says::
     deadLetters/<stream>-<attempt>/segment-….log     what was discarded
     deadLetters/sent-<stream>/segment-….log          what of it was sent through again
 
+Below a folder that other programs may have been given, too, each program has one of its own, which
+`penstock.host.letters_folder` names; nothing that it keeps, counts or removes goes beyond that::
+
+    <dir>/<program>/<stream>-<attempt>/segment-….log
+
 Each record of the log, of kind 1, is one `DeadLetter` in MessagePack. A log is encrypted where
 those of the blocks are, with a cipher of its own.
 
@@ -66,15 +71,28 @@ from __future__ import annotations
 
 from penstock.dead_letters._budget import BudgetMeter, DeadLetterBudgetError
 from penstock.dead_letters._letter import DeadLetter, Form, PickledRecord, letter_of
-from penstock.dead_letters._reader import (
+from penstock.dead_letters._logs import (
     NotDeadLettersError,
+    is_program_name,
+    program_name,
+    program_of,
+)
+from penstock.dead_letters._reader import (
     StoredLetter,
     letters,
     letters_of_log,
     read,
 )
 from penstock.dead_letters._retention import DeadLettersRemovedError
-from penstock.dead_letters._sent import LetterName, SentLetters, SentState, sent_states
+from penstock.dead_letters._sent import (
+    LetterName,
+    SentKey,
+    SentLetters,
+    SentState,
+    sent_key,
+    sent_state,
+    sent_states,
+)
 from penstock.dead_letters._tail import LetterTail
 from penstock.dead_letters._writer import DeadLetterPlace, DeadLetterWriter, folder_beside
 
@@ -90,13 +108,19 @@ __all__ = [
     "LetterTail",
     "NotDeadLettersError",
     "PickledRecord",
+    "SentKey",
     "SentLetters",
     "SentState",
     "StoredLetter",
     "folder_beside",
+    "is_program_name",
     "letter_of",
     "letters",
     "letters_of_log",
+    "program_name",
+    "program_of",
     "read",
+    "sent_key",
+    "sent_state",
     "sent_states",
 ]

@@ -84,6 +84,7 @@ class DeadLetter:
         batch_ms: The time of the batch whose function failed; None: a receiver discarded it.
         origin: Names the record among all that functions failed for: the same when a batch is
             computed again. None: a receiver discarded it.
+        stream_name: What the program calls the stream; empty where an earlier Penstock wrote it.
     """
 
     time_ms: int
@@ -100,6 +101,12 @@ class DeadLetter:
     position: bytes | None = None
     batch_ms: int | None = None
     origin: str | None = None
+    stream_name: str = ""
+
+    @property
+    def stream_text(self) -> str:
+        """The stream as people and commands name it: by name and number, if it has a name."""
+        return f"{self.stream_name}-{self.stream}" if self.stream_name else str(self.stream)
 
     @property
     def is_cut(self) -> bool:
@@ -140,6 +147,7 @@ def letter_of(
     batch_ms: int | None = None,
     origin: str | None = None,
     place: str = "",
+    stream_name: str = "",
     max_bytes: int,
 ) -> DeadLetter:
     """Make the letter of a record.
@@ -158,6 +166,7 @@ def letter_of(
         batch_ms: See `DeadLetter`.
         origin: See `DeadLetter`.
         place: Where the error was raised, to be told behind what it says.
+        stream_name: See `DeadLetter`.
         max_bytes: More of it is not kept.
 
     Raises:
@@ -179,14 +188,20 @@ def letter_of(
         position=position,
         batch_ms=batch_ms,
         origin=origin,
+        stream_name=encodable(stream_name),
     )
 
 
-def origin_digest(letter: DeadLetter) -> bytes:
+def origin_digest(letter: DeadLetter) -> bytes | None:
     """Return what two letters of one record have in common, and no others: 16 bytes.
 
     Its bytes count, too: behind a shuffle another record may have the place in its partition.
+
+    Returns:
+        None where a receiver discarded it: if it does so again, that is another letter.
     """
+    if letter.origin is None:
+        return None
     digest = hashlib.blake2b(f"{letter.origin} {letter.form} ".encode(), digest_size=16)
     digest.update(letter.data)
     return digest.digest()

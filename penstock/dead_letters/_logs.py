@@ -7,12 +7,45 @@ import os
 import re
 from typing import NamedTuple
 
+from penstock.errors import PenstockError
 from penstock.wal import FileSystem, LogCipher, LogReader
 
-__all__ = ["FoundLog", "log_names", "open_log"]
+__all__ = [
+    "FOLDER",
+    "FoundLog",
+    "NotDeadLettersError",
+    "is_program_name",
+    "log_names",
+    "open_log",
+    "program_folders",
+    "program_name",
+    "program_of",
+]
 
+FOLDER = "deadLetters"
+
+_SHOWN = 40
+_PROGRAM = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,59}-[0-9a-f]{32}")
+"""No log has such a name: those begin with a number."""
+_BESIDE = re.compile(r"receivedData|receivedBlockMetadata|checkpoint-[0-9]+|sent-[0-9]{1,10}")
+"""What else is in the folders of a program that has no dead letters, or none any more."""
 _NAME = re.compile(r"([0-9]{1,10})-([0-9a-f]{32})")
 _SEGMENT = re.compile(r"segment-([0-9]+)\.log")
+
+
+class NotDeadLettersError(PenstockError):
+    """A folder, or a log in it, is one of something else.
+
+    Attributes:
+        folder: The folder.
+    """
+
+    def __init__(self, folder: str, what: str = "is no log of dead letters") -> None:
+        super().__init__(
+            f"{folder} {what}: name a checkpoint directory or log folder, the folder {FOLDER} "
+            "in it, or the folder of spark.penstock.deadLetters.dir"
+        )
+        self.folder = folder
 
 
 class FoundLog(NamedTuple):
@@ -25,6 +58,65 @@ class FoundLog(NamedTuple):
 
     reader: LogReader
     is_whole: bool
+
+
+def program_name(shown: str, identity: str) -> str:
+    """Return the name of a program's folder, among those of others.
+
+    Args:
+        shown: What people call it.
+        identity: 32 hex digits that no other program has.
+    """
+    text = re.sub(r"[^A-Za-z0-9_.]+", "_", shown)[:_SHOWN]
+    return f"{text if re.match('[A-Za-z_]', text) else f'program_{text}'}-{identity}"
+
+
+def is_program_name(name: str) -> bool:
+    """Tell whether `program_name` makes such names."""
+    return _PROGRAM.fullmatch(name) is not None
+
+
+def program_of(root: str) -> str:
+    """Return whose dead letters are in a folder; empty where the one above says it."""
+    name = os.path.basename(root)
+    return name if is_program_name(name) else ""
+
+
+def program_folders(fs: FileSystem, path: str) -> list[tuple[str, str]]:
+    """Return the folders of dead letters that a folder stands for, each with its program's name.
+
+    That is empty where they are those of whoever has the folder above.
+
+    Args:
+        fs: Where it is.
+        path: A checkpoint directory or log folder, its folder of dead letters, or the folder of
+            one program in that.
+
+    Raises:
+        OSError: It cannot be read.
+        NotDeadLettersError: It has other things, and nothing of a program of Penstock.
+    """
+    below = os.path.join(path, FOLDER)
+    root = below if fs.is_folder(below) else path
+    if not fs.is_folder(root):
+        return []
+    found = fs.list_folder(root)
+    if root == path and found and not _is_ours(path, found):
+        raise NotDeadLettersError(fs.address(path), "has nothing that a program of Penstock keeps")
+    names = sorted(filter(is_program_name, found))
+    return [(program_of(root), root), *((name, os.path.join(root, name)) for name in names)]
+
+
+def _is_ours(path: str, names: list[str]) -> bool:
+    own = os.path.basename(path)
+    return (
+        own == FOLDER
+        or is_program_name(own)
+        or any(
+            is_program_name(name) or _NAME.fullmatch(name) or _BESIDE.fullmatch(name)
+            for name in names
+        )
+    )
 
 
 def log_names(fs: FileSystem, root: str) -> list[tuple[int, str]]:

@@ -13,21 +13,26 @@ import msgspec
 import pyarrow as pa
 
 from penstock.dead_letters._letter import KIND, DeadLetter, origin_digest, read_letter
-from penstock.dead_letters._logs import log_names, open_log
-from penstock.dead_letters._writer import FOLDER, DeadLetterPlace, dead_letter_cipher
-from penstock.errors import PenstockError
-from penstock.wal import CorruptRecordError, EncryptionKey, LogReader, Record, locate
+from penstock.dead_letters._logs import NotDeadLettersError, log_names, open_log, program_folders
+from penstock.dead_letters._writer import DeadLetterPlace, dead_letter_cipher
+from penstock.wal import (
+    CorruptRecordError,
+    EncryptionKey,
+    FileSystem,
+    LogReader,
+    Record,
+    locate,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
-    "NotDeadLettersError",
     "StoredLetter",
     "letters",
     "letters_of_log",
     "read",
-    "stored_id",
+    "stored_letter",
 ]
 
 _log = logging.getLogger("penstock.dead_letters")
@@ -35,6 +40,7 @@ _log = logging.getLogger("penstock.dead_letters")
 _SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
+        pa.field("program", pa.string(), nullable=False),
         pa.field("time", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("batch", pa.timestamp("us", tz="UTC")),
         pa.field("stream", pa.int32(), nullable=False),
@@ -51,42 +57,41 @@ _SCHEMA = pa.schema(
 )
 
 
-class NotDeadLettersError(PenstockError):
-    """A log in a folder is one of something else.
-
-    Attributes:
-        folder: The log's folder.
-    """
-
-    def __init__(self, folder: str) -> None:
-        super().__init__(
-            f"{folder} is no log of dead letters: name a checkpoint directory or log folder, or "
-            f"the folder {FOLDER} in it"
-        )
-        self.folder = folder
-
-
 @dataclass(frozen=True)
 class StoredLetter:
     """A letter, and where it lies.
 
     Attributes:
-        id: Names it among those of its folder: stream, attempt (its first eight digits), number.
+        id: Names it among those of its folder: stream, attempt (its first eight digits), number; of
+            a stream's function stream and origin, the same in each log that has it.
         letter: What was kept.
         log: The name of its log.
         number: Its number there.
+        program: Whose it is, below a folder of several programs; else empty.
     """
 
     id: str
     letter: DeadLetter
     log: str = ""
     number: int = 0
+    program: str = ""
 
 
-def stored_id(name: str, sequence: int) -> str:
-    """Return the id of a letter: by the name of its log, and its number in it."""
-    stream, _, attempt = name.partition("-")
-    return f"{stream}-{attempt[:8]}-{sequence}"
+def stored_letter(
+    letter: DeadLetter, log: str, number: int, program: str = "", digest: bytes | None = None
+) -> StoredLetter:
+    """Return a letter that lies in a log under a number.
+
+    Args:
+        letter: The letter.
+        log: The name of the log.
+        number: Its number there.
+        program: See `StoredLetter`.
+        digest: Its `origin_digest`, if it has an origin.
+    """
+    stream, _, attempt = log.partition("-")
+    name = f"{stream}-{attempt[:8]}-{number}" if digest is None else f"{stream}-{digest.hex()[:16]}"
+    return StoredLetter(name, letter, log, number, program)
 
 
 def letters(
@@ -101,11 +106,11 @@ def letters(
     They may be read while the program runs; on HDFS without the segment that is being written,
     which is told in the log. What is removed meanwhile, being too much or too old, is left out.
     A record that a stream's function failed for more than once, as its batch was computed again,
-    comes once.
+    comes once. Of a folder that programs share, those of each program come one after the other.
 
     Args:
-        folder: A checkpoint directory or log folder, or the folder ``deadLetters`` in it: on this
-            host, or ``hdfs://…``.
+        folder: A checkpoint directory or log folder, the folder ``deadLetters`` in it, or that of
+            one program below: on this host, or ``hdfs://…``.
         stream: Only those of this stream.
         encryption: The key, where logs are encrypted.
         on_damage: Told of each place that cannot be read; without it, the first one is raised
@@ -115,13 +120,23 @@ def letters(
         FileNotFoundError: There is no such folder.
         CorruptRecordError: What was written cannot be read.
         EncryptionMismatchError, WrongKeyError: It is encrypted, or not, or with another key.
-        NotDeadLettersError: There are other logs.
+        NotDeadLettersError: There are other logs, or other things altogether.
     """
     fs, path = locate(folder)
     if not fs.is_folder(path):
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", folder)
-    below = os.path.join(path, FOLDER)
-    root = below if fs.is_folder(below) else path
+    for program, root in program_folders(fs, path):
+        yield from _letters_of_program(fs, root, program, stream, encryption, on_damage)
+
+
+def _letters_of_program(
+    fs: FileSystem,
+    root: str,
+    program: str,
+    stream: int | None,
+    encryption: EncryptionKey | None,
+    on_damage: Callable[[CorruptRecordError], None] | None,
+) -> Iterator[StoredLetter]:
     logs = []
     for number, name in log_names(fs, root):
         if stream is None or stream == number:
@@ -143,12 +158,12 @@ def letters(
                     letter = read_letter(record.payload)
                 except msgspec.DecodeError as error:
                     raise NotDeadLettersError(reader.folder) from error
-                if letter.origin is not None:
-                    name_of_it = origin_digest(letter)
-                    if name_of_it in seen:
+                digest = origin_digest(letter)
+                if digest is not None:
+                    if digest in seen:
                         continue
-                    seen.add(name_of_it)
-                yield StoredLetter(stored_id(name, record.sequence), letter, name, record.sequence)
+                    seen.add(digest)
+                yield stored_letter(letter, name, record.sequence, program, digest)
 
 
 def letters_of_log(place: DeadLetterPlace, name: str) -> Iterator[tuple[int, DeadLetter]]:
@@ -194,10 +209,10 @@ def read(
 ) -> DataFrame:
     """Return the dead letters in a folder as a DataFrame: as they are now, read by the driver.
 
-    Columns: ``id``, ``time``, ``batch`` (its time; null where a receiver discarded the record),
-    ``stream``, ``receiver``, ``attempt``, ``host``, ``error`` (its type), ``reason``, ``position``
-    (JSON), ``form`` (see `Form`), ``size`` (of the whole record, in bytes) and ``data`` (its bytes,
-    or the first of them).
+    Columns: ``id``, ``program`` (see `StoredLetter`), ``time``, ``batch`` (its time; null where a
+    receiver discarded the record), ``stream``, ``receiver``, ``attempt``, ``host``, ``error`` (its
+    type), ``reason``, ``position`` (JSON), ``form`` (see `Form`), ``size`` (of the whole record, in
+    bytes) and ``data`` (its bytes, or the first of them).
 
     Args:
         spark: The session.
@@ -215,13 +230,14 @@ def read(
     rows = [
         {
             "id": found.id,
+            "program": found.program,
             "time": found.letter.time_ms * 1000,
             "batch": None if found.letter.batch_ms is None else found.letter.batch_ms * 1000,
             "position": found.letter.position_text,
             **{
                 name: getattr(found.letter, name)
                 for name in _SCHEMA.names
-                if name not in ("id", "time", "batch", "position")
+                if name not in ("id", "program", "time", "batch", "position")
             },
         }
         for found in letters(path, encryption=encryption)

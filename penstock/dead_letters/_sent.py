@@ -3,25 +3,29 @@
 What must hold:
 
 - *Never twice by itself.* A letter is noted as being sent, durably, before its record is stored,
-  and as sent once that is durable. Where there is only the first note, a crash came between: then
-  nobody knows, and only who asks for it again has it again.
+  and as sent once that is durable, or as not sent after all. Where there is only the first note, a
+  crash came between: then nobody knows, and only who asks for it again has it again.
+- A letter of a stream's function may lie in several logs, as its batch was computed again: what was
+  sent is known by its origin, in whichever of them it is found.
 - The log, ``sent-<stream>``, lies beside those of the letters and has one writer, the receiver of
   the stream, only while it sends.
 """
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from types import MappingProxyType, TracebackType
 
 import msgspec
 
-from penstock.dead_letters._logs import log_names, open_log
-from penstock.dead_letters._writer import FOLDER, DeadLetterPlace, dead_letter_cipher
+from penstock.dead_letters._letter import DeadLetter, origin_digest
+from penstock.dead_letters._logs import log_names, open_log, program_folders, program_of
+from penstock.dead_letters._reader import letters_of_log
+from penstock.dead_letters._writer import DeadLetterPlace, dead_letter_cipher
 from penstock.wal import (
     CorruptRecordError,
     EncryptionKey,
@@ -32,10 +36,20 @@ from penstock.wal import (
     locate,
 )
 
-__all__ = ["LetterName", "SentLetters", "SentState", "sent_states"]
+__all__ = [
+    "LetterName",
+    "SentKey",
+    "SentLetters",
+    "SentState",
+    "sent_key",
+    "sent_state",
+    "sent_states",
+]
 
 LetterName = tuple[str, int]
 """Names a letter among all: the folder of its log, and its number there."""
+SentKey = tuple[str, int | bytes]
+"""What is known as sent: such a name, or a program's and the `origin_digest` of its letter."""
 
 _KIND = 2
 _NAME = re.compile(r"sent-[0-9]{1,10}")
@@ -48,6 +62,42 @@ class SentState(enum.Enum):
     UNKNOWN = 1
     """Its record may have been stored: who stored it was killed."""
     SENT = 2
+    NOT_SENT = 3
+    """Its record was not stored after all, which is as if nothing had been noted."""
+
+
+class _Note(msgspec.Struct, frozen=True, array_like=True):
+    """A record of the log."""
+
+    log: str
+    number: int
+    state: int
+    digest: bytes | None = None
+
+
+def sent_key(name: LetterName, letter: DeadLetter, program: str = "") -> SentKey:
+    """Return what a letter is known by among those that were sent.
+
+    Args:
+        name: Where it lies.
+        letter: The letter, with all its bytes.
+        program: Whose it is, see `StoredLetter`.
+    """
+    digest = origin_digest(letter)
+    return name if digest is None else (program, digest)
+
+
+def sent_state(
+    states: Mapping[SentKey, SentState], name: LetterName, key: SentKey
+) -> SentState | None:
+    """Return how far a letter came; None: no one has sent it.
+
+    Args:
+        states: What is known.
+        name: Where it lies: an earlier Penstock noted that alone.
+        key: Its `sent_key`.
+    """
+    return states.get(key) or states.get(name)
 
 
 class SentLetters:
@@ -56,6 +106,10 @@ class SentLetters:
     Args:
         place: Of the stream's dead letters.
 
+    Attributes:
+        states: How far letters came, by their `sent_key`.
+        program: Whose they are, see `StoredLetter`.
+
     Raises:
         WalError: The log cannot be written, or another one has it.
         OSError: It cannot be read.
@@ -63,6 +117,8 @@ class SentLetters:
 
     def __init__(self, place: DeadLetterPlace) -> None:
         fs, root = locate(place.folder)
+        self._place = place
+        self.program = program_of(root)
         name = f"sent-{place.stream}"
         self._log = LogWriter.create(
             os.path.join(root, name),
@@ -77,7 +133,7 @@ class SentLetters:
             cipher=dead_letter_cipher(place.encryption, name),
         )
         try:
-            self.states = self._take_over(fs, root, name, place.encryption)
+            self.states = self._take_over(fs, root, name)
         except BaseException:
             self._log.close()
             raise
@@ -93,33 +149,64 @@ class SentLetters:
     ) -> None:
         self._log.close()
 
-    def note(self, names: Iterable[LetterName], state: SentState) -> None:
+    def state(self, name: LetterName, key: SentKey) -> SentState | None:
+        """See `sent_state`."""
+        return sent_state(self.states, name, key)
+
+    def note(
+        self,
+        names: Iterable[LetterName],
+        state: SentState,
+        keys: Mapping[LetterName, SentKey] = MappingProxyType({}),
+    ) -> None:
         """Note how far letters came; returns when that is as durable as they are.
+
+        Args:
+            names: Which.
+            state: How far.
+            keys: The `sent_key` of each of them that is not its name.
 
         Raises:
             WalError: It cannot be written.
         """
-        notes = [(name, number, state.value) for name, number in names]
+        known_by = ((name, keys.get(name, name)[1]) for name in names)
+        notes = [
+            _Note(log, number, state.value, digest if isinstance(digest, bytes) else None)
+            for (log, number), digest in known_by
+        ]
         self._log.append_many([(_KIND, msgspec.msgpack.encode(note)) for note in notes])
-        for name, number, _ in notes:
-            self.states[name, number] = state
+        _apply(self.states, notes, self.program)
 
-    def _take_over(
-        self, fs: FileSystem, root: str, name: str, encryption: EncryptionKey | None
-    ) -> dict[LetterName, SentState]:
-        """Return what was noted; segments that know only of logs that are gone are removed."""
+    def _take_over(self, fs: FileSystem, root: str, name: str) -> dict[SentKey, SentState]:
+        """Return what was noted; segments that know only of letters that are gone are removed."""
         known = {log for _, log in log_names(fs, root)}
-        states: dict[LetterName, SentState] = {}
-        gone = []
-        for number, records in _segments(fs, root, name, encryption):
+        states: dict[SentKey, SentState] = {}
+        old: dict[int, list[_Note]] = {}
+        for number, records in _segments(fs, root, name, self._place.encryption):
             if number >= self._log.first_segment:
                 break
-            noted = dict(map(_read, records))
-            states.update(noted)
-            if not any(log in known for log, _ in noted):
-                gone.append(number)
-        self._log.remove_segments(gone)
+            notes = list(map(_read, records))
+            _apply(states, notes, self.program)
+            if not any(note.log in known for note in notes):
+                old[number] = notes
+        if any(note.digest is not None for notes in old.values() for note in notes):
+            # Other logs may have the same letter, or get it: of a batch that is computed again.
+            there = self._digests(log for stream, log in log_names(fs, root))
+            old = {
+                number: notes
+                for number, notes in old.items()
+                if there.isdisjoint(note.digest for note in notes)
+            }
+        self._log.remove_segments(list(old))
         return states
+
+    def _digests(self, logs: Iterable[str]) -> set[bytes | None]:
+        return {
+            digest
+            for log in logs
+            for _, letter in letters_of_log(self._place, log)
+            if (digest := origin_digest(letter)) is not None
+        }
 
 
 def sent_states(
@@ -127,8 +214,8 @@ def sent_states(
     encryption: EncryptionKey | None,
     *,
     on_damage: Callable[[CorruptRecordError], None] | None = None,
-) -> dict[LetterName, SentState]:
-    """Return how far the letters in a folder came that somebody has sent.
+) -> dict[SentKey, SentState]:
+    """Return how far the letters in a folder came that somebody has sent, by their `sent_key`.
 
     Args:
         folder: As for `letters`.
@@ -139,16 +226,13 @@ def sent_states(
         OSError, WalError: It cannot be read; a damaged place only without `on_damage`.
     """
     fs, path = locate(folder)
-    below = os.path.join(path, FOLDER)
-    root = below if fs.is_folder(below) else path
-    if not fs.is_folder(root):
-        return {}
-    states: dict[LetterName, SentState] = {}
-    for log in filter(_NAME.fullmatch, sorted(fs.list_folder(root))):
-        for _, records in _segments(fs, root, log, encryption, on_damage):
-            # A receiver that sends removes what knows only of logs that are gone.
-            with contextlib.suppress(FileNotFoundError):
-                states.update(map(_read, records))
+    states: dict[SentKey, SentState] = {}
+    for program, root in program_folders(fs, path):
+        for log in filter(_NAME.fullmatch, sorted(fs.list_folder(root))):
+            for _, records in _segments(fs, root, log, encryption, on_damage):
+                # A receiver that sends removes what knows only of letters that are gone.
+                with suppress(FileNotFoundError):
+                    _apply(states, map(_read, records), program)
     return states
 
 
@@ -165,6 +249,15 @@ def _segments(
             yield info.number, log.reader.segment_records(info.number, on_damage=on_damage)
 
 
-def _read(record: Record) -> tuple[LetterName, SentState]:
-    name, number, state = msgspec.msgpack.decode(record.payload, type=tuple[str, int, int])
-    return (name, number), SentState(state)
+def _read(record: Record) -> _Note:
+    return msgspec.msgpack.decode(record.payload, type=_Note)
+
+
+def _apply(states: dict[SentKey, SentState], notes: Iterable[_Note], program: str) -> None:
+    for note in notes:
+        name = (note.log, note.number)
+        key: SentKey = name if note.digest is None else (program, note.digest)
+        if note.state == SentState.NOT_SENT.value:
+            states.pop(key, None)
+        else:
+            states[key] = SentState(note.state)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.dead_letters._letter import KIND, read_letter
-from penstock.dead_letters._logs import log_names, open_log
-from penstock.dead_letters._reader import StoredLetter, stored_id
+from penstock.dead_letters._letter import KIND, origin_digest, read_letter
+from penstock.dead_letters._logs import log_names, open_log, program_of
+from penstock.dead_letters._reader import StoredLetter, stored_letter
 from penstock.dead_letters._writer import dead_letter_cipher
 from penstock.wal import (
     CorruptRecordError,
@@ -62,6 +62,7 @@ class LetterTail:
         tell: Callable[[str], None],
     ) -> None:
         self._fs, self._root = locate(folder)
+        self._program = program_of(self._root)
         self._encryption = encryption
         self._but = but
         self._tell = tell
@@ -145,7 +146,8 @@ class LetterTail:
         except msgspec.DecodeError as error:
             self._tell(f"{name} has a record that is no dead letter: {error}")
             return None
-        return StoredLetter(stored_id(name, record.sequence), letter)
+        digest = origin_digest(letter)
+        return stored_letter(letter, name, record.sequence, self._program, digest)
 
     def _stamp(self, name: str) -> object:
         """Return what changes when something is written to a log; None: that is not known."""

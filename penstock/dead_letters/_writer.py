@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.clock import Clock, SystemClock
 from penstock.dead_letters._letter import KIND, letter_of
+from penstock.dead_letters._logs import FOLDER
 from penstock.dead_letters._retention import Retention
 from penstock.wal import (
     EncryptionKey,
@@ -22,9 +23,7 @@ from penstock.wal import (
     locate,
 )
 
-__all__ = ["FOLDER", "DeadLetterPlace", "DeadLetterWriter", "dead_letter_cipher", "folder_beside"]
-
-FOLDER = "deadLetters"
+__all__ = ["DeadLetterPlace", "DeadLetterWriter", "dead_letter_cipher", "folder_beside"]
 
 _ALIGNMENT = 64
 _APPEND_BYTES = 1 << 20
@@ -72,6 +71,7 @@ class DeadLetterPlace:
         max_record_bytes: How much is kept of one record.
         retains: Whether who writes this log removes what is too much or too old.
         encryption: The key of the logs; None: in clear.
+        stream_name: What the program calls the stream.
     """
 
     folder: str
@@ -86,6 +86,7 @@ class DeadLetterPlace:
     max_record_bytes: int = 64 << 20
     retains: bool = True
     encryption: EncryptionKey | None = field(default=None, repr=False)
+    stream_name: str = ""
 
     @property
     def name(self) -> str:
@@ -165,6 +166,7 @@ class DeadLetterWriter:
             batch_ms=batch_ms,
             origin=origin,
             place=at,
+            stream_name=place.stream_name,
             max_bytes=place.max_record_bytes,
         ).encoded()
         with self._changed:

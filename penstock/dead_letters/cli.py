@@ -9,14 +9,14 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
-from penstock.dead_letters._letter import Form
+from penstock.dead_letters._letter import DeadLetter, Form
 from penstock.dead_letters._reader import StoredLetter, letters
-from penstock.dead_letters._sent import SentState, sent_states
+from penstock.dead_letters._sent import SentKey, SentState, sent_key, sent_state, sent_states
 from penstock.errors import PenstockError
 from penstock.wal import CorruptRecordError, EncryptionKey
 from penstock.whole_files import private, whole_file, whole_folder
@@ -25,7 +25,9 @@ __all__ = ["main", "make_parser"]
 
 _DESCRIPTION = """\
 Look at the records that receivers discarded, and take them elsewhere. FOLDER is the checkpoint
-directory or the log folder of the program, the folder deadLetters in it, or an address hdfs://...
+directory or the log folder of the program, the folder deadLetters in it, that of
+spark.penstock.deadLetters.dir, which may have those of several programs, or the folder of one of
+them in that; or an address hdfs://...
 
   list    one line per record: its id, when, from which stream, why, how it begins
   show    all that is known of some, with their bytes
@@ -35,15 +37,16 @@ directory or the log folder of the program, the folder deadLetters in it, or an 
 Nothing is removed. Encrypted logs are read with the key of PENSTOCK_ENCRYPTION_KEY.
 """
 _EPILOG = """\
-exit codes: 0 done, 1 there is no such letter, or some cannot be read or sent (they are told), 2
-            wrong usage, no such folder, it cannot be read or written, or the program says no, or
-            does not answer, 130 interrupted; what export writes is there when it is whole
+exit codes: 0 done, 1 there is no such letter or stream, or some cannot be read or sent (they are
+            told), 2 wrong usage, no such folder, it is not one of Penstock, it cannot be read or
+            written, or the program says no, or does not answer, 130 interrupted; what export
+            writes is there when it is whole
 """
 _SEND = """\
 Have the running program store letters again, as records of the stream that they were discarded
 from: those that are named, or all of --stream that were not sent before. Mend first what made them
-unfit: a record that still does not fit is a dead letter again, and another one. They come at the
-end of the stream, without a position.
+unfit: a record that still does not fit stays the dead letter that it is, which is told. They come
+at the end of the stream, without a position.
 
 A letter is sent once, whatever is killed meanwhile. One of which nobody knows whether it was stored
 is shown by list as 'perhaps sent'; --again sends it, as it does with one that was sent.
@@ -52,6 +55,9 @@ Records that a function of the program failed for are what that function was giv
 stream's record only if the function is the first one: they are sent with --functions only.
 """
 _COLUMN = 60
+_HEAD = f"{'ID':<18}  {'DISCARDED':<23}  {'STREAM':<16}  REASON  RECORD"
+_ALIKE = 10
+"""Letters that are left for the same reason, up to which each has a line of its own."""
 _SENT_AT_A_TIME = 150
 """Letters in one request; their names fit into what the program's server accepts."""
 _SENT_TEXT = {None: "", SentState.SENT: "  (sent)", SentState.UNKNOWN: "  (perhaps sent)"}
@@ -82,9 +88,11 @@ def main(
     damages: list[CorruptRecordError] = []
     try:
         encryption = key()
-        found = letters(
-            options.folder, stream=options.stream, encryption=encryption, on_damage=damages.append
-        )
+        found = letters(options.folder, encryption=encryption, on_damage=damages.append)
+        options.streams = set()
+        found = _told(found, options.streams)
+        if options.stream is not None:
+            found = (each for each in found if _is_of(each.letter, options.stream))
         # What was noted where it is damaged may be that a letter was sent: list says that nobody
         # knows, and send ends here.
         if options.run is _list:
@@ -93,6 +101,8 @@ def main(
         elif options.run is _send:
             options.states = sent_states(options.folder, encryption)
         code: int = options.run(found, options)
+        if options.stream is not None:
+            code = code or _without_stream(options)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read the output has seen enough: keep the interpreter from complaining at exit.
@@ -142,7 +152,9 @@ def make_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.set_defaults(run=run)
-        command.add_argument("--stream", type=int, metavar="N", help="only those of this stream")
+        command.add_argument(
+            "--stream", metavar="STREAM", help="only those of this stream: its name or number"
+        )
         if name == "list":
             command.add_argument("--json", action="store_true", help="as JSON lines, without bytes")
         else:
@@ -173,20 +185,26 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _list(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
     count = 0
+    program = ""
     for stored in found:
         count += 1
         letter = stored.letter
-        state = options.states.get((stored.log, stored.number), options.unnoted)
+        state = _state(stored, options.states) or options.unnoted
         if options.json:
             print(json.dumps({**_facts(stored), "sent": _SENT_JSON[state]}))
             continue
+        if count == 1 or stored.program != program:
+            program = stored.program
+            if program:
+                print(f"{'' if count == 1 else chr(10)}program {program}")
+            print(_HEAD)
         reason = letter.reason if len(letter.reason) <= _COLUMN else letter.reason[:_COLUMN] + "…"
         print(
-            f"{stored.id}  {_time(letter.time_ms)}  stream {letter.stream}  "
+            f"{stored.id:<18}  {_time(letter.time_ms)}  {_one_line(letter.stream_text):<16}  "
             f"{_one_line(f'{letter.error}: {reason}')}  {_one_line(letter.shown)}"
             f"{_SENT_TEXT[state]}"
         )
-    if not count and not options.json:
+    if not count and not options.json and options.stream is None:
         print("no dead letters")
     return 0
 
@@ -203,7 +221,8 @@ def _show(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
         for name, value in (
             ("discarded", _time(letter.time_ms)),
             *(() if letter.batch_ms is None else (("batch", _time(letter.batch_ms)),)),
-            ("stream", letter.stream),
+            *((("program", stored.program),) if stored.program else ()),
+            ("stream", letter.stream_text),
             ("receiver", f"{letter.receiver}, attempt {letter.attempt}"),
             ("host", letter.host),
             ("reason", f"{letter.error}: {letter.reason}"),
@@ -255,41 +274,98 @@ def _missing(left: set[str]) -> int:
 def _send(found: Iterator[StoredLetter], options: argparse.Namespace) -> int:
     wanted = set(options.ids)
     if not wanted and options.stream is None:
-        print("penstock dead-letters: send needs ids, or --stream N", file=sys.stderr)
+        print("penstock dead-letters: send needs ids, or --stream STREAM", file=sys.stderr)
         return 2
     missing = set(wanted)
-    by_stream: dict[int, list[StoredLetter]] = {}
+    by_stream: dict[tuple[str, int], list[StoredLetter]] = {}
     left: list[tuple[str, str]] = []
     for stored in found:
         if wanted and stored.id not in wanted:
             continue
         missing.discard(stored.id)
-        state = options.states.get((stored.log, stored.number))
+        state = _state(stored, options.states)
         if stored.letter.origin is not None and not options.functions:
             left.append((stored.id, "a function of the program failed for it; see --functions"))
         elif wanted or options.again or state is None:
             # Only what names them is kept of those that are to be sent.
             bare = replace(stored, letter=replace(stored.letter, data=b"", position=None))
-            by_stream.setdefault(stored.letter.stream, []).append(bare)
+            by_stream.setdefault((stored.program, stored.letter.stream), []).append(bare)
         elif state is SentState.UNKNOWN:
             left.append((stored.id, "it was perhaps sent; see --again"))
     left += [(name, "there is no such letter") for name in sorted(missing)]
     sent = 0
+    others: list[tuple[str, str]] = []
     if by_stream:
         assert options.client is not None
         program = options.client(options.app)
-        for stream, chosen in sorted(by_stream.items()):
+        for (owner, stream), chosen in sorted(by_stream.items()):
             for at in range(0, len(chosen), _SENT_AT_A_TIME):
                 part = {(each.log, each.number): each.id for each in chosen[at:][:_SENT_AT_A_TIME]}
                 done = program.act(
-                    "send", stream=stream, letters=list(map(list, part)), again=options.again
+                    "send",
+                    stream=stream,
+                    letters=list(map(list, part)),
+                    again=options.again,
+                    program=owner,
                 )
+                if done.get("isOther", False):
+                    whose = f"it is one of another program, {owner}" if owner else _UNKNOWN
+                    others += [(each.id, whose) for each in chosen]
+                    break
                 sent += done["sent"]
                 left += [(part[log, number], why) for log, number, why in done["left"]]
+    _tell_left(left + others)
+    # Who asks for a stream of the program asks for nothing of others.
+    count = len(left) + (len(others) if wanted or not sent + len(left) else 0)
+    print(f"{sent} sent, {count} left" if count else f"{sent} sent")
+    return 1 if count else 0
+
+
+_UNKNOWN = "whose it is cannot be told: it was written where programs share a folder"
+
+
+def _tell_left(left: list[tuple[str, str]]) -> None:
+    by_reason: dict[str, list[str]] = {}
     for name, why in left:
-        print(f"penstock dead-letters: {name} is left: {_one_line(why)}", file=sys.stderr)
-    print(f"{sent} sent")
-    return 1 if left else 0
+        by_reason.setdefault(_one_line(why), []).append(name)
+    for why, names in by_reason.items():
+        if len(names) <= _ALIKE:
+            for name in names:
+                print(f"penstock dead-letters: {name} is left: {why}", file=sys.stderr)
+        else:
+            some = ", ".join(names[:3])
+            print(
+                f"penstock dead-letters: {len(names)} are left ({some}, …): {why}", file=sys.stderr
+            )
+
+
+def _told(found: Iterator[StoredLetter], streams: set[str]) -> Iterator[StoredLetter]:
+    """Yield letters, and note of which streams there are any."""
+    for stored in found:
+        streams.add(stored.letter.stream_text)
+        yield stored
+
+
+def _is_of(letter: DeadLetter, stream: str) -> bool:
+    return stream in (str(letter.stream), letter.stream_name, letter.stream_text)
+
+
+def _without_stream(options: argparse.Namespace) -> int:
+    """Say so if a stream that was named has no letters; return the exit code."""
+    if any(options.stream in (known, *known.rpartition("-")[::2]) for known in options.streams):
+        return 0
+    there = ", ".join(sorted(options.streams))
+    print(
+        f"penstock dead-letters: no dead letters of a stream {options.stream!r}"
+        + (f"; there are some of {_one_line(there)}" if there else ", or of any other"),
+        file=sys.stderr,
+    )
+    return 1
+
+
+def _state(stored: StoredLetter, states: Mapping[SentKey, SentState]) -> SentState | None:
+    name = (stored.log, stored.number)
+    return sent_state(states, name, sent_key(name, stored.letter, stored.program))
 
 
 def _facts(stored: StoredLetter) -> dict[str, Any]:
@@ -297,9 +373,11 @@ def _facts(stored: StoredLetter) -> dict[str, Any]:
     position = letter.position_text
     return {
         "id": stored.id,
+        "program": stored.program,
         "time": _iso(letter.time_ms),
         "batch": None if letter.batch_ms is None else _iso(letter.batch_ms),
         "stream": letter.stream,
+        "name": letter.stream_name,
         "receiver": letter.receiver,
         "attempt": letter.attempt,
         "host": letter.host,

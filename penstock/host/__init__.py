@@ -26,6 +26,7 @@ Layout
 `receivers`           the receivers and their tracker, from an open ledger to the end
 `receiver_status`     a receiver as it is at one moment
 `receiver_readings`   what receivers wait for, of what they send
+`letters_folder`      whose dead letters lie where, below a folder that programs share
 `letter_tail`         what opens the dead letters of a run, to be looked at
 `durability`          which promise is in force, and where the logs lie
 `encryption`          which key there is

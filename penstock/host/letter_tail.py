@@ -31,7 +31,7 @@ def tail_of_run(
         encryption: The key of logs; None: in clear.
         is_local: Whether receivers and tasks run on this host.
     """
-    place = run.durability.logs(encryption).letters_place(settings)
+    place = run.logs(settings, encryption).letters_place(settings)
     if not settings.dead_letters_enabled or not (is_local or is_on_hdfs(place.folder)):
         return None
     limited = RateLimitedLog(_log)

@@ -6,11 +6,12 @@ import logging
 import os
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.host.durability import Durability, choose_durability, scratch_parent
 from penstock.host.executor_python import check_executor_python
+from penstock.host.letters_folder import letters_folder
 from penstock.host.orphans import remove_scratch_folders
 from penstock.host.startup_checks import check_cores, check_spark_settings
 from penstock.settings import Settings
@@ -19,7 +20,7 @@ from penstock.wal import EncryptionKey, is_on_hdfs
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from penstock.receiver import Receiver
+    from penstock.receiver import BlockLogs, Receiver
 
 __all__ = ["Run", "check_application", "describe_run", "needed_modules", "prepare_run"]
 
@@ -31,10 +32,33 @@ class Run:
     Attributes:
         run_id: Names its files and processes on every host; no other run has the name.
         durability: Where its logs lie, and what is promised of them.
+        app_name: What the program is called.
+        is_kept: Whether a later start of the program finds its driver log or its checkpoints.
     """
 
     run_id: str
     durability: Durability
+    app_name: str = ""
+    is_kept: bool = False
+
+    def logs(self, settings: Settings, encryption: EncryptionKey | None) -> BlockLogs:
+        """Return where and how receivers log their blocks; the driver log is locked by now.
+
+        Raises:
+            OSError, ProgramNameError: Whose dead letters they are cannot be told.
+        """
+        return replace(
+            self.durability.logs(encryption),
+            letters_folder=letters_folder(
+                self.durability,
+                settings.dead_letters_dir,
+                is_kept=self.is_kept,
+                run_id=self.run_id,
+                app_name=self.app_name,
+            )
+            if settings.dead_letters_enabled
+            else None,
+        )
 
 
 def needed_modules(
@@ -86,13 +110,16 @@ def check_application(
     check_executor_python(spark_context, modules)
 
 
-def prepare_run(spark_context: SparkContext, settings: Settings, directory: str | None) -> Run:
+def prepare_run(
+    spark_context: SparkContext, settings: Settings, directory: str | None, receivers: int
+) -> Run:
     """Give a run its name and its promise; what killed programs left on this host is removed.
 
     Args:
         spark_context: The Spark context.
         settings: The settings.
         directory: The folder for what survives the driver, or None.
+        receivers: How many receivers the program has; without one it has no driver log.
 
     Raises:
         SettingError: The settings contradict each other.
@@ -103,7 +130,8 @@ def prepare_run(spark_context: SparkContext, settings: Settings, directory: str 
     parent = scratch_parent(dict(spark_context.getConf().getAll()), os.environ)
     durability = choose_durability(settings, directory, run_id, parent)
     remove_scratch_folders(parent)
-    return Run(run_id, durability)
+    is_kept = directory is not None or (settings.wal_dir is not None and receivers > 0)
+    return Run(run_id, durability, spark_context.appName or "", is_kept)
 
 
 def describe_run(

@@ -16,6 +16,7 @@ from penstock.blockstore import (
     read_block,
 )
 from penstock.clock import Clock
+from penstock.dead_letters import program_of
 from penstock.errors import IllegalStateError
 from penstock.host.durability import check_writable
 from penstock.host.preparation import Run
@@ -68,6 +69,8 @@ class HostedReceivers:
 
     Attributes:
         tracker: The tracker.
+        letters_program: What its dead letters are known by below a folder that programs share; else
+            empty.
     """
 
     _made: ClassVar[weakref.WeakSet[HostedReceivers]] = weakref.WeakSet()
@@ -97,13 +100,15 @@ class HostedReceivers:
         self._is_encrypted = encryption is not None
         self._is_local = (spark_context.master or "").startswith("local")
         self._shared_rate = SharedRatePlace.of(settings)
+        logs = run.logs(settings, encryption)
+        self.letters_program = program_of(logs.letters_place(settings).folder)
         self.tracker = ReceiverTracker(
             spark_context,
             receivers,
             settings,
             application_id=run.run_id,
             driver_log_folder=durability.driver_log_folder,
-            logs=durability.logs(encryption),
+            logs=logs,
             events=events,
             clock=clock,
             keep_batches=keep_batches,

@@ -52,6 +52,8 @@ class Application:
         seal: Has the receiver of a stream seal its open block now.
         send_letters: Has a stream's receiver store dead letters again: those of these logs and
             numbers, and whether also those that were sent before. Returns what became of it.
+        letters_program: What its dead letters are known by below a folder that programs share; else
+            empty.
         stop: Begins to stop the streams, gracefully or at once; does not wait for the end.
     """
 
@@ -83,4 +85,5 @@ class Application:
     send_letters: Callable[[int, list[tuple[str, int]], bool], LettersSent] = (
         lambda stream_id, letters, even_sent: LettersSent(stream_id, "", 0, 0)
     )
+    letters_program: str = ""
     stop: Callable[[bool], None] = lambda graceful: None

@@ -49,6 +49,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -396,6 +397,10 @@ class BlockGenerator:
     def open_door(self) -> StoreDoor:
         """Return a new way in, for one start of the receiver."""
         return self._storing.open_door()
+
+    def refused(self) -> AbstractContextManager[list[BaseException]]:
+        """See `Discards.refused`."""
+        return self._discards.refused()
 
     def _check_active(self) -> None:
         if self._state is not BlockGeneratorState.ACTIVE:

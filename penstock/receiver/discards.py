@@ -112,6 +112,8 @@ class Discards:
         self._untold = 0
         self._last: BaseException | None = None
         self._position: Any = None
+        self._is_of_call = False
+        self._asked = threading.local()
 
     @property
     def count(self) -> int:
@@ -120,15 +122,28 @@ class Discards:
 
     @contextmanager
     def stored_with(self, position: Any) -> Iterator[None]:
-        """Within it, what is discarded is told with this position, if it is one.
+        """Within it, what is discarded is of one call, and told with its position, if it has one.
 
         For one thread at a time: the one that holds the assembler's lock.
         """
-        self._position = position
+        self._position, self._is_of_call = position, True
         try:
             yield
         finally:
-            self._position = None
+            self._position, self._is_of_call = None, False
+
+    @contextmanager
+    def refused(self) -> Iterator[list[BaseException]]:
+        """Yield why records are discarded that this thread stores within it.
+
+        They are neither counted nor kept: they are letters already.
+        """
+        reasons: list[BaseException] = []
+        self._asked.reasons = reasons
+        try:
+            yield reasons
+        finally:
+            self._asked.reasons = None
 
     def add(
         self, reason: BaseException, record: Callable[[], Any], size: int | None = None
@@ -143,6 +158,10 @@ class Discards:
         Raises:
             MemoryError: There is none to keep it now; no account was taken of it.
         """
+        refused: list[BaseException] | None = getattr(self._asked, "reasons", None)
+        if refused is not None and self._is_of_call:
+            refused.append(reason)
+            return
         position = self._position
         made = None
         if self._letters is not None:

@@ -189,6 +189,7 @@ class BlockLogs:
             no folder on HDFS.
         are_removed: Whether they go with the application: no restarted driver recovers from them.
         encryption: The key that they are encrypted with; None: they are in clear.
+        letters_folder: Folder of the application's dead letters; None: beside `root`.
     """
 
     root: str
@@ -196,6 +197,7 @@ class BlockLogs:
     host_root: str | None = None
     are_removed: bool = False
     encryption: EncryptionKey | None = None
+    letters_folder: str | None = None
 
     @property
     def folder_of_host(self) -> str:
@@ -213,7 +215,7 @@ class BlockLogs:
     def letters_place(self, settings: Settings) -> DeadLetterPlace:
         """Return where the dead letters of the application go; nobody's yet."""
         return DeadLetterPlace(
-            folder=settings.dead_letters_dir or folder_beside(self.root),
+            folder=self.letters_folder or settings.dead_letters_dir or folder_beside(self.root),
             stream=0,
             attempt="",
             receiver="",
@@ -245,6 +247,7 @@ class ReceiverLaunch:
         shared_rate: What is shared with other applications, or None.
         driver: The driver's process.
         has_copies: Whether another host is to have a copy of each block.
+        stream_name: What the program calls the stream.
     """
 
     stream_id: int
@@ -259,6 +262,7 @@ class ReceiverLaunch:
     shared_rate: SharedRatePlace | None = None
     driver: ProcessIdentity | None = None
     has_copies: bool = False
+    stream_name: str = ""
 
     @property
     def log_options(self) -> LogOptions:
@@ -386,6 +390,7 @@ class ReceiverLaunch:
             attempt=self.attempt,
             receiver=receiver._receiver_type(),
             host=host,
+            stream_name=self.stream_name,
         )
 
     def _limiter(self, on_error: Callable[[str, BaseException], None]) -> RateLimiter:

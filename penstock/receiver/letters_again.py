@@ -5,22 +5,27 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from penstock.dead_letters import (
     DeadLetter,
     DeadLetterPlace,
     Form,
     LetterName,
+    SentKey,
     SentLetters,
     SentState,
     letters_of_log,
+    sent_key,
 )
 from penstock.errors import PenstockError, typed_text
+from penstock.receiver.assembler import RecordPickleError
+from penstock.receiver.door import acknowledge_nothing
 from penstock.receiver.framing import CutRecordError
 from penstock.wal import LogFolderInUseError
 
-__all__ = ["CannotSendError", "SendingAlreadyError", "send_again"]
+__all__ = ["CannotSendError", "SendingAlreadyError", "Stores", "StoringAgain", "send_again"]
 
 _PIECE_BYTES = 4 << 20
 
@@ -39,10 +44,56 @@ class SendingAlreadyError(PenstockError):
         )
 
 
+class Stores(Protocol):
+    """Takes records one by one, and makes all of them durable."""
+
+    def add(self, record: Any) -> BaseException | None:
+        """Take a record; return why it is discarded, if it is.
+
+        Raises:
+            Exception: It was not taken.
+        """
+
+    def finish(self) -> None:
+        """Return when all that was taken is durable.
+
+        Raises:
+            Exception: That is not known.
+        """
+
+
+class StoringAgain:
+    """Stores records that were discarded before. For one thread.
+
+    Args:
+        store: Of the start of the receiver that is under way.
+        refused: Within it, what is discarded is no new dead letter; yields the reasons.
+    """
+
+    def __init__(
+        self,
+        store: Callable[..., None],
+        refused: Callable[[], AbstractContextManager[list[BaseException]]],
+    ) -> None:
+        self._store = store
+        self._refused = refused
+
+    def add(self, record: Any) -> BaseException | None:
+        """See `Stores`."""
+        with self._refused() as reasons:
+            # In a list, as a record may be one itself.
+            self._store([record], ack=acknowledge_nothing)
+        return reasons[0] if reasons else None
+
+    def finish(self) -> None:
+        """See `Stores`: nothing is stored, behind all that was."""
+        self._store([])
+
+
 def send_again(
     place: DeadLetterPlace,
     names: Sequence[LetterName],
-    store: Callable[[list[Any]], None],
+    to: Stores,
     *,
     even_sent: bool,
 ) -> tuple[int, list[tuple[LetterName, str]]]:
@@ -51,54 +102,127 @@ def send_again(
     Args:
         place: Of the stream's dead letters.
         names: Which.
-        store: Stores records; returns when they are durable.
+        to: Stores their records.
         even_sent: Also those that were sent before, or may have been.
 
     Returns:
-        How many were stored; those that were not, and why.
+        How many were stored; those that were not, and why. One that is discarded again stays the
+        letter that it is.
 
     Raises:
         SendingAlreadyError: Another one does it at the moment; nothing was done.
         WalError, OSError: The letters, or the notes of what was sent, cannot be read or written.
-        Exception: What `store` raises: whether those of the piece were stored is not known then.
     """
-    left: dict[LetterName, str] = {}
-    count = 0
     try:
         notes = SentLetters(place)
     except LogFolderInUseError as error:
         raise SendingAlreadyError from error
     with notes as sent:
-
-        def finish(piece: dict[LetterName, Any]) -> None:
-            # First, so that a crash in between stores nothing twice.
-            sent.note(piece, SentState.UNKNOWN)
-            store(list(piece.values()))
-            sent.note(piece, SentState.SENT)
-
-        piece: dict[LetterName, Any] = {}
-        size = 0
+        sending = _Sending(sent, to, even_sent)
         for name, letter in _found(place, names):
-            state = sent.states.get(name)
-            if state is not None and not even_sent:
-                left[name] = _BEFORE[state]
-                continue
-            if letter is None:
-                left[name] = f"it is not in {place.folder} on {place.host}"
+            if sending.failure is None:
+                sending.take(name, letter, place)
+            else:
+                sending.left[name] = f"it was not tried, since {typed_text(sending.failure)}"
+        sending.finish_piece()
+    return sending.count, list(sending.left.items())
+
+
+class _Sending:
+    """What became of letters, in one call of `send_again`.
+
+    Attributes:
+        count: How many were stored.
+        left: Those that were not, and why.
+        failure: What `Stores` raised: no more is tried.
+    """
+
+    def __init__(self, sent: SentLetters, to: Stores, even_sent: bool) -> None:
+        self.count = 0
+        self.left: dict[LetterName, str] = {}
+        self.failure: Exception | None = None
+        self._sent = sent
+        self._to = to
+        self._even_sent = even_sent
+        self._seen: set[SentKey] = set()
+        self._piece: dict[LetterName, tuple[SentKey, Any]] = {}
+        self._size = 0
+
+    def take(self, name: LetterName, letter: DeadLetter | None, place: DeadLetterPlace) -> None:
+        """Send a letter, with others that were taken before or will be."""
+        if letter is None:
+            self.left[name] = f"it is not in {place.folder} on {place.host}"
+            return
+        key = sent_key(name, letter, self._sent.program)
+        state = self._sent.state(name, key)
+        if state is not None and not self._even_sent:
+            self.left[name] = _BEFORE[state]
+            return
+        if key in self._seen:
+            self.left[name] = "it is another one of these, as its batch was computed again"
+            return
+        try:
+            record = _record(letter)
+        except CannotSendError as error:
+            self.left[name] = str(error)
+            return
+        self._seen.add(key)
+        self._piece[name] = (key, record)
+        self._size += len(letter.data)
+        if self._size >= _PIECE_BYTES:
+            self.finish_piece()
+
+    def finish_piece(self) -> None:
+        """Store what was taken; returns when it is noted what became of it."""
+        piece, self._piece, self._size = self._piece, {}, 0
+        if not piece:
+            return
+        keys = {name: key for name, (key, _) in piece.items()}
+        before = {name: self._sent.state(name, key) for name, key in keys.items()}
+        # First, so that a crash in between stores nothing twice.
+        self._sent.note(keys, SentState.UNKNOWN, keys)
+        added = self._add(piece)
+        try:
+            if added:
+                self._to.finish()
+        except Exception as error:  # noqa: BLE001 - of the receiver; who asked is told
+            self.failure = error
+            for name in added:
+                self.left[name] = f"it may be in the stream: {typed_text(error)}"
+        else:
+            self.count += len(added)
+            self._note({name: keys[name] for name in added}, SentState.SENT)
+        for state in SentState:
+            not_added = {
+                name: key
+                for name, key in keys.items()
+                if name not in added and (before[name] or SentState.NOT_SENT) is state
+            }
+            self._note(not_added, state)
+
+    def _add(self, piece: dict[LetterName, tuple[SentKey, Any]]) -> set[LetterName]:
+        added = set()
+        for name, (_, record) in piece.items():
+            if self.failure is not None:
+                self.left[name] = f"it was not tried, since {typed_text(self.failure)}"
                 continue
             try:
-                piece[name] = _record(letter)
-            except CannotSendError as error:
-                left[name] = str(error)
+                reason: BaseException | None = self._to.add(record)
+            except RecordPickleError as error:
+                reason = error
+            except Exception as error:  # noqa: BLE001 - of the receiver; who asked is told
+                self.failure = error
+                self.left[name] = f"the receiver did not take it: {typed_text(error)}"
                 continue
-            count += 1
-            size += len(letter.data)
-            if size >= _PIECE_BYTES:
-                finish(piece)
-                piece, size = {}, 0
-        if piece:
-            finish(piece)
-    return count, list(left.items())
+            if reason is None:
+                added.add(name)
+            else:
+                self.left[name] = f"it still does not fit: {typed_text(reason)}"
+        return added
+
+    def _note(self, keys: dict[LetterName, SentKey], state: SentState) -> None:
+        if keys:
+            self._sent.note(keys, state, keys)
 
 
 _BEFORE = {

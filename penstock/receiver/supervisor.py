@@ -34,7 +34,7 @@ from penstock.receiver.block_generator import (
 )
 from penstock.receiver.door import EarlierStarts, ReceiverStoppedError, Start, StoreDoor
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError, described
-from penstock.receiver.letters_again import send_again
+from penstock.receiver.letters_again import StoringAgain, send_again
 from penstock.receiver.pipeline import CALLBACK_S
 from penstock.receiver.rate_status import RateStatus
 from penstock.receiver.tracker_client import TrackerClient
@@ -638,7 +638,8 @@ class ReceiverSupervisor:
             elif door is None or not self.is_started():
                 report(0, error="the receiver is not started")
             else:
-                report(*send_again(place, asked.letters, door.store, even_sent=asked.even_sent))
+                to = StoringAgain(door.store, self._running_generator().refused)
+                report(*send_again(place, asked.letters, to, even_sent=asked.even_sent))
 
         self._help("letters", send, lambda error: report(0, error=described(error)))
 

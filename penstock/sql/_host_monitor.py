@@ -112,6 +112,7 @@ class WatchedHost:
             restart=self.hosted.restart,
             seal=self.hosted.seal,
             send_letters=self.hosted.send_letters,
+            letters_program=self.hosted.letters_program,
             stop=self.stop,
         )
 

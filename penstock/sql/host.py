@@ -299,7 +299,7 @@ class ReceiverHost:
             settings,
             needed_modules(requires, settings, self._directory, encryption),
         )
-        run = prepare_run(self._sc, settings, self._directory)
+        run = prepare_run(self._sc, settings, self._directory, len(receivers))
         durability = run.durability
         is_kept = self._directory is not None or settings.wal_dir is not None
         if is_kept and not durability.keeps_blocks:

@@ -268,6 +268,7 @@ class StreamingEngine:
             restart=self._receivers.restart,
             seal=self._receivers.seal,
             send_letters=self._receivers.send_letters,
+            letters_program=self._receivers.letters_program,
             stop=self._on_stop_asked,
         )
         return start_monitor(

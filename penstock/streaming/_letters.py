@@ -63,7 +63,7 @@ def letters_of_run(
             )
         return None
     durability = run.durability
-    place = durability.logs(encryption).letters_place(settings)
+    place = run.logs(settings, encryption).letters_place(settings)
     on_hdfs = is_on_hdfs(place.folder)
     if reads and not is_local and not on_hdfs:
         raise StreamGraphError(
@@ -72,7 +72,7 @@ def letters_of_run(
             "there with penstock.dead_letters.letters"
         )
     if is_local and settings.dead_letters_dir is not None and not on_hdfs:
-        check_writable(place.folder)
+        check_writable(settings.dead_letters_dir)
     if writes and settings.dead_letters_dir is None and not durability.keeps_blocks:
         _log.warning(
             "The dead letters of mapOrDeadLetter and flatMapOrDeadLetter lie in %s, which goes "

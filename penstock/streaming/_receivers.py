@@ -170,6 +170,11 @@ class ReceiverSide:
         """See `HostedReceivers.seal`."""
         self._with_receiver(stream_id).seal(stream_id)
 
+    @property
+    def letters_program(self) -> str:
+        """See `HostedReceivers.letters_program`."""
+        return "" if self._hosted is None else self._hosted.letters_program
+
     def send_letters(
         self, stream_id: int, letters: Sequence[tuple[str, int]], even_sent: bool
     ) -> LettersSent:

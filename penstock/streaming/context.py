@@ -566,7 +566,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             settings,
             needed_modules(requires, settings, directory, encryption),
         )
-        run = prepare_run(self._sc, settings, directory)
+        run = prepare_run(self._sc, settings, directory, len(receivers))
         if directory is not None:
             remove_empty_rdd_folders(directory, self._sc.getCheckpointDir())
         named = [(node.name, node.receiver) for node in receivers]

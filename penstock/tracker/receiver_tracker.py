@@ -129,6 +129,7 @@ class ReceiverTracker:
             cluster = SparkCluster(spark_context)
         self._cluster = cluster
         self._receiver_objects = {stream_id: found[0] for stream_id, found in receivers.items()}
+        self._stream_names = {stream_id: found[1] for stream_id, found in receivers.items()}
         self._settings = settings
         self._application_id = application_id
         self._driver_log_folder = driver_log_folder
@@ -468,6 +469,7 @@ class ReceiverTracker:
             driver=ProcessIdentity.this_process(),
             shared_rate=self._shared_rate,
             has_copies=stream_id in self._with_copies,
+            stream_name=self._stream_names[stream_id],
         )
 
     def stop_all_receivers(self, timeout_s: float | None = None) -> None:

@@ -25,7 +25,9 @@ from penstock.dead_letters import (
     SentLetters,
     SentState,
     cli,
+    is_program_name,
     letters,
+    program_name,
     read,
 )
 from penstock.wal import (
@@ -42,8 +44,11 @@ DAY_MS = 86_400_000
 
 
 def place(folder: Path, **changes: Any) -> DeadLetterPlace:
-    known = {"stream": 2, "attempt": ATTEMPT, "receiver": "Gauge", "host": "here"}
-    return DeadLetterPlace(folder=str(folder / "deadLetters"), **{**known, **changes})
+    """Return a place in a folder that is a program's own, or in that of one among several."""
+    known: dict[str, Any] = {"stream": 2, "attempt": ATTEMPT, "receiver": "Gauge", "host": "here"}
+    known["stream_name"] = "meters"
+    known["folder"] = str(folder if is_program_name(folder.name) else folder / "deadLetters")
+    return DeadLetterPlace(**{**known, **changes})
 
 
 def write(folder: Path, *records: Any, **changes: Any) -> None:
@@ -60,15 +65,41 @@ def test_list_shows_one_line_for_each_and_nothing_that_moves_a_cursor(
 ) -> None:
     write(tmp_path, b"\x1b[2Jone", "two\nlines", {"three": 3})
     assert main(["dead-letters", str(tmp_path), "list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["ID", "DISCARDED", "STREAM", "REASON", "RECORD"]
     assert [line.split()[0] for line in lines] == [f"2-01234567-{n}" for n in (1, 2, 3)]
-    assert "stream 2  ValueError: no number: 0  b'\\x1b[2Jone'" in lines[0]
+    assert lines[0].endswith("ValueError: no number: 0  b'\\x1b[2Jone'")
+    at = head.index("STREAM")
+    assert [line[at : at + 8] for line in lines] == ["meters-2"] * 3
     assert main(["dead-letters", str(tmp_path), "list", "--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [letter["position"] for letter in found] == [{"offset": n} for n in range(3)]
     assert [letter["form"] for letter in found] == ["bytes", "text", "json"]
-    assert main(["dead-letters", str(tmp_path), "list", "--stream", "1"]) == 0
-    assert capsys.readouterr().out == "no dead letters\n"
+
+
+def test_a_stream_is_named_by_name_or_number_and_one_that_has_no_letters_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, "one", "two")
+    write(tmp_path, "of another", stream=3, stream_name="gauges")
+    write(tmp_path, "of an earlier version", stream=4, stream_name="")
+
+    def shown(stream: str) -> tuple[int, list[str], str]:
+        code = main(["dead-letters", str(tmp_path), "list", "--stream", stream])
+        told = capsys.readouterr()
+        return code, [line.split()[0] for line in told.out.splitlines()[1:]], told.err
+
+    for stream in ("2", "meters", "meters-2"):
+        assert shown(stream) == (0, ["2-01234567-1", "2-01234567-2"], "")
+    assert shown("gauges") == (0, ["3-01234567-1"], "")
+    assert shown("4") == (0, ["4-01234567-1"], "")
+    for stream in ("1", "gauges-2", "mete"):
+        code, found, told = shown(stream)
+        assert (code, found) == (1, [])
+        assert told == (
+            f"penstock dead-letters: no dead letters of a stream {stream!r}; there are some of 4, "
+            "gauges-3, meters-2\n"
+        )
 
 
 def test_list_shows_what_it_can_where_the_log_of_what_was_sent_is_damaged(
@@ -88,7 +119,7 @@ def test_list_shows_what_it_can_where_the_log_of_what_was_sent_is_damaged(
     assert [json.loads(line)["sent"] for line in shown.out.splitlines()] == [None, True, None]
     assert f"`penstock wal repair {log.parent}`" in shown.err
     assert main(["dead-letters", str(tmp_path), "list"]) == 1
-    shown_as = [line.rpartition("  ")[2] for line in capsys.readouterr().out.splitlines()]
+    shown_as = [line.rpartition("  ")[2] for line in capsys.readouterr().out.splitlines()[1:]]
     assert shown_as == ["(perhaps sent)", "(sent)", "(perhaps sent)"]
     # What cannot be read may be that it was sent, so nothing is sent.
     assert main(["dead-letters", str(tmp_path), "send", "--stream", "2"]) == 2
@@ -96,17 +127,20 @@ def test_list_shows_what_it_can_where_the_log_of_what_was_sent_is_damaged(
 
 
 class Sends:
-    """Stands for a program that sends all letters but those whose number is 4."""
+    """Stands for a program that sends all of its letters but those whose number is 4."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str = "") -> None:
+        self.program = program
         self.asked: list[tuple[int, list[int], bool]] = []
 
     def act(self, action: str, **what: Any) -> Any:
         assert action == "send"
+        if what["program"] != self.program:
+            return {"sent": 0, "left": [], "isOther": True}
         numbers = [number for _, number in what["letters"]]
         self.asked.append((what["stream"], numbers, what["again"]))
         left = [(log, number, "no") for log, number in what["letters"] if number == 4]
-        return {"sent": len(numbers) - len(left), "left": left}
+        return {"sent": len(numbers) - len(left), "left": left, "isOther": False}
 
 
 def test_send_asks_once_for_each_that_was_not_sent_and_says_which_are_left(
@@ -119,6 +153,7 @@ def test_send_asks_once_for_each_that_was_not_sent_and_says_which_are_left(
     writer.add("of a function", ValueError(), "", batch_ms=1, origin="parse:1:0:0")
     writer.write()
     writer.close()
+    (function,) = [each.id for each in letters(str(tmp_path)) if each.letter.origin is not None]
     names = {stored.id: (stored.log, stored.number) for stored in letters(str(tmp_path))}
     with SentLetters(place(tmp_path)) as sent:
         sent.note([names["2-01234567-1"]], SentState.SENT)
@@ -131,20 +166,19 @@ def test_send_asks_once_for_each_that_was_not_sent_and_says_which_are_left(
         left = {line.split()[2] for line in told.err.splitlines() if " is left: " in line}
         return program.asked, left, told.out
 
-    function = "2-ffffffff-1"
     assert send("--stream", "2") == (
         [(2, [3, 4], False), (2, [5, 6], False), (2, [7], False)],
         {"2-01234567-2", "2-01234567-4", function},
-        "4 sent\n",
+        "4 sent, 3 left\n",
     )
     asked, left, out = send("--stream", "2", "--again", "--functions")
     assert sorted(number for _, numbers, _ in asked for number in numbers) == [1, *range(1, 8)]
     assert all(again for _, _, again in asked)
-    assert (left, out) == ({"2-01234567-4"}, "7 sent\n")
+    assert (left, out) == ({"2-01234567-4"}, "7 sent, 1 left\n")
     # Who asks for one by its id is told by the program that it was sent.
     asked, left, out = send("2-01234567-1", "3-01234567-1", function, "3-00000000-1")
     assert asked == [(2, [1], False), (3, [1], False)]
-    assert (left, out) == ({function, "3-00000000-1"}, "2 sent\n")
+    assert (left, out) == ({function, "3-00000000-1"}, "2 sent, 2 left\n")
 
 
 def test_show_tells_all_of_one_and_which_are_not_there(
@@ -279,8 +313,56 @@ def test_no_folder_and_no_letters_are_told_apart(
     assert main(["dead-letters", str(tmp_path / "none"), "list"]) == 2
     told = capsys.readouterr().err
     assert told == f"penstock dead-letters: there is no such folder: {tmp_path / 'none'}\n"
+    for folder in (tmp_path, tmp_path / "deadLetters"):
+        folder.mkdir(exist_ok=True)
+        assert main(["dead-letters", str(folder), "list"]) == 0
+        assert capsys.readouterr().out == "no dead letters\n"
+
+
+@pytest.mark.parametrize("name", ["receivedData", "receivedBlockMetadata", "checkpoint-1000"])
+def test_a_folder_that_is_not_of_penstock_is_told_from_one_that_has_no_letters(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report.txt").write_text("all is well")
+    for command in (["list"], ["show", "0-01234567-1"], ["export"], ["send", "--stream", "0"]):
+        assert main(["dead-letters", str(tmp_path), *command]) == 2
+        assert capsys.readouterr().err.startswith(
+            f"penstock dead-letters: {tmp_path} has nothing that a program of Penstock keeps: name "
+        )
+    (tmp_path / name).mkdir()
     assert main(["dead-letters", str(tmp_path), "list"]) == 0
-    assert capsys.readouterr().out == "no dead letters\n"
+
+
+def test_below_a_folder_of_several_programs_a_program_sends_what_is_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, other = (program_name("meters", digit * 32) for digit in "12")
+    for program, attempt in ((own, "a" * 32), (other, "b" * 32)):
+        write(tmp_path / program, "one", "two", attempt=attempt)
+    assert main(["dead-letters", str(tmp_path), "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines if line.startswith("program")] == [
+        ["program", own],
+        ["program", other],
+    ]
+    assert main(["dead-letters", str(tmp_path / other), "list"]) == 0
+    assert [line[:11] for line in capsys.readouterr().out.splitlines()[2:]] == ["2-bbbbbbbb-"] * 2
+
+    def send(*arguments: str, to: str = own) -> tuple[int, list[Any], str, str]:
+        program = Sends(to)
+        code = cli.main([str(tmp_path), "send", *arguments], client=lambda app: program)
+        told = capsys.readouterr()
+        return code, program.asked, told.out, told.err
+
+    whose = f"is left: it is one of another program, {other}\n"
+    code, asked, out, told = send("--stream", "meters")
+    assert (code, asked, out) == (0, [(2, [1, 2], False)], "2 sent\n")
+    assert told.count(whose) == 2
+    code, asked, out, told = send("2-aaaaaaaa-1", "2-bbbbbbbb-1")
+    assert (code, asked, out) == (1, [(2, [1], False)], "1 sent, 1 left\n")
+    assert told == f"penstock dead-letters: 2-bbbbbbbb-1 {whose}"
+    # A program of which there are none here has sent nothing.
+    assert send("--stream", "2", to=program_name("", "3" * 32))[:3] == (1, [], "0 sent, 4 left\n")
 
 
 def test_damage_is_told_and_everything_else_shown(
@@ -292,7 +374,7 @@ def test_damage_is_told_and_everything_else_shown(
     segment.write_bytes(data.replace(b"secondsecond", b"secondSECOND", 1))
     assert main(["dead-letters", str(tmp_path), "list"]) == 1
     shown = capsys.readouterr()
-    assert [line.split()[0][-1] for line in shown.out.splitlines()] == ["1", "3"]
+    assert [line.split()[0][-1] for line in shown.out.splitlines()[1:]] == ["1", "3"]
     assert "corrupt record in segment 1" in shown.err
 
 

@@ -44,22 +44,28 @@ def test_after_a_mend_the_letters_of_a_stream_are_sent_through_again(
         stream = str(run.streams[0].stream_id)
         run.await_processed(6)
         assert listed() == [False] * 3
+        for _ in range(2):
+            # What still does not fit is told, and stays the letter that it is.
+            code, out, error = command("send", "--stream", stream)
+            assert (code, out) == (1, "0 sent, 3 left\n")
+            assert error.count(" is left: it still does not fit: InvalidRecordError: ") == 3
+        assert listed() == [False] * 3
         Path(mended).touch()
-        ids = [line.split()[0] for line in command("list")[1].splitlines()]
+        ids = [line.split()[0] for line in command("list")[1].splitlines()[1:]]
         code, out, error = command("send", ids[1], "1-00000000-1")
-        assert (code, out) == (1, "1 sent\n")
+        assert (code, out) == (1, "1 sent, 1 left\n")
         assert error == "penstock dead-letters: 1-00000000-1 is left: there is no such letter\n"
         assert listed() == [False, True, False]
         assert command("send", "--stream", stream) == (0, "2 sent\n", "")
         run.await_processed(9)
         assert command("send", "--stream", stream) == (0, "0 sent\n", "")
         code, out, error = command("send", ids[0])
-        assert (code, out) == (1, "0 sent\n")
+        assert (code, out) == (1, "0 sent, 1 left\n")
         assert "it was sent already; --again sends it once more" in error
         assert command("send") == (
             2,
             "",
-            "penstock dead-letters: send needs ids, or --stream N\n",
+            "penstock dead-letters: send needs ids, or --stream STREAM\n",
         )
         run.ssc._rates.set_paused(int(stream), True)
         code, _, error = command("send", "--again", "--stream", stream)

@@ -157,5 +157,12 @@ def test_dead_letters_are_not_sent_to_a_stream_that_is_paused(
         assert "numbers-0 is paused: resume it, or nothing of it passes" in text(answer)
         assert program.acted == []
     else:
-        assert read(answer)["done"] == {"sent": 1, "left": []}
+        assert read(answer)["done"] == {"sent": 1, "left": [], "isOther": False}
         assert program.acted == [("send", 0, [("log", 1)], False)]
+
+
+def test_dead_letters_of_another_program_are_not_sent(program: Program) -> None:
+    asked = {"stream": 0, "letters": [["log", 1]], "program": "meters-" + "0" * 32}
+    answer = act(program, "send", asked)
+    assert read(answer)["done"] == {"sent": 0, "left": [], "isOther": True}
+    assert program.acted == []

@@ -623,11 +623,16 @@ def test_letters_are_stored_again_once_and_nothing_else_is(
     assert left[names[2]].startswith("it was sent already; --again")
     assert left[strange].startswith(f"it is not in {tmp_path}/deadLetters on ")
     assert send(names[0], even_sent=True).stored == 1
-    # What still does not fit is a letter again, and a new one.
+    # What still does not fit stays the letter that it is.
     mended.unlink()
-    assert send(names[4]).stored == 1
+    answer = send(names[4])
+    assert (answer.stored, [name for name, _ in answer.left]) == (0, [names[4]])
+    assert "it still does not fit: InvalidRecordError: validate=" in answer.left[0][1]
     assert tracker.records() == [b"good", "bad 1", {"bad": 2}, {"bad"}, "bad 5", "bad 1"]
-    assert [stored.letter.data for stored in kept(tmp_path)][5:] == [b"bad 6"]
+    assert len(kept(tmp_path)) == 5
+    assert sent_states(str(tmp_path), None) == dict.fromkeys(names[:4], SentState.SENT)
+    mended.touch()
+    assert send(names[4]).stored == 1
     assert sent_states(str(tmp_path), None) == dict.fromkeys(names, SentState.SENT)
     end(running, tracker)
 
@@ -640,24 +645,30 @@ def test_a_letter_whose_receiver_was_killed_while_it_sent_it_is_not_sent_twice(
     try:
         with process(a_launch(held, tmp_path, SETTINGS, 4)) as running:
             held.wait_for(lambda: held.last_position() == 4)
-            (first, second) = [(stored.log, stored.number) for stored in kept(tmp_path)]
+            second, _ = [(stored.log, stored.number) for stored in kept(tmp_path)]
+            stream = kept(tmp_path)[0].letter.stream
+            place = DeadLetterPlace(f"{tmp_path}/deadLetters", stream, "f" * 32, "", "")
+            writer = DeadLetterWriter(place, lambda message, error: None)
+            writer.add({"number": 7}, ValueError(), "it fits by now")
+            writer.write()
+            writer.close()
+            first, added = (place.name, 1), len(held.of(AddBlock))
             held.is_held = True
-            added = len(held.of(AddBlock))
-            held.send(SendLetters(1, (first,)))
-            # What still does not fit is no record, but comes with a block, which waits here.
+            held.send(SendLetters(1, (first, second)))
             held.wait_for_count(AddBlock, added + 1)
             running.send_signal(signal.SIGKILL)
             running.wait(WAIT_S)
     finally:
         held.server.stop()
-    assert sent_states(str(tmp_path), None) == {first: SentState.UNKNOWN}
+    assert sent_states(str(tmp_path), None) == dict.fromkeys((first, second), SentState.UNKNOWN)
     again = run(EverySecondFits(0))
     tracker.wait_for(lambda: tracker.rate_reports)
     tracker.send(SendLetters(2, (first, second)))
     tracker.wait_for_count(LettersSent, 1)
     (answer,) = tracker.of(LettersSent)
-    assert (answer.stored, [name for name, _ in answer.left]) == (1, [first])
-    assert "it may be in the stream; look there, and send it with --again" in answer.left[0][1]
+    assert (answer.stored, {name for name, _ in answer.left}) == (0, {first, second})
+    for _, why in answer.left:
+        assert "it may be in the stream; look there, and send it with --again" in why
     end(again, tracker)
 
 

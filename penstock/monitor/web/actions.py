@@ -113,6 +113,8 @@ class Actions:
     def _send(self, asked: dict[str, Any]) -> dict[str, Any]:
         stream_id, name = self._stream(asked)
         letters, again = asked.get("letters"), asked.get("again", False)
+        if asked.get("program", "") != self._model.application.letters_program:
+            return {"sent": 0, "left": [], "isOther": True}
         if not isinstance(again, bool):
             raise TypeError("again is true or false")
         if not isinstance(letters, list) or not all(map(_names_a_letter, letters)):
@@ -124,7 +126,8 @@ class Actions:
             stream_id, [(log, number) for log, number in letters], again
         )
         self._model.note(f"{done.stored} dead letters of {name} were sent from outside", stream_id)
-        return {"sent": done.stored, "left": [[*letter, why] for letter, why in done.left]}
+        left = [[*letter, why] for letter, why in done.left]
+        return {"sent": done.stored, "left": left, "isOther": False}
 
     def _stop(self, asked: dict[str, Any]) -> str:
         graceful = asked.get("graceful", True)

@@ -94,8 +94,9 @@ def _in_batch(
 ) -> list[NarrowOperation]:
     """Tell the operations that keep dead letters which batch it is, and where they go."""
     letters = source.graph.runtime.letters
+    number, name = first_input(source)
     return [
-        operation.in_batch(time_ms, first_input(source), letters)
+        operation.in_batch(time_ms, number, letters, name)
         if isinstance(operation, LetterOperation)
         else operation
         for operation in operations

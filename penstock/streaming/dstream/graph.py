@@ -445,10 +445,14 @@ def nodes_behind(*outputs: DStreamNode) -> list[DStreamNode]:
     return list(found.values())
 
 
-def first_input(node: DStreamNode) -> int:
-    """Return the number of the stream that a node is made of; of several the lowest."""
-    numbers = (getattr(found, "stream_id", None) for found in nodes_behind(node))
-    return min((number for number in numbers if number is not None), default=0)
+def first_input(node: DStreamNode) -> tuple[int, str]:
+    """Return number and name of the stream that a node is made of; of several the lowest."""
+    inputs = (
+        (number, getattr(found, "name", "") or type(found).__name__)
+        for found in nodes_behind(node)
+        if (number := getattr(found, "stream_id", None)) is not None
+    )
+    return min(inputs, default=(0, ""))
 
 
 def _round_up(time_ms: int, zero_ms: int, slide_ms: int) -> int:

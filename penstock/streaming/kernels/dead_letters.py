@@ -69,6 +69,7 @@ class LetterOperation(NarrowOperation):
         stream: The stream whose records it gets.
         batch_ms: The batch.
         letters: Where to; None: they are told only.
+        stream_name: What the program calls that stream.
     """
 
     name: str = ""
@@ -76,13 +77,18 @@ class LetterOperation(NarrowOperation):
     stream: int = 0
     batch_ms: int = 0
     letters: LettersOfRun | None = None
+    stream_name: str = ""
 
     guarded = False
     """A `StopIteration` of `func` is a failure like others."""
 
-    def in_batch(self, batch_ms: int, stream: int, letters: LettersOfRun | None) -> LetterOperation:
+    def in_batch(
+        self, batch_ms: int, stream: int, letters: LettersOfRun | None, stream_name: str = ""
+    ) -> LetterOperation:
         """Return this operation as it is in one batch."""
-        return replace(self, batch_ms=batch_ms, stream=stream, letters=letters)
+        return replace(
+            self, batch_ms=batch_ms, stream=stream, stream_name=stream_name, letters=letters
+        )
 
     def apply(self, split: int, records: Iterator[Any]) -> Iterable[Any]:
         return chain.from_iterable(self._chunks(split, records))
@@ -227,6 +233,7 @@ class _Writers:
                     attempt=uuid.uuid4().hex,
                     receiver=operation.made_by,
                     host=socket.gethostname(),
+                    stream_name=operation.stream_name,
                     retains=not letters.is_on_hdfs or next(self._opened) % _RETAINED == 0,
                 )
                 writer = self._open[operation.name] = DeadLetterWriter(place, _tell)
