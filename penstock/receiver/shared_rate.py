@@ -57,6 +57,7 @@ _SCRIPT = """
 local rate, capacity = tonumber(ARGV[1]), tonumber(ARGV[2])
 local least, most = tonumber(ARGV[3]), tonumber(ARGV[4])
 local lowest_us, idle_s = tonumber(ARGV[5]) * 1000000, tonumber(ARGV[6])
+local least_s, bulk_s = tonumber(ARGV[7]), tonumber(ARGV[8])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local found = redis.call('HMGET', KEYS[1], 'tokens', 'at', 'rate', 'rate_at')
@@ -65,6 +66,8 @@ local low, low_at = tonumber(found[3]), tonumber(found[4]) or 0
 if low and low < rate and now - low_at < lowest_us then
     capacity = math.max(1, capacity * low / rate)
     rate = low
+    least = math.min(least, math.max(1, math.floor(rate * least_s)))
+    most = math.min(most, math.max(1, math.floor(rate * bulk_s)))
 else
     low_at = now
 end
@@ -105,9 +108,21 @@ class RedisTokenBuckets(RedisStorage):
         super().initialize_storage(_uri)
         self._token_script: Any = self.get_connection().register_script(_SCRIPT.encode())
 
+    def reconnect(self) -> None:
+        """Make the next call on a connection of its own, also where the one there is answers.
+
+        After a fail-over the address leads to another server, and the one before, a replica now,
+        refuses whoever stays with it.
+        """
+        client: Any = self.get_connection()
+        client.connection_pool.disconnect()
+
     def take_tokens(self, key: str, rate: float, capacity: float, least: int, most: int) -> int:
-        """Take as many whole tokens as there are, up to `most`; none if fewer than `least`."""
-        arguments = [rate, capacity, least, most, _LOWEST_S, _IDLE_S]
+        """Take as many whole tokens as there are, up to `most`; none if fewer than `least`.
+
+        Where a lower rate holds, both are at most what leases are at that one.
+        """
+        arguments = [rate, capacity, least, most, _LOWEST_S, _IDLE_S, _LEAST_S, _BULK_S]
         return int(self._token_script([self.prefixed_key(key)], arguments))
 
 
@@ -365,6 +380,7 @@ class SharedRate:
         try:
             taken = self._buckets.take_tokens(place.key, rate, place.capacity, least, lease)
         except self._buckets.failures as error:
+            self._buckets.reconnect()
             self._fail(str(error), error)
             return _RETRY_S
         took_s = self._clock.monotonic_s() - began_s

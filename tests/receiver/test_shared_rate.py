@@ -20,7 +20,7 @@ from penstock.receiver.rate_limiter import RateLimiterStoppedError
 from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter
 from penstock.settings import Settings
 from tests.bounds import HANG_S
-from tests.services.redis import RedisServer, make_server
+from tests.services.redis import Address, RedisServer, make_server
 from tests.services.tls import certificate_of_host, tls_front
 
 ROOT = Path(__file__).parent.parent.parent
@@ -107,6 +107,34 @@ def read(process: subprocess.Popen[bytes], found: list[tuple[float, int]]) -> No
             found.append((float(at_s), int(n)))
 
 
+def test_a_receiver_goes_on_with_the_new_primary_after_a_fail_over(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    (folder := tmp_path / "other").mkdir()
+    other = make_server(folder)
+    other.start()
+    address = Address(server)
+    errors = Errors()
+    place = SharedRatePlace(address.address, "records", 1000.0, 1.0)
+    share = share_of(place, errors)
+    try:
+        assert share.take(1, WAIT_S)
+        # The old primary lives on as a replica of the new one, which the address leads to now.
+        connected = place_of(server).connect().get_connection()
+        connected.execute_command("REPLICAOF", "127.0.0.1", str(other.port))  # type: ignore[attr-defined]
+        address.lead_to(other)
+        passed = 0
+        while passed < 500:
+            granted = share.take(100, WAIT_S)
+            assert granted
+            passed += granted
+        assert len(errors.told) <= 1
+    finally:
+        share.stop()
+        address.close()
+        other.stop()
+
+
 def wait_until(condition: Any) -> None:
     end_s = time.monotonic() + WAIT_S
     while not condition():
@@ -118,8 +146,25 @@ def test_the_lowest_rate_that_is_asked_for_holds(server: RedisServer) -> None:
     buckets = place_of(server).connect()
     buckets.take_tokens("records", 10.0, 10.0, 0, 0)
     buckets.get_connection().hset("penstock:records", "tokens", 1000)
-    assert buckets.take_tokens("records", 1000.0, 1000.0, 1, 1000) == 10
+    # One permit at a time, as whoever asks for that rate gets it.
+    taken = [buckets.take_tokens("records", 1000.0, 1000.0, 1, 1000) for _ in range(11)]
+    assert taken == [1] * 10 + [0]
     assert buckets.get_connection().hget("penstock:records", "rate") == b"10"
+
+
+@pytest.mark.parametrize("high", [1000.0, 1e5, 1e8])
+def test_who_names_a_much_higher_rate_gets_leases_of_the_lowest(
+    server: RedisServer, high: float
+) -> None:
+    low = place_of(server, 100.0)
+    low.check()
+    share = share_of(place_of(server, high))
+    fill(share_of(low))
+    try:
+        # Else it would wait for a lease that is larger than the bucket, for ever.
+        assert sum(share.take(1000, WAIT_S) for _ in range(20)) >= 20
+    finally:
+        share.stop()
 
 
 def test_a_lease_is_good_for_a_short_time_only(server: RedisServer) -> None:

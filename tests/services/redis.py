@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -85,6 +87,54 @@ class RedisServer:
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         os.kill(self._process.pid, number)
+
+
+class Address:
+    """An address that leads to one server, and after a fail-over to another, as a proxy's does.
+
+    Connections that are there stay with the server that they were made to.
+    """
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def lead_to(self, server: RedisServer) -> None:
+        """Lead new connections to another server."""
+        self._server = server
+
+    def close(self) -> None:
+        """End all connections."""
+        for end in (self._listener, *self._sockets):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(STOP_S)
+        for end in (self._listener, *self._sockets):
+            end.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._server.port), START_S)
+                self._sockets += [client, server]
+                for ends in ((client, server), (server, client)):
+                    thread = threading.Thread(target=_carry, args=ends)
+                    self._threads.append(thread)
+                    thread.start()
+
+
+def _carry(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        source.settimeout(None)
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
 
 
 def make_server(folder: Path, password: str | None = None) -> RedisServer:

@@ -340,6 +340,9 @@ class RateBook:
         for stream in plan.streams:
             alone = decide(self._memory(stream), running.limits, None)
             limit = alone.bytes if plan.in_bytes else alone.records
+            if stream in running.paused:
+                # It waits, and yet can use nothing: the others have its part until it goes on.
+                limit = 0.0
             caps[stream] = math.inf if limit is None else limit
         return caps
 

@@ -109,11 +109,21 @@ class Group:
             gate.step(self.now_ms + delay_ms)
             self.made.book.receiver_started(stream)
 
-    def _send(self, stream: int, records: float | None, size: float | None) -> int:
+    def _send(
+        self,
+        stream: int,
+        records: float | None,
+        size: float | None,
+        *,
+        is_paused: bool = False,
+        takes_over: bool = False,
+    ) -> int:
         rate, other = (size, records) if self.in_bytes else (records, size)
         assert rate is not None
         assert other is None or not self.in_bytes
-        version = self.made.send(stream, records, size)
+        version = self.made.send(stream, records, size, is_paused=is_paused, takes_over=takes_over)
+        if is_paused:
+            rate = 0.0
         if self.gates[stream].is_running:
             self.gates[stream].due.append((self.now_ms + self.delay_ms, rate, version))
         return version

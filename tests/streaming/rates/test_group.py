@@ -152,6 +152,20 @@ def test_another_limit_of_a_member_leaves_the_rest_to_the_others() -> None:
     assert group.group.rate.used[0] == pytest.approx(20_000, rel=0.02)
 
 
+def test_what_is_paused_leaves_its_part_to_the_others_and_gets_it_back() -> None:
+    group = Group(TOTAL, [1e7, 1e7, 1e7])
+    group.run(3)
+    group.made.book.set_paused(2, True)
+    group.run(3)
+    others = group.gates[:2]
+    begun = sum(gate.passed for gate in others)
+    group.run(5)
+    assert sum(gate.passed for gate in others) - begun >= 0.98 * TOTAL * 5
+    group.made.book.set_paused(2, False)
+    group.run(3)
+    assert group.group.rate.shares[2] == pytest.approx(TOTAL / 3, rel=0.02)
+
+
 def test_a_group_survives_the_driver() -> None:
     made = Book(2)
     made.book.make_group("1000/second", [0, 1])
