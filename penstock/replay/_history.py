@@ -15,7 +15,7 @@ from penstock.host.durability import BLOCKS, LEDGER
 from penstock.tracker import LoggedSegment, ReceivedBlockTracker
 from penstock.wal import EncryptionKey, SegmentNotFoundError, WalError, locate
 
-__all__ = ["History", "HistoryError", "Window", "as_time_ms"]
+__all__ = ["History", "HistoryAwayError", "HistoryError", "Window", "as_time_ms"]
 
 _TRIES = 3
 _GONE = (FileNotFoundError, SegmentNotFoundError)
@@ -35,6 +35,10 @@ class HistoryError(PenstockError, LookupError):
     def __init__(self, folder: str, reason: str) -> None:
         super().__init__(f"{folder}: {reason}")
         self.folder = folder
+
+
+class HistoryAwayError(HistoryError):
+    """What a program received is not to be had now: a name node is away, a disk, or a right."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,7 @@ class History:
 
     Raises:
         HistoryError: It is no such folder, or cannot be read.
+        HistoryAwayError: Not now.
     """
 
     def __init__(self, folder: str, encryption: EncryptionKey | None = None) -> None:
@@ -132,8 +137,19 @@ class History:
             self._attempts = frozenset(blocks_fs.list_folder(blocks) if is_there else ())
         except HistoryError:
             raise
-        except (OSError, PenstockError) as error:
+        except OSError as error:
+            raise HistoryAwayError(folder, str(error)) from error
+        except PenstockError as error:
             raise HistoryError(folder, str(error)) from error
+
+    @staticmethod
+    def is_there(folder: str) -> bool:
+        """Tell whether a folder has a ledger; False also where that is not to be known now."""
+        try:
+            fs, path = locate(os.path.join(folder, LEDGER))
+            return fs.is_folder(path)
+        except OSError:
+            return False
 
     def segments(self, stream: str | int) -> tuple[LoggedSegment, ...]:
         """Return the segments that have blocks of a stream, in order.
@@ -178,6 +194,7 @@ def blocks_of(
 
     Raises:
         HistoryError: It cannot be read here.
+        HistoryAwayError: Not now.
     """
     is_late = False
 
@@ -204,7 +221,8 @@ def blocks_of(
             if not block.sealed_ms or window.has(block.sealed_ms):
                 yield sequence, block
     except (OSError, WalError, ValueError) as error:
-        raise HistoryError(
+        is_away = isinstance(error, OSError) and not isinstance(error, _GONE)
+        raise (HistoryAwayError if is_away else HistoryError)(
             segment.folder,
             f"segment {segment.number}, which {segment.host} wrote, cannot be read here: {error}. "
             "Logs on local disks are read on the host that has them, or as a copy of the folder"

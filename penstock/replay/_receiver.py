@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -14,13 +15,27 @@ import pyarrow as pa
 from pyspark import StorageLevel
 
 from penstock._arguments import as_folder, refused
+from penstock.backoff import Backoff
 from penstock.blockstore import Block, BlockKind
 from penstock.receiver import ReceiverContext, receiver
-from penstock.replay._history import History, HistoryError, Window, as_time_ms, blocks_of
+from penstock.replay._history import (
+    History,
+    HistoryAwayError,
+    HistoryError,
+    Window,
+    as_time_ms,
+    blocks_of,
+)
 from penstock.tracker import LoggedSegment
 from penstock.wal import EncryptionKey
 
 __all__ = ["ReplayReceiver"]
+
+_FIRST_S = 1.0
+_MOST_S = 30.0
+"""Pauses before what is away is looked for again."""
+
+_log = logging.getLogger("penstock.replay")
 
 _PIECE_BYTES = 64 << 10
 """Records with one position, which enter one block together; more only if one record is larger."""
@@ -56,7 +71,8 @@ class ReplayReceiver:
     Raises:
         TypeError, ValueError: An argument is not accepted.
         HistoryError: There is no such folder or stream, or it cannot be read. It is raised by the
-            receiver, which tries again as after any error of its program.
+            receiver, which tries again as after any error of its program. For what is away it
+            waits, and tells of that once: a name node, a right, or a folder that it has read from.
     """
 
     def __init__(
@@ -81,11 +97,36 @@ class ReplayReceiver:
 
     def run(self, ctx: ReceiverContext) -> Iterator[tuple[Any, list[Any]]]:
         """Yield the records in pieces, each with the place behind it."""
-        segments = History(self._folder, self._encryption).segments(self._stream)
         pace = None if self._speed is None else _Pace(self._speed, ctx.stopped)
+        position, pauses, is_told = ctx.last_position, Backoff(_FIRST_S, _MOST_S), False
+        while not ctx.stopped.is_set():
+            try:
+                for piece, place in self._read(position, pace):
+                    if is_told:
+                        _log.info("%s can be read again", self._folder)
+                    position, is_told = place, False
+                    pauses.reset()
+                    yield piece, place
+            except HistoryError as error:
+                # What was there once, and is not now, may come back with its mount.
+                is_away = position is not None and not History.is_there(self._folder)
+                if not (is_away or isinstance(error, HistoryAwayError)):
+                    raise
+                if not is_told:
+                    is_told = True
+                    ctx.reportError(
+                        f"What is to be read is away; it is tried again: {error}", error
+                    )
+                ctx.stopped.wait(pauses.next_s())
+            else:
+                return
+
+    def _read(self, position: Any, pace: _Pace | None) -> Iterator[tuple[Any, list[Any]]]:
+        """Yield what is behind a position."""
+        segments = History(self._folder, self._encryption).segments(self._stream)
         last = done = 0
-        if ctx.last_position is not None:
-            attempt, number, last, done = ctx.last_position
+        if position is not None:
+            attempt, number, last, done = position
             segments = self._from(segments, attempt, number, last)
         for segment in segments:
             # A block that was stored in part is read again.
@@ -137,7 +178,8 @@ class _Pace:
         if not self._first_ms:
             self._first_ms, self._began_s = sealed_ms, time.monotonic()
         due_s = self._began_s + (sealed_ms - self._first_ms) / 1000 / self._speed
-        return not self._stopped.wait(max(0.0, due_s - time.monotonic()))
+        wait_s = min(threading.TIMEOUT_MAX, due_s - time.monotonic())
+        return not self._stopped.wait(max(0.0, wait_s))
 
 
 def _pieces(block: Block, done: int) -> Iterator[tuple[Any, int]]:

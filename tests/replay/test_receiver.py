@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 from penstock.blockstore import BlockKind
 from penstock.replay import HistoryError, ReplayReceiver
 from penstock.replay._receiver import _Pace, _pieces
+from penstock.wal import LogReader
 from tests.replay.history import COUNT, STREAMS, make_history, number, numbers
 from tests.system.running import run_on
 
@@ -31,6 +33,10 @@ class Context:
 
     last_position: Any = None
     stopped: threading.Event = field(default_factory=threading.Event)
+    told: list[str] = field(default_factory=list)
+
+    def reportError(self, message: str, error: BaseException) -> None:
+        self.told.append(message)
 
 
 def run(receiver: Any, position: Any = None) -> Iterator[tuple[Any, Any]]:
@@ -86,6 +92,80 @@ def test_that_more_may_be_gone_than_was_read_is_an_error(folder: Path, tmp_path:
         list(run(ReplayReceiver(copy, numbers(folder)["rows"])))
     with pytest.raises(HistoryError, match="there is no ledger"):
         next(run(ReplayReceiver(tmp_path, 0)))
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.replay._receiver._FIRST_S", 0.001)
+    monkeypatch.setattr("penstock.replay._receiver._MOST_S", 0.001)
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_it_waits_for_a_folder_that_is_away_and_goes_on_where_it_was(
+    folder: Path, tmp_path: Path
+) -> None:
+    copy, away = tmp_path / "copy", tmp_path / "away"
+    shutil.copytree(folder, copy)
+    context = Context()
+    pieces = ReplayReceiver(copy, numbers(folder)["rows"]).run(context)  # type: ignore[arg-type]
+    records = as_list(next(pieces)[0])
+    copy.rename(away)
+
+    def come_back() -> None:
+        while not context.told:
+            context.stopped.wait(0.001)
+        away.rename(copy)
+
+    coming = threading.Thread(target=come_back)
+    coming.start()
+    for piece, _ in pieces:
+        records += as_list(piece)
+    coming.join()
+    assert [number(record) for record in records] == list(range(COUNT))
+    assert len(context.told) == 1
+    assert "is away" in context.told[0]
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_it_waits_where_a_disk_or_a_name_node_does_not_answer_for_now(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = LogReader.open
+    failures = [OSError(errno.EIO, "no answer"), PermissionError(errno.EACCES, "expired")]
+
+    def failing(*arguments: Any, **named: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return read(*arguments, **named)
+
+    receiver = ReplayReceiver(folder, numbers(folder)["rows"])
+    monkeypatch.setattr(LogReader, "open", failing)
+    context = Context()
+    found = receiver.run(context)  # type: ignore[arg-type]
+    assert sum(len(as_list(piece)) for piece, _ in found) == COUNT
+    assert not failures
+    assert len(context.told) == 1
+
+
+def test_a_stop_ends_the_wait_for_what_is_away(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    context = Context()
+    pieces = ReplayReceiver(copy, numbers(folder)["rows"]).run(context)  # type: ignore[arg-type]
+    next(pieces)
+    shutil.rmtree(copy)
+    context.reportError = lambda *_: context.stopped.set()  # type: ignore[method-assign]
+    for _ in pieces:
+        pass  # What was in its hand.
+    assert context.stopped.is_set()
+
+
+def test_a_pace_may_be_so_slow_that_nothing_comes_any_more() -> None:
+    stopped = threading.Event()
+    pace = _Pace(1e-300, stopped)
+    assert pace.wait_for(1_000)
+    threading.Timer(0.05, stopped.set).start()
+    assert not pace.wait_for(61_000)
 
 
 def test_blocks_come_at_their_pace(folder: Path) -> None:
