@@ -371,6 +371,14 @@ class Settings:
         "`spark.task.maxFailures` tries: it fails, or it goes on without the block, which is "
         "logged, counted in `ssc.statistics()`, and told to listeners as an error of the receiver.",
     )
+    recovery_empty_batches: str = _setting(
+        "spark.penstock.recovery.emptyBatches",
+        Choice(("needed", "all")),
+        "needed",
+        "Which batches of the time when a program did not run are made after a restart, of those "
+        "that have no records: `needed`, those that a window, a state, an input that is no "
+        "receiver, `remember` or a listener of the program may need; or `all`, as in Spark.",
+    )
     console: str = _setting(
         "spark.penstock.console",
         Choice(("auto", "on", "off")),

@@ -178,6 +178,11 @@ class StreamingEngine:
                     else checkpointing.checkpointer(graph, self._writer, self._errors.tell)
                 ),
                 recovered=None if checkpointing is None else checkpointing.recovered,
+                makes_empty=lambda: (
+                    settings.recovery_empty_batches == "all"
+                    or bus.has_listeners_of_program
+                    or graph.needs_empty_batches()
+                ),
                 after_ms=(
                     checkpointing.upgraded.last_batch_ms
                     if checkpointing is not None and checkpointing.upgraded is not None

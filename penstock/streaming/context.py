@@ -454,7 +454,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
 
     def addStreamingListener(self, streamingListener: StreamingListener) -> None:
         """Tell `streamingListener` of receivers, batches and output operations from now on."""
-        self._bus.add(streamingListener)
+        self._bus.add(streamingListener, of_program=True)
 
     def removeStreamingListener(self, streamingListener: StreamingListener) -> None:
         """Tell `streamingListener` no more."""

@@ -422,6 +422,24 @@ class DStreamGraph:
         """Tell whether a checkpoint must be on the disk before the jobs of that batch run."""
         return any(node.must_be_saved_before(time_ms) for node in self.inputs)
 
+    def needs_empty_batches(self) -> bool:
+        """Tell whether a batch without received records may matter to another one.
+
+        It does to windows and states, which see it; to inputs that are no receivers, which may have
+        records then; and to `slice`, as far back as the program has RDDs remembered.
+        """
+        return (
+            self.remember_ms is not None
+            or not all(node.is_received for node in self.inputs)
+            or any(
+                node.must_checkpoint
+                or node.checkpoint_ms is not None
+                or node.slide_ms != self.batch_ms
+                or node.first_asked(0) < 0
+                for node in self._nodes
+            )
+        )
+
     def last_time_needed(self, time_ms: int) -> int:
         """Return the first time from `time_ms` on at which every output has seen that batch."""
         return max(self.times_that_see(time_ms), default=time_ms)

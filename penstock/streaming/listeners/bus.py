@@ -55,6 +55,7 @@ class StreamingListenerBus:
 
     def __init__(self, capacity: int = 10_000) -> None:
         self._listeners: tuple[StreamingListener, ...] = ()
+        self._of_program: tuple[StreamingListener, ...] = ()
         self._queue: queue.Queue[StreamingEvent | None] = queue.Queue(capacity)
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -62,8 +63,12 @@ class StreamingListenerBus:
         self._limited_log = RateLimitedLog(_log)
         self._thread = OwnedThread(self._run, "listener-bus", again=True)
 
-    def add(self, listener: StreamingListener) -> None:
+    def add(self, listener: StreamingListener, *, of_program: bool = False) -> None:
         """Tell `listener` of what happens from now on.
+
+        Args:
+            listener: The listener.
+            of_program: Whether it is the program's own, which may count on every batch.
 
         Raises:
             TypeError: It is no listener; PySpark's base class will do as well.
@@ -74,11 +79,14 @@ class StreamingListenerBus:
             raise TypeError(refused("streamingListener", listener, accepted))
         with self._lock:
             self._listeners += (listener,)
+            if of_program:
+                self._of_program += (listener,)
 
     def remove(self, listener: StreamingListener) -> None:
         """Tell `listener` no more; nothing happens when it was not added."""
         with self._lock:
             self._listeners = tuple(known for known in self._listeners if known is not listener)
+            self._of_program = tuple(known for known in self._of_program if known is not listener)
 
     def start(self) -> None:
         """Begin to call listeners."""
@@ -100,6 +108,11 @@ class StreamingListenerBus:
                     dropped,
                     self._queue.maxsize,
                 )
+
+    @property
+    def has_listeners_of_program(self) -> bool:
+        """Whether the program itself listens."""
+        return bool(self._of_program)
 
     @property
     def dropped(self) -> int:

@@ -10,6 +10,9 @@ One thread does two kinds of work, so nothing of the graph happens twice at a ti
 With a checkpoint directory the graph and the progress are written after both. Blocks then go only
 once a checkpoint that does not need them is on the disk.
 
+After a recovery the batches come first that were not complete, then those of the time since. Of
+these, one that has no records is passed over where nothing needs it.
+
 No batch is made before its time has come (I14), and while too many wait none is made at all: the
 times that come meanwhile are remembered, and clearing goes on.
 """
@@ -67,6 +70,8 @@ class JobGenerator:
         checkpointer: Keeps graph and progress; None without a checkpoint directory.
         recovered: How far an earlier run was, whose batches this one goes on with; None at a first
             start.
+        makes_empty: Tells whether, of the batches of the time when the program did not run, those
+            without records are made, too.
         after_ms: The last batch of another version of the program, whose batches this one does not
             go on with; -1 without one.
 
@@ -87,6 +92,7 @@ class JobGenerator:
         allocation_patience_s: float,
         checkpointer: Checkpointer | None = None,
         recovered: Progress | None = None,
+        makes_empty: Callable[[], bool] = lambda: True,
         after_ms: int = -1,
     ) -> None:
         self._graph = graph
@@ -103,6 +109,7 @@ class JobGenerator:
         )
         self._checkpointer = checkpointer
         self._recovered = recovered
+        self._makes_empty = makes_empty
         self._after_ms = after_ms
         self._again: set[int] = set()
         self._is_durable = True
@@ -110,6 +117,9 @@ class JobGenerator:
         self._told_of_failure = False
         self.ledger_removed = False
         self._last_ms: int | None = None
+        # Of the time when the program did not run: these, and how many of them were passed over.
+        self._missed = range(0)
+        self._passed_over = 0
         self._released_ms: int | None = None
         self._abandoned = threading.Event()
         self._due = DueTimes(graph.batch_ms)
@@ -160,6 +170,7 @@ class JobGenerator:
         times = [*recovered.pending_ms, *missed]
         self._last_ms = last_ms
         self._again = set(recovered.pending_ms)
+        self._missed = missed
         self._graph.restart(self._runtime, times[0] if times else first_ms)
         self._scheduler.start(self._note_complete, self._make_soon)
         self._loop.start()
@@ -168,14 +179,15 @@ class JobGenerator:
         for time_ms in times:
             self._tick(time_ms)
         self._timer.start(first_ms)
-        if len(missed) >= _MANY_MISSED:
+        if len(missed) >= _MANY_MISSED and self._makes_empty():
             _log.warning(
                 "Catching up: the program missed %d batches while it did not run; they come first",
                 len(missed),
             )
         _log.info(
-            "Recovered: %d batches that were not complete are made again, and %d since the batch "
-            "of %d ms; the next one comes at %d ms, then one every %d ms",
+            "Recovered: %d batches that were not complete are made again, and of %d since the "
+            "batch of %d ms those that are needed; the next one comes at %d ms, then one every "
+            "%d ms",
             len(recovered.pending_ms),
             len(missed),
             last_ms,
@@ -293,7 +305,19 @@ class JobGenerator:
             return
         with self._changed:
             time_ms = self._due.pop()
+            while time_ms is not None and self._is_needless(time_ms):
+                self._last_ms = time_ms
+                self._passed_over += 1
+                time_ms = self._due.pop()
             self._is_making = time_ms is not None
+            self._changed.notify_all()
+        if self._passed_over and (time_ms is None or time_ms not in self._missed):
+            _log.info(
+                "%d batches of the time when the program did not run have no records and are "
+                "passed over; spark.penstock.recovery.emptyBatches=all makes them",
+                self._passed_over,
+            )
+            self._passed_over = 0
         if time_ms is None:
             return
         is_made = True
@@ -311,6 +335,17 @@ class JobGenerator:
             finally:
                 if is_made or self._is_to_be_tried_again():
                     self._make_soon()
+
+    def _is_needless(self, time_ms: int) -> bool:
+        blocks = self._runtime.received_blocks
+        return (
+            time_ms in self._missed
+            # Up to there they may have been given blocks by the run before (I3).
+            and time_ms > blocks.last_allocated_ms()
+            and not blocks.has_unallocated_blocks()
+            and not self._abandoned.is_set()
+            and not self._makes_empty()
+        )
 
     def _is_to_be_tried_again(self) -> bool:
         return not self.ledger_removed and not self._clock.wait(self._abandoned, _RETRY_S)

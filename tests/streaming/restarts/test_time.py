@@ -10,9 +10,11 @@ import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from penstock.streaming import StreamingContext, StreamingListener
 from penstock.streaming.dstream import file_input_stream
 from tests.streaming.restarts.driven import BEGIN_MS, Driven, World
 from tests.streaming.restarts.world import current_world
@@ -178,6 +180,116 @@ def test_a_restart_that_makes_many_batches_first_says_how_many(
         program.start()
         program.advance(1000)
     assert "Catching up: the program missed 12" in caplog.text
+
+
+def only_received(ssc: Any, world: World) -> None:
+    world.stream(ssc).map(lambda record: record).foreachRDD(InTime("records"))
+
+
+def with_state(ssc: Any, world: World) -> None:
+    only_received(ssc, world)
+    pairs = world.stream(ssc).named("pairs").map(lambda record: ("all", record))
+    pairs.updateStateByKey(lambda new, old: sum(new) + (old or 0)).foreachRDD(InTime("state"))
+
+
+def with_window(ssc: Any, world: World) -> None:
+    only_received(ssc, world)
+    world.stream(ssc).named("second").window(3, 1).foreachRDD(InTime("windows"))
+
+
+def remembered(ssc: Any, world: World) -> None:
+    only_received(ssc, world)
+    ssc.remember(600)
+
+
+def with_a_slide(ssc: Any, world: World) -> None:
+    only_received(ssc, world)
+    world.stream(ssc).named("second").window(5, 5).foreachRDD(InTime("windows"))
+
+
+def batches_after_a_down_time(build: Any, conf: dict[str, str] | None = None) -> list[list[Any]]:
+    """Return the records of each batch since a crash, the first ones received before it."""
+    with Driven(build, conf=conf) as program:
+        program.start()
+        program.advance(2000)
+        before = len(program.world.results["records"])
+        program.receive([1, 2])
+        program.crash()
+        program.advance(260_000)
+        program.start()
+        program.receive([3])
+        program.advance(1000)
+        program.advance(1000)
+        # Once more: what was passed over is not looked at again.
+        program.crash()
+        program.advance(60_000)
+        program.start()
+        program.receive([4])
+        program.advance(1000)
+        assert program.world.errors == []
+        found = program.world.results["records"]
+        return [found[time_ms][0] for time_ms in sorted(found)][before:]
+
+
+def test_empty_batches_of_a_down_time_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "penstock.streaming.job_generator"):
+        assert batches_after_a_down_time(only_received) == [[1, 2], [3], [], [4]]
+    assert "batches of the time when the program did not run have no records" in caplog.text
+    assert "Catching up" not in caplog.text
+
+
+@pytest.mark.parametrize("build", [with_state, with_window, with_a_slide, remembered, build])
+def test_empty_batches_of_a_down_time_are_made_where_something_needs_them(build: Any) -> None:
+    assert len(batches_after_a_down_time(build)) >= 320
+
+
+def test_no_record_is_passed_over_wherever_the_driver_died() -> None:
+    crashes = 0
+    for point in range(1, 60):
+        with Driven(only_received) as program:
+            feed = Feed(program)
+            program.start()
+            program.advance(1000)
+            program.crash_at(point)
+            stored = 0
+            for _ in range(2):
+                if program.is_running:
+                    feed.record()
+                if program.is_running:
+                    stored = feed.count
+                    program.advance(1000)
+            if program.is_running:
+                continue
+            crashes += 1
+            program.advance(30_000)
+            program.start()
+            program.advance(2000)
+            assert program.world.errors == []
+            given = program.world.results["records"].values()
+            assert {record for times in given for record in times[0]} >= set(range(1, stored + 1))
+    assert crashes > 5
+
+
+def test_all_batches_of_a_down_time_are_made_where_that_is_set() -> None:
+    conf = {"spark.penstock.recovery.emptyBatches": "all"}
+    assert len(batches_after_a_down_time(only_received, conf)) >= 320
+
+
+def test_all_batches_of_a_down_time_are_made_for_a_listener_of_the_program() -> None:
+    with Driven(only_received) as program:
+        program.start()
+        program.advance(2000)
+        program.crash()
+        program.advance(260_000)
+        make = StreamingContext._take_over
+
+        def take_over(ssc: StreamingContext, *arguments: Any) -> None:
+            make(ssc, *arguments)
+            ssc.addStreamingListener(StreamingListener())
+
+        with mock.patch.object(StreamingContext, "_take_over", take_over):
+            program.start()
+        assert len(program.world.results["records"]) >= 260
 
 
 @pytest.mark.slow
