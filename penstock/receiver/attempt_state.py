@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from penstock.errors import IllegalStateError
 from penstock.receiver.exit_report import ExitReport
-from penstock.receiver.storing import PositionTooLargeError, PositionTypeError
+from penstock.receiver.storing import PositionOrderError, PositionTooLargeError, PositionTypeError
 from penstock.wire.messages import Message
 
 __all__ = [
@@ -204,7 +204,7 @@ _BUGS = (*_HOPELESS, ArithmeticError, AssertionError, LookupError, ValueError)
 """What points to a mistake in the program. Anything else may come from a source that is down or
 sends nonsense, for any length of time."""
 
-_REFUSED = (PositionTooLargeError, PositionTypeError)
+_REFUSED = (PositionOrderError, PositionTooLargeError, PositionTypeError)
 """A source that begins after the last position that was accepted gives the refused one again: the
 second time in a row nothing but the program's change can help. (Others may go on with the next.)"""
 

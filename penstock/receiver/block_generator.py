@@ -394,9 +394,9 @@ class BlockGenerator:
 
     # -- storing -------------------------------------------------------------------------------
 
-    def open_door(self) -> StoreDoor:
-        """Return a new way in, for one start of the receiver."""
-        return self._storing.open_door()
+    def open_door(self, last_position: Any = None) -> StoreDoor:
+        """Return a new way in, for one start of the receiver, which begins after a position."""
+        return self._storing.open_door(last_position)
 
     def refused(self) -> AbstractContextManager[list[BaseException]]:
         """See `Discards.refused`."""

@@ -37,6 +37,7 @@ __all__ = [
     "AwaitedStores",
     "FunctionReceiver",
     "RunReceiver",
+    "SwappedPairError",
     "ThreadedReceiver",
     "as_it_is",
     "can_be_stored",
@@ -200,6 +201,30 @@ BULK = (list, pa.RecordBatch, pa.Table)
 """What holds many records."""
 
 
+class SwappedPairError(PenstockError, TypeError):
+    """What was yielded has the position where the records belong."""
+
+    def __init__(self, item: object, position: object) -> None:
+        found = f"({item!r:.80}, {position!r:.80})"
+        super().__init__(
+            f"with positions=True a pair is (records, position), and {found} has the position "
+            "first: it would store the place of the records and lose them. If it is a single "
+            "record with such a position nevertheless, yield a list of it: ([record], position)"
+        )
+
+
+def _is_swapped(item: Any, position: Any) -> bool:
+    """Tell whether a pair looks like a place in a source with the records that were read there."""
+    if isinstance(item, BULK) or position is None:
+        return False
+    if type(item) in (int, float):
+        has_watermark = type(position) is dict and "watermark" in position
+        return type(position) not in (int, float) and not has_watermark
+    if isinstance(position, BULK):
+        return not any(type(part) in (int, float) for part in position)
+    return False
+
+
 def store_yielded(store: Callable[..., None], item: Any, *, with_position: bool) -> None:
     """Store one record, or many, or with `with_position` a pair of these and a position.
 
@@ -208,6 +233,7 @@ def store_yielded(store: Callable[..., None], item: Any, *, with_position: bool)
 
     Raises:
         TypeError: A pair was promised, and this is none.
+        SwappedPairError: It has the position first.
     """
     position = None
     if with_position:
@@ -218,6 +244,8 @@ def store_yielded(store: Callable[..., None], item: Any, *, with_position: bool)
                 f"position), but this is {type(item).__name__}: {str(item)[:200]!r}"
             )
         item, position = item
+        if _is_swapped(item, position):
+            raise SwappedPairError(item, position)
     if isinstance(item, BULK):
         store(item, position, acknowledge_nothing)
     else:

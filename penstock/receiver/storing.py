@@ -8,6 +8,7 @@ takes the longer ways.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -49,7 +50,7 @@ from penstock.receiver.rate_limiter import (
 from penstock.receiver.validation import Validation
 from penstock.wait_clock import WaitClock
 
-__all__ = ["PositionTooLargeError", "PositionTypeError", "Storing"]
+__all__ = ["PositionOrderError", "PositionTooLargeError", "PositionTypeError", "Storing"]
 
 _LEASE_STEP_S = 1.0
 _KINDS = {
@@ -95,10 +96,30 @@ class PositionTypeError(PenstockError, TypeError):
         self.kind = kind
 
 
+class PositionOrderError(PenstockError, ValueError):
+    """A position is before the last one: the next start would give again what is stored.
+
+    Attributes:
+        position: The position.
+        last: The last one, that of an earlier start of the receiver included.
+    """
+
+    def __init__(self, position: object, last: object) -> None:
+        super().__init__(
+            f"position={position!r:.200} goes back behind the last one, {last!r:.200}: it is the "
+            "place after these records, and a source begins after the last one (lastPosition, or "
+            "ctx.last_position). Where the count begins again, as in another file, let a position "
+            'say in what it counts, such as {"file": name, "offset": offset}'
+        )
+        self.position = position
+        self.last = last
+
+
 _NO_ACKNOWLEDGEMENT: AbstractContextManager[None] = nullcontext()
 
 
-_PLAIN = frozenset((str, bytes, float, bool, type(None)))
+_PLAIN = frozenset((str, bytes, bool, type(None)))
+_NUMBERS = (int, float)
 _INTEGERS = range(-(1 << 63), 1 << 64)
 
 
@@ -114,6 +135,10 @@ def _check_position(part: Any, position: Any) -> None:
     kind = type(part)
     if kind in _PLAIN or (kind is int and part in _INTEGERS):
         return
+    if kind is float:
+        if not math.isfinite(part):
+            raise PositionTypeError(f"{position!r:.200}", f"float {part}")
+        return
     if kind is list or kind is tuple:
         parts = part
     elif kind is dict:
@@ -122,6 +147,16 @@ def _check_position(part: Any, position: Any) -> None:
         raise PositionTypeError(f"{position!r:.200}", kind.__name__)
     for each in parts:
         _check_position(each, position)
+
+
+def _goes_back(position: Any, last: Any) -> bool:
+    """Tell whether a number, or a list of numbers, is less than the last one."""
+    if type(position) in _NUMBERS and type(last) in _NUMBERS:
+        return bool(position < last)
+    if type(position) in (list, tuple) and type(last) in (list, tuple):
+        is_ordered = all(type(part) in _NUMBERS for part in (*position, *last))
+        return is_ordered and list(position) < list(last)
+    return False
 
 
 def _inside(door: StoreDoor, ack: Callable[[], None] | None) -> AbstractContextManager[None]:
@@ -206,6 +241,8 @@ class Storing:
         self._lease_lock = threading.Lock()
         self._doors_lock = threading.Lock()
         self._doors: list[StoreDoor] = []
+        self._last_position: Any = None
+        """The one that was stored last; guarded by the assembler's lock."""
         self.waited_for_rate_s = 0.0
         """How long storing threads waited for permits, all together."""
         self.durable_waits = WaitClock()
@@ -225,8 +262,10 @@ class Storing:
         with self._doors_lock:
             return tuple(self._doors)
 
-    def open_door(self) -> StoreDoor:
-        """Return a new way in, for one start of the receiver."""
+    def open_door(self, last_position: Any = None) -> StoreDoor:
+        """Return a new way in, for one start of the receiver, which begins after a position."""
+        with self._assembler.lock:
+            self._last_position = last_position
         door = StoreDoor(self._stream_id)
         door.store_from = partial(self._store_from, door)
         self._make_store(door)
@@ -361,12 +400,13 @@ class Storing:
         self._lease(door, 1)
         with _inside(door, ack), self._assembler.lock:
             self._check_open(door)
+            self._check_order(position)
             self._assembler.flush_pending()
             with self._discards.stored_with(position):
                 self._discards.add(error, lambda: record)
             self._assembler.bound_letters()
             if encoded is not None or ack is not None:
-                self._assembler.mark(encoded, ack)
+                self._mark(position, encoded, ack)
 
     def _settle(self, door: StoreDoor, record: Any) -> None:
         """The door was shut while `record` was put to the pending ones: is it in, or not?"""
@@ -457,6 +497,17 @@ class Storing:
             raise PositionTooLargeError(len(encoded), self._position_bytes)
         return encoded
 
+    def _check_order(self, position: Any) -> None:
+        """Refuse a position that goes back. The assembler's lock is held."""
+        if _goes_back(position, self._last_position):
+            raise PositionOrderError(position, self._last_position)
+
+    def _mark(self, position: Any, encoded: bytes | None, ack: Callable[[], None] | None) -> None:
+        """Attach a position and an acknowledgement. The assembler's lock is held."""
+        self._assembler.mark(encoded, ack)
+        if position is not None:
+            self._last_position = position
+
     def _add_record(
         self,
         door: StoreDoor,
@@ -470,10 +521,11 @@ class Storing:
         self._check_thread()
         with _inside(door, ack), self._assembler.lock:
             self._check_open(door)
+            self._check_order(position)
             self._assembler.flush_pending()
             with self._discards.stored_with(position):
                 self._assembler.add_record(record, kept)
-            self._assembler.mark(encoded, ack)
+            self._mark(position, encoded, ack)
         self._charge(door)
 
     def _store_bulk(
@@ -500,13 +552,13 @@ class Storing:
         if ack is not None:
             with _inside(door, ack):
                 self._pass_pieces(
-                    door, pieces, lambda: self._assembler.mark(encoded, ack), position
+                    door, pieces, lambda: self._mark(position, encoded, ack), position
                 )
             return
         done: Future[None] = Future()
 
         def finish() -> None:
-            self._assembler.mark(encoded, lambda: done.set_result(None))
+            self._mark(position, encoded, lambda: done.set_result(None))
             self._assembler.seal()
 
         with self._assembler.lock:
@@ -540,6 +592,7 @@ class Storing:
         if piece is None:
             with self._assembler.lock:
                 self._check_open(door)
+                self._check_order(position)
                 self._assembler.flush_pending()
                 finish()
             return
@@ -558,6 +611,7 @@ class Storing:
                         self._discards.stored_with(position),
                         self._used(granted),
                     ):
+                        self._check_order(position)
                         piece.add(self._assembler, start, start + granted)
                     if following is None and granted == count:
                         finish()

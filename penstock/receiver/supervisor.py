@@ -378,7 +378,7 @@ class ReceiverSupervisor:
 
     def _start_receiver(self) -> None:
         """Start the object, with a door of its own into the generator."""
-        door = self._running_generator().open_door()
+        door = self._running_generator().open_door(self._receiver.lastPosition)
         door.late = lambda: self._used_late(door)
         # A copy that is made by a `__reduce__` of the author's has what that one names only.
         self._receiver.streamId = self.stream_id

@@ -40,7 +40,7 @@ from penstock.receiver.block_generator import (
 from penstock.receiver.door import withdraw
 from penstock.receiver.exit_report import described
 from penstock.receiver.rate_limiter import RateLimiter
-from penstock.receiver.storing import PositionTooLargeError
+from penstock.receiver.storing import PositionOrderError, PositionTooLargeError
 from penstock.wal import AppendTooLargeError, LogOptions, SyncPolicy
 from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import ReceivedBlockInfo
@@ -960,6 +960,54 @@ def test_a_position_that_is_too_large_is_refused_in_its_own_call(make, many):
         bench.generator.store([b"a"] if many else b"a", position="x" * 70_000)
     bench.generator.store(b"b", position="x" * 60_000)
     assert bench.finish() == [b"b"]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "last", "following"),
+    [(4, 5, 5), (4, 5.5, 6), ([1, 9], [2, 0], [2, 1]), ((7, 3), [7, 4], [8, 4])],
+)
+@pytest.mark.parametrize("form", ["one", "list", "empty", "acknowledged", "framed", "iterator"])
+def test_a_position_that_goes_back_is_refused_and_nothing_of_it_is_stored(
+    make, earlier, last, following, form
+):
+    bench = make()
+    store = bench.generator.store
+    store(b"first", position=last)
+    calls = {
+        "one": lambda: store(b"again", position=earlier),
+        "list": lambda: store([b"again"] * 3, position=earlier),
+        "empty": lambda: store([], position=earlier),
+        "acknowledged": lambda: store([b"again"], position=earlier, ack=lambda: None),
+        "framed": lambda: store(b"again\n", position=earlier, framing="newline"),
+        "iterator": lambda: store(iter([b"again"]), position=earlier),
+    }
+    with pytest.raises(PositionOrderError, match="goes back behind the last one") as raised:
+        calls[form]()
+    assert (raised.value.position, raised.value.last) == (earlier, last)
+    store(b"next", position=following)
+    assert bench.finish() == [b"first", b"next"]
+    last_position = msgspec.msgpack.decode(bench.driver.infos[-1].position)
+    assert last_position == msgspec.msgpack.decode(msgspec.msgpack.encode(following))
+
+
+def test_each_start_begins_after_the_last_position_that_it_was_given(make):
+    bench = make()
+    bench.generator.open_door(7).store(b"a", position=7)
+    with pytest.raises(PositionOrderError):
+        bench.generator.open_door(7).store(b"b", position=6)
+    bench.generator.open_door(None).store(b"c", position=6)
+    assert bench.finish() == [b"a", b"c"]
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [["b", "a"], [{"n": 2}, {"n": 1}], [["b", 2], ["a", 1]], [5, "a"], [True, False], [5, None, 5]],
+)
+def test_positions_without_an_order_are_taken_as_they_come(make, positions):
+    bench = make()
+    for number, position in enumerate(positions):
+        bench.generator.store(b"%d" % number, position=position)
+    assert bench.finish() == [b"%d" % number for number in range(len(positions))]
 
 
 @pytest.mark.slow

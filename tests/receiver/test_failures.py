@@ -188,7 +188,7 @@ def test_a_stop_iteration_in_a_generator_is_described_by_its_own_place() -> None
     assert described(raised.value).endswith(" in stops)")
 
 
-@pytest.mark.parametrize("position", ["x" * 70_000, {1, 2}])
+@pytest.mark.parametrize("position", ["x" * 70_000, {1, 2}, 0, float("nan")])
 def test_a_position_that_is_refused_again_ends_the_receiver_for_good(
     run: Run, tracker: Tracker, shared: Shared, position: Any
 ) -> None:

@@ -364,6 +364,76 @@ def test_what_is_no_pair_is_an_error_where_pairs_are_declared(run: Run, tracker:
     assert "must be a pair (records, position)" in tracker.of(DeregisterReceiver)[0].error
 
 
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (5, ["GET /", "PUT /"]),
+        (5, "GET /"),
+        (5.0, b"GET /"),
+        (5, []),
+        (5, {"line": "GET /"}),
+        (5, pa.table({"line": ["GET /"]})),
+        ("token", ["GET /", "PUT /"]),
+        (("file", 5), [{"line": "GET /"}]),
+    ],
+    ids=repr,
+)
+def test_a_pair_that_has_the_position_first_ends_the_receiver_at_once(
+    run: Run, tracker: Tracker, pair: Any
+) -> None:
+    @receiver(positions=True)
+    def swapped() -> Iterator[Any]:
+        yield pair
+
+    assert run(swapped).join() is None
+    [report] = tracker.of(ReportError)
+    assert report.permanent
+    assert "has the position first" in report.message
+    assert tracker.records() == []
+    assert tracker.last_position() is None
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ([5], "token"),
+        (5, 5.5),
+        (5, None),
+        (True, "token"),
+        (5, {"watermark": 1}),
+        ({"n": 5}, {"offset": 1}),
+        ("line", ["file", 5]),
+        ("line", "token"),
+        ("line", [1, 2]),
+    ],
+    ids=repr,
+)
+def test_pairs_that_may_be_meant_are_taken(run: Run, tracker: Tracker, pair: Any) -> None:
+    @receiver(positions=True)
+    def source() -> Iterator[Any]:
+        yield pair
+
+    assert run(source).join() is None
+    assert tracker.records() == (pair[0] if type(pair[0]) is list else [pair[0]])
+    assert tracker.last_position() == pair[1]
+
+
+def test_a_source_that_does_not_begin_after_its_last_position_is_told(
+    run: Run, tracker: Tracker
+) -> None:
+    @receiver(positions=True)
+    def from_the_start() -> Iterator[tuple[str, int]]:
+        for number in range(3):
+            yield str(number), number + 1
+
+    assert run(from_the_start).join() is None
+    assert run(from_the_start).join() is None
+    report = tracker.of(ReportError)[-1]
+    assert report.permanent
+    assert "position=1 goes back behind the last one, 3" in report.message
+    assert tracker.records() == ["0", "1", "2"], "nothing comes twice"
+
+
 def test_a_generator_that_raises_is_called_again_and_goes_on_from_its_position(
     run: Run, tracker: Tracker, shared: Shared
 ) -> None:
