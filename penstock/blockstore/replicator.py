@@ -387,9 +387,6 @@ class Replicator:
         with self._changed:
             self._alone = not found
             self._look_at_s = time.monotonic() + LOOK_AGAIN_S
-        if found and self._told:
-            self._told = False
-            _log.warning("stream %d: blocks are copied to another host again", self.stream_id)
 
     def _make(self, copy: _Copy) -> ReplicaPlace | None:
         end_s = time.monotonic() + SEARCH_S
@@ -402,7 +399,8 @@ class Replicator:
                     return None
                 continue
             try:
-                return link.keep(self.stream_id, self._attempt, copy.payload, copy.crc)
+                is_first = link.is_fresh
+                place = link.keep(self.stream_id, self._attempt, copy.payload, copy.crc)
             except WireError as error:
                 self._reason = str(error)
                 # One that was idle may have been closed by the other end, and may be made again.
@@ -410,7 +408,19 @@ class Replicator:
                     self._silent[link.host] = time.monotonic() + SILENT_S
                 self._set_link(None)
                 _log.info("stream %d: %s", self.stream_id, error)
+            else:
+                if is_first:
+                    self._note_host(link.host)
+                return place
         raise self._closed()
+
+    def _note_host(self, host: str) -> None:
+        """Say that a host takes copies: one that answers may have no room for a single one."""
+        self._switches += 1
+        _log.info("stream %d: blocks are copied to %s", self.stream_id, host)
+        if self._told:
+            self._told = False
+            _log.warning("stream %d: blocks are copied to another host again", self.stream_id)
 
     def _go_alone(self) -> None:
         with self._changed:
@@ -462,8 +472,6 @@ class Replicator:
             self._silent[host] = time.monotonic() + SILENT_S
             return False
         self._set_link(link)
-        self._switches += 1
-        _log.info("stream %d: blocks are copied to %s", self.stream_id, host)
         return True
 
     def _ask(self) -> ReplicaHostAt:

@@ -6,15 +6,18 @@ Other hosts are block services on threads here, each with a folder of its own.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import struct
 import tempfile
 import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -43,7 +46,7 @@ from penstock.blockstore.replicator import (
     ReplicatorClosedError,
 )
 from penstock.blockstore.store import BlockStoreOptions
-from penstock.wal import EncryptionKey, LogOptions, LogReader, SyncPolicy, WalError
+from penstock.wal import EncryptionKey, LogFullError, LogOptions, LogReader, SyncPolicy, WalError
 from penstock.wire import ApplicationLink, AuthenticationError, ConnectionLostError, TlsIdentity
 from penstock.wire.messages import Message, ReceivedBlockInfo, ReplicaHostAt, ReplicaPlace
 from tests.blockstore.peers import SECRET, connect
@@ -187,6 +190,13 @@ def copy_of(info: ReceivedBlockInfo) -> ReceivedBlockInfo:
 def records_of(info: ReceivedBlockInfo) -> list[bytes]:
     with read_block(info, BlockAccess()) as block:
         return list(block.records())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.001)
 
 
 def keep(link: PeerLink, payload: bytes, attempt: str = ATTEMPT) -> ReplicaPlace:
@@ -486,6 +496,56 @@ def test_when_the_last_other_host_is_lost_that_is_told_once_until_one_is_back(
             threading.Event().wait(0.01)
         assert records_of(copy_of(info)) == [b"back"]
         assert len(driver.errors) == 1
+
+
+def test_a_host_whose_disk_is_full_is_not_announced_again_before_it_has_a_block(
+    tmp_path: Path,
+    other: OtherHost,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # It is tried again for each block, and not half a minute later.
+    monkeypatch.setattr(replicator, "SILENT_S", 0.0)
+    monkeypatch.setattr(replicator, "SEARCH_S", 0.0)
+    monkeypatch.setattr(replicator, "LOOK_AGAIN_S", 0.0)
+    caplog.set_level(logging.WARNING, "penstock.blockstore.replicator")
+    append = ReplicaLogs.append
+    is_full = True
+
+    def refuse(self: ReplicaLogs, *arguments: Any, **named: Any) -> Any:
+        if is_full:
+            raise LogFullError(str(tmp_path), 0)
+        return append(self, *arguments, **named)
+
+    monkeypatch.setattr(ReplicaLogs, "append", refuse)
+    driver = Driver(other)
+    copies = driver.replicator()
+    data = b"x" * 1000
+
+    def copy(number: int) -> ReplicaPlace | None:
+        begun = copies.begin(f"input-3-{number}", memoryview(data), crc32c(data))
+        return copies.wait(begun)
+
+    def is_linked() -> bool:
+        return copies._link is not None and not copies._alone
+
+    def said() -> list[str]:
+        return [each.getMessage() for each in caplog.records if "again" in each.getMessage()]
+
+    try:
+        for number in range(3):
+            assert copy(number) is None
+            until(is_linked)  # It answers, and has room for nothing.
+        assert len(driver.errors) == 1
+        assert said() == []
+        assert copies.statistics().switches == 0
+        is_full = False
+        until(is_linked)
+        assert copy(4) is not None
+        assert said() == ["stream 3: blocks are copied to another host again"]
+        assert copies.statistics().switches == 1
+    finally:
+        copies.close()
 
 
 def test_one_that_is_about_to_start_is_waited_for(tmp_path: Path, other: OtherHost) -> None:
