@@ -72,6 +72,21 @@ def test_parts_are_those_of_python(
     assert parts == 2 * (wanted if is_text else [part.encode() for part in wanted])
 
 
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("separator", SEPARATORS)
+@pytest.mark.parametrize("has_null", [False, True])
+def test_parts_of_a_slice_are_those_of_its_own_rows(
+    kind: pa.DataType, separator: str, has_null: bool
+) -> None:
+    lines = [f"{number}{separator}{number}x" * number for number in range(1, 8)]
+    given = [None if has_null and number == 3 else line for number, line in enumerate(lines)]
+    column = pa.array(given, pa.binary() if pa.types.is_large_binary(kind) else None).cast(kind)
+    batch = pa.RecordBatch.from_arrays([column], ["line"]).slice(2, 3)
+    wanted = [part for line in given[2:5] if line is not None for part in line.split(separator)]
+    found = values(SplitColumn("line", separator)(0, [batch]))
+    assert [part if isinstance(part, str) else part.decode() for part in found] == wanted
+
+
 def test_what_is_null_throughout_has_no_parts() -> None:
     nothing = batch_of(value=[None, None])
     assert values(SplitColumn("value", " ")(0, [nothing, batch_of(value=["a b"])])) == ["a", "b"]

@@ -95,6 +95,25 @@ class TestFusedFunction:
         with pytest.raises(RuntimeError, match="StopIteration"):
             apply([MapOperation(lambda x: x), operation, MapOperation(lambda x: x)], records)
 
+    @pytest.mark.parametrize(
+        "following",
+        [
+            MapValuesOperation(lambda value: value),
+            FlatMapValuesOperation(lambda value: [value]),
+            PartitionOperation(lambda _, records: records),
+        ],
+        ids=lambda operation: type(operation).__name__,
+    )
+    @pytest.mark.parametrize("is_last", [True, False], ids=["last", "with others behind it"])
+    def test_one_that_leaks_in_the_middle_is_an_error_whatever_follows(
+        self, following: Any, is_last: bool
+    ) -> None:
+        others = [] if is_last else [MapOperation(lambda x: x), following]
+        for leaking in (MapOperation, FlatMapOperation, FilterOperation):
+            chain_of = [leaking(lambda pair: stop_at_two(pair[0])), following, *others]
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                apply(chain_of, [(2, 2), (1, 1)])
+
     def test_the_error_names_the_functions(self) -> None:
         with pytest.raises(RuntimeError, match="stop_at_two, str"):
             apply([MapOperation(stop_at_two), MapOperation(str)], [1, 2])
@@ -241,6 +260,31 @@ class TestCombining:
         chunks = list(combine._CombineInOneLoop((flat,), combiner, 1e9, 1)(0, range(2)))
         sizes = [len(shuffle.PIECES.loads(data)) for data in chunks[1::2]]
         assert sizes == [15, 15, 15, 15, 15, 15, 10]
+
+    @pytest.mark.parametrize("bound", ["keys", "memory"])
+    @pytest.mark.parametrize("side", ["one loop", "writer"])
+    def test_what_was_written_over_the_bound_is_not_written_again(
+        self, side: str, bound: str, monkeypatch: Any
+    ) -> None:
+        monkeypatch.setattr(shuffle, "_STRETCH", 10)
+        monkeypatch.setattr(combine, "MAX_KEYS", 15 if bound == "keys" else 1 << 19)
+        monkeypatch.setattr(combine, "_FEWEST_RECORDS", 10)
+        used_mb = 2 if bound == "memory" else 0
+        monkeypatch.setattr(combine, "used_memory_mb", lambda: used_mb)
+        monkeypatch.setattr(shuffle, "used_memory_mb", lambda: used_mb)
+        records = [(i % 100, 1) for i in range(1000)]
+        writer = (
+            combine.WriteCombined(combine.ADDITION.add_values, 1, 2)
+            if side == "writer"
+            else combine._CombineInOneLoop((), combine.ADDITION, 1, 2)
+        )
+        chunks = list(writer(0, iter(records)))
+        pairs = [pair for data in chunks[1::2] for pair in shuffle.PIECES.loads(data)]
+        assert len(pairs) > 100, "it was written in parts"
+        assert sum(number for _, number in pairs) == 1000
+        assert dict.fromkeys(range(100), 10) == {
+            key: value for part in written(writer, records, 2) for key, value in part.items()
+        }
 
     @pytest.mark.parametrize(
         ("func", "count"),
