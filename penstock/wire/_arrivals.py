@@ -155,6 +155,9 @@ class Arrivals:
                 self._refused(peer, reasons[0])
 
         arrival = Arrival(peer, address[0], turn_away)
+        if len(self._waiting) >= self._most:
+            # Before it counts: any thread may look, and never finds more than there may be.
+            self._make_room(arrival.host)
         task = asyncio.ensure_future(self._connect(arrival, accepted))
         task.add_done_callback(over)
         self._start(task)
@@ -165,11 +168,10 @@ class Arrivals:
             arrival,
             f"{peer} did not finish the authentication within {self._timeout_s:g} s",
         )
-        if len(self._waiting) > self._most:
-            self._make_room()
 
-    def _make_room(self) -> None:
+    def _make_room(self, newcomer: str) -> None:
         counts = Counter(arrival.host for arrival in self._waiting)
+        counts[newcomer] += 1
         # Among hosts with as many the one that has waited longest: it comes first in the counter.
         crowd = max(counts, key=counts.__getitem__)
         oldest = next(arrival for arrival in self._waiting if arrival.host == crowd)

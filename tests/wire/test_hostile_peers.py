@@ -310,6 +310,30 @@ def test_who_makes_way_is_told_so_and_the_next_one_is_not() -> None:
     assert waiting == 1
 
 
+def test_no_one_ever_counts_more_unproved_connections_than_there_may_be() -> None:
+    """The figure is read by other threads, at any moment."""
+
+    class Waiting(dict[Arrival, None]):
+        most = 0
+
+        def __setitem__(self, arrival: Arrival, nothing: None) -> None:
+            super().__setitem__(arrival, nothing)
+            self.most = max(self.most, len(self))
+
+    async def run() -> int:
+        async with _Listening() as listening:
+            listening.arrivals._waiting = waiting = Waiting()
+            held = []
+            for _ in range(30):
+                held.append(await asyncio.open_connection(*listening.listener.getsockname()))
+                await asyncio.wait_for(listening.arrived.get(), HANG_S)
+            for _, writer in held:
+                writer.close()
+            return waiting.most
+
+    assert asyncio.run(run()) == 9
+
+
 class _Listening:
     """Arrivals at a listener; an arrival is told of in a queue."""
 
