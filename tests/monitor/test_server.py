@@ -63,6 +63,20 @@ def test_what_is_malformed_or_too_large_is_refused_in_plain_text(sent: bytes, st
         assert ask(server, "/")[0] == 200
 
 
+@pytest.mark.parametrize("body_bytes", [0, 5, Bounds.body_bytes])
+def test_a_head_may_be_as_long_as_it_says_and_no_byte_longer(body_bytes: int) -> None:
+    """Nor does a long head take from what a body may have, or the other way round."""
+    begin = b"POST / HTTP/1.1\r\nContent-Length: %d\r\nX-A: " % body_bytes
+    end, body = b"\r\n" + HEAD, b"x" * body_bytes
+    bounds = Bounds()
+    room = bounds.head_bytes - len(begin) - len(end)
+    with serving(echo, bounds) as server:
+        for size, status in ((room, 200), (room + 1, 431), (20_000, 431)):
+            answered = raw(server, begin + b"b" * size + end + body)
+            assert answered.startswith(b"HTTP/1.1 %d " % status), (size, answered[:200])
+            assert status != 200 or answered.endswith(b"POST / %d\n" % body_bytes)
+
+
 def test_headers_without_end_are_cut_off() -> None:
     with serving(echo) as server:
         raw(server, b"GET / HTTP/1.1\r\n" + b"X-A: b\r\n" * 100_000)

@@ -279,19 +279,27 @@ def _let_arrive(connection: socket.socket) -> None:
             left -= len(part)
 
 
-class _Head(io.RawIOBase):
-    """Reads a connection up to a limit; beyond it, that is an error."""
+class _TooLargeError(OSError):
+    """The head of a request is longer than it may be."""
 
-    def __init__(self, source: Any, limit: int) -> None:
+
+class _Bounded(io.RawIOBase):
+    """Reads so much of a connection as is allowed; beyond it, that is an error."""
+
+    def __init__(self, source: Any) -> None:
         self._source = source
-        self._left = limit
+        self._left = 0
+
+    def allow(self, size: int) -> None:
+        """Let so many bytes more be read."""
+        self._left += size
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         if not self._left:
-            raise OSError("the request is too large")
+            raise _TooLargeError
         data = self._source.recv(min(len(buffer), self._left))
         buffer[: len(data)] = data
         self._left -= len(data)
@@ -307,17 +315,19 @@ class _Exchange(http.server.BaseHTTPRequestHandler):
     sys_version = ""
 
     def setup(self) -> None:
-        bounds = self.server.bounds
         super().setup()
         self.rfile.close()
-        self.rfile = io.BufferedReader(
-            _Head(self.connection, bounds.head_bytes + bounds.body_bytes), 4 << 10
-        )
+        self._arriving = _Bounded(self.connection)
+        self._arriving.allow(self.server.bounds.head_bytes)
+        self.rfile = io.BufferedReader(self._arriving, 4 << 10)
 
     def handle(self) -> None:
         # One request for each connection: nothing of a body that was not read is taken for another.
         self.close_connection = True
-        self.handle_one_request()
+        try:
+            self.handle_one_request()
+        except _TooLargeError:
+            self.send_error(431)
 
     def parse_request(self) -> bool:
         found = super().parse_request()
@@ -377,6 +387,7 @@ class _Exchange(http.server.BaseHTTPRequestHandler):
         if size > self.server.bounds.body_bytes:
             self._send(text_answer("the body is too large", 413))
             return None
+        self._arriving.allow(size)
         body = self.rfile.read(size)
         if len(body) < size:
             raise ValueError("the body ended early")
