@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
@@ -108,7 +109,9 @@ def to_plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def plain_column(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return a column as one of a type that Spark has; times lose what that type does not have.
+    """Return a column as one of a type that Spark has; nanoseconds become whole microseconds.
+
+    They are rounded down, as Spark does, and not towards zero, as Arrow's cast does.
 
     Raises:
         pyarrow.ArrowException: A value does not fit the type, or the types do not.
@@ -119,7 +122,54 @@ def plain_column(column: pa.Array, wanted: pa.DataType) -> pa.Array:
         column = pc.run_end_decode(column)
     if column.type == wanted:
         return column
+    if _has_nanoseconds(column.type):
+        column = _in_microseconds(column)
     return pc.cast(column, options=pc.CastOptions(wanted, allow_time_truncate=True))
+
+
+def _has_nanoseconds(found: pa.DataType) -> bool:
+    """Tell whether it, or a type in it, counts nanoseconds since a moment, or of a duration."""
+    if types.is_dictionary(found) or types.is_run_end_encoded(found):
+        return _has_nanoseconds(found.value_type)
+    if types.is_nested(found):
+        return any(_has_nanoseconds(found.field(at).type) for at in range(found.num_fields))
+    return bool((types.is_timestamp(found) or types.is_duration(found)) and found.unit == "ns")
+
+
+def _in_microseconds(column: pa.Array) -> pa.Array:
+    """Return a column that `_has_nanoseconds` with microseconds instead, rounded down."""
+    kind = column.type
+    if not _has_nanoseconds(kind):
+        return column
+    if types.is_dictionary(kind):
+        return _in_microseconds(column.dictionary_decode())
+    buffers = column.buffers()
+    length, offset = len(column), column.offset
+    if types.is_struct(kind):
+        parts = [_in_microseconds(column.field(at)) for at in range(kind.num_fields)]
+        fields = [kind.field(at).with_type(part.type) for at, part in enumerate(parts)]
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=column.is_null())
+    if types.is_nested(kind):
+        if types.is_map(kind):
+            parts = [_in_microseconds(column.keys), _in_microseconds(column.items)]
+            made = pa.map_(
+                kind.key_field.with_type(parts[0].type), kind.item_field.with_type(parts[1].type)
+            )
+            child = pa.StructArray.from_arrays(parts, fields=[made.key_field, made.item_field])
+        else:
+            child = _in_microseconds(column.values)
+            field = kind.value_field.with_type(child.type)
+            made = (
+                pa.list_(field, kind.list_size)
+                if types.is_fixed_size_list(kind)
+                else (pa.large_list if types.is_large_list(kind) else pa.list_)(field)
+            )
+        own = buffers[: 1 if types.is_fixed_size_list(kind) else 2]
+        return pa.Array.from_buffers(made, length, own, offset=offset, children=[child])
+    made = pa.timestamp("us", kind.tz) if types.is_timestamp(kind) else pa.duration("us")
+    counted = np.frombuffer(buffers[1], np.int64)[: offset + length]
+    rounded = pa.py_buffer(np.floor_divide(counted, 1000))
+    return pa.Array.from_buffers(made, length, [buffers[0], rounded], offset=offset)
 
 
 def _plain_field(field: pa.Field) -> pa.Field:

@@ -22,6 +22,7 @@ from penstock.blockstore.arrow_frames import (
 
 WORDS = pa.array(["a", "b", None, "a"])
 DAY = datetime.date(2020, 1, 31)
+EPOCH = datetime.datetime(1970, 1, 1)
 NOON = datetime.time(12, 0, 1)
 
 
@@ -101,6 +102,77 @@ def test_unsigned_longs_nanoseconds_and_extensions() -> None:
     assert plain.column(0).to_pylist() == [Decimal(2**64 - 1)]
     assert plain.column(1).cast(pa.int64()).to_pylist() == [1]
     assert plain.column(2).to_pylist() == [b"0123456789abcdef"]
+
+
+NANOSECONDS = [-1, 1, -1001, None, 1999, -(2**63), 2**63 - 1]
+MICROSECONDS = [value if value is None else value // 1000 for value in NANOSECONDS]
+NS, US = pa.timestamp("ns"), pa.timestamp("us")
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [
+        (NS, US),
+        (pa.timestamp("ns", "Europe/Berlin"), pa.timestamp("us", "Europe/Berlin")),
+        (pa.duration("ns"), pa.duration("us")),
+    ],
+)
+def test_nanoseconds_are_rounded_down(found: pa.DataType, wanted: pa.DataType) -> None:
+    column = pa.array(NANOSECONDS, pa.int64()).cast(found)
+    for start in (0, 2):
+        (plain,) = to_plain(
+            pa.record_batch([column.slice(start)], ["n"]), pa.schema([("n", wanted)])
+        ).columns
+        assert plain.type == wanted
+        assert plain.cast(pa.int64()).to_pylist() == MICROSECONDS[start:]
+
+
+NESTED = [
+    (pa.list_(NS), [[0, -1], None, [], [None, -1001]], pa.list_(US)),
+    (pa.large_list(NS), [[0, -1], None, [], [None, -1001]], pa.list_(US)),
+    (pa.list_(NS, 2), [[0, -1], None, [5, None], [1, -1001]], pa.list_(US)),
+    (
+        pa.struct([("n", NS), ("s", pa.string())]),
+        [{"n": 0, "s": "a"}, None, {"n": None, "s": "b"}, {"n": -1001, "s": None}],
+        pa.struct([("n", US), ("s", pa.string())]),
+    ),
+    (
+        pa.map_(pa.string(), NS),
+        [[("a", 0), ("b", -1)], None, [], [("c", -1001), ("d", None)]],
+        pa.map_(pa.string(), US),
+    ),
+    (pa.dictionary(pa.int8(), NS), [0, None, -1, -1001], US),
+    (
+        pa.list_(pa.struct([("n", pa.list_(NS))])),
+        [[{"n": [-1]}], None, [{"n": None}], [None, {"n": [-1001, 5]}]],
+        pa.list_(pa.struct([("n", pa.list_(US))])),
+    ),
+]
+
+
+@pytest.mark.parametrize(("found", "given", "wanted"), NESTED, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize("start", [0, 1, 3])
+def test_nanoseconds_within_other_types_are_rounded_down(
+    found: pa.DataType, given: list[Any], wanted: pa.DataType, start: int
+) -> None:
+    def rounded(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(rounded, value))
+        if isinstance(value, dict):
+            return {name: rounded(part) for name, part in value.items()}
+        return (
+            EPOCH + datetime.timedelta(microseconds=value // 1000)
+            if isinstance(value, int)
+            else value
+        )
+
+    is_encoded = pa.types.is_dictionary(found)
+    column = pa.array(given, NS).dictionary_encode() if is_encoded else pa.array(given, found)
+    batch = pa.record_batch([column], ["n"]).slice(start)
+    assert plain_schema(batch.schema).types == [wanted]
+    plain = to_plain(batch, plain_schema(batch.schema))
+    plain.validate(full=True)
+    assert plain.column(0).to_pylist() == rounded(given[start:])
 
 
 RUNS = pa.run_end_encoded(pa.int32(), pa.int64())
