@@ -25,6 +25,7 @@ from penstock.clock import SystemClock
 from penstock.event_loop import EventLoop
 from penstock.threads import OwnedThread, Repeated
 from penstock.wire.messages import StopReceiver
+from tests.bounds import HANG_S
 from tests.receiver.running import Running, Tracker
 
 _ROOT = Path(__file__).parents[1] / "penstock"
@@ -38,7 +39,7 @@ _MAKERS = {
     "start_new_thread",
     "to_thread",
 }
-WAIT_S = 100.0
+WAIT_S = HANG_S
 SAID = "made to raise"
 
 
@@ -305,7 +306,7 @@ def retention(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, folder:
 
     monkeypatch.setattr(host, "_RELEASE_S", 0.001)
     monkeypatch.setattr(host.ReceiverHost, "_tell_of_removal", once)
-    spark = SparkSession.builder.master("local[2]").getOrCreate()
+    spark = SparkSession.builder.getOrCreate()
     found = ReceiverHost(spark, str(folder))
     found.stream("numbers", numbers(10))
     found.start()
@@ -716,7 +717,7 @@ PLACES: dict[str, Case | None] = {
     "wire/server.py:Server.start": server,
 }
 
-_SLOW = {"sql/host.py:ReceiverHost._start"}
+_WITH_SPARK = {"sql/host.py:ReceiverHost._start"}
 
 
 def places() -> Iterator[str]:
@@ -746,14 +747,21 @@ def test_each_place_that_makes_a_thread_says_who_hears_of_its_errors() -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        pytest.param(place, marks=pytest.mark.slow) if place in _SLOW else place
+        pytest.param(place, marks=pytest.mark.slow) if place in _WITH_SPARK else place
         for place, case in PLACES.items()
         if case is not None
     ],
 )
 def test_an_error_in_a_thread_is_heard_of(
-    place: str, heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    place: str,
+    heard: Heard,
+    once: Once,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     case = PLACES[place]
     assert case is not None
+    if place in _WITH_SPARK:
+        request.getfixturevalue("sc")
     case(heard, once, monkeypatch, tmp_path)
