@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import select
 
-__all__ = ["say_of_signal"]
+__all__ = ["SAME_SIGNAL_S", "say_of_signal"]
+
+SAME_SIGNAL_S = 1.0
+"""Signals within that time are one: ``timeout``, among others, sends each twice."""
 
 _STANDARD_ERROR = 2
 

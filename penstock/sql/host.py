@@ -23,6 +23,7 @@ from penstock.host.encryption import choose_encryption
 from penstock.host.errors import PermanentReceiverError
 from penstock.host.executor_python import use_own_python
 from penstock.host.interrupts import plain_interrupts, short_interrupts
+from penstock.host.jvm_signals import IgnoredTermination
 from penstock.host.letter_tail import tail_of_run
 from penstock.host.orphans import ScratchClaim
 from penstock.host.preparation import (
@@ -158,6 +159,7 @@ class ReceiverHost:
         self._releasing: Repeated | None = None
         self._has_told_of_spark = False
         self._monitor: Monitor | None = None
+        self._termination = IgnoredTermination(self._sc)
         self._is_stop_asked = False
 
     def stream(
@@ -287,6 +289,7 @@ class ReceiverHost:
             return cls._active
 
     def _start(self) -> None:
+        self._termination.begin()
         if self._share is not None:
             check_share_file(self._share)
         settings = read_settings(self._sc)
@@ -542,6 +545,7 @@ class ReceiverHost:
         if hosted is not None:
             stop_bounded("the tracker", lambda: hosted.stop(_THREAD_ENDS_S), _STOP_S)
             stop_bounded("the block server", hosted.end_block_server, _STOP_S)
+        stop_bounded("the signals of Spark", self._termination.end, _THREAD_ENDS_S)
         with told("the share file"):
             if self._shared is not None:
                 self._shared.remove()

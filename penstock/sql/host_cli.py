@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import PenstockError
 from penstock.host.bounded import run_bounded
-from penstock.host.signal_lines import say_of_signal
+from penstock.host.signal_lines import SAME_SIGNAL_S, say_of_signal
 from penstock.host.spark_end import stop_spark
 from penstock.host.spark_logs import is_not_of_py4j
 from penstock.sql.host import ReceiverHost
@@ -52,6 +53,7 @@ class _Stop:
 
     def __init__(self) -> None:
         self._is_asked = False
+        self._asked_s = 0.0
         # An event's lock may be held by the code that a signal breaks into.
         self._asked: SimpleQueue[int] = SimpleQueue()
 
@@ -71,9 +73,11 @@ class _Stop:
     def _take(self, number: int, frame: FrameType | None) -> None:
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         if self._is_asked:
+            if time.monotonic() - self._asked_s < SAME_SIGNAL_S:
+                return
             say_of_signal(f"penstock host: {name}: ending the process")
             os._exit(128 + number)
-        self._is_asked = True
+        self._is_asked, self._asked_s = True, time.monotonic()
         self._asked.put(number)
         say_of_signal(f"penstock host: {name}: stopping gracefully; once more ends the process")
 

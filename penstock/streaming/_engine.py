@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 
 from penstock.clock import Clock
 from penstock.host.bounded import stop_bounded, told
+from penstock.host.jvm_signals import IgnoredTermination
 from penstock.host.letter_tail import tail_of_run
 from penstock.host.orphans import ScratchClaim
 from penstock.host.preparation import Run
@@ -107,6 +108,7 @@ class StreamingEngine:
         self._bus = bus
         self._spark_context = spark_context
         self._quiet_tasks = QuietTasks(spark_context)
+        self._termination = IgnoredTermination(spark_context)
         self._scope = scope = SparkJobScope(spark_context)
         self._errors = StreamErrors(waiter, scope.why_ended, on_spark_ended)
         self._receivers = ReceiverSide(
@@ -212,6 +214,7 @@ class StreamingEngine:
     def start(self) -> None:
         """Start everything; when something fails, stop what was started and raise."""
         try:
+            self._termination.begin()
             self._quiet_tasks.begin()
             logging.getLogger().addFilter(is_not_of_py4j)
             self._bus.add(self._console)
@@ -229,7 +232,7 @@ class StreamingEngine:
         except BaseException as error:
             reason = self._scope.why_ended() if isinstance(error, (Py4JError, OSError)) else ""
             self.stop(graceful=False)
-            self.restore_logs()
+            self.restore()
             if reason:
                 # Py4J's own words for it name a port, and not Spark.
                 raise SparkEndedError(reason) from None
@@ -379,8 +382,9 @@ class StreamingEngine:
         self._errors.stopped()
         return report
 
-    def restore_logs(self) -> None:
-        """Let Spark and Py4J log what they did before; after the stop, also that of Spark."""
+    def restore(self) -> None:
+        """Let Spark log, and end, as it did before; after the stop, also that of Spark."""
+        stop_bounded("the signals of Spark", self._termination.end, _THREADS_END_S)
         stop_bounded("the log levels of Spark", self._quiet_tasks.end, _THREADS_END_S)
         logging.getLogger().removeFilter(is_not_of_py4j)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -13,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from penstock._arguments import check_flag
-from penstock.host.signal_lines import say_of_signal
+from penstock.host.signal_lines import SAME_SIGNAL_S, say_of_signal
 from penstock.streaming.durations import check_timeout
 from penstock.streaming.stop_report import StopReport
 from penstock.threads import OwnedThread
@@ -38,6 +39,8 @@ class _Interrupted(BaseException):
 class _Signals:
     """Ctrl-C and SIGTERM, while entered: the first ends the wait, the second the graceful stop.
 
+    What comes within a second of one that counted is that one.
+
     Each is only noted while something goes on that must not be broken off. That includes calls to
     the JVM, which an exception would leave with half an answer: there it is raised a little later,
     at the latest after some seconds, for the JVM may hang. Outside the main thread signals cannot
@@ -55,6 +58,7 @@ class _Signals:
         self._previous: dict[int, Any] = {}
         self._is_later = False
         self._interrupt_by_s = 0.0
+        self._taken_s = -math.inf
         # Nothing is sent once the handlers may be others'.
         self._sending = threading.Lock()
 
@@ -76,14 +80,22 @@ class _Signals:
             # None: it was not set by Python.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
+    def count_one(self) -> None:
+        """Count a signal that came just before."""
+        self.count += 1
+        self._taken_s = time.monotonic()
+
     def _take(self, number: int, frame: FrameType | None) -> None:
         if self._is_later:
             self._is_later = False
             self._interrupt(number, frame)
             return
-        self.count += 1
+        now_s = time.monotonic()
+        if now_s - self._taken_s < SAME_SIGNAL_S:
+            return
+        self.count_one()
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        self._interrupt_by_s = time.monotonic() + _JVM_ANSWERS_S
+        self._interrupt_by_s = now_s + _JVM_ANSWERS_S
         if self.count == 1:
             say_of_signal(
                 f"{name}: stopping gracefully, which processes what was received within "
@@ -187,7 +199,7 @@ class RunOperations:
             return
         with _Signals() as signals:
             if kind is not None:
-                signals.count = 1
+                signals.count_one()
                 say_of_signal("Ctrl-C: stopping gracefully; once more stops at once")
             _stop(self, signals, stop_spark_context=False)
 

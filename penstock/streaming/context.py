@@ -507,7 +507,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 self._starting = None
                 if self._was_stopped_early:
                     engine.stop(graceful=False)
-                    engine.restore_logs()
+                    engine.restore()
                     raise IllegalStateError("StreamingContext was stopped while it started")
             except BaseException as error:
                 self._engine = None
@@ -705,7 +705,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         if stopSparkContext:
             stop_spark(self._sc)
         if engine is not None:
-            engine.restore_logs()
+            engine.restore()
         return self._stop_report if has_turn else None
 
     def _stop_elsewhere(self, stopSparkContext: bool) -> None:

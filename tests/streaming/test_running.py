@@ -14,12 +14,14 @@ import pytest
 from tests.bounds import HANG_S
 
 PROGRAM = """
-import os, sys, threading
+import os, signal, sys, threading
+from penstock.streaming import _running
 from penstock.streaming._running import RunOperations
 from penstock.threads import wait_for
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
 
 mode = sys.argv[1]
+_running.SAME_SIGNAL_S = float(sys.argv[2])
 stopped = threading.Event()
 changed = threading.Condition()
 # A call to the JVM, as far as a signal can tell.
@@ -28,6 +30,9 @@ exec("def read(ask):\\n    return ask()", jvm)
 
 def say(text):
     print(text, flush=True)
+
+is_asked_to_end = []
+signal.signal(signal.SIGUSR1, lambda *_: (say("asked to end"), is_asked_to_end.append(1)))
 
 class Context(RunOperations):
     is_over = False
@@ -53,7 +58,7 @@ class Context(RunOperations):
         self.is_over = True
         if stopGraceFully and mode == "slow stop":
             with changed:
-                wait_for(changed, lambda: False, 60)
+                wait_for(changed, lambda: is_asked_to_end, 60)
         if stopGraceFully and mode == "asks the JVM":
             say("answer " + jvm["read"](lambda: say("asking") or sys.stdin.readline()))
             stopped.wait(60)
@@ -96,9 +101,9 @@ class Program:
 
 
 @contextmanager
-def program(mode: str) -> Iterator[Program]:
+def program(mode: str, *, same_signal_s: float = 0) -> Iterator[Program]:
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, mode],
+        [sys.executable, "-c", PROGRAM, mode, str(same_signal_s)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -143,6 +148,21 @@ def test_a_second_signal_stops_at_once() -> None:
     assert (code, out.splitlines()) == (0, ["stop graceful=False", "after"])
     assert "Ctrl-C: stopping at once" in errors
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_signals_that_come_together_are_one(second: int) -> None:
+    with program("slow stop", same_signal_s=HANG_S) as running:
+        running.until("started")
+        running.send(signal.SIGTERM)
+        running.until("stop graceful=True")
+        for _ in range(3):
+            running.send(second)
+        running.process.send_signal(signal.SIGUSR1)
+        code, out, errors = running.end()
+    assert (code, out.splitlines()) == (0, ["asked to end", "after"])
+    assert len(errors.strip().splitlines()) == 1
+    assert "stopping gracefully" in errors
 
 
 @contextmanager

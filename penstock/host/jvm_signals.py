@@ -1,0 +1,75 @@
+"""SIGTERM to a whole program (``timeout``, a supervisor): it must not end Spark's JVM first.
+
+A JVM ends at SIGTERM, under a stop that was to be graceful. PySpark has the one that it starts
+ignore Ctrl-C only. That JVM ends when the standard input that it has from this process does, so it
+need not hear of signals. With ``spark-submit`` the JVM is the parent, and is left as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from py4j.protocol import Py4JError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["IgnoredTermination"]
+
+_log = logging.getLogger("penstock.host")
+
+
+class IgnoredTermination:
+    """Lets the JVM of a program ignore SIGTERM while contexts or hosts of it run.
+
+    Args:
+        spark_context: The Spark context.
+    """
+
+    # There is one JVM in a process. The lock guards how many want it, and what it had before.
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _wanted: ClassVar[int] = 0
+    _before: ClassVar[Any] = None
+
+    def __init__(self, spark_context: SparkContext) -> None:
+        untyped: Any = spark_context
+        self._jvm: Any = untyped._jvm
+        self._is_ours = getattr(untyped._gateway, "proc", None) is not None
+        self._is_begun = False
+
+    def begin(self) -> None:
+        """Let it ignore the signal; a log line says where that cannot be done."""
+        if not self._is_ours or self._is_begun:
+            return
+        kind = type(self)
+        with kind._lock:
+            if not kind._wanted:
+                try:
+                    kind._before = self._handle(self._jvm.sun.misc.SignalHandler.SIG_IGN)
+                except (Py4JError, AttributeError, TypeError, OSError) as error:
+                    _log.info("Spark's JVM ends at SIGTERM, also while a stop needs it: %s", error)
+                    return
+            kind._wanted += 1
+            self._is_begun = True
+
+    def end(self) -> None:
+        """Let it do what it did before, when no other one wants otherwise."""
+        if not self._is_begun:
+            return
+        kind = type(self)
+        with kind._lock:
+            self._is_begun = False
+            kind._wanted -= 1
+            if kind._wanted:
+                return
+            before, kind._before = kind._before, None
+            try:
+                self._handle(before)
+            except (Py4JError, AttributeError, TypeError, OSError) as error:
+                _log.info("Spark's JVM still ignores SIGTERM: %s", error)
+
+    def _handle(self, handler: Any) -> Any:
+        misc = self._jvm.sun.misc
+        return misc.Signal.handle(misc.Signal("TERM"), handler)
