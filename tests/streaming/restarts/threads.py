@@ -38,7 +38,8 @@ class DrivenLoop(EventLoop):
         self._waiting: deque[Callable[[], object]] = deque()
 
     def start(self) -> None:
-        self._on_start()
+        assert self._first is not None
+        self._first()
 
     def post(self, event: Callable[[], object]) -> None:
         self._waiting.append(event)
