@@ -108,6 +108,7 @@ class StreamingEngine:
         self._bus = bus
         self._spark_context = spark_context
         self._quiet_tasks = QuietTasks(spark_context)
+        self._started_s: float | None = None
         self._termination = IgnoredTermination(spark_context)
         self._scope = scope = SparkJobScope(spark_context)
         self._errors = StreamErrors(waiter, scope.why_ended, on_spark_ended)
@@ -238,6 +239,7 @@ class StreamingEngine:
                 raise SparkEndedError(reason) from None
             raise
         self._bus.post(StreamingStarted(self._clock.time_ms()))
+        self._started_s = time.monotonic()
         self._console.start()
 
     def _start_monitor(self) -> Monitor | None:
@@ -449,6 +451,9 @@ class StreamingEngine:
             for stream_id, count in self._receivers.unallocated_records().items()
             if count
         }
+        done = self._scheduler.statistics()
+        now_s = time.monotonic()
+        ran_s = 0.0 if self._started_s is None else now_s - duration_s - self._started_s
         is_resumed = self._writer is not None or self._receivers.count > 0
         report = StopReport(
             graceful,
@@ -457,7 +462,13 @@ class StreamingEngine:
             waiting,
             self._durability.keeps_blocks and is_resumed and not self._generator.ledger_removed,
             duration_s,
+            ran_s,
+            done.completed_batches,
+            done.failed_batches,
+            done.records,
         )
+        if self._started_s is not None:
+            self._console.say(report.summary)
         if not report.is_complete:
             level = logging.WARNING if graceful or batches else logging.INFO
             _log.log(level, "%s", report)

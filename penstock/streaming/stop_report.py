@@ -33,6 +33,10 @@ class StopReport:
         waiting_records: How many records of each stream were stored and are in no batch.
         are_kept: Whether a folder keeps them, so that the next start processes them.
         duration_s: How long the stop took.
+        ran_s: How long the context ran, without the stop.
+        batches: How many batches were processed to the end.
+        failed_batches: In how many of them an output operation failed.
+        records: How many records those batches had.
     """
 
     graceful: bool = False
@@ -41,11 +45,32 @@ class StopReport:
     waiting_records: Mapping[str, int] = field(default_factory=dict)
     are_kept: bool = False
     duration_s: float = 0.0
+    ran_s: float = 0.0
+    batches: int = 0
+    failed_batches: int = 0
+    records: int = 0
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing was given up."""
         return not (self.given_up or self.batches_not_made or self.waiting_records)
+
+    @property
+    def summary(self) -> str:
+        """What became of everything, in one line."""
+        failed = f" ({self.failed_batches:,} with an error)" if self.failed_batches else ""
+        given_up = len(self.given_up) + self.batches_not_made
+        parts = [
+            f"{_count(self.batches, 'batch')}{failed} with {_count(self.records, 'record')} done",
+            f"{_count(given_up, 'batch') if given_up else 'none'} given up",
+        ]
+        waiting = sum(self.waiting_records.values())
+        parts.append(f"{_count(waiting, 'record') if waiting else 'no record'} left waiting")
+        how = "gracefully" if self.graceful else "at once"
+        return (
+            f"Stopped {how} after {self.ran_s:,.1f} s, in {self.duration_s:.1f} s: "
+            f"{', '.join(parts)}"
+        )
 
     @property
     def given_up_records(self) -> Mapping[str, int]:
@@ -86,6 +111,11 @@ class StopReport:
         if self.batches_not_made:
             return ", whose records are not counted yet"
         return " without records"
+
+
+def _count(count: int, what: str) -> str:
+    plural = "es" if what == "batch" else "s"
+    return f"{count:,} {what if count == 1 else what + plural}"
 
 
 def _records(by_stream: Mapping[str, int]) -> str:

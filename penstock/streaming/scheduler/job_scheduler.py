@@ -72,6 +72,7 @@ class SchedulerStatistics:
         skipped_blocks: Blocks that batches left out because no host has them, with
             ``spark.penstock.lostBlocks=skip``.
         given_up_batches: Made and not processed to the end, because of a stop or the end of Spark.
+        records: The records of the completed batches.
     """
 
     waiting_batches: int
@@ -81,6 +82,7 @@ class SchedulerStatistics:
     last_total_delay_ms: int | None
     skipped_blocks: int = 0
     given_up_batches: int = 0
+    records: int = 0
 
 
 class JobScheduler:
@@ -122,6 +124,7 @@ class JobScheduler:
         self._stopping = False
         self._cancelled = False
         self._completed = 0
+        self._records = 0
         self._failed = 0
         self._last_delay_ms: int | None = None
         self._last_submitted_ms: int | None = None
@@ -193,6 +196,7 @@ class JobScheduler:
                 self._failed,
                 self._last_delay_ms,
                 given_up_batches=len(self._given_up),
+                records=self._records,
             )
 
     def unfinished(self) -> dict[int, bool]:
@@ -378,6 +382,7 @@ class JobScheduler:
             self._failed_ms.add(job_set.time_ms)
         info = BatchInfo.of(job_set)
         self._last_delay_ms = info.totalDelay()
+        self._records += info.numRecords()
         _log.info(
             "Batch of %s is complete: %d records, total delay %.3f s (processing %.3f s)",
             batch_datetime(job_set.time_ms),
