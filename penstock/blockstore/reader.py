@@ -46,7 +46,7 @@ from penstock.blockstore.builder import (
 )
 from penstock.blockstore.lines import line_chunks, line_column, line_part, line_pieces
 from penstock.blockstore.memory import lock_shared
-from penstock.blockstore.record_pickles import learn
+from penstock.blockstore.record_pickles import learn, plain_record
 from penstock.errors import PenstockError
 from penstock.wal import (
     EncryptionKey,
@@ -217,6 +217,16 @@ class Block:
                 yield pa.RecordBatch.from_arrays([column], ["value"])
         else:
             yield pa.RecordBatch.from_arrays([self.column()], ["value"])
+
+    def plain_chunks(self) -> Iterator[list[Any]]:
+        """Yield the records of a block of pickles like `chunks`; no code of a program is run.
+
+        Raises:
+            ProgramObjectError: One is no plain value.
+        """
+        binary = self._binary()
+        for start in range(0, self.num_records, _CHUNK):
+            yield list(map(plain_record, binary.slice(start, _CHUNK).to_pylist()))
 
     def chunks(self) -> Iterator[list[Any]]:
         """Yield the records as Python objects, a list of some thousand at most at a time."""

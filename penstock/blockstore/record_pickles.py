@@ -16,10 +16,20 @@ import io
 import pickle
 import threading
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from pyspark import cloudpickle
 
-__all__ = ["MAX_DEFINITIONS_BYTES", "definitions", "learn", "pickle_record"]
+from penstock.errors import PenstockError
+
+__all__ = [
+    "MAX_DEFINITIONS_BYTES",
+    "ProgramObjectError",
+    "definitions",
+    "learn",
+    "pickle_record",
+    "plain_record",
+]
 
 MAX_DEFINITIONS_BYTES = 32 << 10
 """What definitions may take of each block. A class beyond it is pickled into each record."""
@@ -35,6 +45,61 @@ _learned: dict[bytes, bytes] = {}
 """What other processes have defined, of the blocks that were read last."""
 _MAX_LEARNED = 1024
 _classes: dict[bytes, type] = {}
+
+
+_PLAIN = frozenset(
+    (
+        *(("builtins", name) for name in ("bytearray", "complex", "frozenset", "set")),
+        *(("datetime", name) for name in ("date", "datetime", "time", "timedelta", "timezone")),
+        ("_codecs", "encode"),
+        ("collections", "OrderedDict"),
+        ("decimal", "Decimal"),
+        ("pyspark.sql.types", "Row"),
+        ("pyspark.sql.types", "_create_row"),
+        ("uuid", "UUID"),
+        ("zoneinfo", "ZoneInfo"),
+    )
+)
+"""What a record of plain values may name, besides what pickles have without a name."""
+
+
+class ProgramObjectError(PenstockError):
+    """A pickled record is, or has in it, an object of a class that only programs should load.
+
+    Attributes:
+        module: The module that it names.
+        name: The name in it.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        super().__init__(f"a record is, or has in it, an object of {module}.{name}")
+        self.module = module
+        self.name = name
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("builtins", "getattr"):
+            return _unpickle_of
+        if (module, name) not in _PLAIN:
+            raise ProgramObjectError(module, name)
+        return super().find_class(module, name)
+
+
+def _unpickle_of(owner: Any, name: str) -> Any:
+    """Stand for `getattr`, by which pickles name how time zones are made, and nothing else here."""
+    if owner is not ZoneInfo or name != "_unpickle":
+        raise ProgramObjectError("builtins", "getattr")
+    return getattr(owner, name)
+
+
+def plain_record(data: bytes) -> Any:
+    """Return a record of plain values from its pickle, which can run no code of a program.
+
+    Raises:
+        ProgramObjectError: It has something else in it.
+    """
+    return _PlainUnpickler(io.BytesIO(data)).load()
 
 
 class _ByValuePickler(cloudpickle.Pickler):

@@ -14,6 +14,7 @@ from penstock._arguments import as_folder
 from penstock.blockstore import Block
 from penstock.blockstore.arrow_frames import map_in_arrow, plain_schema, to_plain, to_spark_schema
 from penstock.blockstore.dataframe import columns_of
+from penstock.blockstore.record_pickles import ProgramObjectError
 from penstock.replay._history import History, HistoryError, Window, as_time_ms, blocks_of
 from penstock.tracker import LoggedSegment
 from penstock.wal import EncryptionKey
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["find", "first_schema", "read", "read_rdd", "tables"]
+__all__ = ["find", "first_schema", "read", "read_rdd", "rows", "tables"]
 
 _ROWS_PER_BATCH = 32_768
 
@@ -138,13 +139,51 @@ def tables(
                 yield to_plain(batch.slice(at, _ROWS_PER_BATCH), schema)
 
 
+def rows(
+    segment: LoggedSegment, window: Window, encryption: EncryptionKey | None
+) -> Iterator[tuple[dict[Any, Any], bool]]:
+    """Yield the records of a segment as dicts, and whether they are such that Arrow has made.
+
+    What has no columns is the column ``value``.
+
+    Raises:
+        HistoryError: It cannot be read here, or a record is an object of a program's class.
+        UnsupportedColumnError: Spark has no type for a column.
+    """
+    for _, block in blocks_of(segment, window, encryption):
+        if not block.num_records:
+            continue
+        if (columns := columns_of(block)) is not None:
+            schema = plain_schema(columns)
+            for batch in block.batches():
+                for at in range(0, batch.num_rows, _ROWS_PER_BATCH):
+                    plain = to_plain(batch.slice(at, _ROWS_PER_BATCH), schema)
+                    yield from ((row, True) for row in plain.to_pylist())
+            continue
+        try:
+            for chunk in block.plain_chunks():
+                yield from ((_row_of(record), False) for record in chunk)
+        except ProgramObjectError as error:
+            raise HistoryError(
+                segment.folder,
+                f"{error}, which is not loaded here: penstock.replay.read_rdd reads it in a "
+                "program",
+            ) from error
+
+
+def _row_of(record: Any) -> dict[Any, Any]:
+    if hasattr(record, "__fields__"):
+        return dict(record.asDict(recursive=True))
+    return record if isinstance(record, dict) else {"value": record}
+
+
 def _columns(segment: LoggedSegment, block: Block) -> pa.Schema:
     found = columns_of(block)
     if found is None:
         raise HistoryError(
             segment.folder,
             "its records are pickled objects, which have no columns: penstock.replay.read_rdd "
-            "reads them",
+            "reads them, and penstock replay --format json writes those of plain values",
         )
     return found
 

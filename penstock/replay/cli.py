@@ -9,13 +9,15 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from typing import IO, Any
 
 import pyarrow as pa
 
 from penstock.blockstore.arrow_frames import plain_schema
 from penstock.errors import PenstockError
-from penstock.replay._read import find, first_schema, tables
+from penstock.replay._read import find, first_schema, rows, tables
 from penstock.wal import EncryptionKey
 from penstock.whole_files import whole_file
 
@@ -34,7 +36,8 @@ logs are read with the key of PENSTOCK_ENCRYPTION_KEY.
 """
 _EPILOG = """\
 exit codes: 0 written, 1 there is no record, 2 wrong usage, no such folder or stream, it cannot be
-            read or written, or its records have no columns, 130 interrupted; then no file is left
+            read or written, or its records have no columns (JSON needs none, but plain
+            values: no objects of the program's own classes), 130 interrupted; then no file is left
 """
 
 _POOL_BYTES = 32 << 20
@@ -56,24 +59,39 @@ def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: 
         window, segments = find(
             options.folder, options.stream, options.start, options.end, encryption
         )
-        schema = first_schema(segments, window, encryption)
-        if schema is None:
+        if options.format == "json":
+            found_rows = (row for found in segments for row in rows(found, window, encryption))
+            first = next(found_rows, None)
+            write = None if first is None else partial(_write_json, chain((first,), found_rows))
+        else:
+            schema = first_schema(segments, window, encryption)
+            write = None
+            if schema is not None:
+                schema = plain_schema(schema)
+                batches = (
+                    batch
+                    for found in segments
+                    for batch in tables(found, window, encryption, schema)
+                )
+                write = partial(_WRITERS[options.format], schema, batches)
+        if write is None:
             return _fail(f"no record of stream {options.stream} is there", 1)
-        schema = plain_schema(schema)
-        batches = (
-            batch for found in segments for batch in tables(found, window, encryption, schema)
-        )
         if options.output is None:
-            _WRITERS[options.format](sys.stdout.buffer, schema, batches)
+            write(sys.stdout.buffer)
             sys.stdout.flush()
             return 0
-        return _write(options.output, _WRITERS[options.format], schema, batches)
+        with whole_file(options.output) as file:
+            records = write(file)
+        print(f"{records} records written to {options.output}", file=sys.stderr)
+        return 0
     except BrokenPipeError:
         # Whoever read the output has seen enough: keep the interpreter from complaining at exit.
         _write_no_more()
         return 0
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
+    except RecursionError:
+        return _fail("a record holds itself, or too much within each other: JSON has no such", 2)
     except (OSError, ValueError, PenstockError, pa.ArrowException) as error:
         return _fail(str(error), 2)
 
@@ -92,7 +110,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--to", dest="end", metavar="TIME", help="stored before")
     parser.add_argument(
         "--format",
-        choices=sorted(_WRITERS),
+        choices=sorted(("json", *_WRITERS)),
         default="json",
         help="json (the default: an object a line), parquet, arrow (an IPC stream), or raw (the "
         "bytes or the text of each record, and a newline)",
@@ -105,14 +123,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-_Writer = Callable[[IO[bytes], pa.Schema, Iterator[pa.RecordBatch]], int]
-
-
-def _write(path: str, write: _Writer, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
-    with whole_file(path) as file:
-        records = write(file, schema, batches)
-    print(f"{records} records written to {path}", file=sys.stderr)
-    return 0
+_Writer = Callable[[pa.Schema, Iterator[pa.RecordBatch], IO[bytes]], int]
 
 
 def _pooled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -130,7 +141,7 @@ def _pooled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(found)
 
 
-def _write_parquet(file: IO[bytes], schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
+def _write_parquet(schema: pa.Schema, batches: Iterator[pa.RecordBatch], file: IO[bytes]) -> int:
     import pyarrow.parquet as pq
 
     records = 0
@@ -141,7 +152,7 @@ def _write_parquet(file: IO[bytes], schema: pa.Schema, batches: Iterator[pa.Reco
     return records
 
 
-def _write_arrow(file: IO[bytes], schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
+def _write_arrow(schema: pa.Schema, batches: Iterator[pa.RecordBatch], file: IO[bytes]) -> int:
     records = 0
     with pa.ipc.new_stream(file, schema) as writer:
         for batch in batches:
@@ -150,16 +161,15 @@ def _write_arrow(file: IO[bytes], schema: pa.Schema, batches: Iterator[pa.Record
     return records
 
 
-def _write_json(file: IO[bytes], schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
+def _write_json(found: Iterator[tuple[dict[Any, Any], bool]], file: IO[bytes]) -> int:
     records = 0
-    for batch in batches:
-        for row in batch.to_pylist():
-            file.write(_json_line(row).encode() + b"\n")
-        records += batch.num_rows
+    for row, is_of_arrow in found:
+        file.write(_json_line(row if is_of_arrow else _as_plain(row)) + b"\n")
+        records += 1
     return records
 
 
-def _write_raw(file: IO[bytes], schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
+def _write_raw(schema: pa.Schema, batches: Iterator[pa.RecordBatch], file: IO[bytes]) -> int:
     import pyarrow.compute as pc
 
     if len(schema) != 1 or schema.types[0] not in (pa.binary(), pa.string()):
@@ -181,32 +191,50 @@ def _write_raw(file: IO[bytes], schema: pa.Schema, batches: Iterator[pa.RecordBa
 
 _WRITERS: dict[str, _Writer] = {
     "arrow": _write_arrow,
-    "json": _write_json,
     "parquet": _write_parquet,
     "raw": _write_raw,
 }
 
 
-def _json_line(row: dict[str, Any]) -> str:
+def _json_line(row: dict[Any, Any]) -> bytes:
     try:
-        return json.dumps(row, default=_as_json, ensure_ascii=False, allow_nan=False)
+        line = json.dumps(row, default=_as_json, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        return json.dumps(_with_finite(row), default=_as_json, ensure_ascii=False)
+        line = json.dumps(_as_plain(row), default=_as_json, ensure_ascii=False)
+    try:
+        return line.encode()
+    except UnicodeEncodeError:
+        # A lone surrogate, which JSON has as an escape.
+        return json.dumps(json.loads(line)).encode()
 
 
-def _with_finite(value: Any) -> Any:
-    """Return a value with text in place of numbers that JSON has not, as Spark writes them."""
+def _as_plain(value: Any) -> Any:
+    """Return a value as JSON has it: rows as objects, text for numbers that it has not, as Spark.
+
+    Raises:
+        ValueError: Two names of a dict are the same as text.
+    """
     if isinstance(value, dict):
-        return {name: _with_finite(part) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_with_finite(part) for part in value]
+        named = {_as_name(name): _as_plain(part) for name, part in value.items()}
+        if len(named) < len(value):
+            raise ValueError(f"two names of {value!r:.200} are the same as text")
+        return named
+    if hasattr(value, "__fields__"):
+        return _as_plain(value.asDict())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_as_plain(part) for part in value]
     is_number = not isinstance(value, float) or math.isfinite(value)
     return value if is_number else json.dumps(value)
 
 
+def _as_name(name: Any) -> str:
+    named = _as_json(name) if isinstance(name, bytes) else name
+    return named if isinstance(named, str) else str(named)
+
+
 def _as_json(value: Any) -> Any:
     """Return what JSON has for a value: text for times and decimals, and for bytes if it is."""
-    if isinstance(value, bytes):
+    if isinstance(value, (bytes, bytearray)):
         try:
             return value.decode()
         except UnicodeDecodeError:

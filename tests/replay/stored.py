@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.blockstore import BlockKind, BlockStore
 from penstock.blockstore.builder import join_binary
+from penstock.blockstore.record_pickles import pickle_record
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.clock import ManualClock
 from penstock.host.durability import BLOCKS, LEDGER
@@ -65,6 +66,13 @@ class Stored:
         builder = self._store.open_block(BlockKind.BINARY)
         builder.append(*join_binary(records))
         self._add(builder, sealed_ms)
+
+    def put_objects(self, *records: Any) -> None:
+        """Store a block of pickled objects."""
+        assert self._store is not None
+        builder = self._store.open_block(BlockKind.PICKLED)
+        builder.append(*join_binary([pickle_record(record) for record in records]))
+        self._add(builder, None)
 
     def put_rows(self, batch: pa.RecordBatch) -> None:
         """Store a block of one Arrow batch."""
