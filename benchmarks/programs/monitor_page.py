@@ -28,8 +28,8 @@ WAIT_S = 60.0
 # Says when all of it was there, by the browser's own clock from the beginning of the visit.
 SHOWN = """
 const count = (name) => document.querySelectorAll(name).length;
-if (!window.shownAt && count("#receivers table:first-of-type tbody tr") === %d
-    && count("#completed tbody tr") === 100 && count("#charts canvas") === 5)
+if (!window.shownAt && count("#receivers tbody tr:not(.more)") === %d
+    && count("#completed tbody tr") === 100 && count("#charts svg") === 5)
   window.shownAt = performance.now();
 return window.shownAt || 0;
 """

@@ -80,8 +80,7 @@ def sentence(facts: Facts) -> str:
         *_of_failures(facts),
         *_of_batches(facts),
         *_of_stopped(facts.receivers),
-        *_of_troubles(facts.receivers),
-        *_of_waits(facts.receivers),
+        *(_of_troubles(facts.receivers) or _of_waits(facts.receivers)),
     ]
     if facts.is_dropping:
         found.append("a listener of the program is too slow, and events are dropped")
@@ -245,11 +244,18 @@ def _by(limit: str) -> str:
 def _of_flow(facts: Facts) -> str:
     if facts.batch_ms is not None and not facts.completed:
         return "no batch is complete yet"
-    if facts.batch_ms is not None and not facts.receivers:
-        mean = sum(batch.records for batch in facts.batches) / max(1, len(facts.batches))
-        return f"data flows: {mean * 1000 / facts.batch_ms:,.0f} records/s"
     readings = [found.reading for found in facts.receivers if found.reading is not None]
     rate = sum(reading.records_per_second for reading in readings)
-    if rate < 1 and not any(batch.records for batch in facts.batches):
+    if rate < 1 and facts.batch_ms is not None:
+        # Not in the last second, or without receivers: as the last batches had it.
+        mean = sum(batch.records for batch in facts.batches) / max(1, len(facts.batches))
+        rate = mean * 1000 / facts.batch_ms
+    if facts.batch_ms is not None and not facts.receivers:
+        return f"data flows: {_rate(rate)}"
+    if not rate:
         return "nothing comes in: the receivers wait for their sources"
-    return f"data flows: {rate:,.0f} records/s, and nothing holds it up"
+    return f"data flows: {_rate(rate)}, and nothing holds it up"
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f} records/s" if rate >= 1 or not rate else f"{rate:.2g} records/s"

@@ -68,7 +68,7 @@ def take_picture(sc: SparkContext, file: Path, seconds: float, folder: Path) -> 
         try:
             browser.get(app.url)
             WebDriverWait(browser, WAIT_S).until(
-                lambda _: len(browser.find_elements(By.CSS_SELECTOR, "#charts canvas")) >= 5
+                lambda _: len(browser.find_elements(By.CSS_SELECTOR, "#charts svg")) >= 5
             )
             text = browser.find_element(By.CSS_SELECTOR, "body").text
             browser.save_screenshot(str(file))

@@ -100,17 +100,23 @@ def test_after_a_minute_it_shows_how_the_program_goes(shown: Shown) -> None:
     assert shown.text("#name") == "a <b>program</b>"
     assert shown.count("#name b") == 0
     shown.wait_for("60 completed batches", "#since")
-    WebDriverWait(shown.browser, WAIT_S).until(lambda _: shown.count("#charts canvas") == 5)
+    WebDriverWait(shown.browser, WAIT_S).until(lambda _: shown.count("#charts svg") == 5)
     # Each in its own place, and not over the next.
-    WebDriverWait(shown.browser, WAIT_S).until(lambda _: shown.fit("#charts figure", "canvas"))
+    WebDriverWait(shown.browser, WAIT_S).until(lambda _: shown.fit("#charts figure", "svg"))
     labels = [
         chart.get_attribute("aria-label")
-        for chart in shown.browser.find_elements(By.CSS_SELECTOR, "#charts figure")
+        for chart in shown.browser.find_elements(By.CSS_SELECTOR, "#charts svg")
     ]
     assert "Input Rate, records/sec: now 8,000" in labels
     assert "Processing Time, ms: now 260 ms" in labels
-    assert shown.count("#receivers tbody tr") == 2
-    assert "3 / h1 " in shown.text("#receivers table:last-child")
+    assert shown.count("#receivers tbody tr:not(.more)") == 1
+    assert "h1, executor 3" in shown.text("#receivers")
+    # A line over a minute, and beside it how often the batches took how long.
+    line = shown.browser.find_element(By.CSS_SELECTOR, "#charts figure:nth-child(3) path")
+    assert line.get_attribute("d").count("L") == 59
+    bars = shown.browser.find_elements(By.CSS_SELECTOR, "#charts figure:nth-child(3) rect title")
+    said = [bar.get_attribute("textContent") for bar in bars]
+    assert said == ["200 ms to 300 ms: 60 of the last 60 batches"]
     assert "tokens (estimator) 90 %" in shown.text("#receivers")
     assert "1 / 1 active" in shown.text("#receivers")
     assert shown.count("#completed tbody tr") == 60
@@ -136,7 +142,7 @@ def test_of_a_host_it_shows_queries_and_no_batches(browser: Chrome) -> None:
         shown.wait_for("Receiving since", "#since")
         assert "numbers-0 5 MiB in 6 blocks 12,345 <b>c4ff</b> 1,200" in shown.text("#queries")
         assert shown.count("#queries b") == 0
-        WebDriverWait(browser, WAIT_S).until(lambda _: shown.count("#charts canvas") == 1)
+        WebDriverWait(browser, WAIT_S).until(lambda _: shown.count("#charts svg") == 1)
         for hidden in ("active-section", "completed-section"):
             assert not browser.find_element(By.ID, hidden).is_displayed()
         program.kept[0] = KeptStream(0, "epoch", 9, 9, 12_345, 0, ())
@@ -160,7 +166,15 @@ def test_news_comes_without_a_reload(shown: Shown) -> None:
     shown.wait_for("STOPPED", "#receivers")
     shown.wait_for("the source is gone", "#receivers")
     shown.wait_for("3 blocks were left out of batches because no host has them", "#skipped")
+    shown.browser.find_element(By.CSS_SELECTOR, "#receivers button").click()
     shown.wait_for("{'offset': 17}", "#receivers")
+    shown.wait_for("Traceback ...", "#receivers")
+    # It stays unfolded, and the keyboard stays where it was, whatever news come.
+    shown.program.batch(62)
+    shown.program.model.tick()
+    shown.wait_for("62 completed batches", "#since")
+    assert "Traceback ..." in shown.text("#receivers")
+    assert shown.browser.switch_to.active_element.text == "<img src=x onerror=alert(1)>-0"
 
 
 def test_a_failed_batch_has_a_page_that_says_why_and_leads_to_sparks_jobs(shown: Shown) -> None:
@@ -392,7 +406,7 @@ def test_it_works_behind_a_proxy_that_has_it_under_another_path(shown: Shown) ->
         shown.address = f"http://localhost:{port}{PREFIX}/"
         shown.open(f"#code={shown.access.new_code()}")
         shown.wait_for("60 completed batches", "#since")
-        WebDriverWait(shown.browser, WAIT_S).until(lambda _: shown.count("#charts canvas") == 5)
+        WebDriverWait(shown.browser, WAIT_S).until(lambda _: shown.count("#charts svg") == 5)
         shown.wait_for("Set the rate", "#acting")
         shown.browser.find_element(By.ID, "pause").click()
         shown.wait_for("is paused", "#acted")
@@ -419,7 +433,7 @@ def test_it_can_be_used_with_a_keyboard_and_says_what_everything_is(shown: Shown
         if focus.tag_name == "body":
             break
         reached.setdefault(focus.get_attribute("id") or focus.tag_name, focus.accessible_name)
-        if focus.tag_name == "summary":
+        if focus.get_attribute("aria-expanded") == "false":
             outline = focus.value_of_css_property("outline-style")
             assert outline == "solid"
             ActionChains(shown.browser).send_keys(Keys.ENTER).perform()
@@ -428,7 +442,7 @@ def test_it_can_be_used_with_a_keyboard_and_says_what_everything_is(shown: Shown
     assert reached["span"].startswith("Time shown")
     assert reached["rate-stream"].startswith("Stream")
     assert reached["rate-value"].startswith("Rate")
-    assert {"a", "summary", "pause", "resume", "restart", "seal", "stop"} <= {*reached}
+    assert {"a", "summary", "button", "pause", "resume", "restart", "seal", "stop"} <= {*reached}
     assert all(reached.values()), reached
     assert "Traceback of it" in shown.text("#receivers")
     ActionChains(shown.browser).send_keys(Keys.ENTER).perform()
@@ -438,7 +452,7 @@ def test_it_can_be_used_with_a_keyboard_and_says_what_everything_is(shown: Shown
     browser = shown.browser
     assert browser.find_element(By.ID, "sentence").get_attribute("aria-live") == "polite"
     assert browser.find_element(By.ID, "lost").get_attribute("role") == "alert"
-    for chart in browser.find_elements(By.CSS_SELECTOR, "#charts figure"):
+    for chart in browser.find_elements(By.CSS_SELECTOR, "#charts svg"):
         assert chart.aria_role in ("image", "img")
         assert chart.accessible_name
     for head in browser.find_elements(By.CSS_SELECTOR, "thead th"):
@@ -465,6 +479,49 @@ def test_ten_thousand_batches_do_not_slow_it(browser: Chrome) -> None:
         shown.wait_for("Details of batch at", "#batch-head")
         browser.get("about:blank")
         routes.stop()
+
+
+@pytest.mark.parametrize("width", [1300, 1800])
+@pytest.mark.parametrize("receivers", [1, 20, 200])
+def test_all_of_it_is_within_the_window(browser: Chrome, width: int, receivers: int) -> None:
+    names = ("clicks", "KafkaReceiver", "readings of all sensors of the plant")
+    program = Program(streams={number: names[number % 3] for number in range(receivers)})
+    program.start()
+    error = "ConnectionError: broker 10.0.0.7:9092 is gone (/app/shop.py:19 in orders) " * 3
+    for number in range(receivers):
+        program.receiver(number, limit=8000.0, source="estimator")
+        program.report(number)
+    program.receiver(0, state="stopped", error=error)
+    program.clock.advance(1000)
+    for number in range(1, receivers):
+        program.report(number, 8_000, 1.0, rate_s=0.5, log_s=0.25, busy_s=0.25, source_lag=1 << 40)
+    program.batch(1, errors=("no such table: " + "x" * 300,))
+    program.model.tick()
+    routes = Routes(program.model, open_access())
+    with serving(routes.answer) as server:
+        shown = Shown(program, open_access(), server, browser)
+        browser.set_window_size(width, 1000)
+        try:
+            shown.open()
+            shown.wait_for("no such table", "#completed")
+            WebDriverWait(browser, WAIT_S).until(lambda _: shown.count("#charts svg path") > 0)
+            assert browser.execute_script(TOO_WIDE) == []
+            # What is wrong comes first, and within sight.
+            assert "broker 10.0.0.7" in shown.text("#receivers tbody tr:first-child")
+            place = browser.find_element(By.ID, "receivers").rect
+            assert place["height"] < 1_000
+            browser.get("about:blank")
+        finally:
+            browser.set_window_size(1280, 900)
+            routes.stop()
+
+
+TOO_WIDE = """
+return [document.documentElement, ...document.querySelectorAll("body *:not(svg *)")]
+  .filter((each) => each.scrollWidth > each.clientWidth + 1
+    && !["inline", "none"].includes(getComputedStyle(each).display))
+  .map((each) => [each.scrollWidth, each.clientWidth, each.id || each.outerHTML.slice(0, 100)]);
+"""
 
 
 def test_it_can_be_read_on_a_phone(shown: Shown) -> None:

@@ -205,6 +205,10 @@ def fail(program: Program) -> None:
             "Data flows: 1,200 records/s, and nothing holds it up.",
         ),
         (
+            lambda program: [program.batch(1, records=0), program.batch(2, records=1)],
+            "Data flows: 0.5 records/s, and nothing holds it up.",
+        ),
+        (
             lambda program: [program.batch(1, records=0), program.second()],
             "Nothing comes in: the receivers wait for their sources.",
         ),

@@ -41,7 +41,7 @@ def door(program: Program) -> Routes:
 def test_the_page_asks_no_other_host_and_only_by_relative_links(door: Routes) -> None:
     page = text(door.answer(get("/")))
     links = re.findall(r'(?:src|href)="([^"]*)"', page)
-    assert len(links) >= 5
+    assert len(links) >= 4
     for link in links:
         assert not re.match(r"[a-z]+:(?!,)|/", link), link
         if link.startswith("static/"):
@@ -51,10 +51,21 @@ def test_the_page_asks_no_other_host_and_only_by_relative_links(door: Routes) ->
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", script)
 
 
-def test_the_charts_come_with_their_licence(door: Routes) -> None:
-    licence = text(door.answer(get("/static/uplot-license.txt")))
-    assert licence.startswith("The MIT License")
-    assert "uPlot" in text(door.answer(get("/static/uplot.js")))
+def test_all_of_its_files_are_small_and_our_own(door: Routes) -> None:
+    page = text(door.answer(get("/")))
+    files = re.findall(r'(?:src|href)="(static/[^"]*)"', page)
+    script = text(door.answer(get("/static/page.js")))
+    files += [f"static/{name}" for name in re.findall(r'from "\./([^"]*)"', script)]
+    assert len(files) == 5
+    size = len(page)
+    for name in files:
+        found = text(door.answer(get(f"/{name}")))
+        assert not re.search(r"license|copyright|https?://", found, re.IGNORECASE), name
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", found
+        )
+        size += len(found)
+    assert size < 64_000
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """The page: its files, and what it listens to.
 
 The page itself is made in the browser, of what ``/api/penstock`` tells; its files lie in
-``static``. Charts are drawn by uPlot (MIT, ``static/uplot-license.txt``), which lies there as its
-authors publish it, so that the page asks no other host for anything.
+``static``: ``page.js`` with ``charts.js``, ``receivers.js`` and ``text.js``. The page asks no other
+host for anything.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ _KINDS = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
-    ".txt": "text/plain; charset=utf-8",
 }
-_FILES = ("page.css", "page.js", "uplot.css", "uplot.js", "uplot-license.txt")
+_FILES = ("page.css", "page.js", "charts.js", "receivers.js", "text.js")
 
 _INTERVAL_S = 1.0
 _SILENT = 15
