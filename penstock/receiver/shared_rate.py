@@ -73,6 +73,8 @@ else
 end
 tokens = math.min(capacity, tokens + rate * math.max(0, now - at) / 1000000)
 local taken = 0
+-- With a short burst the bucket never holds a whole lease.
+least = math.min(least, math.floor(capacity))
 if tokens >= least then
     taken = math.max(0, math.min(most, math.floor(tokens)))
 end

@@ -107,15 +107,17 @@ def read(process: subprocess.Popen[bytes], found: list[tuple[float, int]]) -> No
             found.append((float(at_s), int(n)))
 
 
+@pytest.mark.parametrize("client", ["redis", "valkey"])
 def test_a_receiver_goes_on_with_the_new_primary_after_a_fail_over(
-    server: RedisServer, tmp_path: Path
+    server: RedisServer, tmp_path: Path, client: str
 ) -> None:
     (folder := tmp_path / "other").mkdir()
     other = make_server(folder)
     other.start()
     address = Address(server)
     errors = Errors()
-    place = SharedRatePlace(address.address, "records", 1000.0, 1.0)
+    named = address.address.replace("redis", client, 1)
+    place = SharedRatePlace(named, "records", 1000.0, 1.0)
     share = share_of(place, errors)
     try:
         assert share.take(1, WAIT_S)
@@ -163,6 +165,14 @@ def test_who_names_a_much_higher_rate_gets_leases_of_the_lowest(
     try:
         # Else it would wait for a lease that is larger than the bucket, for ever.
         assert sum(share.take(1000, WAIT_S) for _ in range(20)) >= 20
+    finally:
+        share.stop()
+
+
+def test_a_burst_that_is_shorter_than_a_lease_lets_its_rate_through(server: RedisServer) -> None:
+    share = share_of(SharedRatePlace(server.address, "records", 1e5, 0.004))
+    try:
+        assert sum(share.take(1000, WAIT_S) for _ in range(5)) >= 5
     finally:
         share.stop()
 
