@@ -369,7 +369,9 @@ class Settings:
         "fail",
         "What becomes of a batch when no host that can be reached has one of its blocks, after "
         "`spark.task.maxFailures` tries: it fails, or it goes on without the block, which is "
-        "logged, counted in `ssc.statistics()`, and told to listeners as an error of the receiver.",
+        "logged, counted in `ssc.statistics()`, and told to listeners as an error of the receiver. "
+        "Where HDFS or a host's block server does not answer, or a right, ticket or key is "
+        "missing, the block may be whole: then the batch fails in any case.",
     )
     recovery_empty_batches: str = _setting(
         "spark.penstock.recovery.emptyBatches",

@@ -118,6 +118,7 @@ if TYPE_CHECKING:
         Block,
         BlockAccess,
         BlockNotFoundError,
+        BlockUnavailableError,
         read_block,
         read_block_if_any,
     )
@@ -133,6 +134,7 @@ __all__ = [
     "BlockRDD",
     "BlockStore",
     "BlockStoreClosedError",
+    "BlockUnavailableError",
     "MemoryArena",
     "SealedBlock",
     "Slot",
@@ -155,6 +157,7 @@ _MODULES = {
     "BlockRDD": "rdd",
     "BlockStore": "store",
     "BlockStoreClosedError": "store",
+    "BlockUnavailableError": "reader",
     "MemoryArena": "memory",
     "SealedBlock": "builder",
     "Slot": "memory",

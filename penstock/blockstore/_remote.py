@@ -20,7 +20,7 @@ from penstock.backoff import Backoff
 from penstock.blockstore._encryption import opened_copy
 from penstock.blockstore._fetch import BlockNotServedError, FetchStatus, fetch
 from penstock.errors import PenstockError
-from penstock.wal import SEAL_SIZE, LogCipher, WalError
+from penstock.wal import SEAL_SIZE, CorruptRecordError, LogCipher, WalError
 from penstock.wire import (
     AuthenticationError,
     Client,
@@ -33,7 +33,7 @@ from penstock.wire.messages import BlockServerAt, FindBlockServer, Message, Rece
 if TYPE_CHECKING:
     from penstock.blockstore.reader import BlockAccess
 
-__all__ = ["ask_tracker", "copies_of", "fetch_from_host"]
+__all__ = ["HostSilentError", "ask_tracker", "copies_of", "fetch_from_host"]
 
 _log = logging.getLogger("penstock.blockstore")
 
@@ -43,11 +43,21 @@ _CONNECT_S = 3.0
 """Time limit for connecting to one of several hosts that have a block."""
 
 
+_LAST_ASK_S = 3.0
+
 _SILENT_S = 30.0
 """How long an unreachable host is tried last for blocks that other hosts have as well."""
 
 _silent: dict[str, float] = {}
 """Hosts that this process could not connect to, with the monotonic time until which that counts."""
+
+
+class HostSilentError(ConnectionLostError):
+    """A host that should have a block does not give it now, and may have it.
+
+    Its block server is silent, too busy, or refuses; or the tracker, which would know whether the
+    host is lost, cannot be asked.
+    """
 
 
 def fetch_from_host(
@@ -61,9 +71,10 @@ def fetch_from_host(
     tracker knows of another one or expects it.
 
     Raises:
-        WireError, CorruptRecordError: As `fetch`; the last try's.
+        WireError, CorruptRecordError: As `fetch`; the last try's: no host has the block.
         ConnectionLostError: The host has no block server; or the block lies on several hosts, and
             the text says of each what was wrong.
+        HostSilentError: One of them may have it.
     """
     context = access.link.client_context()
     deadline_s = time.monotonic() + access.fetch_timeout_s
@@ -80,11 +91,12 @@ def fetch_from_host(
         open_ones = [source for source in sources if not source.is_over]
         is_news = False
         for source in open_ones:
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0:
-                raise _failed(sources)
+            # Also when the time is over: whether a silent host is lost only the tracker knows.
+            left_s = max(_LAST_ASK_S, deadline_s - time.monotonic())
             found = ask_tracker(FindBlockServer(source.info.host), access, left_s)
             is_news |= source.look(found if isinstance(found, BlockServerAt) else None)
+        if time.monotonic() >= deadline_s:
+            raise _failed(sources)
         if is_news:
             backoff.reset()
             continue
@@ -118,8 +130,9 @@ class _Source:
     Attributes:
         info: The block as it lies there.
         last: What was wrong at the last try.
-        is_over: It does not have the block after all.
+        is_over: It does not have the block after all, or refuses it.
         is_hopeless: No later try can do better.
+        is_gone: What it had is lost: it said so, or the tracker knows that the host is gone.
     """
 
     def __init__(
@@ -137,6 +150,7 @@ class _Source:
         self.last: PenstockError | None = None
         self.is_over = False
         self.is_hopeless = False
+        self.is_gone = False
         self._address = address
 
     def fetch(
@@ -166,9 +180,11 @@ class _Source:
         except BlockNotServedError as error:
             self.last = error
             self.is_over = error.status is not FetchStatus.BUSY
+            self.is_gone = error.status is FetchStatus.NOT_FOUND
         except WalError as error:
             self.last = error
             self.is_over = True
+            self.is_gone = isinstance(error, CorruptRecordError)
         except WireError as error:
             self.last = error
             if isinstance(error.__cause__, TimeoutError):
@@ -181,6 +197,10 @@ class _Source:
             self._address = found.address
             return True
         self.is_hopeless = _is_hopeless(self.last, found)
+        if found is None:
+            self.is_gone = self.is_hopeless
+        else:
+            self.is_gone = found.address is None and not found.is_expected
         return False
 
     def error(self) -> PenstockError:
@@ -194,9 +214,12 @@ def _expected_last(source: _Source) -> bool:
 
 def _failed(sources: list[_Source]) -> PenstockError:
     errors = [source.error() for source in sources]
-    if len(errors) == 1:
-        return errors[0]
-    return ConnectionLostError(sources[0].info.host, "; ".join(map(str, errors)))
+    text = "; ".join(map(str, errors))
+    if not all(source.is_gone for source in sources):
+        silent = HostSilentError(sources[0].info.host, text)
+        silent.__cause__ = errors[0]
+        return silent
+    return errors[0] if len(errors) == 1 else ConnectionLostError(sources[0].info.host, text)
 
 
 def ask_tracker(message: Message, access: BlockAccess, timeout_s: float) -> Message | None:

@@ -47,7 +47,7 @@ from penstock.blockstore._replica_service import (
 from penstock.blockstore.memory import lock_shared
 from penstock.clock import SystemClock
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.wal import RECORD_HEADER_SIZE, WalError, record_length
+from penstock.wal import RECORD_HEADER_SIZE, Answer, WalError, answer_of, record_length
 from penstock.wire import (
     TAG_BYTES,
     Arrival,
@@ -338,6 +338,8 @@ class BlockService:
                     return
             except _NotThereError as error:
                 tried.append(str(error))
+                if status is FetchStatus.NOT_FOUND:
+                    status = error.status
             except PathRefusedError as error:
                 _logger.warning("refused a request: %s", error)
                 status = FetchStatus.REFUSED
@@ -365,7 +367,7 @@ class BlockService:
                     raise _NotThereError("the slot was given to another block")
                 record = _opened(fd, place, sequence)
             except (OSError, WalError, ValueError, OverflowError) as error:
-                raise _NotThereError(_describe(place, error)) from error
+                raise _NotThereError(_describe(place, error), _status_of(error)) from error
             yield record
 
     async def _send(self, peer: _Peer, record: _Record, sealed: bool) -> None:
@@ -426,7 +428,19 @@ def _forget_frames(error: BaseException | None) -> None:
 
 
 class _NotThereError(Exception):
-    """A place does not hold the record (any more)."""
+    """A place does not hold the record (any more), or cannot be looked into."""
+
+    def __init__(self, reason: str, status: FetchStatus = FetchStatus.NOT_FOUND) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def _status_of(error: Exception) -> FetchStatus:
+    # What this process lacks, such as descriptors, is not taken for a block that is gone.
+    answer = answer_of(error)
+    if answer is Answer.REFUSED:
+        return FetchStatus.REFUSED
+    return FetchStatus.BUSY if answer is Answer.AWAY else FetchStatus.NOT_FOUND
 
 
 def _describe(place: MemoryPlace | SegmentPlace, error: Exception) -> str:

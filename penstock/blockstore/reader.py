@@ -8,6 +8,10 @@ host is recognised by the path, which holds the receiver attempt's random id, an
 a host name proves nothing. Each way checks the record's header, sequence and CRC, so a block is
 either right or the next way is tried.
 
+Each way that fails says what that means. A block is lost (`BlockNotFoundError`) where all of them
+said that it is not there, or is damaged there. Where one of them did not answer or refused it, the
+block may be whole: that is a `BlockUnavailableError`, and nobody goes on without the block.
+
 Where the user has chosen to go on without a block that no host has (`read_block_if_any`), the task
 that misses it fails as always, so that Spark tries it again, here or on another host. Only its last
 try leaves the block out, and only after the tracker has taken note of it: what is left out is
@@ -17,6 +21,7 @@ logged and counted, once for each block. Where there is no tracker any more, the
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import math
 import mmap
@@ -49,11 +54,14 @@ from penstock.blockstore.memory import lock_shared
 from penstock.blockstore.record_pickles import learn, plain_record
 from penstock.errors import PenstockError
 from penstock.wal import (
+    Answer,
+    CorruptRecordError,
     EncryptionKey,
     LogCipher,
     LogReader,
     SegmentNotFoundError,
     WalError,
+    answer_of,
     is_on_hdfs,
     locate,
     parse_record,
@@ -74,6 +82,7 @@ __all__ = [
     "Block",
     "BlockAccess",
     "BlockNotFoundError",
+    "BlockUnavailableError",
     "read_block",
     "read_block_if_any",
     "read_segment",
@@ -112,6 +121,48 @@ class BlockNotFoundError(PenstockError):
         )
         self.block_id = block_id
         self.tried = tried
+
+
+class BlockUnavailableError(PenstockError):
+    """A block cannot be read now, and may be whole: a place of it did not answer, or refused it.
+
+    Attributes:
+        block_id: The block.
+        tried: What was tried, and why it failed.
+    """
+
+    def __init__(self, block_id: str, tried: tuple[str, ...]) -> None:
+        super().__init__(
+            f"block {block_id} cannot be read now, but may be whole where no answer came or it was "
+            f"refused: {'; '.join(tried)}; see to what did not answer, or to the right, ticket or "
+            "key that is missing"
+        )
+        self.block_id = block_id
+        self.tried = tried
+
+
+class _Tried(list[str]):
+    """What was tried for a block, and whether all of it says that the block is lost."""
+
+    is_lost = True
+
+    def note(self, where: str, error: Exception, is_lost: bool) -> None:
+        self.append(f"{where}: {error}")
+        self.is_lost = self.is_lost and is_lost
+
+
+def _is_lost(error: Exception, *, is_local: bool = True) -> bool:
+    """Whether a place said that the block is not there, or not whole.
+
+    Any other error may pass: a right or key that is missing, a process without descriptors.
+    """
+    if isinstance(error, WalError):
+        return isinstance(error, (CorruptRecordError, SegmentNotFoundError))
+    if isinstance(error, OSError):
+        # A sector that cannot be read is damage; of other hosts' disks that is not known.
+        is_broken = is_local and error.errno == errno.EIO
+        return is_broken or answer_of(error) is Answer.GONE
+    return True
 
 
 @dataclass(frozen=True)
@@ -334,9 +385,10 @@ def read_block(info: ReceivedBlockInfo, access: BlockAccess) -> Iterator[Block]:
 
     Raises:
         BlockNotFoundError: No place has it; every try is named.
+        BlockUnavailableError: It may be whole in a place that did not answer, or refused it.
     """
     with contextlib.ExitStack() as stack:
-        tried: list[str] = []
+        tried = _Tried()
         begun_s = time.monotonic()
         block = _find(info, access, stack, tried)
         stack.callback(block.release)
@@ -347,13 +399,13 @@ def read_block(info: ReceivedBlockInfo, access: BlockAccess) -> Iterator[Block]:
 
 
 def _find(
-    info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitStack, tried: list[str]
+    info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitStack, tried: _Tried
 ) -> Block:
     if info.memory is not None:
         try:
             return _from_memory(info.memory, info.sequence, stack)
         except (OSError, WalError, ValueError) as error:
-            tried.append(f"memory {info.memory.path}: {error}")
+            tried.note(f"memory {info.memory.path}", error, _is_lost(error))
     on_hdfs = None
     cipher = block_cipher(access.encryption, info.attempt)
     if info.segment is not None and is_on_hdfs(info.segment.folder):
@@ -361,32 +413,36 @@ def _find(
         try:
             return _from_hdfs(on_hdfs, info.sequence, cipher, settle=False)
         except (OSError, WalError, ValueError) as error:
-            tried.append(_describe(on_hdfs, error))
+            # What it says is asked again at last.
+            tried.note(_named(on_hdfs), error, is_lost=True)
     elif info.segment is not None:
         try:
             return _from_segment(info.segment, info.sequence, cipher, stack)
         except (OSError, WalError, ValueError) as error:
-            tried.append(_describe(info.segment, error))
+            tried.note(_named(info.segment), error, _is_lost(error))
     for replica in info.replicas:
         try:
             return _from_copy(replica, info.block_id, cipher, stack)
         except (OSError, WalError, ValueError) as error:
-            tried.append(_describe(replica.segment, error))
+            tried.note(_named(replica.segment), error, _is_lost(error))
     if access.link.tracker is not None or any(host in access.servers for host in info.hosts):
         # A fetch is rare; the import would cost every task.
-        from penstock.blockstore._remote import fetch_from_host
+        from penstock.blockstore._remote import HostSilentError, fetch_from_host
         from penstock.wire import WireError
 
         try:
             return parse_block(memoryview(fetch_from_host(info, access, cipher)))
-        except (OSError, WalError, WireError, ValueError) as error:
-            tried.append(f"block server of {' and of '.join(info.hosts)}: {error}")
+        except (WalError, WireError, ValueError) as error:
+            where = f"block server of {' and of '.join(info.hosts)}"
+            tried.note(where, error, not isinstance(error, HostSilentError))
     if on_hdfs is not None:
         try:
             return _from_hdfs(on_hdfs, info.sequence, cipher, settle=True)
         except (OSError, WalError, ValueError) as error:
-            tried.append(f"after lease recovery {_describe(on_hdfs, error)}")
-    raise BlockNotFoundError(info.block_id, tuple(tried))
+            where = f"after lease recovery {_named(on_hdfs)}"
+            tried.note(where, error, _is_lost(error, is_local=False))
+    kind = BlockNotFoundError if tried.is_lost else BlockUnavailableError
+    raise kind(info.block_id, tuple(tried))
 
 
 _slow_told_s = -math.inf
@@ -460,8 +516,8 @@ def read_segment(
         raise ValueError(f"{wanted} of its blocks are missing")
 
 
-def _describe(place: SegmentPlace, error: Exception) -> str:
-    return f"segment {place.segment} of {place.folder}: {error}"
+def _named(place: SegmentPlace) -> str:
+    return f"segment {place.segment} of {place.folder}"
 
 
 def _from_memory(place: MemoryPlace, sequence: int, stack: contextlib.ExitStack) -> Block:
@@ -520,6 +576,7 @@ def read_block_if_any(info: ReceivedBlockInfo, access: BlockAccess) -> Iterator[
 
     Raises:
         BlockNotFoundError: It is nowhere, and that is an error; or the tracker could not be told.
+        BlockUnavailableError: As `read_block`.
     """
     with contextlib.ExitStack() as stack:
         block: Block | None = None

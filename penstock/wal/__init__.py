@@ -11,7 +11,7 @@ What must hold
   nothing of a failed append once a later one succeeded.
 - A record never crosses a segment. A segment's name is never used twice.
 - One writer per folder, held by a lock that ends with its process; on HDFS the newest writer has
-  it, and whoever had it before can write no more (`penstock.wal._hdfs`).
+  it, and whoever had it before can write no more (`penstock.wal._hdfs_lock`).
 
 A folder lies on a disk of this host or on HDFS (`locate`). What is another thing there, and how it
 is made up for, stands in `penstock.wal._hdfs`.
@@ -76,7 +76,9 @@ Modules
 `_folder`                 where a log lies: its address, the names in it, taking it for one process
 `_options`, `_errors`     what a log is told and tells; what it raises
 `_filesystem`             what the log needs of a file system; the one of this host
-`_hdfs`, `_hdfs_files`    HDFS as a file system, and who writes there; its open files
+`_answers`                what a storage answers: gone, refused, away; and by when
+`_hdfs`, `_hdfs_files`    HDFS as a file system; its open files
+`_hdfs_lock`              who writes a log on HDFS
 `_hdfs_client`            what the client of HDFS leaves open: errors, Hadoop's configuration
 ========================  =======================================================================
 
@@ -91,6 +93,7 @@ Usage::
 
 from __future__ import annotations
 
+from penstock.wal._answers import Answer, StorageAwayError, answer_of
 from penstock.wal._check import LogReport, SegmentReport, check, remove_log, repair
 from penstock.wal._encryption import (
     KEY_COMMAND_VARIABLE,
@@ -149,6 +152,7 @@ __all__ = [
     "RECORD_HEADER_SIZE",
     "SEAL_SIZE",
     "TAG_SIZE",
+    "Answer",
     "AppendFile",
     "AppendTooLargeError",
     "CorruptRecordError",
@@ -179,11 +183,13 @@ __all__ = [
     "SegmentInfo",
     "SegmentNotFoundError",
     "SegmentReport",
+    "StorageAwayError",
     "SyncPolicy",
     "UnsupportedAddressError",
     "UnwritableFolderError",
     "WalError",
     "WrongKeyError",
+    "answer_of",
     "check",
     "is_on_hdfs",
     "locate",

@@ -130,7 +130,12 @@ class FolderLock(Protocol):
 
 
 class FileSystem(Protocol):
-    """The calls of a file system that the log uses. All raise `OSError`."""
+    """The calls of a file system that the log uses.
+
+    All raise `OSError`, and `answer_of` tells what it says: what was asked for is gone, refused, or
+    the file system is away. One that is reached over a network returns or raises within a bound of
+    its own, whatever its client does (`penstock.wal._answers`).
+    """
 
     def create(self, path: str, *, direct: bool) -> AppendFile:
         """Create a file that must not exist, readable by its user only (0600).
@@ -197,7 +202,7 @@ class FileSystem(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file."""
+        """Remove a file; one that is gone is fine: it may be that an answer was lost."""
         ...
 
     def list_folder(self, folder: str) -> list[str]:
@@ -213,7 +218,7 @@ class FileSystem(Protocol):
         ...
 
     def remove_folder(self, folder: str) -> None:
-        """Remove an empty folder."""
+        """Remove an empty folder; one that is gone is fine."""
         ...
 
     def is_folder(self, folder: str) -> bool:
@@ -308,7 +313,8 @@ class LocalFileSystem:
         os.rename(source, target)
 
     def remove(self, path: str) -> None:
-        os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
     def list_folder(self, folder: str) -> list[str]:
         return os.listdir(folder)
@@ -328,7 +334,8 @@ class LocalFileSystem:
         os.mkdir(folder, 0o700)
 
     def remove_folder(self, folder: str) -> None:
-        os.rmdir(folder)
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(folder)
 
     def is_folder(self, folder: str) -> bool:
         return os.path.isdir(folder)

@@ -9,29 +9,20 @@ What is another thing there than on a disk of this host:
 * A file that is being written cannot be read: for a reader its last block is not there yet. It can
   be read once its writer has closed it, or once its lease was recovered, which also ends the
   writing of whoever still has it (`settle`).
-* There is no `flock`. Who has a folder is said by a file; see `HdfsFolderLock`.
+* There is no `flock`. Who has a folder is said by a file; see `penstock.wal._hdfs_lock`.
 * Names are durable when the call that made them returns: there is nothing to force in a folder.
 
-When the NameNode cannot be reached or is in safe mode, calls wait and ask again until
-`patience_s` is over, as far as asking again cannot do harm: always after a refusal, and after a
-lost answer for what may be done twice.
+When the NameNode cannot be reached, does not answer or is in safe mode, calls wait and ask again
+until `patience_s` is over, as far as asking again cannot do harm: always after a refusal, and after
+a lost answer for what may be done twice. The client waits for an answer for ever, and its
+connection stays with the NameNode that owes one; so a call that takes too long is left behind, and
+the next one has a new client, which asks another NameNode first where there are several.
+
+The client itself asks twice when a connection breaks, and tells nothing of it. So after any answer
+"there is none" to what takes a name away it is looked whether that was done.
 
 The client has threads of its own, which a fork does not copy: each process has its own clients
 (`hdfs_file_system`), made at the first use.
-
-Who writes a log: a file in its folder says so, and each new segment asks it.
-
-HDFS has no lock that ends with its process. So ``LOCK`` is a small closed file with the name of its
-owner, put there by an atomic rename, and the newest owner wins:
-
-* An owner of the same host, whose process lives, keeps the folder; the newcomer is refused.
-* An owner whose process is gone, or that is on another host, is replaced. That is what a cluster
-  manager needs that starts a driver again elsewhere.
-* Whoever was replaced cannot write on. Before the newcomer reads the log it has the leases of all
-  its segments recovered, which breaks the open segment of a writer that is not dead after all; and
-  of a new segment it is checked that the lock is still its writer's before it is begun, and again
-  when it has its name, before the first append. So the newcomer, who looks at the names after it
-  has the lock, sees every segment that an append can go to, whatever its number.
 """
 
 from __future__ import annotations
@@ -41,7 +32,6 @@ import importlib
 import logging
 import os
 import posixpath
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -49,10 +39,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-import msgspec
-
 from penstock.backoff import Backoff
-from penstock.processes import ProcessIdentity
+from penstock.wal._answers import (
+    Answer,
+    BoundedCalls,
+    Outage,
+    StorageAwayError,
+    TooLongError,
+    answer_of,
+)
 from penstock.wal._errors import MissingClientError
 from penstock.wal._hdfs_client import (
     AUTHENTICATION,
@@ -63,15 +58,23 @@ from penstock.wal._hdfs_client import (
     translated,
 )
 from penstock.wal._hdfs_files import HdfsAppendFile, HdfsReadFile, NewFiles, WriteLimit
+from penstock.wal._hdfs_lock import HdfsFolderLock
 
-__all__ = ["HdfsFile", "HdfsFileSystem", "HdfsFolderLock", "hdfs_file_system"]
+__all__ = ["HdfsFile", "HdfsFileSystem", "hdfs_file_system"]
 
 _logger = logging.getLogger("penstock.wal")
 
 _T = TypeVar("_T")
 
+_NAME = "HDFS"
 PATIENCE_S = 60.0
 """How long a NameNode may be away: longer than a restart of it mostly takes."""
+
+_ANSWER_S = 10.0
+"""How long an answer of the NameNode may take, at least,"""
+_LONG_ANSWER_S = 30.0
+"""and one that takes many calls of the client, or several DataNodes that do not answer."""
+_SLOWEST_BYTES_PER_S = 1 << 20
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
@@ -88,9 +91,6 @@ _SILENCE = "dfs.client.socket-timeout"
 _LONGEST_SILENCE_MS = 5000
 """How long a DataNode may say nothing when it is asked for a block or a place for one: less than a
 write may take (`WriteLimit`), so that it is the client that gives a dead one up."""
-
-_held: set[str] = set()
-"""Tokens of the locks of this process; single additions and removals need no lock."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,8 @@ class HdfsFileSystem:
     Args:
         authority: ``hdfs://host:port`` or ``hdfs://nameservice``; empty for ``fs.defaultFS``.
         patience_s: How long HDFS may be away before a call fails, in seconds.
+
+    `_lock` guards which client it is that calls use.
 
     Attributes:
         write_limit: How long a write to one of its files may take.
@@ -149,7 +151,10 @@ class HdfsFileSystem:
         silence = {_SILENCE: str(min(silence_ms, _LONGEST_SILENCE_MS))}
         self._new_client = partial(native.Client, authority or None)
         self._settings = {**_CLIENT_SETTINGS, **silence}
-        self._client = self.call_once(authority, lambda: self._new_client(config=self._settings))
+        self._outage = Outage(_NAME, patience_s)
+        self._lock = threading.Lock()
+        self._turn = 0
+        self._client = self._client_of_turn(0)
 
     # -- what the log asks -----------------------------------------------------------------------
 
@@ -192,33 +197,43 @@ class HdfsFileSystem:
     def settle(self, paths: Sequence[str]) -> None:
         open_paths = list(paths)
         end_s = time.monotonic() + self.patience_s
-        while open_paths:
-            open_paths = [path for path in open_paths if not self._is_recovered(path)]
-            if open_paths and time.monotonic() > end_s:
-                raise OSError(
-                    errno.ETIMEDOUT,
-                    f"HDFS did not recover the lease of a dead writer in {self.patience_s:g} s",
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        while True:
+            reasons = {path: self._not_recovered(path) for path in open_paths}
+            open_paths = [path for path, reason in reasons.items() if reason]
+            if not open_paths:
+                return
+            if time.monotonic() > end_s:
+                raise StorageAwayError(
+                    f"HDFS did not recover the lease of a dead writer in {self.patience_s:g} s: "
+                    f"{reasons[open_paths[0]]}",
                     open_paths[0],
                 )
-            if open_paths:
-                time.sleep(_FIRST_PAUSE_S)
+            time.sleep(backoff.next_s())
 
-    def _is_recovered(self, path: str) -> bool:
+    def _not_recovered(self, path: str) -> str:
+        """Have a lease recovered; return why it is not yet, empty when it is.
+
+        Raises:
+            OSError: It is refused, which would not pass; or HDFS is away.
+        """
         try:
-            return bool(self.call(path, lambda: self._client.recover_lease(path)))
+            done = self.call(path, lambda: self._client.recover_lease(path))
         except FileNotFoundError:
-            return True
-        except HdfsUnavailableError:
-            raise
+            return ""
         except OSError as error:
+            if isinstance(error, StorageAwayError) or answer_of(error) is Answer.REFUSED:
+                raise
             # The DataNode that leads the recovery died: the next call chooses another.
             _logger.info("the recovery of the lease of %s goes on: %s", path, error)
-            return False
+            return str(error)
+        return "" if done else "its DataNodes are still at it"
 
     def answers(self) -> bool:
         """Tell whether the NameNode answers."""
         try:
-            self.call_once("/", lambda: self._client.get_file_info("/"))
+            limit_s = min(_ANSWER_S, self.patience_s)
+            self._call_once("/", lambda: self._client.get_file_info("/"), limit_s)
         except OSError:
             return False
         return True
@@ -236,13 +251,13 @@ class HdfsFileSystem:
     def begin_recovery(self, path: str) -> None:
         """Have a file ended that cannot be closed; returns before it is, and raises nothing."""
         try:
-            self.call_once(path, lambda: self._client.recover_lease(path))
+            self._call_once(path, lambda: self._client.recover_lease(path))
         except OSError as error:
             _logger.debug("the recovery of the lease of %s was not begun: %s", path, error)
 
     def truncate(self, path: str, size: int) -> None:
         # Of a file that was not closed the NameNode does not know the length yet.
-        is_closed = self._is_recovered(path)
+        is_closed = not self._not_recovered(path)
         found = self.call(path, lambda: self._client.get_file_info(path))
         if not is_closed or found.length > size:
             raise OSError(errno.EOPNOTSUPP, "a file on HDFS is not cut", path)
@@ -254,23 +269,25 @@ class HdfsFileSystem:
         """Do nothing: a file on HDFS was forced when it was written."""
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> None:
-        tries = 0
+        before = self.call(source, lambda: self._client.get_file_info(source))
+        try:
+            self.call(source, lambda: self._client.rename(source, target, replace))
+        except FileNotFoundError:
+            # Perhaps it was done, and the answer was lost.
+            if not self._is_the_same(target, before):
+                raise
 
-        def once() -> None:
-            nonlocal tries
-            tries += 1
-            try:
-                self._client.rename(source, target, replace)
-            except FileNotFoundError:
-                # After a lost answer: it had been done.
-                if tries == 1 or not self._exists(target):
-                    raise
-
-        self.call(source, once)
+    def _is_the_same(self, path: str, before: Any) -> bool:
+        """Tell whether a path has the file of which this was known."""
+        try:
+            now = self.call(path, lambda: self._client.get_file_info(path))
+        except FileNotFoundError:
+            return False
+        seen = (before.isdir, before.length, before.modification_time)
+        return (now.isdir, now.length, now.modification_time) == seen
 
     def remove(self, path: str) -> None:
-        if not self.call(path, lambda: self._client.delete(path, False)):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self.call(path, lambda: self._client.delete(path, False))
 
     def list_folder(self, folder: str) -> list[str]:
         return [posixpath.basename(found.path) for found in self._list(folder)]
@@ -300,11 +317,15 @@ class HdfsFileSystem:
 
     def remove_tree(self, path: str) -> None:
         """Remove a file, or a folder with all that is in it; one that is gone is fine."""
-        self.call(path, lambda: self._client.delete(path, True))
+        self.call(path, lambda: self._client.delete(path, True), within_s=_LONG_ANSWER_S)
 
     def folders(self, pattern: str) -> list[str]:
         """Return the paths of the folders that fit a glob of Hadoop's."""
-        found = self.call(pattern, lambda: list(self._client.glob_status(pattern)))
+        found = self.call(
+            pattern,
+            lambda: list(self._client.glob_status(pattern)),
+            within_s=_LONG_ANSWER_S,
+        )
         return sorted(status.path for status in found if status.isdir)
 
     def files(self, folder: str) -> Iterator[HdfsFile]:
@@ -318,74 +339,153 @@ class HdfsFileSystem:
                 yield HdfsFile(found.path, found.modification_time, found.length)
 
     def _list(self, folder: str) -> list[Any]:
-        return self.call(folder, lambda: list(self._client.list_status(folder)))
+        return self.call(
+            folder,
+            lambda: list(self._client.list_status(folder)),
+            within_s=_LONG_ANSWER_S,
+        )
 
-    def _exists(self, path: str) -> bool:
-        try:
-            self._client.get_file_info(path)
-        except FileNotFoundError:
-            return False
-        return True
-
-    def call_once(self, path: str, function: Callable[[], _T]) -> _T:
-        """Call the client.
+    def read(self, path: str, function: Callable[[], _T], size: int) -> _T:
+        """Call the client for bytes of a file, which DataNodes give.
 
         Args:
-            path: What it is about, for errors.
+            path: The file.
             function: The call.
+            size: How many bytes.
 
         Raises:
             OSError: With an error number and the path.
         """
-        try:
-            return function()
-        except BaseException as error:
-            # A panic of the client is no `Exception`; Ctrl-C and the like go on.
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise
-            found = translated(error, path)
-            raise explained(found, self.authority, self._configuration) from error
+        within_s = _LONG_ANSWER_S + size / _SLOWEST_BYTES_PER_S
+        return self._call(path, function, Outage(_NAME, self.patience_s), within_s=within_s)
 
-    def call(self, path: str, function: Callable[[], _T], *, again: bool = True) -> _T:
-        """Call the client; while HDFS is away, wait and call again.
+    def call(
+        self,
+        path: str,
+        function: Callable[[], _T],
+        *,
+        again: bool = True,
+        within_s: float = _ANSWER_S,
+    ) -> _T:
+        """Call the client for an answer of the NameNode; while HDFS is away, wait and call again.
 
         Args:
             path: What it is about, for errors.
             function: The call.
             again: It may be done twice; else it is called again only when it was refused.
+            within_s: How long one try may take at least.
 
         Raises:
             OSError: With an error number and the path.
         """
-        end_s = time.monotonic() + self.patience_s
+        return self._call(path, function, self._outage, again=again, within_s=within_s)
+
+    def _call(
+        self,
+        path: str,
+        function: Callable[[], _T],
+        outage: Outage,
+        *,
+        within_s: float,
+        again: bool = True,
+    ) -> _T:
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         said = False
         while True:
             try:
-                return self.call_once(path, function)
-            except HdfsUnavailableError as error:
-                if not (again or error.is_refusal) or time.monotonic() > end_s:
+                with outage.asking(path):
+                    found = self._call_once(path, function, outage.limit_s(within_s))
+            except (HdfsUnavailableError, TooLongError) as error:
+                left_s = outage.failed()
+                is_refusal = isinstance(error, HdfsUnavailableError) and error.is_refusal
+                if not (again or is_refusal) or not left_s:
                     raise
                 if not said:
                     self._check_that_it_is_not_kerberos(path, error)
-                    _logger.warning(
-                        "%s; asked again for up to %g s", error.strerror, self.patience_s
-                    )
+                    _logger.warning("%s; asked again for up to %.0f s", error.strerror, left_s)
                     said = True
-            time.sleep(backoff.next_s())
+                time.sleep(min(backoff.next_s(), left_s))
+            except StorageAwayError:
+                raise
+            except OSError:
+                outage.answered()
+                raise
+            else:
+                outage.answered()
+                return found
 
-    def _check_that_it_is_not_kerberos(self, path: str, error: HdfsUnavailableError) -> None:
+    def _call_once(
+        self, path: str, function: Callable[[], _T], timeout_s: float | None = None
+    ) -> _T:
+        """Call the client once; after a call that takes too long there is a new client.
+
+        Raises:
+            OSError: With an error number and the path.
+        """
+        limit_s = self._outage.limit_s(_ANSWER_S) if timeout_s is None else timeout_s
+        client, calls = self._client, BoundedCalls(_NAME)
+        try:
+            return self.call_by(calls, path, function, limit_s)
+        except TooLongError:
+            self._replace_client(client)
+            raise
+        finally:
+            calls.abandon()
+
+    def call_by(
+        self, calls: BoundedCalls, path: str, function: Callable[[], _T], timeout_s: float
+    ) -> _T:
+        """Call the client once.
+
+        Args:
+            calls: Makes the call.
+            path: What it is about, for errors.
+            function: The call.
+            timeout_s: How long it may take.
+
+        Raises:
+            OSError: With an error number and the path. `TooLongError`: `calls` is of no more use.
+        """
+        try:
+            found: _T = calls.call(function, timeout_s, path)
+        except BaseException as error:
+            # A panic of the client is no `Exception`; Ctrl-C and the like go on.
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            told = translated(error, path)
+            raise explained(told, self.authority, self._configuration) from error
+        return found
+
+    def _replace_client(self, hung: Any) -> None:
+        """Let the next calls have a new client, which asks another NameNode first."""
+        with self._lock:
+            if self._client is hung:
+                self._turn += 1
+                self._client = self._client_of_turn(self._turn)
+
+    def _client_of_turn(self, turn: int) -> Any:
+        settings = {**self._settings, **self._configuration.in_turn(self.authority, turn)}
+        calls = BoundedCalls(_NAME)
+        try:
+            # It may ask name servers.
+            make = partial(self._new_client, config=settings)
+            return self.call_by(calls, self.authority, make, self._outage.limit_s(_ANSWER_S))
+        finally:
+            calls.abandon()
+
+    def _check_that_it_is_not_kerberos(self, path: str, error: StorageAwayError) -> None:
         """Raise if HDFS is not away, but breaks connections off that do not begin by Kerberos.
 
         Of the NameNode's answer to those the client tells nothing.
         """
-        if self._configuration.uses_kerberos or not error.is_cut_off:
+        is_cut_off = isinstance(error, HdfsUnavailableError) and error.is_cut_off
+        if self._configuration.uses_kerberos or not is_cut_off:
             return
         asking = self._new_client(config={**self._settings, AUTHENTICATION: "kerberos"})
         try:
             # One that does not ask for Kerberos answers this client, too.
-            self.call_once(path, lambda: asking.get_file_info("/"))
-            self.call_once(path, lambda: self._client.get_file_info("/"))
+            self._call_once(path, lambda: asking.get_file_info("/"))
+            self._call_once(path, lambda: self._client.get_file_info("/"))
         except HdfsAuthenticationError:
             raise
         except HdfsUnavailableError as again:
@@ -423,88 +523,3 @@ os.register_at_fork(after_in_child=_clients.renew_lock)
 def hdfs_file_system(authority: str) -> HdfsFileSystem:
     """Return this process's file system of an address; see `HdfsFileSystem`."""
     return _clients.get(authority)
-
-
-class _Owner(msgspec.Struct, frozen=True):
-    """What the file holds. Host and process are recognised, the name is for people."""
-
-    name: str
-    token: str
-    host: str
-    pid: int
-    started: str
-
-    @classmethod
-    def this_process(cls, name: str) -> _Owner:
-        this = ProcessIdentity.this_process()
-        return cls(name, secrets.token_hex(16), this.host, this.pid, this.started)
-
-    @property
-    def is_alive_here(self) -> bool:
-        """Whether it is a living process that this one can see, and still has the folder."""
-        if not ProcessIdentity(self.host, self.pid, self.started).is_alive_here:
-            return False
-        # This process may have let go of a lock whose file it could not remove.
-        return self.pid != os.getpid() or self.token in _held
-
-
-class HdfsFolderLock:
-    """The ownership of a folder; made by `HdfsFileSystem.lock`.
-
-    Raises:
-        BlockingIOError: A living process of this host has it.
-        OSError: HDFS cannot be reached.
-    """
-
-    def __init__(self, fs: HdfsFileSystem, path: str, owner: str) -> None:
-        self._fs = fs
-        self._path = path
-        self._owner = _Owner.this_process(owner)
-        before = self._read()
-        if before is not None and before.is_alive_here:
-            raise BlockingIOError(errno.EWOULDBLOCK, before.name, path)
-        if before is not None:
-            _logger.warning("taking the log folder of %s over from %s", path, before.name)
-        self._put()
-        _held.add(self._owner.token)
-
-    def _put(self) -> None:
-        present = f"{self._path}.{self._owner.token}"
-        file = self._fs.create(present, direct=False)
-        try:
-            file.write(0, [msgspec.json.encode(self._owner)], sync=True)
-        finally:
-            file.close()
-        self._fs.rename(present, self._path, replace=True)
-
-    def _read(self) -> _Owner | None:
-        try:
-            file = self._fs.open(self._path)
-        except FileNotFoundError:
-            return None
-        try:
-            return msgspec.json.decode(file.read(0, file.size), type=_Owner)
-        except msgspec.DecodeError:
-            return _Owner("an owner that has not said its name", "", "", 0, "")
-
-    def check(self) -> None:
-        """Make sure that nobody has taken the folder over.
-
-        Raises:
-            OSError: Somebody has; or HDFS cannot be reached.
-        """
-        now = self._read()
-        if now is None or now.token != self._owner.token:
-            taker = "somebody who removed it" if now is None else now.name
-            raise OSError(errno.ESTALE, f"the log was taken over by {taker}", self._path)
-
-    def release(self) -> None:
-        """Let others take it; one that was taken over, or cannot be reached, is left."""
-        _held.discard(self._owner.token)
-        try:
-            # A stop does not wait for a NameNode; who comes next replaces a dead owner.
-            if self._fs.answers():
-                self.check()
-                self._fs.remove(self._path)
-        except OSError as error:
-            _logger.debug("%s is left: %s", self._path, error)

@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
+from penstock.wal._answers import StorageAwayError
+
 __all__ = [
     "AUTHENTICATION",
     "HadoopConfiguration",
@@ -32,6 +34,8 @@ AUTHENTICATION = "hadoop.security.authentication"
 
 _logger = logging.getLogger("penstock.wal")
 
+_NAME_NODES = "dfs.ha.namenodes"
+_RANDOM_ORDER = "dfs.client.failover.random.order"
 _FILES = ("core-site.xml", "hdfs-site.xml")
 _NUMBER = re.compile(r"\s*([0-9]+)([kmgtpe]?)\s*", re.IGNORECASE)
 _PREFIXES = ("", "k", "m", "g", "t", "p", "e")
@@ -47,6 +51,7 @@ _CUT_OFF = "RPC listener disconnected"
 _NO_SERVICE = "No NameNode hosts found"
 _NO_DEFAULT = "No fs.defaultFS setting found"
 _TOO_FEW_NODES = "could only be written to"
+_NO_DATA_NODE = "All DataNodes failed"
 _RUNNING = re.compile(r"There are (\d+) datanode\(s\) running and (\w+) node\(s\) are excluded")
 _REFUSED_FOR_NOW = (
     "SafeModeException",
@@ -113,6 +118,24 @@ class HadoopConfiguration:
         """Whether clients prove who they are by Kerberos."""
         return self.settings.get(AUTHENTICATION, "simple") != "simple"
 
+    def in_turn(self, authority: str, turn: int) -> dict[str, str]:
+        """Return settings by which a client asks another one of several NameNodes first.
+
+        Args:
+            authority: The address of the file system; empty for the default one.
+            turn: Which one: each is the first in turn.
+        """
+        address = authority or self.settings.get("fs.defaultFS", "")
+        service = address.removeprefix("hdfs://").split("/")[0]
+        names = self.settings.get(f"{_NAME_NODES}.{service}", "").split(",")
+        first = turn % len(names)
+        if not first:
+            return {}
+        return {
+            f"{_NAME_NODES}.{service}": ",".join(names[first:] + names[:first]),
+            f"{_RANDOM_ORDER}.{service}": "false",
+        }
+
     def number(self, name: str) -> int | None:
         """Return a number, or a size such as ``128m``; None when it is not set.
 
@@ -145,8 +168,10 @@ def _read(path: str) -> dict[str, str]:
     return found
 
 
-class HdfsUnavailableError(OSError):
+class HdfsUnavailableError(StorageAwayError):
     """HDFS did not do what it was asked, and may do it later: not reachable, or in safe mode.
+
+    To ask again may help within seconds.
 
     Attributes:
         is_refusal: Certainly nothing was done.
@@ -155,7 +180,7 @@ class HdfsUnavailableError(OSError):
     """
 
     def __init__(self, message: str, path: str, *, is_refusal: bool, by_name_node: bool) -> None:
-        super().__init__(errno.EAGAIN, message, path)
+        super().__init__(message, path)
         self.is_refusal = is_refusal
         self.by_name_node = by_name_node
         self.is_cut_off = _CUT_OFF in message
@@ -223,6 +248,8 @@ def translated(error: BaseException, path: str) -> OSError:
         return FileExistsError(errno.EEXIST, _first_line(text), path)
     if isinstance(error, PermissionError):
         return PermissionError(errno.EACCES, _first_line(text), path)
+    if isinstance(error, StorageAwayError):
+        return error
     if isinstance(error, TimeoutError):
         return TimeoutError(errno.ETIMEDOUT, error.strerror or _first_line(text), path)
     if isinstance(error, OSError):
@@ -236,6 +263,8 @@ def translated(error: BaseException, path: str) -> OSError:
     unproved = _UNPROVED.match(text)
     if unproved is not None:
         return HdfsAuthenticationError(_first_line(unproved[1] or text), path)
+    if _NO_DATA_NODE in text:
+        return StorageAwayError("HDFS: no DataNode gives a block of it", path)
     if match is None:
         return OSError(errno.EIO, f"HDFS: {_first_line(text)}", path)
     kind, message = match[1].rpartition(".")[2], _first_line(match[2])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import errno
-import itertools
 import logging
 import math
 import threading
@@ -13,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.event_loop import EventLoop
+from penstock.wal._answers import Answer, BoundedCalls, TooLongError, answer_of
 from penstock.wal._hdfs_client import HdfsUnavailableError
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ _FIRST_LIMIT_S = 8.0
 _LONGEST_LIMIT_S = 60.0
 _FEWER_COPIES_S = 60.0
 _SLOWEST_BYTES_PER_S = 1 << 20
-_JOIN_S = 5.0
 
 
 class WriteLimit:
@@ -96,57 +93,12 @@ class NewFiles:
             return self._failed // 2 if is_recent else 0
 
 
-class _Calls:
-    """A thread that calls the client, so that whoever waits for it can give up.
+class HdfsAppendFile:
+    """A file of HDFS that is being written, from its beginning to its end.
 
     When a DataNode dies while the client waits for its answer to an `hsync`, the client may wait
     for ever: the task that sends packets waits for a next one, and the one that should begin the
     recovery waits for that task (hdfs-native 0.14.7, `Pipeline::shutdown`; no setting bounds it).
-    Then the thread is left behind; it is a daemon.
-    """
-
-    _numbers = itertools.count(1)
-
-    def __init__(self) -> None:
-        self._loop = EventLoop(f"hdfs-{next(self._numbers)}", self._failed)
-        self._loop.start()
-
-    def call(self, function: Callable[[], Any], timeout_s: float) -> Any:
-        """Call it and return what it returns, or raise what it raises.
-
-        Raises:
-            TimeoutError: It has not returned in time; this object is of no more use.
-        """
-        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-
-        def call() -> None:
-            try:
-                future.set_result(function())
-            except BaseException as error:  # noqa: BLE001  # it goes to who waits
-                future.set_exception(error)
-
-        self._loop.post(call)
-        try:
-            return future.result(timeout_s)
-        except concurrent.futures.TimeoutError:
-            raise TimeoutError(
-                errno.ETIMEDOUT, f"HDFS took the write for more than {timeout_s:.0f} s"
-            ) from None
-
-    def end(self) -> None:
-        """End the thread."""
-        self._loop.stop(_JOIN_S)
-
-    def abandon(self) -> None:
-        """Let the thread end when it can."""
-        self._loop.stop(0.0)
-
-    def _failed(self, error: BaseException) -> None:
-        _logger.error("a call of the HDFS client was lost", exc_info=error)
-
-
-class HdfsAppendFile:
-    """A file of HDFS that is being written, from its beginning to its end.
 
     `_lock` is held by each call: the client's writer takes one at a time. After a failure the file
     takes no more: what of the failed write is there is not known.
@@ -159,7 +111,7 @@ class HdfsAppendFile:
         self._path = path
         self._writer = writer
         self._copies = copies
-        self._calls = _Calls()
+        self._calls = BoundedCalls("HDFS")
         self._lock = threading.Lock()
         self._size = 0
         self._is_broken = False
@@ -192,7 +144,8 @@ class HdfsAppendFile:
                 self._call(partial(_write_all, self._writer, views), size)
                 self._force(size)
             except OSError as error:
-                if not self._size and _is_of_data_nodes(error):
+                # A NameNode that hangs looks the same from here.
+                if not self._size and _is_of_data_nodes(error) and self._fs.answers():
                     self._fs.new_files.failed()
                 raise
             if not self._size:
@@ -243,12 +196,12 @@ class HdfsAppendFile:
                 return
 
     def _call(self, function: Callable[[], Any], size: int) -> None:
-        limit_s = self._fs.write_limit.now_s
+        limit_s = min(self._fs.write_limit.now_s, self._fs.patience_s)
         timeout_s = limit_s + size / _SLOWEST_BYTES_PER_S
         begin_s = time.monotonic()
         try:
-            self._fs.call_once(self._path, lambda: self._calls.call(function, timeout_s))
-        except TimeoutError:
+            self._fs.call_by(self._calls, self._path, function, timeout_s)
+        except TooLongError:
             self._fs.write_limit.passed(limit_s)
             raise
         self._fs.write_limit.kept(time.monotonic() - begin_s)
@@ -282,7 +235,7 @@ class HdfsAppendFile:
 def _is_of_data_nodes(error: OSError) -> bool:
     if isinstance(error, HdfsUnavailableError):
         return not error.by_name_node
-    return error.errno in (errno.ETIMEDOUT, errno.EIO)
+    return answer_of(error) is Answer.AWAY or error.errno == errno.EIO
 
 
 def _write_all(writer: Any, views: Sequence[memoryview]) -> None:
@@ -308,7 +261,9 @@ class HdfsReadFile:
         length = min(length, self._size - offset)
         if length <= 0 or offset < 0:
             return b""
-        return bytes(self._fs.call(self._path, lambda: self._reader.read_range(offset, length)))
+        return bytes(
+            self._fs.read(self._path, lambda: self._reader.read_range(offset, length), length)
+        )
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
         data = self.read(offset, len(buffer))

@@ -18,6 +18,7 @@ from penstock.blockstore import (
     BlockKind,
     BlockNotFoundError,
     BlockStore,
+    BlockUnavailableError,
     read_block,
 )
 from penstock.blockstore._encryption import block_cipher, check_in_memory
@@ -83,7 +84,7 @@ def test_blocks_are_read_from_memory_and_from_the_segment_and_lie_nowhere_in_cle
 
 def test_without_the_key_a_block_is_not_read(store: BlockStore) -> None:
     info = without_memory(put(store, BlockKind.BINARY, RECORDS))
-    with pytest.raises(BlockNotFoundError, match="encryption is off"):
+    with pytest.raises(BlockUnavailableError, match="encryption is off"):
         records_of(info, None)
     with pytest.raises(BlockNotFoundError, match="does not decrypt"):
         records_of(info, EncryptionKey.generate())

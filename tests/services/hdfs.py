@@ -41,7 +41,8 @@ _HA_ADMIN = "org.apache.hadoop.hdfs.tools.DFSHAAdmin"
 _FAILOVER = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
 
 _COMMON = {
-    "dfs.permissions.enabled": "false",
+    # Who starts it may do everything all the same.
+    "dfs.permissions.enabled": "true",
     "dfs.namenode.fs-limits.min-block-size": "4096",
     "dfs.namenode.safemode.extension": "0",
     "dfs.namenode.redundancy.interval.seconds": "1s",
@@ -122,6 +123,7 @@ class _Node:
         try:
             yield
         finally:
+            # Nothing happens to one that was killed meanwhile.
             process.send_signal(signal.SIGCONT)
 
     @property
@@ -285,6 +287,29 @@ class Hdfs:
     def fail_over(self) -> None:
         """Kill the active of two NameNodes with SIGKILL and make the standby the active one."""
         self.kill_name_node()
+        self.activate_standby()
+
+    @contextmanager
+    def paused_name_node(self) -> Iterator[None]:
+        """Stop the active NameNode with SIGSTOP until the end."""
+        with self._name_nodes[self._active].paused():
+            yield
+
+    @contextmanager
+    def hung_name_node(self) -> Iterator[None]:
+        """Stop the active of two NameNodes with SIGSTOP; at the end it is dead (see `mend`).
+
+        It must not go on: it would still take itself for the active one.
+        """
+        hung = self._name_nodes[self._active]
+        with hung.paused():
+            try:
+                yield
+            finally:
+                hung.kill()
+
+    def activate_standby(self) -> None:
+        """Make the standby of two NameNodes the active one, whatever the other one does."""
         self._activate(1 - self._active)
 
     def _activate(self, number: int) -> None:
