@@ -495,10 +495,12 @@ class Storing:
             raise PositionTypeError(found, "str with a lone surrogate") from None
         if len(encoded) > self._position_bytes:
             raise PositionTooLargeError(len(encoded), self._position_bytes)
+        # Before anything is discarded; another thread may store one before this is stored.
+        self._check_order(position)
         return encoded
 
     def _check_order(self, position: Any) -> None:
-        """Refuse a position that goes back. The assembler's lock is held."""
+        """Refuse a position that goes back; for good with the assembler's lock."""
         if _goes_back(position, self._last_position):
             raise PositionOrderError(position, self._last_position)
 

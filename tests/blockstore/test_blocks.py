@@ -401,6 +401,10 @@ def test_a_declared_type_may_say_what_a_value_means(kind, value, kept):
         (pa.array([0.5]), pa.bool_()),
         (pa.array([{"a": 1, "b": 2}]), pa.struct([("a", pa.int64())])),
         (pa.array([[AT]]), pa.list_(pa.date32())),
+        (
+            pa.array([[("a", AT)]], pa.map_(pa.string(), pa.timestamp("us"))),
+            pa.map_(pa.string(), pa.date32()),
+        ),
     ],
 )
 def test_a_column_that_a_cast_would_change_is_refused(column, wanted):

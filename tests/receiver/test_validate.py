@@ -16,6 +16,7 @@ from pyspark import cloudpickle
 
 from penstock.dead_letters import letters
 from penstock.receiver import as_receiver, receiver
+from penstock.receiver.storing import PositionOrderError
 from penstock.wire.messages import AddBlock, ReportError
 from tests.receiver.conftest import SETTINGS
 from tests.receiver.running import Receiver, Running, Shared, Tracker
@@ -51,6 +52,21 @@ def stored(run: Run, tracker: Tracker, shared: Shared) -> Callable[..., Any]:
         return tracker.records()
 
     return start
+
+
+@pytest.mark.parametrize("form", [list, iter, lambda rows: rows[0]])
+def test_nothing_of_a_position_that_goes_back_is_discarded(
+    stored: Callable[..., Any], tmp_path: Path, form: Any
+) -> None:
+    def store(source: Receiver) -> None:
+        source.store(7, position=9)
+        with pytest.raises(PositionOrderError):
+            source.store(form([-1, -2]), position=8)
+        source.store(-5, position=10)
+        source.store(3, position=11)
+
+    assert stored(store, records=2) == [7, 3]
+    assert [(record, position) for record, _, position in kept(tmp_path)] == [(-5, "10")]
 
 
 def test_a_record_that_it_refuses_is_kept_and_its_position_and_ack_hold(
