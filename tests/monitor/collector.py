@@ -25,14 +25,19 @@ class Collector:
 
     Attributes:
         refuses: The status with which everything is refused; None: it is taken.
+        refuses_path: The same for one path only.
+        retry_after: What is sent with that as `Retry-After`; empty: nothing.
         hold: Clear: nobody is answered.
     """
 
     def __init__(self) -> None:
         self.refuses: int | None = None
+        self.refuses_path: dict[str, int] = {}
+        self.retry_after = ""
         self.hold = threading.Event()
         self.hold.set()
         self.asked = 0
+        self.paths: list[str] = []
         self._lock = threading.Lock()
         self._metrics: list[Any] = []
         self._spans: list[Any] = []
@@ -96,14 +101,17 @@ def collecting(port: int = 0) -> Iterator[Collector]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             collector.asked += 1
+            collector.paths.append(self.path)
             if not collector.hold.wait(30):
                 return
-            status, answer = collector.refuses, b""
+            status, answer = collector.refuses_path.get(self.path, collector.refuses), b""
             if status is None:
                 status, answer = 200, collector.take(self.path, body)
             with contextlib.suppress(OSError):
                 self.send_response(status)
                 self.send_header("Content-Type", "application/x-protobuf")
+                if status != 200 and collector.retry_after:
+                    self.send_header("Retry-After", collector.retry_after)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)

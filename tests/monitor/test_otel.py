@@ -9,19 +9,25 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from email.utils import formatdate
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.resources import Resource
 from prometheus_client.core import Metric
 
 from penstock.errors import SettingError
 from penstock.monitor import Model, start_monitor
 from penstock.monitor.figures import Figures
 from penstock.monitor.otel import OtelNotInstalledError, OtelSender
+from penstock.monitor.otel.otlp_data import metrics_data
+from penstock.monitor.otel.signals import Outcome, Signal
 from penstock.receiver import ReceiverContext, receiver
 from penstock.settings import Settings
 from penstock.streaming import StreamingContext
@@ -277,6 +283,116 @@ def test_a_collector_that_refuses_is_told_with_what_it_answered(
             sender.stop(WAIT_S)
     (said,) = [record.getMessage() for record in caplog.records]
     assert "403" in said
+
+
+def exporter_to(collector: Collector, signal: Signal) -> OTLPMetricExporter:
+    return OTLPMetricExporter(f"{collector.address}/v1/metrics", session=signal.session())
+
+
+def some_figures() -> Any:
+    model = running_program().model
+    return metrics_data(Figures(model).collect(), Resource.create(), START_MS, model.now_ms())
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "wait_s"),
+    [("3600", 3600), ("1", 60), ("", 60), ("soon", 60), ("9" * 400, 86_400), ("0", 60)],
+)
+def test_a_collector_that_says_when_to_come_again_is_asked_then(
+    collector: Collector, caplog: pytest.LogCaptureFixture, retry_after: str, wait_s: int
+) -> None:
+    collector.refuses, collector.retry_after = 503, retry_after
+    signal = Signal("Figures", collector.address, "SWITCH", 60.0, lambda: "", 0.0)
+    exporter = exporter_to(collector, signal)
+    assert not signal.is_due(59.0)
+    assert signal.is_due(60.0)
+    assert signal.send(exporter, some_figures(), 100.0) is Outcome.LATER
+    # It was asked once, and not again and again until its time for an answer was over.
+    assert collector.asked == 1
+    assert not signal.is_due(100.0 + wait_s - 1)
+    assert signal.is_due(100.0 + wait_s)
+    assert not signal.is_due(0.0, is_last=True)
+    (said,) = [record.getMessage() for record in caplog.records if record.name.startswith("pens")]
+    assert said.startswith(f"Figures cannot be sent to {collector.address} by OpenTelemetry: 503 ")
+    if wait_s > 60:
+        assert said.endswith(f"they are tried again in {wait_s:,} s, as it asks")
+    collector.refuses = None
+    assert signal.send(exporter, some_figures(), 5000.0) is Outcome.TAKEN
+    assert collector.metrics()
+    assert caplog.messages[-1] == "Figures are sent by OpenTelemetry again"
+    assert signal.is_due(0.0, is_last=True)
+
+
+def test_a_date_to_come_again_is_kept_to(collector: Collector) -> None:
+    collector.refuses, collector.retry_after = 429, formatdate(time.time() + 7200, usegmt=True)
+    signal = Signal("Figures", collector.address, "SWITCH", 60.0, lambda: "", 0.0)
+    assert signal.send(exporter_to(collector, signal), some_figures(), 0.0) is Outcome.LATER
+    assert not signal.is_due(3600.0)
+    assert signal.is_due(7200.0)
+
+
+@pytest.mark.parametrize("status", [301, 400, 404, 413, 500])
+def test_what_a_collector_refuses_for_good_is_not_sent_again(
+    collector: Collector, status: int
+) -> None:
+    collector.refuses = status
+    signal = Signal("Figures", collector.address, "SWITCH", 60.0, lambda: "", 0.0)
+    assert signal.send(exporter_to(collector, signal), some_figures(), 0.0) is Outcome.REFUSED
+    assert collector.asked == 1
+
+
+def tracing_program() -> tuple[Program, list[BlockTrace]]:
+    """Have a program of which one block can be traced as soon as its trace is put in the list."""
+    program = running_program()
+    traces: list[BlockTrace] = []
+    program.model.application = replace(
+        program.application(),
+        take_traces=lambda: [traces.pop() for _ in traces[:1]],
+        blocks_of_batch=lambda time_ms: (block(0),) if time_ms == START_MS + 1000 else (),
+    )
+    return program, traces
+
+
+@pytest.mark.slow
+def test_traces_wait_for_a_collector_that_is_away(collector: Collector) -> None:
+    collector.refuses = 503
+    program, traces = tracing_program()
+    traces.append(traced(0))
+    sender = sending(program.model, settings_for(collector.address))
+    try:
+        until(lambda: "/v1/traces" in collector.paths)
+        assert collector.spans() == []
+        collector.refuses = None
+        assert len(until(collector.spans)) == 7
+    finally:
+        sender.stop(WAIT_S)
+    assert len(collector.spans()) == 7
+
+
+@pytest.mark.slow
+def test_a_collector_that_takes_traces_only_gets_them_also_at_the_end(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector.refuses_path = {"/v1/metrics": 404}
+    program, traces = tracing_program()
+    with caplog.at_level(logging.INFO, logger="penstock.monitor"):
+        sender = OtelSender(
+            program.model,
+            settings_for(collector.address),
+            {**OFTEN, "OTEL_BSP_SCHEDULE_DELAY": "3600000"},
+        )
+        sender.start()
+        until(lambda: collector.paths.count("/v1/metrics") >= 3)
+        traces.append(traced(0))
+        until(lambda: not traces)
+        sender.stop(WAIT_S)
+    assert len(collector.spans()) == 7
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("pens")]
+    (line,) = said
+    assert line == (
+        f"Figures are not taken by {collector.address}: 404 Not Found; the program goes on, and "
+        "they are dropped until it takes some (OTEL_METRICS_EXPORTER=none switches them off)"
+    )
 
 
 @pytest.mark.slow

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import PenstockError, SettingError, typed_text
 from penstock.monitor.figures import Figures
 from penstock.monitor.model import Model
+from penstock.monitor.otel.signals import Outcome, Signal
 from penstock.monitor.otel.ways import Ways
-from penstock.monitor.records import bounded
 from penstock.settings import Settings
 from penstock.threads import OwnedThread
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OtelNotInstalledError", "OtelSender"]
 
-_log = logging.getLogger("penstock.monitor")
-
 _LOOK_S = 1.0
 _GRACE_S = 2.0
 """How long the end of a program waits for what is still to be sent."""
@@ -39,8 +37,6 @@ _AT_ONCE = 1_400
 _FIGURES_MS = 60_000
 _SPANS_MS = 5_000
 """How often they are sent: OpenTelemetry's default."""
-_REASON = 500
-"""Characters of why something could not be sent."""
 _ENDPOINT = "spark.penstock.otel.endpoint"
 
 
@@ -70,16 +66,21 @@ class OtelSender:
     def __init__(self, model: Model, settings: Settings, environ: Mapping[str, str]) -> None:
         self._model = model
         self._figures = Figures(model)
-        self._parts = _Parts.of(model, settings, environ)
         self._ways = Ways(model.application, settings.otel_traces_every)
-        self._figures_s = _seconds(environ, "OTEL_METRIC_EXPORT_INTERVAL", _FIGURES_MS)
-        self._spans_s = _seconds(environ, "OTEL_BSP_SCHEDULE_DELAY", _SPANS_MS)
-        self._where = _without_password(
+        where = _without_password(
             settings.otel_endpoint
             or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
         )
+        self._said = _Said()
+        figures_s = _seconds(environ, "OTEL_METRIC_EXPORT_INTERVAL", _FIGURES_MS)
+        spans_s = _seconds(environ, "OTEL_BSP_SCHEDULE_DELAY", _SPANS_MS)
+        said, now_s = self._said.take, time.monotonic()
+        self._of_figures = Signal(
+            *("Figures", where, "OTEL_METRICS_EXPORTER", figures_s, said, now_s)
+        )
+        self._of_spans = Signal("Traces", where, "OTEL_TRACES_EXPORTER", spans_s, said, now_s)
+        self._parts = _Parts.of(model, settings, environ, self._of_figures, self._of_spans)
         self._begun_ms = model.now_ms()
-        self._fails = False
         self._stopped = threading.Event()
         self._thread = OwnedThread(self._run, "otel", again=True)
 
@@ -100,26 +101,16 @@ class OtelSender:
                 self._parts.abandon()
 
     def _run(self) -> None:
-        figures_at_s = time.monotonic() + self._figures_s
-        spans_at_s = time.monotonic() + self._spans_s
         is_over = False
-        with _quiet() as said:
+        with self._said.kept():
             while not is_over:
                 is_over = self._stopped.wait(_LOOK_S)
-                # At the end everything is sent; not to who did not take it the last time.
-                is_last = is_over and not self._fails
                 try:
                     self._look()
-                    if is_last or (not is_over and time.monotonic() >= spans_at_s):
-                        self._send_spans(said)
-                        spans_at_s = time.monotonic() + self._spans_s
-                    if is_last or (not is_over and time.monotonic() >= figures_at_s):
-                        self._send_figures(said)
-                        figures_at_s = time.monotonic() + self._figures_s
                 except Exception as error:  # noqa: BLE001  # the program does not depend on it
-                    self._tell(typed_text(error))
-                    figures_at_s = time.monotonic() + self._figures_s
-                    spans_at_s = time.monotonic() + self._spans_s
+                    self._of_spans.failed(typed_text(error), time.monotonic())
+                self._send_spans(is_over)
+                self._send_figures(is_over)
             self._parts.close()
 
     def _look(self) -> None:
@@ -130,44 +121,33 @@ class OtelSender:
         for way in self._ways.take(self._model.batches()):
             add_spans(self._parts.tracer, way, self._model.application.streams)
 
-    def _send_spans(self, said: _Said) -> None:
-        waiting = self._parts.spans
-        if self._parts.span_exporter is None:
+    def _send_spans(self, is_last: bool) -> None:
+        waiting, exporter, signal = self._parts.spans, self._parts.span_exporter, self._of_spans
+        if exporter is None or not signal.is_due(time.monotonic(), is_last=is_last):
             return
         while waiting:
-            count = min(len(waiting), _AT_ONCE)
-            some = [waiting.popleft() for _ in range(count)]
-            said.first = ""
-            sent = self._parts.span_exporter.export(some)
-            if sent.name != "SUCCESS":
-                self._tell(said.first)
+            some = [waiting.popleft() for _ in range(min(len(waiting), _AT_ONCE))]
+            outcome = signal.send(exporter, some, time.monotonic())
+            if outcome is Outcome.LATER:
+                # Made by this thread alone, so that there is room for them still.
+                waiting.extendleft(reversed(some))
+            if outcome is not Outcome.TAKEN:
                 return
-            self._tell("")
 
-    def _send_figures(self, said: _Said) -> None:
-        if self._parts.metric_exporter is None:
+    def _send_figures(self, is_last: bool) -> None:
+        exporter, signal = self._parts.metric_exporter, self._of_figures
+        if exporter is None or not signal.is_due(time.monotonic(), is_last=is_last):
             return
         from penstock.monitor.otel.otlp_data import metrics_data
 
-        started_ms = self._model.totals().started_ms or self._begun_ms
-        found = self._figures.collect()
-        data = metrics_data(found, self._parts.resource, started_ms, self._model.now_ms())
-        said.first = ""
-        sent = self._parts.metric_exporter.export(data)
-        self._tell("" if sent.name == "SUCCESS" else said.first or "it was not taken")
-
-    def _tell(self, reason: str) -> None:
-        """Say once that it cannot be sent, and once that it can again; empty: it was."""
-        if reason and not self._fails:
-            _log.warning(
-                "Figures and traces cannot be sent to %s by OpenTelemetry; the program goes on, "
-                "and it is tried again: %s",
-                self._where,
-                bounded(reason, _REASON),
-            )
-        elif self._fails and not reason:
-            _log.warning("Figures and traces are sent by OpenTelemetry again")
-        self._fails = bool(reason)
+        try:
+            started_ms = self._model.totals().started_ms or self._begun_ms
+            found = self._figures.collect()
+            data = metrics_data(found, self._parts.resource, started_ms, self._model.now_ms())
+        except Exception as error:  # noqa: BLE001  # the program does not depend on it
+            signal.failed(typed_text(error), time.monotonic())
+            return
+        signal.send(exporter, data, time.monotonic())
 
 
 @dataclass
@@ -182,7 +162,14 @@ class _Parts:
     tracer: Any
 
     @classmethod
-    def of(cls, model: Model, settings: Settings, environ: Mapping[str, str]) -> _Parts:
+    def of(
+        cls,
+        model: Model,
+        settings: Settings,
+        environ: Mapping[str, str],
+        of_figures: Signal,
+        of_spans: Signal,
+    ) -> _Parts:
         try:
             from opentelemetry.exporter.otlp.proto.http import metric_exporter, trace_exporter
             from opentelemetry.sdk.resources import OTELResourceDetector, Resource
@@ -209,11 +196,19 @@ class _Parts:
             }
         )
         wants_spans = settings.otel_traces_every > 0 and _is_on(environ, "OTEL_TRACES_EXPORTER")
+        # A session that brings credentials is made by OpenTelemetry; its answers are not seen.
+        has_own_session = any(name.endswith("_CREDENTIAL_PROVIDER") for name in environ)
         metrics = spans = provider = None
         if _is_on(environ, "OTEL_METRICS_EXPORTER"):
-            metrics = metric_exporter.OTLPMetricExporter(endpoint and f"{endpoint}/v1/metrics")
+            metrics = metric_exporter.OTLPMetricExporter(
+                endpoint and f"{endpoint}/v1/metrics",
+                session=None if has_own_session else of_figures.session(),
+            )
         if wants_spans:
-            spans = trace_exporter.OTLPSpanExporter(endpoint and f"{endpoint}/v1/traces")
+            spans = trace_exporter.OTLPSpanExporter(
+                endpoint and f"{endpoint}/v1/traces",
+                session=None if has_own_session else of_spans.session(),
+            )
             provider = TracerProvider(resource=resource, shutdown_on_exit=False)
             provider.add_span_processor(Waiting())
         tracer = None if provider is None else provider.get_tracer("penstock")
@@ -232,41 +227,41 @@ class _Parts:
 
 
 class _Said(logging.Filter):
-    """Keeps what the exporters log in this thread, which would be said with each attempt.
-
-    Attributes:
-        first: The first thing that was said since it was emptied.
-    """
+    """Keeps what the exporters log in one thread, which would be said with each attempt."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first = ""
-        self._thread = threading.get_ident()
+        self._first = ""
+        self._thread = 0
+
+    def take(self) -> str:
+        """Return the first thing that was said since this was asked."""
+        first, self._first = self._first, ""
+        return first
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.thread != self._thread:
             return True
         if record.levelno >= logging.WARNING:
-            self.first = self.first or record.getMessage()
+            self._first = self._first or record.getMessage()
         return False
 
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[_Said]:
-    """Take what OpenTelemetry's packages say in this thread; other threads' is theirs."""
-    said = _Said()
-    loggers = [
-        logging.getLogger(name)
-        for name in list(logging.root.manager.loggerDict)
-        if name.startswith(("opentelemetry.", "urllib3."))
-    ]
-    for logger in loggers:
-        logger.addFilter(said)
-    try:
-        yield said
-    finally:
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep what OpenTelemetry's packages say in this thread; other threads' is theirs."""
+        self._thread = threading.get_ident()
+        loggers = [
+            logging.getLogger(name)
+            for name in list(logging.root.manager.loggerDict)
+            if name.startswith(("opentelemetry.", "urllib3."))
+        ]
         for logger in loggers:
-            logger.removeFilter(said)
+            logger.addFilter(self)
+        try:
+            yield
+        finally:
+            for logger in loggers:
+                logger.removeFilter(self)
 
 
 def _checked(endpoint: str | None) -> str | None:

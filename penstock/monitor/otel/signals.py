@@ -1,0 +1,165 @@
+"""`Signal`: figures or traces on their way to the collector, each by itself.
+
+What OpenTelemetry says of an answer (https://opentelemetry.io/docs/specs/otlp/, "Failures"): 429,
+502, 503 and 504 are for now, and `Retry-After` says until when; any other error is for good, and
+what was sent is dropped. A redirection is no success, for which OpenTelemetry's exporter takes it.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import time
+from collections.abc import Callable
+from email.utils import parsedate_to_datetime
+from typing import Any, Protocol
+
+from penstock.errors import typed_text
+from penstock.monitor.records import bounded
+
+__all__ = ["Outcome", "Signal"]
+
+_log = logging.getLogger("penstock.monitor")
+
+_FOR_NOW = (429, 502, 503, 504)
+_LONGEST_S = 86_400.0
+"""The longest wait that a collector may ask for."""
+_REASON = 500
+"""Characters of why something could not be sent."""
+
+
+class Outcome(enum.Enum):
+    """What became of what was sent."""
+
+    TAKEN = "taken"
+    LATER = "later"
+    REFUSED = "refused"
+
+
+class Exporter(Protocol):
+    """What OpenTelemetry's exporters have in common."""
+
+    def export(self, data: Any, /) -> Any: ...
+
+
+class RefusedError(Exception):
+    """An answer that is no success: raised within the exporter, so that it does not ask again."""
+
+    def __init__(self, status: int, reason: str, retry_after_s: float | None) -> None:
+        super().__init__(f"{status} {reason}".strip())
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class Signal:
+    """Sends one kind of thing, and says once that it cannot, and once that it can again.
+
+    For one thread.
+
+    Args:
+        name: What it is, for the log.
+        where: The collector, for the log.
+        switch: The variable that switches it off.
+        interval_s: How often it is sent.
+        said: Returns what the exporter said of why it failed.
+        now_s: The time now, on a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        where: str,
+        switch: str,
+        interval_s: float,
+        said: Callable[[], str],
+        now_s: float,
+    ) -> None:
+        self._name = name
+        self._where = where
+        self._switch = switch
+        self._interval_s = interval_s
+        self._said = said
+        self._at_s = now_s + interval_s
+        self._fails = False
+        self._refusals: list[RefusedError] = []
+
+    def session(self) -> Any:
+        """Return a session for the exporter, by which answers are seen."""
+        import requests
+
+        session = requests.Session()
+        session.hooks["response"].append(self._look_at)
+        return session
+
+    def is_due(self, now_s: float, *, is_last: bool = False) -> bool:
+        """Tell whether it is time to send.
+
+        Args:
+            now_s: The time now.
+            is_last: Whether there is no later time: then it is, but not to a collector that did
+                not take the last.
+        """
+        return not self._fails if is_last else now_s >= self._at_s
+
+    def send(self, exporter: Exporter, data: Any, now_s: float) -> Outcome:
+        """Send something; what becomes of it is said."""
+        self._refusals.clear()
+        self._at_s = now_s + self._interval_s
+        try:
+            is_taken = exporter.export(data).name == "SUCCESS"
+            reason = "" if is_taken else self._said() or "it was not taken"
+        except Exception as error:  # noqa: BLE001  # the program does not depend on it
+            reason = typed_text(error)
+        if not self._refusals:
+            tried = f"tried again every {self._interval_s:g} s"
+            self._tell(f"cannot be sent to {self._where} by OpenTelemetry", reason, tried)
+            return Outcome.LATER if reason else Outcome.TAKEN
+        refusal = self._refusals[-1]
+        if refusal.status in _FOR_NOW:
+            tried = f"tried again every {self._interval_s:g} s"
+            if refusal.retry_after_s is not None:
+                wait_s = max(self._interval_s, min(refusal.retry_after_s, _LONGEST_S))
+                self._at_s = now_s + wait_s
+                tried = f"tried again in {wait_s:,.0f} s, as it asks"
+            self._tell(f"cannot be sent to {self._where} by OpenTelemetry", str(refusal), tried)
+            return Outcome.LATER
+        tried = f"dropped until it takes some ({self._switch}=none switches them off)"
+        self._tell(f"are not taken by {self._where}", str(refusal), tried)
+        return Outcome.REFUSED
+
+    def failed(self, reason: str, now_s: float) -> None:
+        """Say that something cannot even be made ready to be sent."""
+        self._at_s = now_s + self._interval_s
+        self._tell(
+            f"cannot be sent to {self._where} by OpenTelemetry",
+            reason,
+            f"tried again every {self._interval_s:g} s",
+        )
+
+    def _look_at(self, response: Any, *_: Any, **__: Any) -> None:
+        if response.status_code >= 300:
+            again_s = _seconds_of(response.headers.get("Retry-After", ""))
+            refusal = RefusedError(response.status_code, str(response.reason or ""), again_s)
+            self._refusals.append(refusal)
+            raise refusal
+
+    def _tell(self, what: str, reason: str, tried: str) -> None:
+        if reason and not self._fails:
+            _log.warning(
+                "%s %s: %s; the program goes on, and they are %s",
+                *(self._name, what, bounded(reason, _REASON), tried),
+            )
+        elif self._fails and not reason:
+            _log.warning("%s are sent by OpenTelemetry again", self._name)
+        self._fails = bool(reason)
+
+
+def _seconds_of(text: str) -> float | None:
+    """Return what a `Retry-After` asks for: seconds, or a date; None for nonsense."""
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:12])
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    except (TypeError, ValueError, OverflowError):
+        return None
