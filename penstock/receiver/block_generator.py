@@ -133,12 +133,13 @@ class RateUsage:
 
     Attributes:
         records: Records that passed.
-        waited_s: Seconds that storing threads waited for permits, all together.
-        is_waiting: Whether one waits now.
+        waited_s: Seconds that storing threads waited for the rate of records, all together.
+        is_waiting: Whether one waits now, for whatever rate.
         queue_fill: How full the queue of sealed blocks is, 0 to 1; 1 also when a thread had to
             wait for the queue or for memory since the last reading.
         bytes: Bytes that passed.
         pipe: What the threads waited for, where it was asked for.
+        byte_waited_s: As `waited_s`, for the rate of bytes.
     """
 
     records: int
@@ -147,6 +148,7 @@ class RateUsage:
     queue_fill: float
     bytes: int
     pipe: PipeReading | None = None
+    byte_waited_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -456,11 +458,12 @@ class BlockGenerator:
         rates = self._limiter.statistics()
         return RateUsage(
             found.records,
-            found.waited_for_rate_s,
+            rates.waited_for_rate_s,
             rates.waiting > 0,
             fill,
             rates.bytes_charged,
             self._read_pipe(found, rates) if with_pipe else None,
+            rates.waited_for_byte_rate_s,
         )
 
     def _read_pipe(

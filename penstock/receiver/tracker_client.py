@@ -215,6 +215,7 @@ class TrackerClient:
             bytes=reading.bytes,
             pipe=reading.pipe,
             is_held=is_held,
+            byte_waited_s=reading.byte_waited_s,
         )
         try:
             self.connection.send(report)

@@ -254,9 +254,9 @@ class ReportRateStatus(msgspec.Struct, frozen=True, tag=True):
     records: int
     """Records that passed since the attempt began."""
     waited_s: float
-    """Seconds that its threads waited for permits since then, all together."""
+    """Seconds that its threads waited for the rate of records since then, all together."""
     is_waiting: bool
-    """Whether one of them waits at this moment."""
+    """Whether one of them waits at this moment, for whatever rate."""
     queue_fill: float
     """How full the queue of sealed blocks is, 0 to 1; 1 also when the memory for blocks is full."""
     at_s: float
@@ -267,6 +267,8 @@ class ReportRateStatus(msgspec.Struct, frozen=True, tag=True):
     """About once a second: what the attempt's threads wait for."""
     is_held: bool = False
     """Whether it has paused itself, and is to stay paused until somebody resumes its stream."""
+    byte_waited_s: float = 0.0
+    """As `waited_s`, for the rate of bytes."""
 
 
 class LettersSent(msgspec.Struct, frozen=True, tag=True):

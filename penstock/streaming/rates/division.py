@@ -73,7 +73,9 @@ class Usage:
     Attributes:
         rate: Records per second, averaged; None before there are two reports of an attempt.
         byte_rate: The same in bytes.
-        is_hungry: Whether it waited for permits.
+        is_hungry: Whether it waited for its rate of records; nothing else that it waits for, such
+            as a limit of its own, is a reason to give it more.
+        is_hungry_for_bytes: The same for bytes.
         queue_fill: The fullest that its queue was since somebody asked.
         seen_s: When the last report came, on the driver's clock.
         version: Of the rates that it has in force.
@@ -82,6 +84,7 @@ class Usage:
     rate: float | None = None
     byte_rate: float | None = None
     is_hungry: bool = False
+    is_hungry_for_bytes: bool = False
     queue_fill: float = 0.0
     seen_s: float = -math.inf
     version: int = 0
@@ -95,7 +98,8 @@ class Usage:
         last = self._last
         if last is None or last.attempt != report.attempt:
             self._last = report
-            self.rate, self.byte_rate, self.is_hungry = None, None, report.is_waiting
+            self.rate = self.byte_rate = None
+            self.is_hungry = self.is_hungry_for_bytes = report.is_waiting
             return
         seconds = report.at_s - last.at_s
         if seconds < _LEAST_S:
@@ -103,10 +107,15 @@ class Usage:
         self._last = report
         rate = max(0, report.records - last.records) / seconds
         byte_rate = max(0, report.bytes - last.bytes) / seconds
-        was_hungry = self.is_hungry
-        self.is_hungry = report.is_waiting or report.waited_s - last.waited_s > _WAITED * seconds
+        was_hungry = self.is_hungry or self.is_hungry_for_bytes
+        of_records = report.waited_s - last.waited_s > _WAITED * seconds
+        of_bytes = report.byte_waited_s - last.byte_waited_s > _WAITED * seconds
+        # Who has only just begun to wait may do so for either.
+        begins = report.is_waiting and not (of_records or of_bytes)
+        self.is_hungry, self.is_hungry_for_bytes = of_records or begins, of_bytes or begins
+        is_hungry = self.is_hungry or self.is_hungry_for_bytes
         # What it used while it was held back says nothing about what it uses now.
-        is_known = self.rate is not None and (self.is_hungry or not was_hungry)
+        is_known = self.rate is not None and (is_hungry or not was_hungry)
         weight = 1 - math.exp(-seconds / _MEMORY_S) if is_known else 1.0
         self.rate = (self.rate or 0.0) * (1 - weight) + rate * weight
         self.byte_rate = (self.byte_rate or 0.0) * (1 - weight) + byte_rate * weight
@@ -124,7 +133,7 @@ class Usage:
         """
         if now_s - self.seen_s > _STALE_S:
             return reserve
-        if self.is_hungry:
+        if self.is_hungry_for_bytes if in_bytes else self.is_hungry:
             return max(_GROWTH * share, _FIRST * reserve)
         used = self.byte_rate if in_bytes else self.rate
         return max((used or 0.0) * _HEADROOM, reserve)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from dataclasses import dataclass, field
 
@@ -71,6 +72,9 @@ class Gate:
     is_waiting: bool = False
     is_running: bool = True
     due: list[tuple[int, float, int]] = field(default_factory=list)
+    other: float = math.inf
+    """Another limit of its own, of what the group does not count: its waits are another kind."""
+    other_waited_s: float = 0.0
 
     def step(self, now_ms: int) -> bool:
         """Pass what the tokens allow for one step; True when new rates have come into force."""
@@ -80,11 +84,14 @@ class Gate:
             is_new = True
         self.tokens = min(self.rate * BURST_S, self.tokens + self.rate * STEP_MS / 1000)
         wanted = self.speed * STEP_MS / 1000
-        passing = min(wanted, self.tokens)
+        allowed = self.other * STEP_MS / 1000
+        passing = min(wanted, self.tokens, allowed)
         self.tokens -= passing
         self.passed += passing
         self.is_waiting = passing < wanted
-        self.waited_s += STEP_MS / 1000 * self.is_waiting
+        is_other = self.is_waiting and passing == allowed
+        self.waited_s += STEP_MS / 1000 * (self.is_waiting and not is_other)
+        self.other_waited_s += STEP_MS / 1000 * is_other
         return is_new
 
 
@@ -160,7 +167,9 @@ class Group:
     def _report(self, stream: int, gate: Gate) -> ReportRateStatus:
         passed = int(gate.passed)
         records, size = (passed // 1000, passed) if self.in_bytes else (passed, 0)
+        waits = [gate.waited_s, gate.other_waited_s]
+        of_records, of_bytes = reversed(waits) if self.in_bytes else waits
         return ReportRateStatus(
-            stream, "a", gate.version, records, gate.waited_s, gate.is_waiting, 0.0,
-            self.now_ms / 1000, size,
+            stream, "a", gate.version, records, of_records, gate.is_waiting, 0.0,
+            self.now_ms / 1000, size, byte_waited_s=of_bytes,
         )  # fmt: skip

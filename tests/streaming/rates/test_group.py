@@ -166,6 +166,16 @@ def test_what_is_paused_leaves_its_part_to_the_others_and_gets_it_back() -> None
     assert group.group.rate.shares[2] == pytest.approx(TOTAL / 3, rel=0.02)
 
 
+@pytest.mark.parametrize("in_bytes", [False, True])
+def test_who_waits_for_a_limit_of_another_kind_leaves_the_rest_to_the_others(
+    in_bytes: bool,
+) -> None:
+    group = Group(TOTAL, [1e7, 1e7, 1e7], in_bytes=in_bytes)
+    group.gates[2].other = 5000
+    group.run(8)
+    assert group.run(5) >= 0.98 * TOTAL
+
+
 def test_a_group_survives_the_driver() -> None:
     made = Book(2)
     made.book.make_group("1000/second", [0, 1])
