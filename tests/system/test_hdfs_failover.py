@@ -1,4 +1,4 @@
-"""Logs and whole programs on a highly available HDFS, whose active NameNode is killed."""
+"""Logs and whole programs on a highly available HDFS, whose active NameNode dies or hangs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from penstock.streaming.checkpoint.folder import CheckpointFolder
-from penstock.wal import LogReader, LogWriter, locate
+from penstock.wal import LogReader, LogWriteError, LogWriter, locate
+from penstock.wal._hdfs import HdfsFileSystem
 from tests.services.hdfs import Hdfs
 from tests.system.soak import Soak
 from tests.wal.test_hdfs import BOUND_S, OPTIONS, WRITER
@@ -96,6 +97,40 @@ def test_a_log_goes_on_and_is_recovered_at_the_other_name_node(service: Hdfs) ->
     numbers = [int(payload.split()[0]) for payload in payloads]
     assert numbers[: last + 1] == list(range(last + 1))
     assert numbers == list(range(len(numbers)))
+
+
+def test_a_log_and_a_new_client_go_on_at_the_other_name_node_when_the_active_one_hangs(
+    service: Hdfs,
+) -> None:
+    folder = service.path(service.new_folder())
+    fs = HdfsFileSystem(service.address)
+    with LogWriter.create(folder, options=OPTIONS, fs=fs) as log:
+        log.append(1, b"before")
+        with service.hung_name_node():
+            service.activate_standby()
+            new = HdfsFileSystem(service.address)
+            assert new.is_folder(folder)
+            # The write that was under way may fail, as with any outage; the next ones go on.
+            taken = append_until_taken(log, b"while it hangs")
+            log.roll()
+            log.append(1, b"in a new segment")
+            assert taken
+    LogWriter.create(folder, options=OPTIONS, fs=new).close()
+    records = LogReader.open(folder, fs=new).records()
+    wanted = [b"before", b"while it hangs", b"in a new segment"]
+    assert [bytes(record.payload) for record in records] == wanted
+
+
+def append_until_taken(log: LogWriter, payload: bytes) -> bool:
+    end = time.monotonic() + BOUND_S
+    while time.monotonic() < end:
+        try:
+            log.append(1, payload)
+        except LogWriteError:
+            time.sleep(0.1)
+        else:
+            return True
+    return False
 
 
 def test_results_are_exact_when_driver_name_node_and_data_node_are_killed(
