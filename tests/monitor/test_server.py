@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -219,6 +220,62 @@ def test_streams_of_events_are_bounded_and_end_with_the_server() -> None:
         while connection.recv(1 << 16):
             pass
         connection.close()
+
+
+def leave(connection: socket.socket) -> None:
+    connection.recv(1)
+
+
+def reset(connection: socket.socket) -> None:
+    connection.recv(1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def read_all(connection: socket.socket) -> None:
+    while connection.recv(1 << 16):
+        pass
+
+
+def fail_after_one() -> Iterator[bytes]:
+    yield b"data: 1\n\n"
+    raise KeyError("a defect")
+
+
+@pytest.mark.parametrize(
+    ("method", "parts", "ends"),
+    [
+        (b"GET", lambda: Ticking().parts(), leave),
+        (b"GET", lambda: Ticking().parts(), reset),
+        # Its answer has a head only, it ends by itself, or it breaks.
+        (b"HEAD", lambda: Ticking().parts(), read_all),
+        (b"GET", lambda: iter([b"data: 1\n\n"]), read_all),
+        (b"GET", fail_after_one, read_all),
+    ],
+)
+def test_whoever_listened_leaves_his_place_to_the_next(
+    method: bytes,
+    parts: Callable[[], Iterator[bytes]],
+    ends: Callable[[socket.socket], None],
+) -> None:
+    def answer(_: Request) -> Answer:
+        return Answer(200, parts(), "text/event-stream")
+
+    asked = b" / HTTP/1.1\r\n" + HEAD
+    with serving(answer, Bounds(streams=1, connections=2)) as server:
+        # More of them, one behind the other, than there are places for connections.
+        for _ in range(4):
+
+            def listen() -> socket.socket | None:
+                connection = connect(server)
+                connection.sendall(method + asked)
+                if connection.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200":
+                    return connection
+                connection.close()
+                return None
+
+            connection = until(listen)
+            ends(connection)
+            connection.close()
 
 
 def test_a_client_that_reads_nothing_is_cut_off() -> None:
