@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import os
+from numbers import Real
 from typing import Any
 
 from pyspark import StorageLevel
@@ -25,6 +26,7 @@ __all__ = [
     "as_version",
     "check_flag",
     "check_stored_name",
+    "check_timeout",
     "refused",
 ]
 
@@ -107,6 +109,21 @@ def check_flag(value: Any, name: str) -> None:
     """
     if not isinstance(value, bool):
         raise TypeError(refused(name, value, "True or False"))
+
+
+def check_timeout(timeout: Any) -> None:
+    """Check the seconds that something may take, or None; with 0 or less it is over at once.
+
+    Raises:
+        TypeError, ValueError: It is no number.
+    """
+    accepted = "seconds as a number, or None for no end"
+    if timeout is None:
+        return
+    if isinstance(timeout, bool) or not isinstance(timeout, Real):
+        raise TypeError(refused("timeout", timeout, accepted))
+    if math.isnan(timeout):
+        raise ValueError(refused("timeout", timeout, accepted))
 
 
 def check_stored_name(name: object, what: str) -> None:

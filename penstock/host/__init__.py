@@ -39,8 +39,9 @@ Layout
 `terminal`            what a program says on its terminal
 `spark_logs`          Spark's own log lines of failed tasks, and its progress bar
 `orphans`             what killed programs left on this host
-`interrupts`          Ctrl-C and the order to end; `signal_lines`: what is said when they come;
-                      `jvm_signals`: what Spark's JVM does at them
+`interrupts`          Ctrl-C and the order to end; `stop_signals`: the same for who waits;
+                      `signal_lines`: what is said when they come; `jvm_signals`: what Spark's JVM
+                      does at them
 `bounded`             a step that may hang; `spark_end`: ending Spark, which may
 `errors`              what keeps receivers from running
 ====================  ==============================================================================

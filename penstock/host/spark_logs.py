@@ -15,7 +15,7 @@ from penstock.host.spark_end import await_tasks
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["QuietTasks", "end_progress_bar", "is_not_of_py4j"]
+__all__ = ["QuietTasks", "end_progress_bar", "has_large_stacks", "is_not_of_py4j"]
 
 _LOGGERS = (
     "org.apache.spark.TaskContextImpl",
@@ -40,6 +40,17 @@ def end_progress_bar(spark_context: SparkContext) -> None:
         if bar.isDefined():
             bar.get().finishAll()
             bar.get().stop()
+
+
+def has_large_stacks(spark_context: SparkContext) -> bool:
+    """Whether somebody chose how large the stacks of the JVM's threads are, or nobody can say."""
+    jvm: Any = spark_context._jvm
+    try:
+        runtime = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+        arguments = [str(argument) for argument in runtime.getInputArguments()]
+    except (Py4JError, AttributeError, TypeError, OSError):
+        return True
+    return any(found.startswith(("-Xss", "-XX:ThreadStackSize=")) for found in arguments)
 
 
 class QuietTasks:

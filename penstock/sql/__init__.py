@@ -29,6 +29,7 @@ Layout
 
 ==================  ================================================================================
 `host`              `ReceiverHost`: who runs the receivers, and for whom
+`_run`              the queries of `ReceiverHost.run`
 `source`            the data source, as Spark makes it by its name
 `_reader`           offsets, partitions and commits of one query
 `_streams_reader`   the same of several streams as one source

@@ -6,14 +6,16 @@ import atexit
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from penstock._arguments import check_stored_name, refused
+from penstock._arguments import check_flag, check_stored_name, check_timeout, refused
 from penstock.clock import SystemClock
 from penstock.errors import IllegalStateError, SettingError
 from penstock.host.bounded import stop_bounded, told
@@ -37,14 +39,16 @@ from penstock.host.receiver_readings import ReceiverReading, ReceiverReadings, R
 from penstock.host.receiver_status import ReceiverStatus
 from penstock.host.receivers import HostedReceivers
 from penstock.host.spark_contexts import is_stopped, spark_context_of
-from penstock.host.spark_end import tell_of_silence
-from penstock.host.spark_logs import end_progress_bar
+from penstock.host.spark_end import stop_spark, tell_of_silence
+from penstock.host.spark_logs import end_progress_bar, has_large_stacks
+from penstock.host.stop_signals import StopSignals
 from penstock.host.terminal import TerminalLines
 from penstock.receiver import Receiver, as_receiver
 from penstock.sql._host_events import HostEvents
 from penstock.sql._host_monitor import WatchedHost, start_host_monitor
 from penstock.sql._query_progress import follow
 from penstock.sql._query_rates import FollowedStream, QueryRate, QueryRates
+from penstock.sql._run import QueriesOfRun
 from penstock.sql._stream_rates import HostRate, StreamRates
 from penstock.sql.source import ShareFile, check_share_file, register, write_share_file
 from penstock.threads import OwnedThread, Repeated
@@ -62,6 +66,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from penstock.monitor import Monitor
 
@@ -81,6 +87,11 @@ _THREAD_ENDS_S = 5.0
 _STOP_S = 30.0
 _CANCEL_S = 12.0
 """How long jobs of receivers that have not ended may take to be cancelled."""
+_LOOK_S = 0.2
+_STACKS = (
+    "A query that is stopped within its foreachBatch function makes Spark print a thousand lines "
+    "of Java; spark.driver.extraJavaOptions=-Xss8m avoids that"
+)
 _RATE_SOURCES = '"query", or None: the rate does not depend on queries'
 
 _log = logging.getLogger("penstock.sql")
@@ -401,6 +412,8 @@ class ReceiverHost:
             self._clock,
         )
         lines.say(self._introduction(durability.promise))
+        if not has_large_stacks(self._sc):
+            lines.say(_STACKS)
         self._hosted.tracker.start()
         self._follow(self._spark)
         access = self._hosted.tracker.block_access
@@ -479,6 +492,92 @@ class ReceiverHost:
             hosted.tracker.release_places()
         finally:
             self._tell_of_removal(hosted.tracker.ledger.places)
+
+    def run(
+        self,
+        *queries: DataStreamWriter | StreamingQuery,
+        timeout: float | None = None,
+        stopSparkContext: bool = True,
+    ) -> None:
+        """Run queries until a signal, the time, or their end, and stop them and the host.
+
+        For the main thread of a program. Ctrl-C and SIGTERM stop gracefully: the receivers store
+        and report what they have, and the queries end; with a directory they go on there at the
+        next start, without one they first read all that is there, within
+        `spark.streaming.gracefulStopTimeout`. A second signal ends the process. It also stops when
+        it is asked to from outside, and when all queries have ended. How far each has come is said.
+
+        Args:
+            queries: What ``writeStream`` returns, to be started; or queries that were. One to be
+                started is started again where Spark's Python process for it came too late.
+            timeout: Seconds to run; None: without an end.
+            stopSparkContext: Whether the SparkContext is stopped, too.
+
+        Raises:
+            TypeError, ValueError: An argument is not accepted; nothing was started or stopped.
+            StreamingQueryException: A query has failed; all was stopped.
+            PermanentReceiverError: There are no queries, and no receiver is left.
+            Exception: See `start`, which is called where it was not.
+        """
+        check_timeout(timeout)
+        check_flag(stopSparkContext, "stopSparkContext")
+        run = QueriesOfRun(queries)
+        begin_s = time.monotonic()
+        with StopSignals() as signals:
+            is_graceful = False
+            try:
+                if not self._is_started:
+                    self.start()
+                run.start()
+                self._await_end(run, signals, None if timeout is None else begin_s + timeout)
+                is_graceful = True
+            finally:
+                self._stop_run(run, begin_s, is_graceful)
+                if stopSparkContext:
+                    stop_spark(self._sc)
+
+    def _await_end(self, run: QueriesOfRun, signals: StopSignals, end_s: float | None) -> None:
+        while not signals.wait(_LOOK_S):
+            if self._is_ending() or is_stopped(self._sc):
+                return
+            if end_s is not None and time.monotonic() >= end_s:
+                return
+            try:
+                if run.look():
+                    return
+            except StreamingQueryException:
+                if self._is_ending() or signals.is_asked:
+                    return
+                raise
+            lost = {error.stream_id for error in self._errors}
+            if not run.has_queries and len(lost) == len(self._streams):
+                raise self._errors[0]
+
+    def _is_ending(self) -> bool:
+        return self._is_stop_asked or self._is_stopped
+
+    def _stop_run(self, run: QueriesOfRun, begin_s: float, is_graceful: bool) -> None:
+        if self._hosted is None or self._is_stopped:
+            run.stop()
+            return
+        stop_s = time.monotonic()
+        settings = read_settings(self._sc)
+        if is_graceful and self._directory is None and settings.wal_dir is None:
+            self.stopReceiving()
+            with told("the queries"):
+                patience_s = settings.graceful_stop_timeout_ms / 1000
+                if not run.drain(patience_s):
+                    _log.error("The queries have not read all within %.0f s", patience_s)
+        run.stop()
+        streams = self.streams()
+        self.stop()
+        end_s = time.monotonic()
+        with told("the queries"):
+            lines = TerminalLines(_log, settings.console)
+            lines.say(
+                f"Stopped after {stop_s - begin_s:,.1f} s, in {end_s - stop_s:.1f} s: "
+                f"{run.told(streams)}"
+            )
 
     def stopReceiving(self, timeout: float = _STOP_S) -> None:
         """Stop the receivers, and go on giving what they stored to queries.

@@ -5,23 +5,20 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from penstock.errors import PenstockError
 from penstock.host.bounded import run_bounded
-from penstock.host.signal_lines import SAME_SIGNAL_S, say_of_signal
 from penstock.host.spark_end import stop_spark
 from penstock.host.spark_logs import is_not_of_py4j
+from penstock.host.stop_signals import StopSignals
 from penstock.sql.host import ReceiverHost
 from penstock.threads import Repeated
 
@@ -41,45 +38,10 @@ exit codes: 0 stopped by a signal or by penstock stop, 1 the host could not be s
             receiver left, or lost Spark, 2 wrong usage or no such file, 128 + N ended by a second
             signal N
 """
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LOOK_S = 1.0
 
 # Not in `sys.modules`, so that what receivers need of the file is sent to executors with them.
 _MODULE = "__penstock_host__"
-
-
-class _Stop:
-    """Takes signals: the first is noted, the second ends the process."""
-
-    def __init__(self) -> None:
-        self._is_asked = False
-        self._asked_s = 0.0
-        # An event's lock may be held by the code that a signal breaks into.
-        self._asked: SimpleQueue[int] = SimpleQueue()
-
-    def listen(self) -> None:
-        """Take them, also from handlers that others have set."""
-        for number in _SIGNALS:
-            signal.signal(number, self._take)
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for the first one; whether it came."""
-        try:
-            self._asked.get(timeout=timeout_s)
-        except Empty:
-            return False
-        return True
-
-    def _take(self, number: int, frame: FrameType | None) -> None:
-        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        if self._is_asked:
-            if time.monotonic() - self._asked_s < SAME_SIGNAL_S:
-                return
-            say_of_signal(f"penstock host: {name}: ending the process")
-            os._exit(128 + number)
-        self._is_asked, self._asked_s = True, time.monotonic()
-        self._asked.put(number)
-        say_of_signal(f"penstock host: {name}: stopping gracefully; once more ends the process")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -100,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     logging.getLogger("penstock").setLevel(logging.INFO)
     for handler in logging.getLogger().handlers:
         handler.addFilter(is_not_of_py4j)
-    stop = _Stop()
+    stop = StopSignals("penstock host: ")
     stop.listen()
     sys.argv = [str(path), *options.arguments]
     sys.path.insert(0, str(path.resolve().parent))
@@ -151,7 +113,7 @@ def _run(
     described: Callable[[SparkSession], Any],
     options: argparse.Namespace,
     conf: dict[str, str],
-    stop: _Stop,
+    stop: StopSignals,
 ) -> int:
     # Receivers are run by a driver of its own, whatever queries connect to.
     for name in ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
@@ -215,7 +177,7 @@ class _SparkWatch:
         run_bounded("spark-watch", self._look, _LOOK_S)
 
 
-def _await_end(spark: _SparkWatch, host: ReceiverHost, stop: _Stop) -> int:
+def _await_end(spark: _SparkWatch, host: ReceiverHost, stop: StopSignals) -> int:
     told = 0
     while not stop.wait(_LOOK_S):
         errors = host.errors()

@@ -13,9 +13,8 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from penstock._arguments import check_flag
+from penstock._arguments import check_flag, check_timeout
 from penstock.host.signal_lines import SAME_SIGNAL_S, say_of_signal
-from penstock.streaming.durations import check_timeout
 from penstock.streaming.stop_report import StopReport
 from penstock.threads import OwnedThread
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from pyspark import RDD, SparkContext
 
-from penstock._arguments import as_folder, as_version, check_flag
+from penstock._arguments import as_folder, as_version, check_flag, check_timeout
 from penstock._html import table_of
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
@@ -58,7 +58,7 @@ from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.dstream.rate_operations import RateOperations
 from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
 from penstock.streaming.dstream.stream_handle import node_of
-from penstock.streaming.durations import check_timeout, to_milliseconds
+from penstock.streaming.durations import to_milliseconds
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.listener import StreamingListener
 from penstock.streaming.recovery import (

@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from numbers import Real
-from typing import Any
-
-from penstock._arguments import refused
 
 __all__ = [
     "batch_datetime",
-    "check_timeout",
     "next_multiple",
     "time_milliseconds",
     "to_milliseconds",
@@ -42,21 +37,6 @@ def to_milliseconds(seconds: float, name: str) -> int:
     if milliseconds <= 0:
         raise ValueError(f"{name} must be at least a millisecond, not {seconds} s")
     return milliseconds
-
-
-def check_timeout(timeout: Any) -> None:
-    """Check the seconds that something may take, or None; with 0 or less it is over at once.
-
-    Raises:
-        TypeError, ValueError: It is no number.
-    """
-    accepted = "seconds as a number, or None for no end"
-    if timeout is None:
-        return
-    if isinstance(timeout, bool) or not isinstance(timeout, Real):
-        raise TypeError(refused("timeout", timeout, accepted))
-    if math.isnan(timeout):
-        raise ValueError(refused("timeout", timeout, accepted))
 
 
 def batch_datetime(time_ms: int) -> datetime:

@@ -69,6 +69,22 @@ def test_the_program_of_the_guide_runs(run: Callable[..., Run], tmp_path: Path) 
     assert "Traceback" not in started.output
 
 
+def test_ctrl_c_ends_the_program_of_the_guide_without_a_traceback(
+    run: Callable[..., Run], tmp_path: Path
+) -> None:
+    program = CODE.findall((ROOT / "docs" / "structured-streaming.md").read_text())[0]
+    program = program.replace("/tmp/clicks", str(tmp_path / "clicks")).replace(", timeout=30", "")
+    script = tmp_path / "guide.py"
+    script.write_text(program.replace("local[4]", "local[2]"))
+    started = run(str(script))
+    started.wait_for_line(lambda line: re.search(r"\|/news *\|[1-9]", line) is not None, BOUND_S)
+    started.press_ctrl_c()
+    assert started.wait(BOUND_S) == 0, started.output
+    assert "stopping gracefully" in started.output
+    assert "Traceback" not in started.output
+    assert "terminated with error" not in started.output
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "expected"),
     [
