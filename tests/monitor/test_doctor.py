@@ -256,3 +256,15 @@ def test_a_cluster_without_workers_is_a_problem_within_the_time(tmp_path: Path) 
         cluster.stop()
     assert (code, problems(told)) == (1, ["cluster"])
     assert told["cluster"]["found"] == f"{cluster.address} gave no executor within 3 s"
+
+
+def test_a_master_that_is_not_there_is_said_without_starting_spark(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        # Nobody listens there, and nobody else gets it.
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        master = f"spark://{address},{address}"
+        code, told = doctor("--folder", str(tmp_path), "--master", master, "--timeout", "5")
+    assert (code, problems(told)) == (1, ["cluster"])
+    reason = f"no master answers there: {address} (Connection refused)"
+    assert reason in told["cluster"]["found"]

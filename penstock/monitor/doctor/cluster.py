@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,11 @@ def check_cluster(
         modules: What the executors must be able to import, beside what is always needed.
         patience_s: How long they may take to come.
     """
+    silent = _silent_masters(master, patience_s)
+    if silent:
+        change = "start it, or mend its address (--master spark://HOST:PORT, as its page shows it)"
+        found = f"{master}: no master answers there: {'; '.join(silent)}"
+        return [Finding("cluster", Level.PROBLEM, found, change)]
     settings = SparkConf().setAppName("penstock doctor").setMaster(master)
     settings.set("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
     for key, value in conf.items():
@@ -51,6 +57,27 @@ def check_cluster(
         return _ask(spark_context, modules, patience_s)
     finally:
         spark_context.stop()
+
+
+def _silent_masters(master: str, patience_s: float) -> list[str]:
+    """Return why no master of a standalone cluster can be reached; empty when one can.
+
+    Spark itself asks for a minute, and then says that the application was stopped.
+    """
+    scheme, _, addresses = master.partition("://")
+    if scheme != "spark":
+        return []
+    end_s = time.monotonic() + patience_s
+    reasons = []
+    for address in addresses.split(","):
+        host, _, port = address.rpartition(":")
+        left_s = max(0.1, end_s - time.monotonic())
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=left_s):
+                return []
+        except (OSError, ValueError, OverflowError) as error:
+            reasons.append(f"{address} ({getattr(error, 'strerror', None) or error})")
+    return reasons
 
 
 def _ask(spark_context: SparkContext, modules: Sequence[str], patience_s: float) -> list[Finding]:
