@@ -156,6 +156,17 @@ def test_sums_do_not_overflow(kind: pa.DataType, numbers: list[int | None]) -> N
     assert type(found) is int
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "wanted"),
+    [(1, 2, 3), (2**63, 1, 2**63 + 1), (0.5, 0.25, 0.75), (Decimal("0.1"), 2, Decimal("2.1"))],
+)
+def test_sums_of_several_batches_are_of_the_type_of_their_parts(
+    left: Any, right: Any, wanted: Any
+) -> None:
+    found = EXACT_ADDITION.merge_combiners(left, right)
+    assert (found, type(found)) == (wanted, type(wanted))
+
+
 def test_sums_of_decimals_and_floats_by_a_time() -> None:
     times = [datetime(2026, 1, day) for day in (1, 2, 1)]
     exact = batch_of(at=times, n=[Decimal("0.1"), Decimal("1.5"), Decimal("0.2")])
