@@ -157,6 +157,7 @@ class Broker(Kafka):
     Args:
         folder: An empty folder for its configuration and its data.
         node: Its place in a cluster; None for one of its own.
+        more_properties: Lines of its configuration that win over those of all.
 
     Attributes:
         number: Its number in its cluster, from 1.
@@ -164,7 +165,7 @@ class Broker(Kafka):
         certificate: What a client trusts there.
     """
 
-    def __init__(self, folder: Path, node: Node | None = None) -> None:
+    def __init__(self, folder: Path, node: Node | None = None, more_properties: str = "") -> None:
         node = Node.of_cluster(1)[0] if node is None else node
         super().__init__(",".join(f"127.0.0.1:{port}" for port, _, _ in node.ports))
         self._folder = folder
@@ -188,6 +189,7 @@ class Broker(Kafka):
                 folder=folder,
                 brokers=len(node.ports),
             )
+            + more_properties
         )
         cluster = node.cluster
         with open(folder / "format.log", "wb") as log:

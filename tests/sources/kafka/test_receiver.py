@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 from kafka import KafkaConsumer, TopicPartition
 
 from penstock.sources.kafka import KafkaReceiver
@@ -97,6 +98,37 @@ def test_how_many_records_the_broker_has_beyond_what_is_stored_is_told(
     tracker.wait_for(lambda: lags()[-1] == 0)
 
 
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_markers_of_transactions_are_no_lag_and_one_that_is_open_is_none_either(
+    run: Run, tracker: Tracker, broker: Kafka, level: str
+) -> None:
+    topic = broker.create_topic()
+    producer = broker.producer(transactional_id=f"t-{topic}")
+    producer.init_transactions()
+    producer.begin_transaction()
+    for value in numbers(0, 10):
+        producer.send(topic, value, partition=0)
+    producer.commit_transaction()
+    one = receiver(broker, topic, **{"isolation.level": level})
+    run(one)
+    tracker.wait_for_records(10)
+    # The tenth offset is the marker's.
+    _wait(lambda: committed(broker, topic) == [11])
+    _wait(lambda: _last_lag(tracker) == 0)
+    producer.begin_transaction()
+    for value in numbers(10, 15):
+        producer.send(topic, value, partition=0)
+    producer.flush(WAIT_S)
+    if level == "read_uncommitted":
+        tracker.wait_for_records(15)
+    reports = len(tracker.rate_reports)
+    _wait(lambda: len(tracker.rate_reports) >= reports + 3 and _last_lag(tracker) == 0)
+    producer.abort_transaction()
+    producer.close()
+    _wait(lambda: committed(broker, topic) == [17])
+    assert _stored(tracker) == (10 if level == "read_committed" else 15)
+
+
 def test_what_is_stored_is_what_the_program_makes_of_a_record(
     run: Run, tracker: Tracker, broker: Kafka
 ) -> None:
@@ -171,6 +203,39 @@ def test_a_member_that_joins_gets_its_share_and_no_record_comes_twice(
         assert found == list(range(sent))
     finally:
         other.server.stop()
+
+
+def test_a_member_with_a_backlog_goes_on_with_all_partitions_after_a_rebalance(
+    run: Run, tracker: Tracker, broker: Kafka
+) -> None:
+    """It is given two partitions more while many records of its own two wait inside the client."""
+    topic, each = broker.create_topic(4), 100_000
+    producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 20})
+    for number in range(4 * each):
+        while True:
+            try:
+                producer.produce(topic, b"%d" % number, partition=number % 4)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(WAIT_S) == 0
+    other = KafkaConsumer(
+        topic,
+        bootstrap_servers=broker.address,
+        group_id=f"g-{topic}",
+        heartbeat_interval_ms=200,
+        enable_auto_commit=False,
+    )
+    _wait(lambda: other.poll(100, 1) is not None and len(other.assignment()) == 4)
+    one = receiver(broker, topic, **{"heartbeat.interval.ms": 200})
+    run(one, settings=replace(SETTINGS, receiver_rate="40000/second", memory_bytes=64 << 20))
+    # It moves when the other takes part in the division, and reads the two that it got.
+    _wait(lambda: other.poll(100, 1) is not None and _stored(tracker))
+    assert len(other.assignment()) == 2
+    other.close(autocommit=False)
+    _wait(lambda: _stored(tracker) >= 4 * each)
+    assert sorted(map(int, tracker.records())) == list(range(4 * each))
+    assert tracker.of(ReportError) == []
 
 
 def test_a_broker_that_is_away_at_the_start_is_told_and_tried_again(
@@ -252,6 +317,11 @@ def test_a_receiver_that_is_killed_stores_each_record_once(
         run.stop()
         assert sorted(run.processed) == list(range(sent))
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def _last_lag(tracker: Tracker) -> int | None:
+    reports = [each.pipe.source_lag for each in list(tracker.rate_reports) if each.pipe]
+    return reports[-1] if reports else None
 
 
 def _stored(tracker: Tracker) -> int:
