@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.tracker.errors import ReceiverPickleError
+from penstock.wire.errors import ServerStartError
 from tests.system.feeder import Feeder
 from tests.system.leftovers import (
     assert_nothing_left,
@@ -19,7 +22,7 @@ from tests.system.leftovers import (
     threads,
 )
 from tests.system.receivers import NumberedLines
-from tests.system.running import Run, settings
+from tests.system.running import Run, run_on, settings
 
 pytestmark = pytest.mark.slow
 
@@ -58,3 +61,42 @@ def test_a_context_that_stops_before_its_block_server_is_up_leaves_nothing(sc: A
         feeder.await_connection(1)
         run.stop()
         assert_nothing_left(run.application_id)
+
+
+class _Changed:
+    """Can be pickled when a stream is made of it, and not any more when it is to be sent."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.is_to_fail = False
+
+    def run(self, ctx: Any) -> None:
+        ctx.stopped.wait()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.is_to_fail:
+            raise self.error
+        return {}
+
+
+@pytest.mark.parametrize("error", [ValueError("not any more"), KeyboardInterrupt()])
+def test_a_start_that_fails_at_the_last_step_leaves_nothing(sc: Any, error: BaseException) -> None:
+    receiver = _Changed(error)
+    with run_on(sc) as run:
+        run.process(receiver)
+        receiver.is_to_fail = True
+        with pytest.raises((ReceiverPickleError, KeyboardInterrupt)):
+            run.start()
+        assert_nothing_left(run.application_id)
+
+
+def test_a_start_that_finds_its_port_taken_leaves_nothing(sc: Any) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        with run_on(sc, {"spark.penstock.tracker.port": port, "spark.port.maxRetries": "0"}) as run:
+            run.process(_Changed(ValueError()))
+            with pytest.raises(ServerStartError):
+                run.start()
+            assert_nothing_left(run.application_id)
