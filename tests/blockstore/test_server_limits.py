@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import os
 import socket
@@ -13,6 +14,7 @@ import time
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +23,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock.blockstore import (
+    BlockAccess,
+    BlockNotFoundError,
+    BlockUnavailableError,
+    read_block,
+)
 from penstock.blockstore._fetch import (
     ANSWER,
     SERVICE,
@@ -35,6 +43,7 @@ from penstock.blockstore.memory import try_lock_exclusive
 from penstock.wal import stamp_record
 from penstock.wire import (
     TAG_BYTES,
+    ApplicationLink,
     Arrival,
     ConnectionLostError,
     ProtocolError,
@@ -208,6 +217,44 @@ def test_connections_over_the_limit_are_told_so(tmp_path: Path) -> None:
             peer.send_sealed(request_for(block))
             assert ANSWER.unpack(peer.receive_sealed(ANSWER.size))[0] == FetchStatus.RECORD
             peer.close()
+
+
+def test_a_block_is_lost_where_its_host_says_so_and_not_where_that_is_busy(tmp_path: Path) -> None:
+    block = make_block(tmp_path, 1000)
+    memory = MemoryPlace(f"{tmp_path}/penstock-app-1-{'f' * 32}", 0, 1064)
+    gone = msgspec.structs.replace(block, memory=memory)
+    with serving(tmp_path, max_connections=1) as address:
+        access = BlockAccess({"h": address}, ApplicationLink(SECRET), fetch_timeout_s=0.3)
+        held = connect(address)
+        with pytest.raises(BlockUnavailableError, match="may be whole"):
+            read_block(gone, access).__enter__()
+        held.close()
+        patient = replace(access, fetch_timeout_s=WAIT_S)
+        with pytest.raises(BlockNotFoundError, match="not found"):
+            read_block(gone, patient).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [
+        (errno.EMFILE, FetchStatus.BUSY),
+        (errno.EACCES, FetchStatus.REFUSED),
+        (errno.EIO, FetchStatus.NOT_FOUND),
+    ],
+)
+def test_what_a_block_server_lacks_is_not_taken_for_a_block_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, status: FetchStatus
+) -> None:
+    block = make_block(tmp_path, 1000)
+
+    def fail(files: ApplicationFiles, place: MemoryPlace) -> int:
+        raise OSError(number, "as the system says")
+
+    monkeypatch.setattr(ApplicationFiles, "open_memory", fail)
+    with serving(tmp_path) as address:
+        with pytest.raises(BlockNotServedError, match="as the system says") as caught:
+            fetch(address, SECRET, block, WAIT_S)
+        assert caught.value.status is status
 
 
 def test_strangers_take_no_place_of_those_who_have_proved_themselves(tmp_path: Path) -> None:
