@@ -230,8 +230,9 @@ def test_a_member_with_a_backlog_goes_on_with_all_partitions_after_a_rebalance(
     one = receiver(broker, topic, **{"heartbeat.interval.ms": 200})
     run(one, settings=replace(SETTINGS, receiver_rate="40000/second", memory_bytes=64 << 20))
     # It moves when the other takes part in the division, and reads the two that it got.
-    _wait(lambda: other.poll(100, 1) is not None and _stored(tracker))
-    assert len(other.assignment()) == 2
+    _wait(
+        lambda: other.poll(100, 1) is not None and len(other.assignment()) == 2 and _stored(tracker)
+    )
     other.close(autocommit=False)
     _wait(lambda: _stored(tracker) >= 4 * each)
     assert sorted(map(int, tracker.records())) == list(range(4 * each))
