@@ -70,7 +70,13 @@ Modules
 from __future__ import annotations
 
 from penstock.dead_letters._budget import BudgetMeter, DeadLetterBudgetError
-from penstock.dead_letters._letter import DeadLetter, Form, PickledRecord, letter_of
+from penstock.dead_letters._letter import (
+    DeadLetter,
+    Form,
+    PickledRecord,
+    letter_of,
+    origin_digest,
+)
 from penstock.dead_letters._logs import (
     NotDeadLettersError,
     is_program_name,
@@ -117,6 +123,7 @@ __all__ = [
     "letter_of",
     "letters",
     "letters_of_log",
+    "origin_digest",
     "program_name",
     "program_of",
     "read",

@@ -8,18 +8,20 @@ import re
 from typing import NamedTuple
 
 from penstock.errors import PenstockError
-from penstock.wal import FileSystem, LogCipher, LogReader
+from penstock.wal import FileSystem, LocalFileSystem, LogCipher, LogReader, owner_of
 
 __all__ = [
     "FOLDER",
     "FoundLog",
     "NotDeadLettersError",
+    "is_free_log",
     "is_program_name",
     "log_names",
     "open_log",
     "program_folders",
     "program_name",
     "program_of",
+    "segment_numbers",
 ]
 
 FOLDER = "deadLetters"
@@ -127,6 +129,20 @@ def log_names(fs: FileSystem, root: str) -> list[tuple[int, str]]:
     return sorted((int(stream), name) for stream, name in found)
 
 
+def segment_numbers(fs: FileSystem, path: str) -> list[int]:
+    """Return the numbers of a log's segments, in order."""
+    names = [os.path.basename(name) for name in fs.list_folder(path)]
+    return sorted(int(match[1]) for name in names if (match := _SEGMENT.fullmatch(name)))
+
+
+def is_free_log(fs: FileSystem, path: str) -> bool:
+    """Tell whether a log that was begun has no writer any more, and so never changes again.
+
+    On HDFS that is not to be seen.
+    """
+    return isinstance(fs, LocalFileSystem) and owner_of(path) is None
+
+
 def open_log(fs: FileSystem, path: str, cipher: LogCipher | None = None) -> FoundLog | None:
     """Open a log, or what can be read of it; None: it was removed.
 
@@ -144,10 +160,10 @@ def open_log(fs: FileSystem, path: str, cipher: LogCipher | None = None) -> Foun
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
-            names = [os.path.basename(name) for name in fs.list_folder(path)]
-            numbers = [int(match[1]) for name in names if (match := _SEGMENT.fullmatch(name))]
             # Also one before the last may be: its writer could not close it.
-            left = [number for number in numbers if before is None or number < before]
+            left = [
+                number for number in segment_numbers(fs, path) if before is None or number < before
+            ]
             if not left:
                 raise
             before = max(left)

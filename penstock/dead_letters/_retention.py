@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import zlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.dead_letters._logs import log_names, open_log
+from penstock.dead_letters._logs import is_free_log, log_names, open_log, segment_numbers
 from penstock.errors import PenstockError
 from penstock.wal import (
     FileSystem,
     LocalFileSystem,
     LogFolderInUseError,
+    LogReader,
     LogWriter,
     SegmentInfo,
     WalError,
@@ -22,6 +25,9 @@ __all__ = ["DeadLettersRemovedError", "Retention"]
 
 _TOLD_EVERY_MS = 60_000
 """Shortest time between two lines about removed letters; those between are summed up."""
+_LOOKS = 8
+"""Of as many short logs as there are, about so many look at all of them. So what that costs one of
+them does not grow with their number, and by as little as an eighth there may be too many."""
 
 
 class DeadLettersRemovedError(PenstockError):
@@ -44,26 +50,29 @@ class DeadLettersRemovedError(PenstockError):
 
 
 class _Other(NamedTuple):
-    """The log of another attempt.
+    """The log of another attempt, as it is now.
 
     Attributes:
         path: Its folder.
         created_ms: When its last segment was begun.
         size: Its bytes.
         is_ended: It was closed by its writer.
+        is_over: As far as can be seen no one writes it.
     """
 
     path: str
     created_ms: int
     size: int
     is_ended: bool
+    is_over: bool
 
 
 class Retention:
     """Bounds the logs of one stream in a folder; whoever writes one of them applies it.
 
     Looked at when a log is opened and when it begins a segment. Of the log that is written,
-    closed segments go; of those of attempts that are over, whole logs.
+    closed segments go; of those of attempts that are over, whole logs. No name of a log is used
+    twice, so one that was over when it was looked at is not opened again, nor a closed segment.
 
     Args:
         fs: Where the folder is.
@@ -73,6 +82,7 @@ class Retention:
         max_age_s: How long after its beginning a segment goes.
         now_ms: Wall time.
         tell: Told what was removed.
+        is_one_of_many: The log is one of many that are short, such as one for each worker.
     """
 
     def __init__(
@@ -85,7 +95,11 @@ class Retention:
         max_age_s: float,
         now_ms: Callable[[], int],
         tell: Callable[[str, BaseException], None],
+        is_one_of_many: bool = False,
     ) -> None:
+        self._is_one_of_many = is_one_of_many
+        self._known: dict[str, _Other] = {}
+        self._closed: dict[int, SegmentInfo] = {}
         self._fs = fs
         self._root = root
         self._stream = stream
@@ -109,6 +123,8 @@ class Retention:
             return
         self._seen = begun
         try:
+            if self._is_one_of_many and not self._is_due(log, begun):
+                return
             self._apply(log)
         except (WalError, OSError) as error:
             self._failed = error
@@ -126,6 +142,13 @@ class Retention:
             self._tell(str(error), error)
         if failed is not None:
             self._tell("Old dead letters could not be removed", failed)
+
+    def _is_due(self, log: LogWriter, begun: int) -> bool:
+        """Draw whether to look, by a name that no other log has."""
+        prefix = f"{self._stream}-"
+        count = sum(name.startswith(prefix) for name in self._fs.list_folder(self._root))
+        drawn = zlib.crc32(f"{os.path.basename(log.folder)} {begun}".encode())
+        return drawn * count < _LOOKS << 32
 
     def _apply(self, log: LogWriter) -> None:
         now_ms = self._now_ms()
@@ -152,38 +175,60 @@ class Retention:
 
     def _own(self, log: LogWriter) -> list[SegmentInfo]:
         """Return the segments of the log that is written, without the open one."""
-        found = open_log(self._fs, log.folder)
-        if found is None:
-            return []
-        segments = list(found.reader.segments)
-        return segments[:-1] if found.is_whole else segments
+        known, self._closed = self._closed, {}
+        for number in segment_numbers(self._fs, log.folder)[:-1]:
+            info = known.get(number) or self._segment(log.folder, number)
+            if info is None:
+                break
+            self._closed[number] = info
+        return list(self._closed.values())
+
+    def _segment(self, folder: str, number: int) -> SegmentInfo | None:
+        """Look at one segment; None: it is gone, or its writer could not close it (on HDFS)."""
+        try:
+            opened = LogReader.open(folder, fs=self._fs, only=number, before=number + 1)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            return None
+        return next(iter(opened.segments), None)
 
     def _others(self, own: str, now_ms: int) -> list[_Other]:
         """Return the other logs of the stream, the oldest first."""
-        others = []
+        before, self._known = self._known, {}
         for stream, name in log_names(self._fs, self._root):
             path = os.path.join(self._root, name)
             if stream != self._stream or path == own:
                 continue
+            known = before.get(path)
             try:
-                found = open_log(self._fs, path)
+                found = self._look_at(path, known, now_ms)
             except (WalError, OSError) as error:
                 self._failed = error
                 continue
-            if found is None or not found.reader.segments:
-                continue
-            segments = found.reader.segments
-            # Of a damaged segment it is not known.
-            times_ms = [info.created_ms for info in segments if info.damage is None]
-            others.append(
-                _Other(
-                    path,
-                    max(times_ms, default=now_ms),
-                    sum(info.size for info in segments),
-                    found.is_whole and segments[-1].closed,
-                )
-            )
-        return sorted(others, key=lambda other: other.created_ms)
+            if found is not None:
+                self._known[path] = found
+        return sorted(self._known.values(), key=lambda other: other.created_ms)
+
+    def _look_at(self, path: str, known: _Other | None, now_ms: int) -> _Other | None:
+        if known is not None and known.is_over:
+            return known
+        # First, and only of a log that was begun before: one that is just made has no lock yet.
+        is_free = known is not None and is_free_log(self._fs, path)
+        found = open_log(self._fs, path)
+        if found is None or not found.reader.segments:
+            return None
+        segments = found.reader.segments
+        # Of a damaged segment it is not known.
+        times_ms = [info.created_ms for info in segments if info.damage is None]
+        is_ended = found.is_whole and segments[-1].closed
+        return _Other(
+            path,
+            max(times_ms, default=now_ms),
+            sum(info.size for info in segments),
+            is_ended,
+            is_free,
+        )
 
     def _note_removed(self, reason: str, size: int) -> None:
         self._untold[reason] = self._untold.get(reason, 0) + size

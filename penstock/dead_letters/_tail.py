@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.dead_letters._letter import KIND, origin_digest, read_letter
-from penstock.dead_letters._logs import log_names, open_log, program_of
+from penstock.dead_letters._logs import is_free_log, log_names, open_log, program_of
 from penstock.dead_letters._reader import StoredLetter, stored_letter
 from penstock.dead_letters._writer import dead_letter_cipher
 from penstock.wal import (
@@ -44,7 +44,8 @@ class NewLetters(NamedTuple):
 class LetterTail:
     """Reads on in the dead letters of a folder. For one thread at a time.
 
-    A log that has not changed since it was read to its end is not opened again.
+    A log that has not changed since it was read to its end is not opened again, and one that has no
+    writer any more is not looked at.
 
     Args:
         folder: Of the logs: on this host, or on HDFS.
@@ -67,6 +68,9 @@ class LetterTail:
         self._but = but
         self._tell = tell
         self._ended: dict[str, object] = {}
+        # Logs of which something was read; and of these, those that are read for good.
+        self._begun: set[str] = set()
+        self._over: set[str] = set()
 
     def read(
         self, after: Mapping[str, int], *, most: int, most_bytes: int, upto: Mapping[str, int] = {}
@@ -96,8 +100,13 @@ class LetterTail:
                 continue
             if len(found) >= most or size >= most_bytes:
                 continue
+            if not upto and name in self._over:
+                continue
+            # First, and only of one that was begun: one that is just made has no lock yet.
+            is_free = name in self._begun and is_free_log(self._fs, os.path.join(self._root, name))
             stamp = self._stamp(name)
-            if not upto and stamp is not None and self._ended.get(name) == stamp:
+            is_read = stamp is not None and self._ended.get(name) == stamp
+            if not upto and is_read and not is_free:
                 continue
             try:
                 for number, stored in self._behind(name, reached[name]):
@@ -112,9 +121,15 @@ class LetterTail:
                         break
                 else:
                     self._ended[name] = stamp
+                    if is_free:
+                        self._over.add(name)
+                    if reached[name]:
+                        self._begun.add(name)
             except (WalError, OSError) as error:
                 self._tell(f"Dead letters in {os.path.join(self._root, name)} are left: {error}")
         self._ended = {name: stamp for name, stamp in self._ended.items() if name in reached}
+        self._begun &= reached.keys()
+        self._over &= reached.keys()
         return NewLetters(found, reached)
 
     def end(self) -> dict[str, int]:

@@ -69,7 +69,7 @@ class DeadLetterPlace:
         max_bytes: Of the logs of the stream in `folder`.
         max_age_s: How old a letter gets.
         max_record_bytes: How much is kept of one record.
-        retains: Whether who writes this log removes what is too much or too old.
+        is_one_of_many: Whether there are many such logs of the stream, each of them short.
         encryption: The key of the logs; None: in clear.
         stream_name: What the program calls the stream.
     """
@@ -84,7 +84,7 @@ class DeadLetterPlace:
     max_bytes: int = 256 << 20
     max_age_s: float = 7 * 86400.0
     max_record_bytes: int = 64 << 20
-    retains: bool = True
+    is_one_of_many: bool = False
     encryption: EncryptionKey | None = field(default=None, repr=False)
     stream_name: str = ""
 
@@ -247,8 +247,7 @@ class DeadLetterWriter:
             clock=self._clock,
             cipher=dead_letter_cipher(place.encryption, place.name),
         )
-        if place.retains:
-            self._retention = self._make_retention(fs, root, roll_age_s)
+        self._retention = self._make_retention(fs, root, roll_age_s)
         return self._log
 
     def _make_retention(self, fs: FileSystem, root: str, roll_age_s: float) -> Retention:
@@ -261,4 +260,5 @@ class DeadLetterWriter:
             max_age_s=place.max_age_s + roll_age_s,
             now_ms=self._clock.time_ms,
             tell=self._tell,
+            is_one_of_many=place.is_one_of_many,
         )

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.dead_letters import DeadLetter, LetterTail
+from penstock.dead_letters import DeadLetter, LetterTail, origin_digest
 
 __all__ = ["LetterCount", "Letters"]
 
@@ -18,6 +18,8 @@ _MOST_BYTES = 4 << 20
 """The most that is read at a time, so that nobody waits for all of a long log."""
 _NEWEST = 20
 _KINDS = 200
+_ORIGINS = 100_000
+"""Origins that are known, so that a record counts once whose batch is computed again."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Letters:
         self._read_at_s = float("-inf")
         self._after: dict[str, int] = {}
         self._counts: dict[tuple[int, str, str], LetterCount] = {}
+        self._origins: dict[bytes, None] = {}
         self._newest: deque[DeadLetter] = deque(maxlen=_NEWEST)
         self._shown: tuple[list[LetterCount], list[DeadLetter]] = ([], [])
 
@@ -75,6 +78,8 @@ class Letters:
         found, self._after = self._tail.read(self._after, most=_MOST, most_bytes=_MOST_BYTES)
         for stored in found:
             letter = stored.letter
+            if self._is_known(origin_digest(letter)):
+                continue
             key = (letter.stream, letter.receiver, letter.error)
             known = self._counts.get(key)
             if known is None and len(self._counts) >= _KINDS:
@@ -87,3 +92,13 @@ class Letters:
             sorted(self._counts.values(), key=lambda kind: -kind.last_ms),
             sorted(self._newest, key=lambda letter: -letter.time_ms),
         )
+
+    def _is_known(self, digest: bytes | None) -> bool:
+        if digest is None:
+            return False
+        if digest in self._origins:
+            return True
+        self._origins[digest] = None
+        if len(self._origins) > _ORIGINS:
+            del self._origins[next(iter(self._origins))]
+        return False

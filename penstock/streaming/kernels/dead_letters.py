@@ -12,7 +12,6 @@ computings of a batch, each of which writes what it ran into, `penstock.dead_let
 
 from __future__ import annotations
 
-import itertools
 import logging
 import socket
 import threading
@@ -37,8 +36,6 @@ _CHUNK = 64
 """Records that are processed at a time."""
 _WRITE_BYTES = 1 << 20
 """Bytes of letters at which a task writes them before its end."""
-_RETAINED = 64
-"""On HDFS, one in this many logs of an operation looks for letters that are too many or too old."""
 
 _log = logging.getLogger("penstock.streaming")
 _told = RateLimitedLog(_log)
@@ -214,7 +211,6 @@ class _Writers:
         self._lock = threading.Lock()
         self._run_id = ""
         self._open: dict[str, DeadLetterWriter] = {}
-        self._opened = itertools.count()
 
     def of(self, operation: LetterOperation, letters: LettersOfRun) -> DeadLetterWriter:
         """Return the log of an operation."""
@@ -234,7 +230,7 @@ class _Writers:
                     receiver=operation.made_by,
                     host=socket.gethostname(),
                     stream_name=operation.stream_name,
-                    retains=not letters.is_on_hdfs or next(self._opened) % _RETAINED == 0,
+                    is_one_of_many=True,
                 )
                 writer = self._open[operation.name] = DeadLetterWriter(place, _tell)
             return writer
