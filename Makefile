@@ -116,17 +116,23 @@ services: $(call with,test) java redis browser prometheus
 	@$(BIN)/python tests/services/jars.py
 	@$(BIN)/python -m tests.services.jvm
 
-test: services ## run the tests: every room, and real Spark jobs with killed processes
-	@$(PYTEST) -m "not exhaustive" $(ARGS)
+test: services ## run the tests, in at most eight minutes on two quiet cores
+	@$(PYTEST) -m "not long and not exhaustive" $(ARGS)
 
-.PHONY: test-all
-test-all: services ## run the test suite with all cases of what has many
+.PHONY: test-long test-slow test-all
+test-long: services ## run the tests that `make test` leaves out for their time
+	@$(PYTEST) -m "long and not exhaustive" $(ARGS)
+
+test-slow: services ## run the tests of `make test` on a machine slowed to a quarter
+	@$(BIN)/python -m tests.slow_machine $(PYTEST) -m "not long and not exhaustive" $(ARGS)
+
+test-all: services ## run all tests, with all cases of what has many
 	@$(PYTEST) $(ARGS)
 
 # Its tests wait more than they calculate.
 test-fast: LANES = 4
 test-fast: $(call with,test) java ## run the part of the suite that takes less than two minutes
-	@$(PYTEST) -m "not slow and not exhaustive" $(ARGS)
+	@$(PYTEST) -m "not slow and not long and not exhaustive" $(ARGS)
 
 test-versions: java ## run a part of the suite with each PySpark and Python (ARGS=--help)
 	@python3 .ci/test_versions.py $(ARGS)
