@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 from penstock import __version__
 
-__all__ = ["main"]
-
 _USAGE = """\
 usage: penstock COMMAND ...
 

@@ -16,20 +16,6 @@ from pyspark import StorageLevel
 
 from penstock._setting_values import rate_per_second
 
-__all__ = [
-    "as_count",
-    "as_folder",
-    "as_host",
-    "as_port",
-    "as_rate",
-    "as_storage_level",
-    "as_version",
-    "check_flag",
-    "check_stored_name",
-    "check_timeout",
-    "refused",
-]
-
 _LEVELS = {
     name: level for name, level in vars(StorageLevel).items() if isinstance(level, StorageLevel)
 }

@@ -18,8 +18,6 @@ from penstock.sql.host_cli import make_parser as host
 from penstock.streaming.checkpoint.cli import make_parser as checkpoint
 from penstock.wal.cli import make_parser as wal
 
-__all__ = ["main", "make_parser"]
-
 _USE = """\
 bash:  source <(penstock completion bash)      # in ~/.bashrc
 zsh:   penstock completion zsh > "${fpath[1]}/_penstock"

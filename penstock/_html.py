@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-__all__ = ["table", "table_of"]
-
 
 def table(title: str, heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """Return a table; everything in it is escaped."""

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-__all__ = ["lazy_door"]
-
 
 def lazy_door(door: str, modules: Mapping[str, str]) -> Callable[[str], object]:
     """Return the ``__getattr__`` of a room's ``__init__``.

@@ -12,28 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-__all__ = [
-    "Budget",
-    "Choice",
-    "Factor",
-    "Flag",
-    "LimitAbove0",
-    "LocalPath",
-    "LogFolder",
-    "Names",
-    "Rate",
-    "RecordBudget",
-    "Seconds",
-    "Size",
-    "StorageAddress",
-    "Text",
-    "Time",
-    "ValueKind",
-    "Whole",
-    "rate_per_second",
-    "record_budget",
-]
-
 _MICROSECONDS = {
     "us": 1,
     "ms": 1_000,

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from penstock._settings_without_effect import find_setting_without_effect
 from penstock.settings import Setting, closest_setting, settings_table
 
-__all__ = ["main", "make_parser"]
-
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from penstock._settings_without_effect import SETTINGS_WITHOUT_EFFECT
 from penstock.settings import OWN_PREFIX, SPARK_PREFIX, Setting, settings_table
 
-__all__ = ["reference_page"]
-
 _OPENING = """\
 # Settings
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["SETTINGS_WITHOUT_EFFECT", "SettingWithoutEffect", "find_setting_without_effect"]
-
 
 @dataclass(frozen=True)
 class SettingWithoutEffect:

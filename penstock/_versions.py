@@ -13,8 +13,6 @@ import os
 import re
 import sys
 
-__all__ = ["check_versions", "find_pyspark_version"]
-
 MINIMUM_PYTHON = (3, 10)
 MINIMUM_PYSPARK = (4, 0)
 FIRST_UNFIT_PYSPARK = (5, 0)

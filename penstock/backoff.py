@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Backoff"]
-
 
 class Backoff:
     """The pauses of one thread that tries something again. It waits itself, as it has to."""

@@ -9,15 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "IllegalStateError",
-    "PenstockError",
-    "SettingError",
-    "encodable",
-    "text_of",
-    "typed_text",
-]
-
 
 class PenstockError(Exception):
     """Base class of every error that Penstock raises on purpose.

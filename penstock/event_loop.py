@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 from penstock.threads import OwnedThread
 
-__all__ = ["EventLoop"]
-
 Event = Callable[[], object]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hmac
 
-__all__ = ["derived_key"]
-
 
 def derived_key(secret: bytes, info: bytes) -> bytes:
     """Return a key of 32 bytes, which tells nothing of the secret or of others made of it.

@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["position_as_json"]
-
 
 def position_as_json(position: bytes) -> str:
     """Return a position as JSON.

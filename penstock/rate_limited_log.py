@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from penstock.clock import Clock, SystemClock
 
-__all__ = ["RateLimitedLog"]
-
 _NUMBER = re.compile(r"[0-9a-f]{32}|\d+")
 """Also ids: each attempt of a receiver has a folder of its own."""
 

@@ -10,8 +10,6 @@ import mmap
 import os
 import threading
 
-__all__ = ["ReusedMemory"]
-
 _KEPT = 2
 """How many buffers are kept. Who reads one block after the other looks into one of them still when
 the next is read."""

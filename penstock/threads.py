@@ -22,8 +22,6 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import typed_text
 from penstock.rate_limited_log import RateLimitedLog
 
-__all__ = ["OwnedThread", "Repeated", "wait_for"]
-
 _log = logging.getLogger("penstock.threads")
 
 _STEP_S = 1.0

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-__all__ = ["WaitClock"]
-
 
 class WaitClock:
     """Sums the seconds that threads wait for one thing; a context manager around each wait.

@@ -15,8 +15,6 @@ from typing import IO
 
 from penstock.errors import PenstockError
 
-__all__ = ["private", "whole_file", "whole_folder"]
-
 
 @contextlib.contextmanager
 def whole_file(path: str) -> Iterator[IO[bytes]]:

@@ -20,8 +20,6 @@ import os
 import socket
 import stat
 
-__all__ = ["begin_task"]
-
 _TASKS = 3
 """The first tasks of a worker still import modules. Later ones freeze nothing: what is frozen and
 becomes garbage in a cycle stays for ever, and a worker may run tasks for months."""

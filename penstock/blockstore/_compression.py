@@ -32,8 +32,6 @@ from penstock.wal import CorruptRecordError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["BlockCompression", "Compressing", "expanded"]
-
 _HEAD = struct.Struct("<4sHHQI")
 _MAGIC = b"PCB1"
 _CODES = {"lz4": 1, "zstd": 2}

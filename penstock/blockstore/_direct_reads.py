@@ -19,8 +19,6 @@ from collections.abc import Iterator
 
 from penstock.reused_memory import ReusedMemory
 
-__all__ = ["read_range"]
-
 _PAGE = mmap.PAGESIZE
 _NO_DIRECT_IO = (errno.EINVAL, errno.EOPNOTSUPP)
 

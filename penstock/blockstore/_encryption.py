@@ -7,8 +7,6 @@ import os
 from penstock.blockstore.memory import ArenaError
 from penstock.wal import EncryptionKey, LogCipher
 
-__all__ = ["block_cipher", "check_in_memory", "opened_copy", "sealed_copy"]
-
 _MOUNTS = "/proc/self/mountinfo"
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs", "devtmpfs"})
 

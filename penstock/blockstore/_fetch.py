@@ -40,18 +40,6 @@ from penstock.wire import (
 from penstock.wire.addresses import address_text, is_within_host
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
 
-__all__ = [
-    "ANSWER",
-    "MAX_REQUEST_BYTES",
-    "REQUEST",
-    "SERVICE",
-    "BlockConnection",
-    "BlockNotServedError",
-    "FetchRequest",
-    "FetchStatus",
-    "fetch",
-]
-
 SERVICE = "blocks"
 REQUEST = struct.Struct("<I")
 ANSWER = struct.Struct("<BQ")

@@ -27,8 +27,6 @@ from penstock.errors import PenstockError
 from penstock.wal import segment_path
 from penstock.wire.messages import MemoryPlace, SegmentPlace
 
-__all__ = ["ApplicationFiles", "PathRefusedError"]
-
 _logger = logging.getLogger("penstock.blockstore")
 
 _ATTEMPT = re.compile(r"[0-9a-f]{32}")

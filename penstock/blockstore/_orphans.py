@@ -22,8 +22,6 @@ from collections.abc import Iterator
 
 from penstock.clock import Clock
 
-__all__ = ["OrphanCollector"]
-
 _logger = logging.getLogger("penstock.blockstore")
 
 _MEMORY_FILE = re.compile(r"penstock-.+-[0-9a-f]{32}")

@@ -33,8 +33,6 @@ from penstock.wire.messages import BlockServerAt, FindBlockServer, Message, Rece
 if TYPE_CHECKING:
     from penstock.blockstore.reader import BlockAccess
 
-__all__ = ["HostSilentError", "ask_tracker", "copies_of", "fetch_from_host"]
-
 _log = logging.getLogger("penstock.blockstore")
 
 _FIRST_PAUSE_S = 0.1

@@ -31,17 +31,6 @@ from penstock.wal import RECORD_HEADER_SIZE, LogOptions, LogWriter, WalError
 from penstock.wire import TAG_BYTES
 from penstock.wire.messages import SegmentPlace
 
-__all__ = [
-    "BLOCK_RECORD",
-    "CopyDamagedError",
-    "ReplicaLogs",
-    "ReplicaNotWrittenError",
-    "ReplicaRequest",
-    "ReplicaService",
-    "Upload",
-    "WrittenReplica",
-]
-
 _logger = logging.getLogger("penstock.blockstore")
 
 BLOCK_RECORD = 1

@@ -60,8 +60,6 @@ from penstock.wire import (
 from penstock.wire.addresses import listen_in_range
 from penstock.wire.messages import MemoryPlace, SegmentPlace
 
-__all__ = ["BlockService", "ServingLimits"]
-
 _logger = logging.getLogger("penstock.blockstore")
 
 _STEP_BYTES = 4 << 20

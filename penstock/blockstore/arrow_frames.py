@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "UnsupportedColumnError",
-    "map_in_arrow",
-    "plain_column",
-    "plain_schema",
-    "to_arrow_schema",
-    "to_plain",
-    "to_spark_schema",
-]
-
 _MAX_PRECISION = 38
 _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
     (types.is_string_view, pa.string()),

@@ -7,8 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["compacted", "stream_size"]
-
 
 def stream_size(batches: Iterable[pa.RecordBatch]) -> int:
     """Return the exact bytes of a stream of these batches, from schema to end; 0 for none."""

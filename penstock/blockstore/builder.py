@@ -30,8 +30,6 @@ from penstock.blockstore.kept_values import check_cast, check_kept
 from penstock.blockstore.memory import Slot
 from penstock.blockstore.record_pickles import definitions
 
-__all__ = ["DESCRIPTOR", "BlockBuilder", "BlockKind", "SealedBlock"]
-
 HEADER_ROOM = 64
 """Bytes that the log's record header takes before the payload."""
 DESCRIPTOR = struct.Struct("<4sHHIIQQQQQ8x")

@@ -20,8 +20,6 @@ from penstock.worker import begin_task
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["NoSchemaError", "block_schema", "blocks_to_dataframe", "columns_of"]
-
 _ROWS_PER_BATCH = 32_768
 _VALUE_SCHEMAS = {
     BlockKind.BINARY.value: pa.schema([("value", pa.binary())]),

@@ -18,8 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as types
 
-__all__ = ["ChangedValueError", "check_cast", "check_kept"]
-
 _EXACT = frozenset((str, bytes, int, bool, date))
 """Types whose values, all of one type, are in a column of any type as they are, or in none."""
 _BOOL = (bool, np.bool_)

@@ -31,20 +31,6 @@ from penstock.processes import ProcessIdentity, host_id
 from penstock.wal import KEY_COMMAND_VARIABLE, KEY_VARIABLE, LogOptions, SyncPolicy
 from penstock.wire import ApplicationLink
 
-__all__ = [
-    "BlockServerError",
-    "BlockServerLaunch",
-    "BlockServerReady",
-    "end_on_this_host",
-    "ensure_block_server",
-    "holds_lock",
-    "lock_path",
-    "log_path",
-    "remove_orphans",
-    "remove_own_files",
-    "scratch_claim_path",
-]
-
 _logger = logging.getLogger("penstock.blockstore")
 
 _LOCK_TRIES = 10

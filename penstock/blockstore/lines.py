@@ -13,8 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["line_chunks", "line_column", "line_ends", "line_part", "line_pieces"]
-
 _LF = 10
 _FIRST_NOT_ASCII = 128
 _PIECE = 128 << 10

@@ -30,16 +30,6 @@ from dataclasses import dataclass
 
 from penstock.errors import PenstockError
 
-__all__ = [
-    "ArenaError",
-    "ArenaStatistics",
-    "MemoryArena",
-    "Slot",
-    "lock_shared",
-    "try_lock_exclusive",
-    "unlock",
-]
-
 PAGE = 4096
 _GROW_STEP = 4 << 20
 _WAIT_STEP_S = 0.05

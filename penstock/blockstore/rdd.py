@@ -28,8 +28,6 @@ from penstock.worker import begin_task
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["BlockRDD", "block_infos"]
-
 _decoder = msgspec.msgpack.Decoder(ReceivedBlockInfo)
 
 

@@ -78,16 +78,6 @@ from penstock.wire.messages import (
     SlowBlock,
 )
 
-__all__ = [
-    "Block",
-    "BlockAccess",
-    "BlockNotFoundError",
-    "BlockUnavailableError",
-    "read_block",
-    "read_block_if_any",
-    "read_segment",
-]
-
 _log = logging.getLogger("penstock.blockstore")
 
 _KINDS = {code: kind for kind, code in KIND_CODES.items()}

@@ -22,15 +22,6 @@ from pyspark import cloudpickle
 
 from penstock.errors import PenstockError
 
-__all__ = [
-    "MAX_DEFINITIONS_BYTES",
-    "ProgramObjectError",
-    "definitions",
-    "learn",
-    "pickle_record",
-    "plain_record",
-]
-
 MAX_DEFINITIONS_BYTES = 32 << 10
 """What definitions may take of each block. A class beyond it is pickled into each record."""
 

@@ -38,16 +38,6 @@ from penstock.wire import ApplicationLink, ConnectionLostError, ProtocolError, W
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import Message, ReplicaHostAt, ReplicaPlace
 
-__all__ = [
-    "BlockNotKeptError",
-    "FindReplicaHost",
-    "NoReplicaHostError",
-    "PeerLink",
-    "ReplicationStatistics",
-    "Replicator",
-    "ReplicatorClosedError",
-]
-
 _CONNECT_S = 3.0
 _COPY_S = 60.0
 """Time limit for one whole copy; ten seconds of silence end it earlier."""

@@ -71,8 +71,6 @@ from penstock.wire.messages import (
     StopBlockServer,
 )
 
-__all__ = ["BlockServer", "ExitReason", "main"]
-
 _logger = logging.getLogger("penstock.blockstore")
 
 _LOOK_S = 1.0

@@ -57,8 +57,6 @@ from penstock.wal import (
 )
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
 
-__all__ = ["BlockStore", "BlockStoreClosedError", "BlockStoreOptions"]
-
 _log = logging.getLogger("penstock.blockstore")
 
 _LOG_OPTIONS = LogOptions(roll_age_s=60.0)

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from penstock._setting_values import RecordBudget
 from penstock.errors import PenstockError
 
-__all__ = ["BudgetMeter", "DeadLetterBudgetError"]
-
 _PARTS = 60
 """The window advances in steps of this fraction of it."""
 _FEW_RECORDS = 1000

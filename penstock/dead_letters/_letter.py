@@ -14,16 +14,6 @@ import msgspec
 from penstock.errors import encodable, text_of
 from penstock.position_text import position_as_json
 
-__all__ = [
-    "KIND",
-    "DeadLetter",
-    "Form",
-    "PickledRecord",
-    "letter_of",
-    "origin_digest",
-    "read_letter",
-]
-
 KIND = 1
 """The kind of a letter's record in the log."""
 

@@ -10,20 +10,6 @@ from typing import NamedTuple
 from penstock.errors import PenstockError
 from penstock.wal import FileSystem, LocalFileSystem, LogCipher, LogReader, owner_of
 
-__all__ = [
-    "FOLDER",
-    "FoundLog",
-    "NotDeadLettersError",
-    "is_free_log",
-    "is_program_name",
-    "log_names",
-    "open_log",
-    "program_folders",
-    "program_name",
-    "program_of",
-    "segment_numbers",
-]
-
 FOLDER = "deadLetters"
 
 _SHOWN = 40

@@ -27,14 +27,6 @@ from penstock.wal import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = [
-    "StoredLetter",
-    "letters",
-    "letters_of_log",
-    "read",
-    "stored_letter",
-]
-
 _log = logging.getLogger("penstock.dead_letters")
 
 _SCHEMA = pa.schema(

@@ -21,8 +21,6 @@ from penstock.wal import (
     remove_log,
 )
 
-__all__ = ["DeadLettersRemovedError", "Retention"]
-
 _TOLD_EVERY_MS = 60_000
 """Shortest time between two lines about removed letters; those between are summed up."""
 _LOOKS = 8

@@ -36,16 +36,6 @@ from penstock.wal import (
     locate,
 )
 
-__all__ = [
-    "LetterName",
-    "SentKey",
-    "SentLetters",
-    "SentState",
-    "sent_key",
-    "sent_state",
-    "sent_states",
-]
-
 LetterName = tuple[str, int]
 """Names a letter among all: the folder of its log, and its number there."""
 SentKey = tuple[str, int | bytes]

@@ -23,8 +23,6 @@ from penstock.wal import (
     locate,
 )
 
-__all__ = ["LetterTail", "NewLetters"]
-
 _STEP_NS = 1_000_000_000
 """Longer than a step of the time of files."""
 

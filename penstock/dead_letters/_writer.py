@@ -23,8 +23,6 @@ from penstock.wal import (
     locate,
 )
 
-__all__ = ["DeadLetterPlace", "DeadLetterWriter", "dead_letter_cipher", "folder_beside"]
-
 _ALIGNMENT = 64
 _APPEND_BYTES = 1 << 20
 _WAITING_BYTES = 64 << 20

@@ -21,8 +21,6 @@ from penstock.errors import PenstockError
 from penstock.wal import CorruptRecordError, EncryptionKey
 from penstock.whole_files import private, whole_file, whole_folder
 
-__all__ = ["main", "make_parser"]
-
 _DESCRIPTION = """\
 Look at the records that receivers discarded, and take them elsewhere. FOLDER is the checkpoint
 directory or the log folder of the program, the folder deadLetters in it, that of

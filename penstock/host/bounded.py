@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from penstock.threads import OwnedThread
 
-__all__ = ["run_bounded", "stop_bounded", "told"]
-
 _log = logging.getLogger("penstock.host")
 
 

@@ -10,8 +10,6 @@ from pyspark import SparkContext
 from penstock.errors import SettingError
 from penstock.settings import OWN_PREFIX, SPARK_PREFIX, Settings
 
-__all__ = ["read_settings"]
-
 
 def read_settings(
     spark_context: SparkContext, wanted: Callable[[str], bool] = lambda key: True

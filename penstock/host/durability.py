@@ -40,17 +40,6 @@ from penstock.wal import (
     normal_address,
 )
 
-__all__ = [
-    "BLOCKS",
-    "LEDGER",
-    "Durability",
-    "check_writable",
-    "checkpoint_address",
-    "checkpoint_folder",
-    "choose_durability",
-    "scratch_parent",
-]
-
 _WAL_ENABLE = "spark.streaming.receiver.writeAheadLog.enable"
 BLOCKS = "receivedData"
 LEDGER = "receivedBlockMetadata"

@@ -21,8 +21,6 @@ from penstock.host.errors import EncryptionKeyError
 from penstock.settings import Settings
 from penstock.wal import KEY_COMMAND_VARIABLE, KEY_VARIABLE, EncryptionKey
 
-__all__ = ["choose_encryption", "recovery_encryption"]
-
 _COMMAND_TIMEOUT_S = 60.0
 
 

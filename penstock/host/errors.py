@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from penstock.errors import PenstockError
 
-__all__ = ["EncryptionKeyError", "NotEnoughCoresError", "PermanentReceiverError"]
-
 
 class EncryptionKeyError(PenstockError):
     """The key for logs and checkpoints is missing, or what was given is none.

@@ -25,15 +25,6 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = [
-    "DEPENDENCIES",
-    "ExecutorAnswer",
-    "ExecutorPythonError",
-    "ask_executors",
-    "check_executor_python",
-    "use_own_python",
-]
-
 DEPENDENCIES = ("pyarrow", "numpy", "msgspec", "limits", "crc32c")
 _MOST_TASKS = 16
 _MARK = "penstock-python:"

@@ -13,8 +13,6 @@ from types import FrameType
 
 from penstock.host.spark_logs import is_not_of_py4j
 
-__all__ = ["exit_on_termination", "plain_interrupts", "short_interrupts"]
-
 
 @contextmanager
 def plain_interrupts() -> Iterator[None]:

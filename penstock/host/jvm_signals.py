@@ -16,8 +16,6 @@ from py4j.protocol import Py4JError
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["IgnoredTermination"]
-
 _log = logging.getLogger("penstock.host")
 
 

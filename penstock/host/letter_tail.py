@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from penstock.settings import Settings
     from penstock.wal import EncryptionKey
 
-__all__ = ["tail_of_run"]
-
 _log = logging.getLogger("penstock.host")
 
 

@@ -23,8 +23,6 @@ from penstock.errors import PenstockError
 from penstock.host.durability import Durability
 from penstock.wal import FileSystem, locate
 
-__all__ = ["ProgramNameError", "letters_folder"]
-
 _FILE = "program"
 _UNFINISHED = ".new"
 _MOST_BYTES = 200

@@ -19,8 +19,6 @@ from collections.abc import Iterator
 from penstock.blockstore import scratch_claim_path
 from penstock.wal import LOCK_NAME
 
-__all__ = ["ScratchClaim", "remove_empty_rdd_folders", "remove_scratch_folders"]
-
 _CLAIM = re.compile(r"\.(penstock-.+-[0-9a-f]{8})\.lock")
 _UNNAMED_CLAIM = re.compile(r"\.penstock-.+-[0-9a-f]{8}\.[a-z0-9_]{8}")
 """A lock whose driver was killed before it was renamed (`tempfile.mkstemp`)."""

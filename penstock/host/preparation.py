@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from penstock.receiver import BlockLogs, Receiver
 
-__all__ = ["Run", "check_application", "describe_run", "needed_modules", "prepare_run"]
-
 
 @dataclass(frozen=True)
 class Run:

@@ -15,8 +15,6 @@ from penstock.tracker.errors import ReceiverPickleError
 if TYPE_CHECKING:
     from penstock.receiver import Receiver, ReceiverContext
 
-__all__ = ["check_picklable"]
-
 T = TypeVar("T")
 
 if TYPE_CHECKING:

@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 
 from penstock.wire.messages import BlockTrace, PipeReading, ReportRateStatus
 
-__all__ = ["ReceiverReading", "ReceiverReadings", "ReceiverWaits"]
-
 _STALE_S = 5.0
 """Age after which a reading no longer says what a receiver waits for."""
 

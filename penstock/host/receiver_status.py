@@ -8,8 +8,6 @@ from typing import Any
 from penstock._html import table_of
 from penstock.host.receiver_readings import ReceiverWaits
 
-__all__ = ["ReceiverStatus"]
-
 
 @dataclass(frozen=True)
 class ReceiverStatus:

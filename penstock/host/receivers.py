@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from penstock.receiver import Receiver
 
-__all__ = ["HostedReceivers"]
-
 _STATES = {
     ReceiverState.INACTIVE: "stopped",
     ReceiverState.SCHEDULED: "starting",

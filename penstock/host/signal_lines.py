@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import select
 
-__all__ = ["SAME_SIGNAL_S", "say_of_signal"]
-
 SAME_SIGNAL_S = 1.0
 """Signals within that time are one: ``timeout``, among others, sends each twice."""
 

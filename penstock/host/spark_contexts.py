@@ -9,8 +9,6 @@ from pyspark import SparkContext
 from penstock._arguments import refused
 from penstock.errors import IllegalStateError
 
-__all__ = ["is_stopped", "spark_context_of"]
-
 
 def is_stopped(spark_context: SparkContext) -> bool:
     """Whether a program stopped it from Python; the JVM is not asked."""

@@ -16,8 +16,6 @@ from penstock.threads import OwnedThread
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["await_tasks", "stop_spark", "tell_of_silence"]
-
 _SILENT_S = 5.0
 """Time without an answer to a trivial question after which a JVM counts as hanging."""
 

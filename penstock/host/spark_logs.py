@@ -15,8 +15,6 @@ from penstock.host.spark_end import await_tasks
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["QuietTasks", "end_progress_bar", "has_large_stacks", "is_not_of_py4j"]
-
 _LOGGERS = (
     "org.apache.spark.TaskContextImpl",
     "org.apache.spark.api.python.PythonRunner",

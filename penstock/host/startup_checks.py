@@ -14,14 +14,6 @@ from penstock.settings import Settings
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = [
-    "check_cores",
-    "check_slots",
-    "check_spark_settings",
-    "check_speculation",
-    "check_worker_memory",
-]
-
 _SPECULATION = "spark.speculation"
 _THRESHOLD = "spark.speculation.task.duration.threshold"
 

@@ -15,8 +15,6 @@ from penstock.host.signal_lines import SAME_SIGNAL_S, say_of_signal
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["StopSignals"]
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.rate_limited_log import RateLimitedLog
 
-__all__ = ["TerminalLines", "started_line", "stopped_line"]
-
 _ERASE_LINE = "\r\x1b[K"
 
 

@@ -18,8 +18,6 @@ from typing import Any
 
 from penstock.errors import text_of
 
-__all__ = ["Unpicklable", "describe_callable", "find_unpicklable"]
-
 _MAX_DEPTH = 40
 _MAX_PARTS = 10_000
 _OWN = ("penstock.streaming", "penstock.host")

@@ -16,8 +16,6 @@ from penstock.streaming import SchedulerStatistics
 from penstock.tracker import KeptStream
 from penstock.wire.messages import BlockTrace, LettersSent, ReceivedBlockInfo, SlowBlock
 
-__all__ = ["Application"]
-
 
 @dataclass(frozen=True)
 class Application:

@@ -35,8 +35,6 @@ from penstock.monitor.tables import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COMMANDS", "client_of", "main", "make_parser"]
-
 COMMANDS = {
     "apps": "list the running programs of this user on this host",
     "top": "show how a running program goes, again and again",

@@ -12,8 +12,6 @@ from penstock.errors import PenstockError
 from penstock.monitor.tables import clean
 from penstock.monitor.web.exchange import OURS
 
-__all__ = ["AppClient", "AppRefusedError", "AppUnreachableError"]
-
 _TIMEOUT_S = 10.0
 _MOST_BYTES = 64 << 20
 

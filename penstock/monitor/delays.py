@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-__all__ = ["BOUNDS_S", "Delays"]
-
 BOUNDS_S = (
     *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
     *(30.0, 60.0, 300.0, 900.0, 3600.0),

@@ -20,8 +20,6 @@ from prometheus_client.registry import Collector
 from penstock.monitor.model import Model
 from penstock.monitor.records import Totals
 
-__all__ = ["Figures"]
-
 _STREAM = ("stream", "stream_id")
 _QUERIES = 100
 """Queries of a stream that have a figure of their own."""

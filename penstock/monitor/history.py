@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["COARSE_POINTS", "COARSE_S", "FINE_POINTS", "FINE_S", "History", "Point", "points_of"]
-
 FINE_S = 1
 FINE_POINTS = 600
 COARSE_S = 10

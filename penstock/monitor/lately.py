@@ -6,8 +6,6 @@ from collections import deque
 
 from penstock.monitor.records import Lately
 
-__all__ = ["DISCARDS_S", "LAG_S", "STOPS_S", "Trend"]
-
 STOPS_S = 600
 DISCARDS_S = 300
 LAG_S = 60

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from penstock.dead_letters import DeadLetter, LetterTail, origin_digest
 
-__all__ = ["LetterCount", "Letters"]
-
 _EVERY_S = 2.0
 _MOST = 2_000
 _MOST_BYTES = 4 << 20

@@ -45,8 +45,6 @@ from penstock.streaming.listeners.events import (
 )
 from penstock.tracker import KeptStream
 
-__all__ = ["STREAM_FIGURES", "TOTAL_FIGURES", "WAIT_FIGURES", "Model"]
-
 EVENTS = 1_000
 """Events that are kept, the last ones."""
 ERRORS = 200

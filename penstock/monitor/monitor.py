@@ -28,8 +28,6 @@ from penstock.wire.addresses import address_text, bare_host
 if TYPE_CHECKING:
     from penstock.monitor.otel import OtelSender
 
-__all__ = ["Monitor", "start_monitor"]
-
 _log = logging.getLogger("penstock.monitor")
 
 _TICK_S = 1.0

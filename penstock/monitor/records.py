@@ -14,22 +14,6 @@ from functools import cached_property
 from penstock.host.receiver_readings import ReceiverReading, ReceiverWaits
 from penstock.streaming.listeners.events import UNKNOWN, BatchInfo, OutputOperationInfo
 
-__all__ = [
-    "TEXT_LIMIT",
-    "Batch",
-    "BatchStatus",
-    "Event",
-    "EventKind",
-    "Input",
-    "Lately",
-    "Limit",
-    "Operation",
-    "Receiver",
-    "Totals",
-    "bounded",
-    "last_line",
-]
-
 TEXT_LIMIT = 20_000
 """Characters of an error's traceback that are kept; of a longer one, both ends."""
 _OF_JAVA = re.compile(

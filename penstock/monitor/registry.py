@@ -23,15 +23,6 @@ from urllib.parse import urlsplit
 from penstock.errors import PenstockError
 from penstock.processes import ProcessIdentity
 
-__all__ = [
-    "RegisteredApp",
-    "RegistryError",
-    "register",
-    "registered",
-    "runtime_folder",
-    "unregister",
-]
-
 _SUFFIX = ".json"
 _UNFINISHED = ".new"
 _UNFINISHED_S = 60.0

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from penstock.monitor.records import Batch, Receiver
 
-__all__ = ["Facts", "sentence", "troubles"]
-
 _MUCH_PERCENT = 30.0
 """A wait that takes at least this share of a receiver's time holds it up."""
 

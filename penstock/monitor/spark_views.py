@@ -24,8 +24,6 @@ from penstock.monitor.model import Model
 from penstock.monitor.records import BatchStatus
 from penstock.threads import OwnedThread
 
-__all__ = ["SparkViews", "gauges"]
-
 _log = logging.getLogger("penstock.monitor")
 
 _EVERY_S = 1.0

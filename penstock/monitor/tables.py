@@ -7,16 +7,6 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = [
-    "batches_table",
-    "count_text",
-    "events_lines",
-    "queries_table",
-    "receivers_table",
-    "table",
-    "top_lines",
-]
-
 Status = dict[str, Any]
 
 _GAP = "  "

@@ -12,8 +12,6 @@ from penstock.streaming.listeners.events import (
 )
 from penstock.tracker import TrackedReceiver
 
-__all__ = ["TrackerEvents"]
-
 
 class TrackerEvents:
     """A tracker's `ReceiverTrackerEvents` that feed a model.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from penstock.rates.estimator import RateEstimator
 
-__all__ = ["AIMDRateEstimator"]
-
 _FULL_BATCH = 0.99
 """A batch that takes more of its interval than this has no room left."""
 _SAFE = 0.95

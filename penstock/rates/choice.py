@@ -7,8 +7,6 @@ from penstock.rates.estimator import RateEstimator
 from penstock.rates.pid import PIDRateEstimator
 from penstock.settings import Settings
 
-__all__ = ["create_rate_estimator"]
-
 
 def create_rate_estimator(settings: Settings, batch_ms: int) -> RateEstimator:
     """Return the estimator that ``spark.streaming.backpressure.rateEstimator`` names."""

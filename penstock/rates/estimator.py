@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-__all__ = ["RateEstimator"]
-
 
 class RateEstimator(ABC):
     """Estimates how many records per second can be processed (Spark's ``RateEstimator``).

@@ -6,8 +6,6 @@ import math
 
 from penstock.rates.estimator import RateEstimator
 
-__all__ = ["PIDRateEstimator"]
-
 
 class PIDRateEstimator(RateEstimator):
     """A PID controller of the rate (Spark's ``PIDRateEstimator.scala``).

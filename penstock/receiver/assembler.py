@@ -41,14 +41,6 @@ from penstock.errors import PenstockError, text_of
 from penstock.receiver.discards import start_shown
 from penstock.wait_clock import WaitClock
 
-__all__ = [
-    "MAX_LEASE",
-    "BlockAssembler",
-    "RecordPickleError",
-    "RecordTooLargeError",
-    "row_of",
-]
-
 _log = logging.getLogger("penstock.receiver")
 
 MAX_LEASE = 4096

@@ -13,14 +13,6 @@ from penstock.receiver.exit_report import ExitReport
 from penstock.receiver.storing import PositionOrderError, PositionTooLargeError, PositionTypeError
 from penstock.wire.messages import Message
 
-__all__ = [
-    "AttemptState",
-    "Bounds",
-    "Failures",
-    "RestartRequest",
-    "SupervisorState",
-]
-
 
 class SupervisorState(enum.Enum):
     """The states of Spark's `ReceiverSupervisor`."""

@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 
     from penstock.receiver.door import Start
 
-__all__ = [
-    "Receiver",
-    "ReceiverContext",
-    "ReceiverNotAttachedError",
-]
-
 NOT_ATTACHED = (
     "A ReceiverSupervisor has not been attached to the receiver yet. Maybe you are starting some "
     "computation in the receiver before the Receiver.onStart() has been called."

@@ -14,19 +14,6 @@ from penstock.blockstore import BlockKind
 from penstock.blockstore.lines import line_ends
 from penstock.receiver.assembler import MAX_LEASE, BlockAssembler
 
-__all__ = [
-    "BULK",
-    "BatchesPiece",
-    "FramesPiece",
-    "LinesPiece",
-    "Piece",
-    "RecordsPiece",
-    "RowsPiece",
-    "one_piece",
-    "pieces_of",
-    "reader_of",
-]
-
 BULK = (list, pa.RecordBatch, pa.Table, Iterator)
 """What `store` takes as many records."""
 

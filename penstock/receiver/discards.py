@@ -14,13 +14,6 @@ import msgspec
 from penstock.dead_letters import BudgetMeter, DeadLetterWriter
 from penstock.errors import text_of
 
-__all__ = [
-    "Discards",
-    "count_of_discards",
-    "start_of",
-    "start_shown",
-]
-
 TOLD_SINGLY = 10
 """Records that are reported one by one within `_SPAN_S`; the others are only counted."""
 _SPAN_S = 10.0

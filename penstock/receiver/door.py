@@ -14,16 +14,6 @@ from penstock.errors import IllegalStateError
 if TYPE_CHECKING:
     from penstock.receiver.supervisor import ReceiverSupervisor
 
-__all__ = [
-    "DoorState",
-    "EarlierStarts",
-    "ReceiverStoppedError",
-    "Start",
-    "StoreDoor",
-    "acknowledge_nothing",
-    "withdraw",
-]
-
 _STEP_S = 1.0
 
 

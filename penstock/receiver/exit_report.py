@@ -9,14 +9,6 @@ from dataclasses import dataclass
 
 from penstock.errors import PenstockError, encodable, typed_text
 
-__all__ = [
-    "ExitKind",
-    "ExitReport",
-    "ReceiverFailedError",
-    "described",
-    "error_text",
-]
-
 TEXT_LIMIT = 32_000
 """Characters of a traceback that travel to the driver: far more than is read, far less than a
 frame."""

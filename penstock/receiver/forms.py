@@ -30,23 +30,6 @@ from penstock.receiver.door import acknowledge_nothing
 from penstock.receiver.exit_report import described
 from penstock.receiver.user_calls import UserCall
 
-__all__ = [
-    "BULK",
-    "IN_HAND",
-    "AsyncStoring",
-    "AwaitedStores",
-    "FunctionReceiver",
-    "RunReceiver",
-    "SwappedPairError",
-    "ThreadedReceiver",
-    "as_it_is",
-    "can_be_stored",
-    "run_coroutine",
-    "store_all",
-    "store_from_generator",
-    "store_yielded",
-]
-
 STOP_BOUND_S = 3.0
 """How long a source may take to end: less than the supervisor allows `onStop` at least."""
 

@@ -17,16 +17,6 @@ import numpy.typing as npt
 
 from penstock.errors import PenstockError
 
-__all__ = [
-    "CutRecordError",
-    "Dropped",
-    "FrameReader",
-    "Frames",
-    "Framing",
-    "Lines",
-    "frame_reader",
-]
-
 _STAGING_BYTES = 256 << 10
 _START = 64 << 10
 """Bytes of a dropped record that are kept to show how it begins."""

@@ -42,17 +42,6 @@ from penstock.wal import SEAL_SIZE, EncryptionKey, LogOptions, SyncPolicy
 from penstock.wire import ApplicationLink
 from penstock.wire.messages import ReceivedBlockInfo, RegisterReceiver
 
-__all__ = [
-    "BlockLogs",
-    "ReceiverLaunch",
-    "Watchdog",
-    "executor_command",
-    "executor_id",
-    "host_name",
-    "log_folder",
-    "run_receiver",
-]
-
 LOCAL_EXECUTOR = "driver"
 """Spark's name for the only executor of a local master."""
 

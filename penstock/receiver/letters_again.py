@@ -25,8 +25,6 @@ from penstock.receiver.door import acknowledge_nothing
 from penstock.receiver.framing import CutRecordError
 from penstock.wal import LogFolderInUseError
 
-__all__ = ["CannotSendError", "SendingAlreadyError", "Stores", "StoringAgain", "send_again"]
-
 _PIECE_BYTES = 4 << 20
 
 

@@ -36,13 +36,6 @@ from penstock.wal import AppendTooLargeError, LogClosedError, LogRemovedError
 from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import BlockTrace, ReceivedBlockInfo
 
-__all__ = [
-    "CALLBACK_S",
-    "BlockNotStoredError",
-    "BlockPipeline",
-    "RefusedError",
-]
-
 _log = logging.getLogger("penstock.receiver")
 
 _RETRY_FIRST_S = 0.1

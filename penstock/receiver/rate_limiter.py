@@ -30,14 +30,6 @@ from penstock.wait_clock import WaitClock
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = [
-    "RateLimiter",
-    "RateLimiterStatistics",
-    "RateLimiterStoppedError",
-    "RateLimiterTimeoutError",
-    "TokenBucket",
-]
-
 _PAUSE_S = 0.005
 """How much of the rate a thread waits for, in seconds (at least one permit): a high rate wakes it
 200 times a second and not for every record."""

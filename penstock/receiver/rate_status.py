@@ -10,11 +10,6 @@ from dataclasses import replace
 from penstock.receiver.block_generator import BlockGenerator, RateUsage
 from penstock.threads import OwnedThread
 
-__all__ = [
-    "REPORT_INTERVAL_S",
-    "RateStatus",
-]
-
 REPORT_INTERVAL_S = 0.25
 """How often the driver is told how the rate is used, if that has changed. A budget that several
 receivers share is divided anew as often as that."""

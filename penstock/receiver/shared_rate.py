@@ -40,14 +40,6 @@ from penstock.receiver.rate_limiter import (
 from penstock.settings import Settings
 from penstock.wait_clock import WaitClock
 
-__all__ = [
-    "RedisTokenBuckets",
-    "SharedRate",
-    "SharedRateError",
-    "SharedRateLimiter",
-    "SharedRatePlace",
-]
-
 _LOWEST_S = 60
 """How long a lower rate holds after an application last asked for it."""
 _IDLE_S = 3600

@@ -28,16 +28,6 @@ from penstock.receiver.validation import check_validate
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "MissingMethodError",
-    "NotAReceiverError",
-    "Schema",
-    "arrow_schema",
-    "as_receiver",
-    "check_schema",
-    "receiver",
-]
-
 _log = logging.getLogger("penstock.receiver")
 
 Schema: TypeAlias = "pa.Schema | StructType | str"

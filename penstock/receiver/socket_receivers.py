@@ -16,8 +16,6 @@ from penstock.receiver import Framing, Receiver
 from penstock.threads import OwnedThread
 from penstock.wire.addresses import address_text, bare_host
 
-__all__ = ["ConvertingSocketReceiver", "RawSocketReceiver", "SocketReceiver"]
-
 CONNECT_TIMEOUT_S = 10.0
 END_BOUND_S = 3.0
 

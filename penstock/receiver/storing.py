@@ -50,8 +50,6 @@ from penstock.receiver.rate_limiter import (
 from penstock.receiver.validation import Validation
 from penstock.wait_clock import WaitClock
 
-__all__ = ["PositionOrderError", "PositionTooLargeError", "PositionTypeError", "Storing"]
-
 _LEASE_STEP_S = 1.0
 _KINDS = {
     Framing.LINES: BlockKind.LINES,

@@ -32,11 +32,6 @@ from penstock.wire.messages import (
 if TYPE_CHECKING:
     from penstock.receiver.launch import ReceiverLaunch
 
-__all__ = [
-    "BlocksNotAddedError",
-    "TrackerClient",
-]
-
 logger = logging.getLogger("penstock.receiver")
 
 MESSAGE_LIMIT = 4_000

@@ -14,14 +14,6 @@ from penstock.receiver.base import Receiver
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.threads import OwnedThread
 
-__all__ = [
-    "Author",
-    "UncaughtErrors",
-    "UserCall",
-    "blocked_at",
-    "is_ours",
-]
-
 _NOT_THEIRS = (
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
     os.path.dirname(threading.__file__) + os.sep,

@@ -12,8 +12,6 @@ import pyarrow as pa
 from penstock._arguments import refused
 from penstock.errors import PenstockError
 
-__all__ = ["InvalidRecordError", "Validation", "check_validate"]
-
 _ACCEPTED = "a function of a record, or of a pyarrow.RecordBatch where such are stored"
 
 

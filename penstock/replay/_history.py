@@ -15,8 +15,6 @@ from penstock.host.durability import BLOCKS, LEDGER
 from penstock.tracker import LoggedSegment, ReceivedBlockTracker
 from penstock.wal import EncryptionKey, SegmentNotFoundError, WalError, locate
 
-__all__ = ["History", "HistoryAwayError", "HistoryError", "Window", "as_time_ms"]
-
 _TRIES = 3
 _GONE = (FileNotFoundError, SegmentNotFoundError)
 _MAY_BE_GONE = (

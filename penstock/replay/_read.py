@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["find", "first_schema", "read", "read_rdd", "rows", "tables"]
-
 _ROWS_PER_BATCH = 32_768
 
 

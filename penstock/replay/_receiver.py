@@ -29,8 +29,6 @@ from penstock.replay._history import (
 from penstock.tracker import LoggedSegment
 from penstock.wal import EncryptionKey
 
-__all__ = ["ReplayReceiver"]
-
 _FIRST_S = 1.0
 _MOST_S = 30.0
 """Pauses before what is away is looked for again."""

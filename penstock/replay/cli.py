@@ -21,8 +21,6 @@ from penstock.replay._read import find, first_schema, rows, tables
 from penstock.wal import EncryptionKey
 from penstock.whole_files import whole_file
 
-__all__ = ["main", "make_parser"]
-
 _DESCRIPTION = """\
 Write what the receivers of a stream stored, as far as their logs still have it, to a file. FOLDER
 is the checkpoint directory or the log folder of the program, which may run, or an address

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchReader", "PlaceClient"]
-
 _log = logging.getLogger("penstock.sql")
 
 M = TypeVar("M")

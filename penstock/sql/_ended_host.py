@@ -27,8 +27,6 @@ from penstock.wire.messages import (
     SegmentPlace,
 )
 
-__all__ = ["EndedHost"]
-
 M = TypeVar("M")
 
 

@@ -10,8 +10,6 @@ from penstock.wire import AskTimeoutError, AuthenticationError, Client, WireErro
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import Failure, Message, Refused
 
-__all__ = ["HostClient"]
-
 M = TypeVar("M")
 
 _PATIENCE_S = 20.0

@@ -12,8 +12,6 @@ from penstock.host.terminal import TerminalLines, started_line, stopped_line
 if TYPE_CHECKING:
     from penstock.tracker import ReceiverTrackerEvents, TrackedReceiver
 
-__all__ = ["HostEvents"]
-
 
 class HostEvents:
     """Hands on what the tracker tells: to the host, to the terminal, and to the monitor.

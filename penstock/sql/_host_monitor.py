@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from penstock.monitor import Application, Monitor
     from penstock.tracker import KeptStream
 
-__all__ = ["WatchedHost", "start_host_monitor"]
-
 _NEWEST_BLOCKS = 100
 """So many of the newest blocks are looked through for one that has records."""
 

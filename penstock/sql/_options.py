@@ -9,8 +9,6 @@ from typing import TypeVar
 
 from penstock.sql.errors import SourceOptionError
 
-__all__ = ["METADATA_COLUMNS", "SourceOptions"]
-
 T = TypeVar("T")
 
 METADATA_COLUMNS = ("_stream", "_place", "_received_at", "_position", "_watermark")

@@ -14,8 +14,6 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from penstock.sql._query_rates import BatchOfQuery, QueryRates
 
-__all__ = ["QueryProgress", "batch_of", "follow"]
-
 _log = logging.getLogger("penstock.sql")
 
 

@@ -33,8 +33,6 @@ from penstock.rates import RateEstimator, create_rate_estimator
 from penstock.settings import Settings
 from penstock.sql._stream_rates import max_rate_of
 
-__all__ = ["BatchOfQuery", "FollowedStream", "QueryRate", "QueryRates"]
-
 _INTERVAL_MS = 1000
 """The interval that is assumed of a query without a trigger interval."""
 _TIMES_BESIDE = 4

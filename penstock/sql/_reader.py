@@ -73,15 +73,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "FoundBlocks",
-    "Offset",
-    "PlaceReader",
-    "ReaderOfQuery",
-    "RefusedReader",
-    "default_read_limit",
-]
-
 _VERSION = 1
 
 _log = logging.getLogger("penstock.sql")

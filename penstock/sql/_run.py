@@ -17,8 +17,6 @@ from penstock.host.bounded import run_bounded, stop_bounded
 from penstock.sql._query_progress import batch_of
 from penstock.tracker import KeptStream
 
-__all__ = ["QueriesOfRun"]
-
 _TOO_LATE = "Python worker failed to connect back"
 """What Spark says of a Python process that did not begin within its ten seconds."""
 

@@ -17,8 +17,6 @@ from penstock._setting_values import rate_per_second
 from penstock.settings import Settings
 from penstock.wire.messages import ReportRateStatus
 
-__all__ = ["HostRate", "StreamRates", "max_rate_of"]
-
 
 def max_rate_of(settings: Settings) -> float | None:
     """Return the lower one of Spark's and of our own limit of records."""

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["StreamsReader"]
-
 _VERSION = 1
 
 

@@ -31,8 +31,6 @@ from penstock.worker import begin_task
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["BlocksPartition", "ReadsInTasks", "packed", "read_partition"]
-
 _SMALL_BYTES = 1 << 20
 """Less than this is not worth another task."""
 

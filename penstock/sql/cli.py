@@ -14,8 +14,6 @@ from penstock.host.encryption import recovery_encryption
 from penstock.tracker import ReceivedBlockTracker
 from penstock.wal import locate
 
-__all__ = ["main", "make_parser"]
-
 _DESCRIPTION = """\
 Show the streams in the directory of a ReceiverHost that has stopped, and who reads them: the
 consumer of each query, its place, and how many records it is behind. With --drop a consumer is

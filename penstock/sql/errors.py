@@ -4,20 +4,6 @@ from __future__ import annotations
 
 from penstock.errors import PenstockError
 
-__all__ = [
-    "AnotherHostError",
-    "AnotherLedgerError",
-    "BlockLostError",
-    "FolderError",
-    "HostNotReachableError",
-    "LedgerPutBackError",
-    "NoColumnsError",
-    "PlacesReleasedError",
-    "ShareFileError",
-    "SourceError",
-    "SourceOptionError",
-]
-
 
 class SourceError(PenstockError):
     """Base class of what a query of received records can fail of."""

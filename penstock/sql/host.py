@@ -71,8 +71,6 @@ if TYPE_CHECKING:
 
     from penstock.monitor import Monitor
 
-__all__ = ["ReceiverHost", "readStream"]
-
 _UNITS_MS = {
     "millisecond": 1,
     "second": 1000,

@@ -22,8 +22,6 @@ from penstock.host.stop_signals import StopSignals
 from penstock.sql.host import ReceiverHost
 from penstock.threads import Repeated
 
-__all__ = ["main", "make_parser"]
-
 _DESCRIPTION = """\
 Run the receivers that a file describes, until Ctrl-C or SIGTERM. The file defines a function
 host(spark), which returns a ReceiverHost with its streams; this command starts it, with a Spark

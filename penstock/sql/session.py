@@ -19,8 +19,6 @@ from penstock.wire import ApplicationLink, TlsIdentity
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["connect"]
-
 
 def connect(spark: SparkSession, share: str | os.PathLike[str] | None = None) -> None:
     """Let a session read the streams of a `ReceiverHost` in another application.

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["PenstockSource", "ShareFile", "check_share_file", "register", "write_share_file"]
-
 _ENVIRONMENT = {
     "SPARK_LOCAL_DIRS": "",
     "SPARK_AUTH_SOCKET_TIMEOUT": "15",

@@ -7,8 +7,6 @@ import sys
 import traceback
 from types import FrameType
 
-__all__ = ["call_site", "made_by"]
-
 _OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 

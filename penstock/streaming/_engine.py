@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
     from penstock.monitor import Monitor
 
-__all__ = ["StreamingEngine"]
-
 _FAST_STOP_S = 2.0
 """How long running output operations may take at a stop that is not graceful, as in Spark."""
 

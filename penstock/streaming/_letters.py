@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from penstock.streaming.dstream.graph import DStreamGraph
     from penstock.wal import EncryptionKey
 
-__all__ = ["letters_of_run"]
-
 _log = logging.getLogger("penstock.streaming")
 
 

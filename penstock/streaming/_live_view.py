@@ -14,8 +14,6 @@ from typing import Any, Protocol
 
 from penstock.threads import OwnedThread
 
-__all__ = ["LiveView", "open_live_view"]
-
 _READ_S = 1.0
 """How often the table is read."""
 

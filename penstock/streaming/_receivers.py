@@ -43,8 +43,6 @@ from penstock.wire.messages import (
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["ReceiverSide"]
-
 
 class ReceiverSide:
     """Starts and stops the tracker of a context; without receivers there is none.

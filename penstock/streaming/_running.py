@@ -21,8 +21,6 @@ from penstock.threads import OwnedThread
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["GIVEN_UP_EXIT_CODE", "RunOperations"]
-
 GIVEN_UP_EXIT_CODE = 3
 """Exit code of a program whose stop gave something up."""
 

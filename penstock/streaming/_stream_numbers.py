@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from penstock.streaming.rates import RateBook
     from penstock.tracker import ReceivedBlockTracker
 
-__all__ = ["check_ledger", "hand_over", "number_streams", "stream_names"]
-
 _log = logging.getLogger("penstock.streaming")
 
 

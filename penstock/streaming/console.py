@@ -27,8 +27,6 @@ from penstock.streaming.listeners.listener import StreamingListener
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.threads import Repeated
 
-__all__ = ["Console", "ConsoleFacts"]
-
 _STATUS_S = 5.0
 
 _log = logging.getLogger("penstock.streaming")

@@ -87,8 +87,6 @@ if TYPE_CHECKING:
     from penstock.receiver import Receiver
     from penstock.settings import Settings
 
-__all__ = ["StreamingContext", "StreamingContextState"]
-
 T = TypeVar("T")
 
 _START_ENDS_S = 10.0

@@ -9,13 +9,6 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-__all__ = [
-    "batch_datetime",
-    "next_multiple",
-    "time_milliseconds",
-    "to_milliseconds",
-]
-
 
 def to_milliseconds(seconds: float, name: str) -> int:
     """Return a duration in milliseconds, to the nearest.

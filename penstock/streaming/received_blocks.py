@@ -9,8 +9,6 @@ from penstock.blockstore import BlockAccess
 from penstock.errors import IllegalStateError
 from penstock.wire.messages import ReceivedBlockInfo
 
-__all__ = ["NoReceivedBlocks", "ReceivedBlocks"]
-
 
 class ReceivedBlocks(Protocol):
     """The part of `penstock.tracker.ReceiverTracker` that batches are made from."""

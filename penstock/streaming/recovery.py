@@ -35,15 +35,6 @@ from penstock.wal import EncryptionKey
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
 
-__all__ = [
-    "find_upgrade",
-    "make_checkpointing",
-    "recover_context",
-    "recovered_conf",
-    "saved_conf",
-    "tell_of_changes",
-]
-
 _log = logging.getLogger("penstock.streaming.checkpoint")
 
 _OF_ONE_RUN = frozenset(

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["GivenUpBatch", "StopReport"]
-
 
 @dataclass(frozen=True)
 class GivenUpBatch:

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from penstock.streaming.errors import SparkEndedError
 from penstock.streaming.waiter import ContextWaiter
 
-__all__ = ["StreamErrors"]
-
 _log = logging.getLogger("penstock.streaming")
 
 

@@ -17,8 +17,6 @@ from pyspark.errors import PySparkException
 
 from penstock.errors import PenstockError, text_of
 
-__all__ = ["FailedTaskError", "as_user_sees_it", "place_of", "worker_error"]
-
 _TRACEBACK = "Traceback (most recent call last):\n"
 _FRAME = re.compile(r'  File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>.*)\n')
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")

@@ -6,8 +6,6 @@ import threading
 
 from penstock.threads import wait_for
 
-__all__ = ["ContextWaiter"]
-
 
 class ContextWaiter:
     """Where `awaitTermination` waits. One condition guards both facts."""

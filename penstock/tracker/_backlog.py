@@ -26,8 +26,6 @@ from penstock.clock import Clock
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.tracker.places import Places, Retention
 
-__all__ = ["Backlogs", "Bound"]
-
 _GOES_ON = 0.75
 """The part of the bound below which a stream goes on, so that it does not stop and go with each
 block."""

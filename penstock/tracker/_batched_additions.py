@@ -17,8 +17,6 @@ from penstock.threads import OwnedThread
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wire.messages import AddBlock, Failure, Message, Refused
 
-__all__ = ["BatchedAdditions"]
-
 _log = logging.getLogger("penstock.tracker")
 
 Token = TypeVar("Token")

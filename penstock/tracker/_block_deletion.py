@@ -33,8 +33,6 @@ from penstock.wire.messages import (
     ReportRateStatus,
 )
 
-__all__ = ["BlockDeletion", "DiskRoom", "SharedLogs"]
-
 _IDS_PER_MESSAGE = 10_000
 
 _log = logging.getLogger("penstock.tracker")

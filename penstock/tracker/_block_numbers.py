@@ -10,8 +10,6 @@ from __future__ import annotations
 from penstock.tracker._events import GapState
 from penstock.tracker.errors import LedgerError
 
-__all__ = ["MAXIMUM_GAPS", "NUMBER_BITS", "BlockNumbers"]
-
 NUMBER_BITS = 32
 """An attempt's numbers are its counter, shifted by this many bits, plus 0, 1, 2, …"""
 

@@ -10,8 +10,6 @@ from penstock.clock import Clock
 from penstock.wire import Peer
 from penstock.wire.messages import RegisterBlockServer, ReleaseBlocks, StopBlockServer
 
-__all__ = ["BlockServers"]
-
 _NAMES_PER_MESSAGE = 10_000
 
 

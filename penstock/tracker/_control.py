@@ -40,8 +40,6 @@ from penstock.wire.messages import (
     StopReceiver,
 )
 
-__all__ = ["Control", "what_is_there"]
-
 _log = logging.getLogger("penstock.tracker")
 
 _SERVER_GRACE_S = 1.0

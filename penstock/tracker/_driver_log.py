@@ -20,8 +20,6 @@ from penstock.tracker._recovery import RecoveredLedger, snapshot_parts
 from penstock.tracker.errors import LedgerRemovedError, LedgerWriteError
 from penstock.wal import LogRemovedError, LogWriter, SyncPolicy
 
-__all__ = ["DriverLog", "SnapshotRule"]
-
 _log = logging.getLogger("penstock.tracker")
 
 

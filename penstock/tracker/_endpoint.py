@@ -23,8 +23,6 @@ from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wire import Peer, PendingReply, Reply, Server, WireOptions
 from penstock.wire.messages import AddBlock, Failure, Message, Refused
 
-__all__ = ["TrackerEndpoint"]
-
 _log = logging.getLogger("penstock.tracker")
 
 _STOP_TIMEOUT_S = 10.0

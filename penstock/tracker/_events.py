@@ -26,44 +26,6 @@ import msgspec
 
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, ReplicaPlace, SegmentPlace
 
-__all__ = [
-    "EVENTS_KIND",
-    "FORMAT",
-    "SNAPSHOT_KIND",
-    "AttemptEndEvent",
-    "AttemptRegistrationEvent",
-    "AttemptState",
-    "BatchAllocationEvent",
-    "BatchCleanupEvent",
-    "BatchCompletionEvent",
-    "BatchReturnEvent",
-    "BlockAdditionEvent",
-    "BlockRow",
-    "ConsumerEvent",
-    "ConsumerRemovalEvent",
-    "ConsumerState",
-    "Event",
-    "GapState",
-    "KeptState",
-    "LedgerRecord",
-    "NewerFormatError",
-    "PlaceReleaseEvent",
-    "RetainedReleaseEvent",
-    "RetainedState",
-    "SnapshotPart",
-    "StreamKeepingEvent",
-    "StreamNamesEvent",
-    "StreamRemovalEvent",
-    "StreamState",
-    "addition_events",
-    "block_number",
-    "blocks_of",
-    "decode_record",
-    "decode_snapshot",
-    "encode",
-    "number_ranges",
-]
-
 FORMAT = 4
 """The version of the format that is written; it and the ones before are read."""
 

@@ -24,8 +24,6 @@ from dataclasses import dataclass
 
 from penstock.wire.messages import ReceivedBlockInfo
 
-__all__ = ["Consumer", "KeptBlocks", "Retention"]
-
 
 @dataclass(frozen=True)
 class Retention:

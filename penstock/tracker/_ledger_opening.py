@@ -11,8 +11,6 @@ from penstock.tracker._kept_blocks import Retention
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import EncryptionKey, LogOptions, SyncPolicy, locate
 
-__all__ = ["open_ledger"]
-
 _SEGMENT_BYTES = 16 << 20
 
 

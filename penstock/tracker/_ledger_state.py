@@ -26,8 +26,6 @@ from penstock.tracker._retained import RetainedSegments, SegmentKey
 from penstock.tracker.errors import BatchCleanedError, LedgerError
 from penstock.wire.messages import AddBlock, Failure, ReceivedBlockInfo, Refused
 
-__all__ = ["AttemptLedger", "AttemptRelease", "LedgerState", "NumberedBlock", "StreamLedger"]
-
 NumberedBlock = tuple[int, ReceivedBlockInfo]
 """A block with the n of its id ``input-<streamId>-<n>``."""
 

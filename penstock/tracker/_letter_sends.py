@@ -11,8 +11,6 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from penstock.tracker.errors import LettersNotSentError
 from penstock.wire.messages import LettersSent, Message, SendLetters
 
-__all__ = ["LetterSends"]
-
 
 class LetterSends:
     """What is asked of receivers and not answered yet. Safe to use from any thread.

@@ -32,8 +32,6 @@ from penstock.wire.messages import (
     StreamAt,
 )
 
-__all__ = ["PLACE_MESSAGES", "KeptStreamSettings", "PlaceService"]
-
 PLACE_MESSAGES = (FindStream, FindEnd, ListBlocks, CommitPlace)
 
 _BLOCKS_PER_ANSWER = 1000

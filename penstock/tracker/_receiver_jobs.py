@@ -29,16 +29,6 @@ from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
 from penstock.tracker.receiver_tracking_info import Listeners
 
-__all__ = [
-    "BASE_DELAY_S",
-    "HOPELESS_STARTS",
-    "Launch",
-    "Next",
-    "ReceiverJob",
-    "ReceiverStarts",
-    "RestartBackoff",
-]
-
 BASE_DELAY_S = 0.5
 """The shortest time between two starts after the first restart."""
 

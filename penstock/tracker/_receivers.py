@@ -24,8 +24,6 @@ from penstock.wire.messages import (
     UpdateRateLimit,
 )
 
-__all__ = ["Ended", "Rates", "Receivers"]
-
 MAXIMUM_BOUNCES = 3
 """Consecutive misplaced starts before any host is accepted."""
 

@@ -57,16 +57,6 @@ from penstock.tracker._retained import RetainedSegment
 from penstock.tracker.errors import LedgerError, LedgerRecoveryError
 from penstock.wal import CorruptRecordError, LogReader, Record
 
-__all__ = [
-    "KEPT",
-    "UNALLOCATED",
-    "RecoveredLedger",
-    "SnapshotReader",
-    "apply_event",
-    "recover_ledger",
-    "snapshot_parts",
-]
-
 UNALLOCATED = -1
 """In place of a batch's time, for blocks that no batch has taken."""
 

@@ -25,8 +25,6 @@ from penstock.tracker._block_servers import BlockServers
 from penstock.tracker.cluster import Cluster, ExecutorLocation
 from penstock.wire.messages import FindReplicaHost, ReplicaHostAt
 
-__all__ = ["BlockServerStart", "ReplicaHosts"]
-
 _log = logging.getLogger("penstock.tracker")
 
 _ROUNDS = 3

@@ -24,8 +24,6 @@ from dataclasses import dataclass, field, replace
 from penstock.tracker._kept_blocks import Retention
 from penstock.wire.messages import ReceivedBlockInfo
 
-__all__ = ["RetainedSegment", "RetainedSegments", "SegmentKey"]
-
 SegmentKey = tuple[str, int]
 """Folder and number of a segment."""
 

@@ -23,17 +23,6 @@ from penstock.wire.addresses import bare_host
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = [
-    "Cluster",
-    "ExecutorLocation",
-    "HostLocation",
-    "SparkCluster",
-    "TaskEnd",
-    "TaskLocation",
-    "most_tries",
-    "parse_location",
-]
-
 _EXECUTOR_PREFIX = "executor_"
 
 DRIVER_ID = "driver"

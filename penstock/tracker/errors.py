@@ -5,22 +5,6 @@ from __future__ import annotations
 from penstock.errors import PenstockError
 from penstock.wal import CorruptRecordError
 
-__all__ = [
-    "BatchCleanedError",
-    "DamagedLedgerError",
-    "LedgerBehindError",
-    "LedgerError",
-    "LedgerRecoveryError",
-    "LedgerRemovedError",
-    "LedgerWriteError",
-    "LettersNotSentError",
-    "NoExecutorsError",
-    "ReceiverPickleError",
-    "StreamUseError",
-    "StreamsDoNotFitError",
-    "TrackerError",
-]
-
 
 class TrackerError(PenstockError):
     """Base class of the tracker's errors."""

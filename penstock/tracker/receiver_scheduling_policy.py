@@ -16,8 +16,6 @@ from penstock.tracker.cluster import (
 )
 from penstock.tracker.receiver_tracking_info import ReceiverState, ReceiverTrackingInfo
 
-__all__ = ["ReceiverSchedulingPolicy"]
-
 
 class ReceiverSchedulingPolicy:
     """Spreads receivers over executors. It keeps no state."""

@@ -11,15 +11,6 @@ from typing import Protocol
 from penstock.errors import IllegalStateError
 from penstock.tracker.cluster import ExecutorLocation, TaskLocation
 
-__all__ = [
-    "NEVER",
-    "Listeners",
-    "ReceiverState",
-    "ReceiverTrackerEvents",
-    "ReceiverTrackingInfo",
-    "TrackedReceiver",
-]
-
 NEVER = -1
 """`TrackedReceiver.lastErrorTime` when there was no error."""
 

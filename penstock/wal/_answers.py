@@ -28,8 +28,6 @@ from typing import Any
 
 from penstock.event_loop import EventLoop
 
-__all__ = ["Answer", "BoundedCalls", "Outage", "StorageAwayError", "TooLongError", "answer_of"]
-
 _logger = logging.getLogger("penstock.wal")
 
 _JOIN_S = 5.0

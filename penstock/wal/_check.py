@@ -20,8 +20,6 @@ from penstock.wal._folder import (
 )
 from penstock.wal._reader import LogReader, SegmentInfo
 
-__all__ = ["Gap", "LogReport", "SegmentReport", "check", "remove_log", "repair"]
-
 _LOCAL = LocalFileSystem()
 _COPY_BYTES = 4 << 20
 

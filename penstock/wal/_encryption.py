@@ -55,19 +55,6 @@ if TYPE_CHECKING:
 
     from penstock.wal._segment_writer import AppendUnit, UnitRecord
 
-__all__ = [
-    "KEY_COMMAND_VARIABLE",
-    "KEY_ID_SIZE",
-    "KEY_VARIABLE",
-    "SEAL_SIZE",
-    "TAG_SIZE",
-    "EncryptionKey",
-    "LogCipher",
-    "LogSealer",
-    "SegmentSealer",
-    "nonce_of",
-]
-
 KEY_VARIABLE = "PENSTOCK_ENCRYPTION_KEY"
 KEY_COMMAND_VARIABLE = "PENSTOCK_ENCRYPTION_KEY_COMMAND"
 """Variables of the driver's environment in which users give a key; see `penstock.streaming`."""

@@ -4,25 +4,6 @@ from __future__ import annotations
 
 from penstock.errors import PenstockError
 
-__all__ = [
-    "AppendTooLargeError",
-    "CorruptRecordError",
-    "EncryptionMismatchError",
-    "EncryptionNotInstalledError",
-    "LogClosedError",
-    "LogFolderInUseError",
-    "LogFullError",
-    "LogRemovedError",
-    "LogStalledError",
-    "LogWriteError",
-    "MissingClientError",
-    "SegmentNotFoundError",
-    "UnsupportedAddressError",
-    "UnwritableFolderError",
-    "WalError",
-    "WrongKeyError",
-]
-
 
 class WalError(PenstockError):
     """Base class of the segment log's errors."""

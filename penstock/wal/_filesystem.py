@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["AppendFile", "FileSystem", "FolderLock", "LocalFileSystem", "ReadFile"]
-
 _logger = logging.getLogger("penstock.wal")
 _COPY_BYTES = 4 << 20
 _LOOK_S = 0.05

@@ -12,23 +12,6 @@ from penstock.wal._errors import LogFolderInUseError, UnsupportedAddressError, U
 from penstock.wal._filesystem import FileSystem, FolderLock, LocalFileSystem
 from penstock.wal._hdfs import hdfs_file_system
 
-__all__ = [
-    "DAMAGED_SUFFIX",
-    "LOCK_NAME",
-    "NEW_SUFFIX",
-    "SPARE_SUFFIX",
-    "is_on_hdfs",
-    "is_unwritable",
-    "list_names",
-    "locate",
-    "lock_folder",
-    "make_folders",
-    "normal_address",
-    "owner_of",
-    "segment_number",
-    "segment_path",
-]
-
 _HDFS = re.compile(r"(hdfs://[^/]*)(/.*)?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _LOCAL = LocalFileSystem()

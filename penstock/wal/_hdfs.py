@@ -60,8 +60,6 @@ from penstock.wal._hdfs_client import (
 from penstock.wal._hdfs_files import HdfsAppendFile, HdfsReadFile, NewFiles, WriteLimit
 from penstock.wal._hdfs_lock import HdfsFolderLock
 
-__all__ = ["HdfsFile", "HdfsFileSystem", "hdfs_file_system"]
-
 _logger = logging.getLogger("penstock.wal")
 
 _T = TypeVar("_T")

@@ -21,15 +21,6 @@ from xml.etree import ElementTree
 
 from penstock.wal._answers import StorageAwayError
 
-__all__ = [
-    "AUTHENTICATION",
-    "HadoopConfiguration",
-    "HdfsAuthenticationError",
-    "HdfsUnavailableError",
-    "explained",
-    "translated",
-]
-
 AUTHENTICATION = "hadoop.security.authentication"
 
 _logger = logging.getLogger("penstock.wal")

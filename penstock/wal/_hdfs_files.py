@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from penstock.wal._hdfs import HdfsFileSystem
 
-__all__ = ["HdfsAppendFile", "HdfsReadFile", "NewFiles", "WriteLimit"]
-
 _logger = logging.getLogger("penstock.wal")
 
 _FIRST_LIMIT_S = 8.0

@@ -31,8 +31,6 @@ from penstock.processes import ProcessIdentity
 if TYPE_CHECKING:
     from penstock.wal._hdfs import HdfsFileSystem
 
-__all__ = ["HdfsFolderLock"]
-
 _logger = logging.getLogger("penstock.wal")
 
 

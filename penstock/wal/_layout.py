@@ -31,35 +31,6 @@ from penstock.wal._errors import CorruptRecordError, EncryptionMismatchError
 if TYPE_CHECKING:
     from penstock.wal._encryption import LogCipher
 
-__all__ = [
-    "FLAG_ENCRYPTED",
-    "FORMAT_VERSION",
-    "HEADER",
-    "INDEX_ENTRY",
-    "KEY_SALT_SIZE",
-    "KIND_INDEX",
-    "KIND_SEGMENT",
-    "LOG_ID_SIZE",
-    "MAGIC",
-    "MAX_KIND",
-    "RECORD_HEADER_SIZE",
-    "TRAILER_SIZE",
-    "Record",
-    "RecordPlace",
-    "SegmentHeader",
-    "Trailer",
-    "pack_bound",
-    "pack_header",
-    "pack_segment_header",
-    "pack_trailer",
-    "parse_record",
-    "parse_segment_header",
-    "parse_trailer",
-    "record_length",
-    "round_up",
-    "segment_owner",
-]
-
 FORMAT_VERSION = 1
 RECORD_HEADER_SIZE = 64
 TRAILER_SIZE = 64

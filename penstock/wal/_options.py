@@ -5,8 +5,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["LogOptions", "LogStatistics", "SyncPolicy"]
-
 
 class SyncPolicy(enum.Enum):
     """What must have happened before an append returns.

@@ -22,8 +22,6 @@ from penstock.wal._layout import (
 )
 from penstock.wal._segment_reader import SegmentEnd, SegmentReader
 
-__all__ = ["LogReader", "SegmentInfo", "read_record"]
-
 _logger = logging.getLogger("penstock.wal")
 
 _LOCAL = LocalFileSystem()

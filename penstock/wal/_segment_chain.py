@@ -20,8 +20,6 @@ from penstock.wal._reader import LogReader
 from penstock.wal._segment_reader import SegmentEnd, SegmentReader
 from penstock.wal._segment_writer import SegmentWriter, new_scratch
 
-__all__ = ["SegmentChain"]
-
 _logger = logging.getLogger("penstock.wal")
 
 _DIRECT_ALIGNMENT = 4096

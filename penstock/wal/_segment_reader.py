@@ -32,8 +32,6 @@ from penstock.wal._layout import (
     parse_trailer,
 )
 
-__all__ = ["SegmentEnd", "SegmentReader"]
-
 _logger = logging.getLogger("penstock.wal")
 
 _CHUNK = 4 << 20

@@ -41,8 +41,6 @@ from penstock.wal._layout import (
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["MAX_RECORDS", "AppendUnit", "SegmentWriter", "UnitRecord", "new_scratch"]
-
 _logger = logging.getLogger("penstock.wal")
 _limited_log = RateLimitedLog(_logger)
 

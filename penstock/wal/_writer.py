@@ -41,8 +41,6 @@ from penstock.wal._segment_writer import (
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["LogWriter"]
-
 _RUN_BYTES = 8 << 20
 _BEGIN_TRIES = 5
 _NO_OPTIONS = LogOptions()

@@ -13,8 +13,6 @@ from penstock.wal._filesystem import FileSystem
 from penstock.wal._folder import LOCK_NAME, list_names, locate
 from penstock.wal._reader import LogReader
 
-__all__ = ["main", "make_parser"]
-
 _DESCRIPTION = """\
 Look into the segment log in a folder, and repair it.
 

@@ -22,8 +22,6 @@ from penstock.errors import typed_text
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.wire._connection import peer_text
 
-__all__ = ["Arrival", "Arrivals"]
-
 _logger = logging.getLogger("penstock.wire")
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)

@@ -46,16 +46,6 @@ from penstock.errors import IllegalStateError
 from penstock.hkdf import derived_key
 from penstock.wire.errors import AuthenticationError, TamperedError
 
-__all__ = [
-    "PROTOCOL_VERSION",
-    "TAG_BYTES",
-    "ClientHandshake",
-    "HandshakeState",
-    "Seal",
-    "Seals",
-    "ServerHandshake",
-]
-
 TAG_BYTES = 16
 _COUNT = struct.Struct("<Q")
 

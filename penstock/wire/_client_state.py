@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from penstock.errors import IllegalStateError
 from penstock.wire.messages import Message
 
-__all__ = ["Ask", "ClientState", "ClientStatistics", "UnansweredAsks"]
-
 
 class ClientState(enum.Enum):
     """Where a client stands."""

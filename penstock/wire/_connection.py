@@ -28,8 +28,6 @@ from penstock.wire.errors import (
 from penstock.wire.messages import Heartbeat, Message
 from penstock.wire.options import WireOptions
 
-__all__ = ["Connection", "ConnectionOwner", "ConnectionState", "peer_text"]
-
 _LEAST_BYTES_PER_S = 256 << 10
 """The slowest that a frame may arrive, beyond the time that silence is allowed anyway."""
 

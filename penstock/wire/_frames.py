@@ -21,8 +21,6 @@ from penstock.wire._authentication import TAG_BYTES, Seal
 from penstock.wire.errors import FrameTooLargeError, ProtocolError
 from penstock.wire.messages import Heartbeat
 
-__all__ = ["HEARTBEAT_FRAME", "FrameBuffer", "Kind", "encode_frame"]
-
 
 class Kind(enum.IntEnum):
     """What a frame is for."""

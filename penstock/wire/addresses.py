@@ -15,8 +15,6 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["address_text", "bare_host", "is_within_host", "listen_in_range", "ports_to_try"]
-
 _FIRST, _COUNT = 1024, 65536 - 1024
 """The ports that need no privilege; a search that reaches the last goes on at the first."""
 

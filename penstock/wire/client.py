@@ -38,8 +38,6 @@ from penstock.wire.errors import (
 from penstock.wire.messages import Message
 from penstock.wire.options import WireOptions
 
-__all__ = ["Client"]
-
 _logger = logging.getLogger("penstock.wire")
 
 _FIRST_DELAY_S = 0.05

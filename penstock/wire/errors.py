@@ -4,18 +4,6 @@ from __future__ import annotations
 
 from penstock.errors import PenstockError
 
-__all__ = [
-    "AskTimeoutError",
-    "AuthenticationError",
-    "ClientClosedError",
-    "ConnectionLostError",
-    "FrameTooLargeError",
-    "ProtocolError",
-    "ServerStartError",
-    "TamperedError",
-    "WireError",
-]
-
 
 class WireError(PenstockError):
     """Base class of the errors of the control protocol.

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from penstock.errors import IllegalStateError
 from penstock.wire.tls import TlsIdentity
 
-__all__ = ["ApplicationLink"]
-
 
 @dataclass(frozen=True)
 class ApplicationLink:

@@ -12,48 +12,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = [
-    "AddBlock",
-    "BlockServerRegistered",
-    "BlockTrace",
-    "BlocksAt",
-    "CleanupOldBlocks",
-    "CommitPlace",
-    "DeregisterReceiver",
-    "EndAt",
-    "EnsureBlockServer",
-    "Failure",
-    "FindEnd",
-    "FindReplicaHost",
-    "FindStream",
-    "Heartbeat",
-    "ListBlocks",
-    "LogReading",
-    "MemoryPlace",
-    "Message",
-    "Ok",
-    "PipeReading",
-    "ReceivedBlockInfo",
-    "Refused",
-    "RegisterBlockServer",
-    "RegisterReceiver",
-    "Registered",
-    "ReleaseBlocks",
-    "ReplicaHostAt",
-    "ReplicaPlace",
-    "ReportError",
-    "ReportFullLog",
-    "ReportRateStatus",
-    "RestartReceiver",
-    "SealBlock",
-    "SegmentPlace",
-    "SendLetters",
-    "StopBlockServer",
-    "StopReceiver",
-    "StreamAt",
-    "UpdateRateLimit",
-]
-
 
 class MemoryPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where a block's hot copy lies: a byte range of a shared-memory file of its host."""

@@ -38,8 +38,6 @@ from penstock.wire.errors import (
 from penstock.wire.messages import Failure, Message
 from penstock.wire.options import WireOptions
 
-__all__ = ["Handler", "Peer", "PendingReply", "Reply", "Server", "ServerStatistics"]
-
 _logger = logging.getLogger("penstock.wire")
 _STOP_TIMEOUT_S = 5.0
 

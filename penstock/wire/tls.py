@@ -21,8 +21,6 @@ from functools import lru_cache
 
 from penstock.errors import PenstockError
 
-__all__ = ["TlsIdentity", "TlsNotInstalledError"]
-
 _NOT_BEFORE = datetime(2000, 1, 1, tzinfo=timezone.utc)
 _NOT_AFTER = datetime(9999, 12, 31, tzinfo=timezone.utc)
 """The certificate ends with the application. A clock that is wrong must not end it sooner."""

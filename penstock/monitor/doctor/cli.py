@@ -26,8 +26,6 @@ from penstock.monitor.doctor.folder import check_folder, check_kerberos
 from penstock.monitor.tables import clean, table
 from penstock.settings import Settings
 
-__all__ = ["main", "make_parser"]
-
 _EPILOG = """\
 exit codes: 0 nothing keeps a program from running (there may be warnings), 1 there is a problem,
             2 wrong usage

@@ -20,8 +20,6 @@ from penstock.monitor.doctor.driver import of_open_files
 from penstock.monitor.doctor.finding import Finding, Level
 from penstock.threads import OwnedThread
 
-__all__ = ["check_cluster", "of_clocks"]
-
 _FAR_S = 1.0
 """Batches and positions are the driver's time alone; logs and Kerberos want clocks nearer than
 that."""

@@ -19,8 +19,6 @@ from penstock.host.executor_python import DEPENDENCIES
 from penstock.monitor.doctor.finding import Finding, Level
 from penstock.settings import Settings
 
-__all__ = ["check_java", "check_memory", "check_open_files", "check_ports", "check_python"]
-
 _LEAST_JAVA = 17
 """Spark 4's own."""
 _JAVA_S = 30.0

@@ -5,8 +5,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["Finding", "Level"]
-
 
 class Level(enum.Enum):
     """How bad it is."""

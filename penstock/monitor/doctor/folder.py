@@ -28,8 +28,6 @@ from penstock.wal import (
     normal_address,
 )
 
-__all__ = ["check_folder", "check_kerberos"]
-
 _WRITES = 16
 _WRITE_BYTES = 64 << 10
 _SLOW_SYNC_S = 0.05

@@ -24,8 +24,6 @@ from prometheus_client.core import Metric as Family
 
 from penstock import __version__
 
-__all__ = ["SCOPE", "metrics_data"]
-
 SCOPE = "penstock"
 
 _UNITS = {"_seconds": "s", "_bytes": "By", "_ratio": "1", "_per_second": "{record}/s"}

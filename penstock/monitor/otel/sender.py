@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
-__all__ = ["OtelNotInstalledError", "OtelSender"]
-
 _LOOK_S = 1.0
 _GRACE_S = 2.0
 """How long the end of a program waits for what is still to be sent."""

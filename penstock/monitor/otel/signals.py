@@ -17,8 +17,6 @@ from typing import Any, Protocol
 from penstock.errors import typed_text
 from penstock.monitor.records import bounded
 
-__all__ = ["Outcome", "Signal"]
-
 _log = logging.getLogger("penstock.monitor")
 
 _FOR_NOW = (429, 502, 503, 504)

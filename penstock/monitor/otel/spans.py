@@ -23,8 +23,6 @@ from opentelemetry.trace import Status, StatusCode, Tracer, set_span_in_context
 from penstock.monitor.otel.ways import Way
 from penstock.monitor.records import last_line
 
-__all__ = ["add_spans"]
-
 
 def add_spans(tracer: Tracer, way: Way, streams: Mapping[int, str]) -> None:
     """Have a tracer tell the way of a block.

@@ -10,8 +10,6 @@ from penstock.monitor.application import Application
 from penstock.monitor.records import Batch
 from penstock.wire.messages import BlockTrace, ReceivedBlockInfo
 
-__all__ = ["Way", "Ways"]
-
 _MOST = 2_000
 """Blocks that may wait for their batch or their receiver's times; beyond that, the oldest are
 dropped."""

@@ -19,8 +19,6 @@ from urllib.parse import urlsplit
 
 from penstock.monitor.web.exchange import Request
 
-__all__ = ["Access"]
-
 _CODES = 16
 """Unused links that are valid at a time; one more invalidates the oldest."""
 

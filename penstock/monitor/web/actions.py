@@ -12,8 +12,6 @@ from penstock.monitor.web.access import Access
 from penstock.monitor.web.exchange import Answer, Request, json_answer, text_answer
 from penstock.monitor.web.tap import Tap
 
-__all__ = ["ROOT", "Actions"]
-
 ROOT = "/api/penstock/actions/"
 
 _REFUSED = (

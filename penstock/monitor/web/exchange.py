@@ -10,8 +10,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
 
-__all__ = ["Answer", "Request", "as_json", "json_answer", "text_answer"]
-
 OURS = "X-Penstock"
 """By this header the commands tell a program of Penstock from whoever else answers at an address;
 proxies hand it on."""

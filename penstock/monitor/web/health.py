@@ -12,8 +12,6 @@ from penstock.monitor.model import Model
 from penstock.monitor.records import BatchStatus
 from penstock.monitor.web.exchange import Answer, text_answer
 
-__all__ = ["live", "ready"]
-
 _LATE_INTERVALS = 10
 _LATE_LEAST_MS = 30_000
 """The shortest time without a complete batch after which a program counts as hanging, whatever

@@ -9,8 +9,6 @@ from penstock.monitor.figures import Figures
 from penstock.monitor.model import Model
 from penstock.monitor.web.exchange import Answer, Request
 
-__all__ = ["Metrics"]
-
 _KIND = "text/plain; version=0.0.4; charset=utf-8"
 
 

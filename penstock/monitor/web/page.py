@@ -16,8 +16,6 @@ from penstock.monitor.model import Model
 from penstock.monitor.web.exchange import Answer, Request, as_json
 from penstock.monitor.web.status import Status
 
-__all__ = ["Live", "Page"]
-
 _KINDS = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-__all__ = ["listen_host", "ports_near"]
-
 _TRIES = 16
 """As many tries as Spark makes for its own page (`spark.port.maxRetries`)."""
 _LAST_PORT = 65_535

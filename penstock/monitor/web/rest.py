@@ -15,8 +15,6 @@ from penstock.monitor.model import Model
 from penstock.monitor.records import Batch, BatchStatus, Operation, Receiver
 from penstock.monitor.web.exchange import Answer, Request, json_answer, text_answer
 
-__all__ = ["RestApi", "time_text"]
-
 _PATH = re.compile(r"/api/v1/applications/(?P<id>[^/]+)(?:/\d+)?/streaming/(?P<what>.+)")
 """An attempt of the application may stand behind its id."""
 

@@ -13,8 +13,6 @@ from penstock.monitor.web.page import Live, Page
 from penstock.monitor.web.rest import JobIds, RestApi
 from penstock.monitor.web.status import Status
 
-__all__ = ["Routes"]
-
 _LOGIN = "/api/penstock/login"
 _PROVE = (
     "this application asks who may look at it (spark.acls.enable or spark.ui.filters): open the "

@@ -37,8 +37,6 @@ from penstock.monitor.web.exchange import SAFE_HEADERS, Answer, Request, text_an
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.threads import OwnedThread
 
-__all__ = ["Bounds", "WebServer"]
-
 _log = logging.getLogger("penstock.monitor")
 
 _POLL_S = 0.5

@@ -29,8 +29,6 @@ from penstock.monitor.sentence import troubles
 from penstock.monitor.web.exchange import Answer, Request, as_json, json_answer, text_answer
 from penstock.tracker import KeptStream
 
-__all__ = ["Status"]
-
 _Record = TypeVar("_Record")
 
 _BATCHES = 100

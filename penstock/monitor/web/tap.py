@@ -14,8 +14,6 @@ from typing import Any
 from penstock.errors import encodable
 from penstock.monitor.application import Application
 
-__all__ = ["Tap"]
-
 _MOST_RECORDS = 1000
 _MOST_CHARACTERS = 2000
 _DEPTH = 20

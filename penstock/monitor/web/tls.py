@@ -11,8 +11,6 @@ from penstock.errors import SettingError
 from penstock.settings import Settings
 from penstock.wire.tls import TlsIdentity
 
-__all__ = ["PageTls"]
-
 _CERTIFICATE = "spark.penstock.ui.certificate"
 _PRIVATE_KEY = "spark.penstock.ui.privateKey"
 _PEM = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)

@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import TypeVar
 
-__all__ = ["allowed", "divided"]
-
 _Key = TypeVar("_Key")
 
 

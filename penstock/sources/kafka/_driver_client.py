@@ -18,8 +18,6 @@ from penstock.sources.kafka.errors import KafkaCommitError, as_source_error
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import TopicPartition
 
-__all__ = ["CommitCallback", "DriverClient"]
-
 T = TypeVar("T")
 
 CommitCallback = Callable[[Mapping[TopicPartition, int], BaseException | None], None]

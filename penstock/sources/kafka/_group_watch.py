@@ -13,8 +13,6 @@ from penstock.sources.kafka.engines.interface import ClientError, GroupMember, P
 from penstock.sources.kafka.errors import KafkaSourceError
 from penstock.sources.kafka.records import TopicPartition, is_another
 
-__all__ = ["GroupWatch", "TopicMadeAnewError"]
-
 _ASK_S = 5.0
 _ENDS_S = 1.0
 _KNOWN_S = 0.1

@@ -8,8 +8,6 @@ from typing import Any
 
 from penstock.sources.kafka.records import TopicPartition, is_another
 
-__all__ = ["OffsetLedger"]
-
 _ID = "id"
 """Stands in a position beside the numbers of a topic's partitions."""
 

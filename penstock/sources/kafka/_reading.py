@@ -31,8 +31,6 @@ from penstock.sources.kafka.errors import (
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import KafkaRecord, OffsetRange, TopicPartition
 
-__all__ = ["Reading", "TaskConsumer", "as_records", "lend_consumer", "read_chunks"]
-
 _SLICE_S = 0.05
 """How long a poll waits. One that meets only markers of transactions returns nothing, and only
 the position tells that it got further; the client goes on fetching between polls."""

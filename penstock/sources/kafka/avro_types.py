@@ -9,8 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["arrow_type"]
-
 _PRIMITIVES = {
     "null": pa.null(),
     "boolean": pa.bool_(),

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["COLUMNS", "HEADERS", "arrays"]
-
 COLUMNS = pa.schema(
     [
         ("key", pa.binary()),

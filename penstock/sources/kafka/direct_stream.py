@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
     from penstock.streaming.dstream.graph import DStreamGraph
 
-__all__ = ["DirectKafkaInputDStream", "DirectOptions"]
-
 _ASK_S = 3.0
 """How long a batch waits for the brokers' answers before it goes without new records."""
 

@@ -5,19 +5,6 @@ from __future__ import annotations
 from penstock.errors import PenstockError
 from penstock.sources.kafka.engines.interface import AccessDeniedError, ClientError, RetriableError
 
-__all__ = [
-    "KafkaCommitError",
-    "KafkaDataLossError",
-    "KafkaPollTimeoutError",
-    "KafkaRefusedError",
-    "KafkaSourceError",
-    "KafkaUnavailableError",
-    "MissingAvroError",
-    "MissingKafkaClientError",
-    "NoStartOffsetError",
-    "as_source_error",
-]
-
 
 class KafkaSourceError(PenstockError):
     """Base class of the errors of Kafka streams."""

@@ -25,8 +25,6 @@ from penstock.sources.kafka.errors import MissingAvroError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["AvroFormat", "JsonFormat", "ReadValues", "ValueFormat"]
-
 _MAGIC = 0
 _AVRO = "a record's schema, as JSON text"
 _PREFIX = 5

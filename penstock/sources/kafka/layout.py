@@ -10,8 +10,6 @@ from penstock.sources.kafka.columns import COLUMNS, HEADERS
 from penstock.sources.kafka.engines.interface import Chunk
 from penstock.sources.kafka.formats import ValueFormat
 
-__all__ = ["Layout"]
-
 _CORRUPT = pa.field("corrupt", pa.binary())
 _ERROR = pa.field("error", pa.string())
 

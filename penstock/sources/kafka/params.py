@@ -10,8 +10,6 @@ from typing import Any
 from penstock.sources.kafka.engines import engine_of, installed_engine
 from penstock.sources.kafka.engines.interface import Engine
 
-__all__ = ["KafkaParams"]
-
 _SECRET_PREFIXES = ("sasl", "ssl", "proxy", "socks5")
 """An address of a proxy may have a password in it."""
 _PYTHON_DESERIALIZERS: dict[str, Callable[[bytes], Any] | None] = {

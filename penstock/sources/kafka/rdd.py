@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
     from pyspark.sql import DataFrame
 
-__all__ = ["KafkaRDD", "places"]
-
 
 class KafkaRDD(DeferredRDD):
     """The records of ranges of offsets, in the ranges' order, as `KafkaRecord`.

@@ -36,8 +36,6 @@ from penstock.sources.kafka.strategies import as_topics
 from penstock.streaming.kernels.collector import collect_less
 from penstock.threads import OwnedThread
 
-__all__ = ["KafkaReceiver"]
-
 _POLL_S = 0.2
 _LOOK_EVERY_S = 1.0
 _DURABLE_S = 5.0

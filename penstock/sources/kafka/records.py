@@ -7,8 +7,6 @@ import uuid
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-__all__ = ["KafkaRecord", "OffsetRange", "TopicPartition", "is_another", "topic_id_of"]
-
 
 def topic_id_of(value: object) -> str:
     """Return a topic's id as Kafka's own tools write it: clients have two ways to write the same.

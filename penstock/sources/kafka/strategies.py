@@ -11,15 +11,6 @@ from penstock._arguments import refused
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import TopicPartition
 
-__all__ = [
-    "ConsumerStrategies",
-    "ConsumerStrategy",
-    "LocationStrategies",
-    "LocationStrategy",
-    "PerPartitionConfig",
-    "as_topics",
-]
-
 
 class LocationStrategy:
     """Where a partition's tasks run; made by `LocationStrategies`."""

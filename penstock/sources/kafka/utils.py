@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from penstock.streaming.context import StreamingContext
 
-__all__ = ["KafkaDStream", "KafkaUtils"]
-
 _KEYS = ("spark.streaming.kafka.", "spark.penstock.kafka.")
 
 

@@ -20,8 +20,6 @@ from crc32c import crc32c
 from penstock.streaming.checkpoint.errors import CheckpointVersionError, DamagedCheckpointError
 from penstock.wal import CorruptRecordError, EncryptionKey, EncryptionMismatchError, WrongKeyError
 
-__all__ = ["FileSealer"]
-
 _MAGIC = b"PENSTKCE"
 _MAGIC_IN_CLEAR = b"PENSTKCP"
 _FORMAT = 1

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from penstock.clock import Clock
     from penstock.streaming.dstream.graph import DStreamGraph
 
-__all__ = ["Checkpointer", "Checkpointing", "Progress", "check_picklable"]
-
 _log = logging.getLogger("penstock.streaming.checkpoint")
 
 _TRIES = 3

@@ -14,8 +14,6 @@ from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder
 from penstock.streaming.durations import batch_datetime
 from penstock.wal import locate
 
-__all__ = ["main", "make_parser"]
-
 _DESCRIPTION = """\
 Look into the checkpoints in a folder, the newest first: which of them are whole, which batch each
 one stands at, and which versions wrote it. No code of the program is run, and nothing is changed.

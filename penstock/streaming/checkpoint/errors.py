@@ -4,18 +4,6 @@ from __future__ import annotations
 
 from penstock.errors import PenstockError
 
-__all__ = [
-    "CheckpointError",
-    "CheckpointFolderInUseError",
-    "CheckpointReadError",
-    "CheckpointVersionError",
-    "CheckpointWriteError",
-    "DamagedCheckpointError",
-    "UnpicklableFunctionError",
-    "UpgradeError",
-]
-
-
 FORMAT = "checkpoint format"
 """What of a `CheckpointVersionError` that no other version of the program can read."""
 

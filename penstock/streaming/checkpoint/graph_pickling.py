@@ -27,8 +27,6 @@ from penstock.wal import EncryptionKey
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
 
-__all__ = ["NotForCheckpointsError", "dump", "load"]
-
 # It comes without types.
 _cloudpickle: Any = _untyped_cloudpickle
 

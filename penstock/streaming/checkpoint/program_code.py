@@ -28,8 +28,6 @@ from typing import Any
 import msgspec
 from pyspark import SparkConf
 
-__all__ = ["ProgramPart", "changes", "parts_of", "shown_setting"]
-
 _log = logging.getLogger("penstock.streaming.checkpoint")
 
 _MANY = 1000

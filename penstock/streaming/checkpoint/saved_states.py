@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from penstock.streaming.dstream.stateful import StatefulDStream
     from penstock.wal import EncryptionKey
 
-__all__ = ["SavedStates", "save_states", "state_names", "take_up_states"]
-
 _log = logging.getLogger("penstock.streaming.checkpoint")
 
 

@@ -25,8 +25,6 @@ from penstock.streaming.checkpoint.folder import (
 from penstock.streaming.dstream.rdd_files import RDDFiles
 from penstock.threads import OwnedThread, wait_for
 
-__all__ = ["CheckpointRequest", "CheckpointWriter"]
-
 _log = logging.getLogger("penstock.streaming.checkpoint")
 
 _RETRY_S = 1.0

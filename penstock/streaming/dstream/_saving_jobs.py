@@ -17,8 +17,6 @@ from pyspark import RDD
 from penstock.streaming.dstream.state_saver import StateSaver
 from penstock.streaming.errors import StateNotSavedError
 
-__all__ = ["SavingJob"]
-
 
 @dataclass(frozen=True)
 class SavingJob:

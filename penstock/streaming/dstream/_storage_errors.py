@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 from penstock.errors import text_of
 
-__all__ = ["is_full_disk", "is_out_of_reach"]
-
 _NUMBERS = (errno.ENOSPC, errno.EDQUOT)
 
 _TEXTS = re.compile(

@@ -13,8 +13,6 @@ from datetime import datetime
 from types import FunctionType
 from typing import Any
 
-__all__ = ["TimedFunction", "check_arguments", "check_runs", "with_time"]
-
 TimedFunction = Callable[..., Any]
 """A function of the batch time (`datetime`) and one or more RDDs."""
 

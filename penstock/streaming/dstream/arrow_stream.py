@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
     from penstock.streaming.dstream.dstream import DStream
 
-__all__ = ["ArrowDStream", "ArrowStream"]
-
 
 class ArrowDStream(DStreamNode):
     """The records of another node as record batches, these as they are split, or their counts."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from penstock.dead_letters import LetterTail, StoredLetter
     from penstock.streaming.dstream.graph import DStreamGraph
 
-__all__ = ["DeadLetterInputDStream"]
-
 _limited_log = RateLimitedLog(logging.getLogger("penstock.streaming"))
 
 _MOST = 10_000

@@ -17,15 +17,6 @@ from penstock.streaming.kernels.dead_letters import LetterOperation
 from penstock.streaming.kernels.deferred import Content, content_of, narrow, no_partitions
 from penstock.streaming.kernels.fusion import FusedFunction, NarrowOperation, split_inlined
 
-__all__ = [
-    "NarrowDStream",
-    "ReducedDStream",
-    "ShuffledDStream",
-    "TransformedDStream",
-    "UnionDStream",
-    "union_of",
-]
-
 
 class NarrowDStream(DStreamNode):
     """One narrow operation on the records of another node.

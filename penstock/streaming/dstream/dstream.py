@@ -57,8 +57,6 @@ else:
     # as well: they have all of its methods, and use nothing of it.
     from pyspark.streaming import DStream as _SparkDStream
 
-__all__ = ["DStream"]
-
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 U = TypeVar("U")

@@ -47,8 +47,6 @@ from penstock.wal import (
 if TYPE_CHECKING:
     from penstock.streaming.dstream.graph import DStreamGraph
 
-__all__ = ["FileInputDStream", "FileSelection", "is_visible"]
-
 _log = logging.getLogger("penstock.streaming.files")
 _limited_log = RateLimitedLog(_log)
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from penstock.streaming.received_blocks import ReceivedBlocks
     from penstock.wal import EncryptionKey
 
-__all__ = ["BatchRuntime", "DStreamGraph", "common_slide", "first_input"]
-
 _log = logging.getLogger("penstock.streaming")
 
 _STEP = 4

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
     from penstock.streaming.dstream.graph import DStreamGraph
 
-__all__ = ["InputDStream"]
-
 
 class InputDStream(DStream[T_co]):
     """A stream whose batches a program makes by itself, without a receiver.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from penstock.streaming.dstream.node import DStreamNode
     from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
 
-__all__ = ["InputOperations"]
-
 T = TypeVar("T")
 
 # PySpark does not type these.

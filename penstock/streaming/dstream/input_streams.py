@@ -24,13 +24,6 @@ if TYPE_CHECKING:
     from penstock.streaming.dstream.graph import DStreamGraph
     from penstock.wire.messages import ReceivedBlockInfo
 
-__all__ = [
-    "DirectInputDStream",
-    "InputDStream",
-    "QueueInputDStream",
-    "ReceiverInputDStream",
-]
-
 
 class InputDStream(DStreamNode):
     """An input: has no dependencies, and an RDD for every batch.

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from penstock.streaming.listeners.input_info import BatchInput
 
-__all__ = ["Job", "JobResult", "JobSet"]
-
 
 @dataclass(frozen=True)
 class Job:

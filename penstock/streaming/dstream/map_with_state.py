@@ -28,8 +28,6 @@ from penstock.streaming.kernels.shuffle import place_by_key
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
 
-__all__ = ["MapWithStateDStream"]
-
 _CHECKPOINT_SLIDES = 10
 """Batches between two checkpoints, as in Spark's `InternalMapWithStateDStream`."""
 

@@ -12,8 +12,6 @@ from penstock.streaming.errors import StreamGraphError
 if TYPE_CHECKING:
     from penstock.streaming.dstream.graph import DStreamGraph
 
-__all__ = ["by_name", "check_new_name"]
-
 
 class _Nameable(Protocol):
     """A node of the graph that may be named."""

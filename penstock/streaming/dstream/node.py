@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from penstock.streaming.dstream.graph import DStreamGraph
 
-__all__ = ["DStreamNode"]
-
 _DEFAULT_CHECKPOINT_MS = 10_000
 
 _MANY = 1000

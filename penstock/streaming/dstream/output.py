@@ -15,8 +15,6 @@ from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.durations import batch_datetime
 from penstock.streaming.errors import JobGenerationError
 
-__all__ = ["ForEachBatchDStream", "ForEachDStream"]
-
 
 class ForEachDStream(DStreamNode):
     """Calls a function with each RDD of a node, on the driver, in a thread of the scheduler.

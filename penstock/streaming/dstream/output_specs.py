@@ -15,8 +15,6 @@ from typing import Any
 from py4j.clientserver import ClientServer
 from pyspark import SparkContext
 
-__all__ = ["allow_existing_folders", "refuse_existing_folders"]
-
 
 def allow_existing_folders(context: SparkContext) -> None:
     """Let the calling thread save to folders that are there already, from now on."""

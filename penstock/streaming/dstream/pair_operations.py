@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from penstock.streaming.dstream.map_with_state import MapWithStateDStream
     from penstock.streaming.dstream.state import StateSpec
 
-__all__ = ["PairOperations"]
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 U = TypeVar("U")

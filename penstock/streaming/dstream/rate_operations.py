@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from penstock.streaming.dstream.graph import DStreamGraph
     from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
 
-__all__ = ["RateOperations"]
-
 _KEYS = (
     "spark.streaming.receiver.maxRate",
     "spark.streaming.backpressure.enabled",

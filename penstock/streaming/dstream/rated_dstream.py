@@ -12,8 +12,6 @@ from penstock.streaming.rates.decision import StreamRate
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
 
-__all__ = ["RatedDStream"]
-
 
 class RatedDStream(DStream[T_co]):
     """A `DStream` with a rate, of a receiver or of batches that take records by themselves.

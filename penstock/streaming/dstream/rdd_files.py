@@ -14,17 +14,6 @@ from penstock.wal import EncryptionKey
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
-__all__ = [
-    "NO_RECORDS",
-    "RDDFile",
-    "RDDFiles",
-    "SparkRDDFiles",
-    "checkpoint_file",
-    "remove_unfinished_output",
-    "save_copy",
-    "save_marked",
-]
-
 
 class RDDFiles:
     """What the writer asks of the file system that holds RDD checkpoints; does nothing itself."""

@@ -6,8 +6,6 @@ from penstock.streaming.dstream.input_streams import ReceiverInputDStream
 from penstock.streaming.dstream.rated_dstream import RatedDStream
 from penstock.streaming.dstream.stream_handle import T_co
 
-__all__ = ["ReceiverDStream"]
-
 
 class ReceiverDStream(RatedDStream[T_co]):
     """The records that a receiver stores.

@@ -15,8 +15,6 @@ from penstock.errors import PenstockError
 from penstock.streaming.dstream.arity import TimedFunction, with_time
 from penstock.streaming.durations import to_milliseconds
 
-__all__ = ["IllegalStateChangeError", "State", "StateNotSetError", "StateSpec"]
-
 S = TypeVar("S")
 
 

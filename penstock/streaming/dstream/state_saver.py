@@ -22,8 +22,6 @@ from penstock.streaming.dstream.rdd_files import save_marked
 from penstock.streaming.errors import StateNotSavedError, StateSavingError
 from penstock.streaming.user_errors import FailedTaskError, as_user_sees_it
 
-__all__ = ["StateSaver", "why_to_wait"]
-
 _RETRY_S = 1.0
 """Pause before saving is tried again."""
 

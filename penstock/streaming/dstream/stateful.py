@@ -26,8 +26,6 @@ from penstock.streaming.dstream.rdd_files import RDDFile, save_copy
 if TYPE_CHECKING:
     from penstock.streaming.dstream.graph import DStreamGraph
 
-__all__ = ["StatefulDStream", "entries_of"]
-
 
 class StatefulDStream(DStreamNode):
     """A node with a state for each key, which another version of the program can take up."""

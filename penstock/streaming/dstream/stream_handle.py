@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
     from penstock.streaming.dstream.dstream import DStream
 
-__all__ = ["StreamHandle", "node_of", "partitions_of"]
-
 T_co = TypeVar("T_co", covariant=True)
 
 

@@ -19,8 +19,6 @@ from penstock.streaming.kernels.shuffle import Pair, place_by_key
 from penstock.streaming.kernels.slide import MergeWindow, SlideWindow
 from penstock.streaming.kernels.update import UpdateStates
 
-__all__ = ["MergedWindowDStream", "ReducedWindowedDStream", "StateDStream", "WindowedDStream"]
-
 _SLIDES_FOR_INVERSE = 5
 """A window of fewer slides is cheaper to reduce anew than to correct twice
 (`PythonReducedWindowedDStream` has the same number)."""

@@ -26,18 +26,6 @@ from penstock.blockstore.lines import line_pieces
 from penstock.streaming.kernels.combine import MAX_KEYS, exact_sum
 from penstock.streaming.kernels.deferred import narrow
 
-__all__ = [
-    "BatchesOfRecords",
-    "CountValues",
-    "MapBatches",
-    "SplitColumn",
-    "SumValues",
-    "batches_of",
-    "count_parts",
-    "records_of",
-    "split_records",
-]
-
 _ROWS = 1 << 16
 """Rows of a batch that is made of records."""
 

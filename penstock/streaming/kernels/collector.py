@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import gc
 
-__all__ = ["collect_less"]
-
 _THRESHOLDS = (50_000, 20, 10)
 """A full collection after ten million new containers at the earliest. What a program's function
 leaves in cycles waits so long."""

@@ -41,19 +41,6 @@ from penstock.streaming.kernels.shuffle import (
     used_memory_mb,
 )
 
-__all__ = [
-    "ADDITION",
-    "EXACT_ADDITION",
-    "MAX_KEYS",
-    "Combiner",
-    "MergeCombiners",
-    "WriteCombined",
-    "combine_by_key",
-    "exact_sum",
-    "first_of_each_key",
-    "reduce_records",
-]
-
 MAX_KEYS = 1 << 19
 """Keys in a dict that is then written to the shuffle; about 100 MB with short strings."""
 

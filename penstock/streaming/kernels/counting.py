@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-__all__ = ["count_records"]
-
 
 def count_records(_: int, records: Iterable[Any]) -> list[int]:
     """Return a list with the number of records; for `mapPartitionsWithIndex`."""

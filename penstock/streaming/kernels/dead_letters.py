@@ -30,8 +30,6 @@ from penstock.wal import WalError
 if TYPE_CHECKING:
     from penstock.dead_letters import DeadLetterPlace, DeadLetterWriter
 
-__all__ = ["FlatMapOrLetterOperation", "LetterOperation", "LettersOfRun", "MapOrLetterOperation"]
-
 _CHUNK = 64
 """Records that are processed at a time."""
 _WRITE_BYTES = 1 << 20

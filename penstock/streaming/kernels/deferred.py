@@ -19,8 +19,6 @@ from pyspark.core.rdd import Partitioner, PipelinedRDD
 
 from penstock.worker import begin_task
 
-__all__ = ["Content", "DeferredRDD", "Source", "content_of", "narrow", "no_partitions"]
-
 # PySpark does not type these.
 _serializers: Any = _untyped_serializers
 

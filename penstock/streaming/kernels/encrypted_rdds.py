@@ -17,8 +17,6 @@ from pyspark import serializers as _untyped_serializers
 from penstock.streaming.kernels.deferred import narrow
 from penstock.wal import EncryptionKey, LogCipher
 
-__all__ = ["EncryptedPickles", "encrypted"]
-
 # PySpark does not type these.
 _serializers: Any = _untyped_serializers
 

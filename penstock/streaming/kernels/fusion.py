@@ -18,19 +18,6 @@ from typing import Any, ClassVar
 
 from penstock.streaming.kernels.collector import collect_less
 
-__all__ = [
-    "FilterOperation",
-    "FlatMapOperation",
-    "FlatMapValuesOperation",
-    "FusedFunction",
-    "MapOperation",
-    "MapValuesOperation",
-    "NarrowOperation",
-    "PartitionOperation",
-    "leaked_stop_iteration",
-    "split_inlined",
-]
-
 _MOST_INLINED = 8
 """Python nests no more than 20 loops."""
 

@@ -20,18 +20,6 @@ from penstock.streaming.kernels.combine import WriteCombined
 from penstock.streaming.kernels.sections import Section, is_placed, over_sections
 from penstock.streaming.kernels.shuffle import PIECES, Pair, is_beyond, shuffle
 
-__all__ = [
-    "GroupedSection",
-    "Lists",
-    "Spill",
-    "as_lists",
-    "cogroup",
-    "gather",
-    "group_by_key",
-    "grouped",
-    "join",
-]
-
 # PySpark does not type these.
 _serializers: Any = _untyped_serializers
 

@@ -26,8 +26,6 @@ from penstock.streaming.kernels.deferred import (
 )
 from penstock.streaming.kernels.shuffle import PIECES, Place, place_by_key, shuffle
 
-__all__ = ["Section", "is_placed", "over_sections"]
-
 # PySpark does not type these.
 _serializers: Any = _untyped_serializers
 

@@ -21,19 +21,6 @@ from pyspark.shuffle import get_used_memory
 from penstock.streaming.kernels.collector import collect_less
 from penstock.streaming.kernels.deferred import Content, DeferredRDD, Source, content_of, narrow
 
-__all__ = [
-    "PIECES",
-    "BucketWriter",
-    "Pair",
-    "Place",
-    "deal",
-    "is_beyond",
-    "place_by_key",
-    "shuffle",
-    "stretches",
-    "used_memory_mb",
-]
-
 # PySpark does not type these.
 _serializers: Any = _untyped_serializers
 _traceback_utils: Any = _untyped_traceback_utils

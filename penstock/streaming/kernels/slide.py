@@ -12,8 +12,6 @@ from penstock.streaming.kernels.grouping import Spill
 from penstock.streaming.kernels.sections import Section
 from penstock.streaming.kernels.shuffle import Pair, is_beyond
 
-__all__ = ["MergeWindow", "SlideWindow"]
-
 
 @dataclass(frozen=True)
 class MergeWindow:

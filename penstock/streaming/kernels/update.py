@@ -11,8 +11,6 @@ from penstock.streaming.kernels.grouping import Lists, Spill, as_lists, gather
 from penstock.streaming.kernels.sections import Section
 from penstock.streaming.kernels.shuffle import Pair
 
-__all__ = ["UpdateStates"]
-
 
 @dataclass(frozen=True)
 class UpdateStates:

@@ -28,8 +28,6 @@ from penstock.streaming.listeners.events import (
 from penstock.streaming.listeners.listener import StreamingListener
 from penstock.threads import OwnedThread
 
-__all__ = ["StreamingListenerBus"]
-
 _log = logging.getLogger("penstock.streaming.listener_bus")
 
 _METHODS: dict[type[StreamingEvent], str] = {

@@ -16,24 +16,6 @@ if TYPE_CHECKING:
     from penstock.streaming.dstream.job import JobResult, JobSet
     from penstock.tracker import TrackedReceiver
 
-__all__ = [
-    "BatchCompleted",
-    "BatchInfo",
-    "BatchStarted",
-    "BatchSubmitted",
-    "OutputOperationCompleted",
-    "OutputOperationInfo",
-    "OutputOperationStarted",
-    "ReceiverError",
-    "ReceiverInfo",
-    "ReceiverStarted",
-    "ReceiverStopped",
-    "StreamInputInfo",
-    "StreamingEvent",
-    "StreamingStarted",
-    "Time",
-]
-
 UNKNOWN = -1
 """A time or a duration that is not known."""
 

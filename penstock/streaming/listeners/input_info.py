@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from penstock.errors import IllegalStateError
 
-__all__ = ["BatchInput", "InputInfoTracker"]
-
 
 @dataclass(frozen=True)
 class BatchInput:

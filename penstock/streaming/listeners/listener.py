@@ -14,8 +14,6 @@ from penstock.streaming.listeners.events import (
     StreamingStarted,
 )
 
-__all__ = ["StreamingListener"]
-
 
 class StreamingListener:
     """Override the methods for what you want to hear of.

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from penstock.streaming.listeners.events import UNKNOWN, BatchCompleted, BatchInfo
 from penstock.streaming.listeners.listener import StreamingListener
 
-__all__ = ["StatsReportListener"]
-
 _PERCENTILES = (0, 5, 10, 25, 50, 75, 90, 95, 100)
 
 _log = logging.getLogger("penstock.streaming.stats")

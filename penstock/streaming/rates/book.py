@@ -27,8 +27,6 @@ from penstock.streaming.rates.group import GroupRate, RateGroup
 from penstock.streaming.rates.memory import GroupPlan, RateMemory
 from penstock.wire.messages import ReportRateStatus
 
-__all__ = ["RateBook", "SendRates"]
-
 
 class SendRates(Protocol):
     """Sends records and bytes per second to a stream's receiver; returns their version.

@@ -12,8 +12,6 @@ from penstock.streaming.listeners.listener import StreamingListener
 if TYPE_CHECKING:
     from penstock.streaming.rates.book import RateBook
 
-__all__ = ["RateController"]
-
 _log = logging.getLogger("penstock.streaming.rates")
 
 

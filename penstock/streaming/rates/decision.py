@@ -10,8 +10,6 @@ from penstock._setting_values import rate_per_second
 from penstock.settings import Settings
 from penstock.streaming.rates.memory import RateMemory
 
-__all__ = ["Decision", "RateLimits", "RateSource", "StreamRate", "decide"]
-
 
 class RateSource(enum.Enum):
     """Where the rate in force comes from."""

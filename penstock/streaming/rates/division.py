@@ -20,8 +20,6 @@ from dataclasses import dataclass, field
 
 from penstock.wire.messages import ReportRateStatus
 
-__all__ = ["Division", "Usage", "share_out"]
-
 _RESERVE = 0.005
 """Part of the total that streams without records keep, all together."""
 _HEADROOM = 1.005

@@ -11,8 +11,6 @@ from penstock.streaming.rates.memory import GroupPlan
 if TYPE_CHECKING:
     from penstock.streaming.rates.book import RateBook
 
-__all__ = ["GroupRate", "RateGroup"]
-
 
 @dataclass(frozen=True)
 class GroupRate:

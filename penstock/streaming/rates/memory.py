@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from penstock.rates.estimator import RateEstimator
 
-__all__ = ["GroupPlan", "RateMemory"]
-
 
 @dataclass
 class GroupPlan:

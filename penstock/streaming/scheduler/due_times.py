@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-__all__ = ["DueTimes"]
-
 
 class DueTimes:
     """Times in order, kept as runs of one a period: hours of them take no room.

@@ -26,13 +26,6 @@ from penstock.streaming.scheduler.recurring_timer import RecurringTimer
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = [
-    "ExecutorAllocationClient",
-    "ExecutorAllocationManager",
-    "SparkExecutors",
-    "make_executor_allocation",
-]
-
 _log = logging.getLogger("penstock.streaming")
 
 

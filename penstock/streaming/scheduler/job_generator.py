@@ -40,8 +40,6 @@ from penstock.streaming.user_errors import as_user_sees_it, place_of
 from penstock.threads import wait_for
 from penstock.tracker.errors import LedgerRemovedError
 
-__all__ = ["JobGenerator"]
-
 _RETRY_S = 1.0
 """Pause before a failed allocation is tried again."""
 

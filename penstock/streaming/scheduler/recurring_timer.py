@@ -10,8 +10,6 @@ from penstock.clock import Clock
 from penstock.streaming.durations import next_multiple
 from penstock.threads import OwnedThread
 
-__all__ = ["RecurringTimer"]
-
 _log = logging.getLogger("penstock.streaming")
 
 

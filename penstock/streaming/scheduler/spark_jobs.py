@@ -23,8 +23,6 @@ from penstock.streaming.durations import batch_datetime
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["SparkJobScope"]
-
 BATCH_TIME_PROPERTY = "spark.streaming.internal.batchTime"
 OUTPUT_OP_PROPERTY = "spark.streaming.internal.outputOpId"
 _ALL_MARKED = "spark.checkpoint.checkpointAllMarkedAncestors"

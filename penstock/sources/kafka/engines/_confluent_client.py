@@ -23,22 +23,6 @@ from penstock.sources.kafka.records import TopicPartition
 if TYPE_CHECKING:
     from penstock.sources.kafka.params import KafkaParams
 
-__all__ = [
-    "ClientLog",
-    "Failures",
-    "Refusals",
-    "bounds_of",
-    "client_log",
-    "consumer",
-    "masked",
-    "ours",
-    "plain",
-    "settings",
-    "translated",
-    "translated_errors",
-]
-
-
 _DEFAULTS = {
     # Its default lets a client stay away for ten seconds after a broker is back.
     "reconnect.backoff.max.ms": 1000,

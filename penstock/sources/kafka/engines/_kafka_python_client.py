@@ -26,8 +26,6 @@ from penstock.sources.kafka.engines.interface import (
 if TYPE_CHECKING:
     from penstock.sources.kafka.params import KafkaParams
 
-__all__ = ["admin", "consumer", "translated_errors"]
-
 _ADMIN_REQUEST_MS = 5000
 _DEFAULTS = {
     # Its default lets a client stay away for half a minute after a broker is back.

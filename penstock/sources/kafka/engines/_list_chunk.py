@@ -13,8 +13,6 @@ from penstock.sources.kafka.records import KafkaRecord
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ListChunk"]
-
 
 class ListChunk(Chunk):
     """A list of a client's records, without errors, of one partition, in their order.

@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 
     from penstock.sources.kafka.params import KafkaParams
 
-__all__ = ["ENGINE"]
-
 # What kafka-python and Kafka itself call the same things.
 _OTHER_NAMES = {
     "sasl_plain_username": "sasl.username",

@@ -14,21 +14,6 @@ if TYPE_CHECKING:
 
     from penstock.sources.kafka.params import KafkaParams
 
-__all__ = [
-    "AccessDeniedError",
-    "Chunk",
-    "ClientError",
-    "DriverConnection",
-    "Engine",
-    "GroupMember",
-    "OffsetOutOfRangeError",
-    "OffsetsOfMember",
-    "PartitionState",
-    "RangeConsumer",
-    "RetriableError",
-    "UnknownMemberError",
-]
-
 
 class ClientError(Exception):
     """A client's error that asking again does not mend; the client's own is its cause."""

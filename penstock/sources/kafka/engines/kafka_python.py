@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from penstock.sources.kafka.params import KafkaParams
 
-__all__ = ["ENGINE"]
-
 _POSITION_MS = 50
 _ASK_MS = 5000
 # What librdkafka and Kafka itself call the same things.
