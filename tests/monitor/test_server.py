@@ -78,6 +78,12 @@ def test_a_head_may_be_as_long_as_it_says_and_no_byte_longer(body_bytes: int) ->
             assert status != 200 or answered.endswith(b"POST / %d\n" % body_bytes)
 
 
+def test_a_first_line_that_is_longer_than_a_head_may_be_is_answered_too() -> None:
+    with serving(echo) as server:
+        answered = raw(server, b"GET /" + b"a" * Bounds().head_bytes + HEAD)
+        assert answered.startswith(b"HTTP/1.1 431 "), answered[:200]
+
+
 def test_headers_without_end_are_cut_off() -> None:
     with serving(echo) as server:
         raw(server, b"GET / HTTP/1.1\r\n" + b"X-A: b\r\n" * 100_000)

@@ -420,6 +420,7 @@ class _Exchange(http.server.BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer what could not even be read; without the words of who asked."""
         self.command = getattr(self, "command", None) or "GET"
+        self.requestline = getattr(self, "requestline", "")
         self.request_version = "HTTP/1.1"
         phrase = self.responses.get(HTTPStatus(code), ("not answered", ""))[0]
         self._send(text_answer(phrase, code))
