@@ -216,17 +216,18 @@ def test_a_stream_over_its_budget_is_paused_until_it_is_resumed(
         assert sorted(row["n"] for row in frame.collect()) == list(range(9))
 
 
-def test_discarded_records_are_sent_again_by_the_command(
-    spark: SparkSession, folder: Path, setting: Any
+def test_discarded_records_that_do_not_fit_now_either_stay_as_they_are(
+    spark: SparkSession, folder: Path, setting: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     letters = folder / "letters"
     setting("spark.penstock.deadLetters.dir", str(letters))
     with hosting(spark, half_bad, folder / "host") as host:
         await_records(host, "numbers", 9)
         until(lambda: count_of_letters() == 18)
-        # They do not fit the schema now either, so each is a dead letter again.
-        assert main(["dead-letters", str(letters), "send", "--stream", "0"]) == 0
-        until(lambda: count_of_letters() == 36)
+        # They do not fit the schema now either, so each stays the dead letter that it is.
+        assert main(["dead-letters", str(letters), "send", "--stream", "0"]) == 1
+        assert "0 sent, 18 left" in capsys.readouterr().out
+        assert count_of_letters() == 18
         assert host.streams()["numbers"].records == 9
 
 
