@@ -17,7 +17,7 @@ plain = (
     st.none()
     | st.booleans()
     | st.integers(-(1 << 63), (1 << 64) - 1)
-    | st.floats()
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=5)
     | st.binary(max_size=5)
 )

@@ -93,7 +93,7 @@ Usage::
 
 from __future__ import annotations
 
-from penstock.wal._answers import Answer, StorageAwayError, answer_of
+from penstock.wal._answers import Answer, StorageAwayError, answer_of, calls_left_behind
 from penstock.wal._check import LogReport, SegmentReport, check, remove_log, repair
 from penstock.wal._encryption import (
     KEY_COMMAND_VARIABLE,
@@ -190,6 +190,7 @@ __all__ = [
     "WalError",
     "WrongKeyError",
     "answer_of",
+    "calls_left_behind",
     "check",
     "is_on_hdfs",
     "locate",

@@ -14,6 +14,7 @@ for each of them again.
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
 import contextlib
 import enum
@@ -31,6 +32,7 @@ from penstock.event_loop import EventLoop
 _logger = logging.getLogger("penstock.wal")
 
 _JOIN_S = 5.0
+_LEFT_S = 30.0
 _LONGEST_S = 60.0
 _SHORTEST_S = 1.0
 _SHARE = 4
@@ -100,6 +102,27 @@ def answer_of(error: BaseException) -> Answer:
     return Answer.OTHER
 
 
+_left_behind: set[concurrent.futures.Future[Any]] = set()
+"""The calls under way for which no one waits."""
+
+
+def calls_left_behind() -> int:
+    """Return how many calls are under way for which no one waits.
+
+    A process that ends by itself meanwhile would abort: the client's native code asks for the
+    interpreter, which is gone. A command ends with `os._exit`; at the end of a program these calls
+    are waited for (`_LEFT_S`).
+    """
+    return len(_left_behind)
+
+
+@atexit.register
+def _await_left_behind() -> None:
+    if left := tuple(_left_behind):
+        _logger.warning("%d calls of a storage that is away are waited for", len(left))
+        concurrent.futures.wait(left, _LEFT_S)
+
+
 class BoundedCalls:
     """A thread that makes calls, one after the other, so that who waits for one can give up.
 
@@ -115,6 +138,7 @@ class BoundedCalls:
             name: The storage.
         """
         self._name = name
+        self._called: concurrent.futures.Future[Any] | None = None
         self._loop = EventLoop(f"{name.lower()}-{next(self._numbers)}", self._failed)
         self._loop.start()
 
@@ -130,6 +154,7 @@ class BoundedCalls:
             TooLongError: It has not returned in time; this object is of no more use.
         """
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        self._called = future
 
         def call() -> None:
             try:
@@ -151,6 +176,9 @@ class BoundedCalls:
     def abandon(self) -> None:
         """Let the thread end when it can."""
         self._loop.stop(0.0)
+        if self._called is not None and not self._called.done():
+            _left_behind.add(self._called)
+            self._called.add_done_callback(_left_behind.discard)
 
     def _failed(self, error: BaseException) -> None:
         _logger.error("a call of a storage's client was lost", exc_info=error)

@@ -131,6 +131,8 @@ class Kdc:
         server, web = f"hdfs/localhost@{REALM}", f"HTTP/localhost@{REALM}"
         return {
             "hadoop.security.authentication": "kerberos",
+            # Who has a ticket is another user than the one who starts it.
+            "dfs.permissions.enabled": "false",
             "hadoop.rpc.protection": protection,
             "dfs.data.transfer.protection": protection,
             "dfs.block.access.token.enable": "true",

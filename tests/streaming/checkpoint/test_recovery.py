@@ -127,7 +127,7 @@ def test_a_graceful_stop_leaves_nothing_to_do_again(program_of: ProgramOf, caplo
     with caplog.at_level(logging.INFO, "penstock.streaming"):
         program.run(2)
     assert program.times([1, 2, 3]) == [1, 1, 1]
-    assert "0 batches that were not complete are made again, and 0 since" in caplog.text
+    assert "0 batches that were not complete are made again, and of 0 since" in caplog.text
 
 
 @pytest.mark.slow
