@@ -45,7 +45,7 @@ class IgnoredTermination:
         with kind._lock:
             if not kind._wanted:
                 try:
-                    kind._before = self._handle(self._jvm.sun.misc.SignalHandler.SIG_IGN)
+                    kind._before = self._handle(self._does_nothing())
                 except (Py4JError, AttributeError, TypeError, OSError) as error:
                     _log.info("Spark's JVM ends at SIGTERM, also while a stop needs it: %s", error)
                     return
@@ -67,6 +67,19 @@ class IgnoredTermination:
                 self._handle(before)
             except (Py4JError, AttributeError, TypeError, OSError) as error:
                 _log.info("Spark's JVM still ignores SIGTERM: %s", error)
+
+    def _does_nothing(self) -> Any:
+        """Return a handler in Java; a signal that is ignored would be so in executors, too.
+
+        What a process ignores is ignored by those that it starts: executors of a local cluster
+        could not be ended.
+        """
+        lang = self._jvm.java.lang
+        takes = lang.Class.forName("sun.misc.Signal")
+        kind = lang.invoke.MethodType.methodType(lang.Void.TYPE, takes)
+        return lang.invoke.MethodHandleProxies.asInterfaceInstance(
+            lang.Class.forName("sun.misc.SignalHandler"), lang.invoke.MethodHandles.empty(kind)
+        )
 
     def _handle(self, handler: Any) -> Any:
         misc = self._jvm.sun.misc
