@@ -49,10 +49,13 @@ def test_a_running_receiver_reads_the_new_topic_from_its_first_record(
     found = tracker.wait_for_records(1100)
     tracker.wait_for(lambda: tracker.last_position()[topic]["0"] == 600)
     broker.send(topic, 0, numbers(1100, 1110))
-    found = tracker.wait_for_records(1110)
+    tracker.wait_for(lambda: tracker.last_position()[topic]["0"] == 610)
+    found = [int(value) for value in tracker.wait_for_records(1110)]
     tracker.send(StopReceiver())
     assert running.join() is None
-    assert [int(value) for value in found] == list(range(1110))
+    # What came within the tenth of a second for which an id is kept may come twice.
+    assert set(found) == set(range(1110))
+    assert found[-610:] == list(range(500, 1110))
     (report,) = tracker.of(ReportError)
     assert f"The topic {topic} was deleted, and another one has its name" in report.message
     assert committed(broker, topic) == 610
