@@ -125,6 +125,7 @@ def test_waiting_for_memory_ends_when_the_receiver_stops(arena):
     assert arena.reserve(PAGE, timeout_s=20, give_up=lambda: True) is None
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_wait_for_memory_is_not_shortened_by_being_woken(arena):
     taken = reserve(arena, 16)

@@ -64,6 +64,7 @@ def store_in_memory(hdfs: Hdfs, key: EncryptionKey | None, **options: Any) -> It
         )
 
 
+@pytest.mark.long
 def test_an_encrypted_block_is_read_from_hdfs_and_lies_there_in_no_other_form(hdfs: Hdfs) -> None:
     key = EncryptionKey.generate()
     mark = b"what nobody may find on a disk"

@@ -669,6 +669,7 @@ def test_it_takes_everything_with_it_when_nothing_could_be_recovered(
     assert list(host.memory.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["here, and alive", "elsewhere", "not known"])
 def test_a_driver_that_is_silent_for_longer_than_the_lease_finds_everything_again(

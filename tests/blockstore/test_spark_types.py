@@ -139,6 +139,7 @@ def test_the_table_has_each_type_that_is_tried() -> None:
     assert set(_rows()) == set(COLUMNS)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_each_row_of_the_table_is_what_spark_does(spark: SparkSession, tmp_path: Path) -> None:

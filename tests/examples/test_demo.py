@@ -35,6 +35,7 @@ def shared_memory_of(run: Run) -> list[str]:
     return [path.name for path in Path("/dev/shm").glob(f"*{application[1]}*")]
 
 
+@pytest.mark.long
 def test_every_acknowledged_line_is_processed_once_though_the_receiver_is_killed(
     run: Callable[..., Run],
 ) -> None:
@@ -67,6 +68,7 @@ def test_the_log_folder_of_the_user_is_used_and_kept_and_can_be_used_again(
         assert len(list(log.glob("*/receivedBlockMetadata/*.log"))) >= runs
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_it_quickly_and_it_works_again_at_once(run: Callable[..., Run]) -> None:
     demo = run(DEMO, "--seconds", "600", "--rate", "2000")
     demo.wait_for_line(lambda line: re.match(r"\d\d:\d\d:\d\d  ", line) is not None, START_BOUND_S)
@@ -84,6 +86,7 @@ def test_ctrl_c_ends_it_quickly_and_it_works_again_at_once(run: Callable[..., Ru
     again.wait_until_nothing_is_left()
 
 
+@pytest.mark.long
 def test_ctrl_c_while_spark_starts_leaves_nothing_behind(run: Callable[..., Run]) -> None:
     demo = run(DEMO)
     end = time.monotonic() + START_BOUND_S

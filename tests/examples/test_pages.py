@@ -204,6 +204,7 @@ def test_the_receivers_in_the_page_on_writing_them_are_receivers() -> None:
     as_receiver(shown["Datagrams"](5140))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(2700)
 def test_the_programs_of_the_pages_run(

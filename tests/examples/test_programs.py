@@ -53,6 +53,7 @@ def text_server() -> Iterator[int]:
         thread.join()
 
 
+@pytest.mark.long
 def test_the_word_count_of_a_text_server(run: Callable[..., Run], text_server: int) -> None:
     program = run(str(ROOT / "examples" / "word_count.py"), "127.0.0.1", str(text_server))
     for count in ("('to', 2)", "('be', 2)", "('or', 1)", "('not', 1)"):
@@ -63,6 +64,7 @@ def test_the_word_count_of_a_text_server(run: Callable[..., Run], text_server: i
     program.wait_until_nothing_is_left()
 
 
+@pytest.mark.long
 def test_word_totals_go_on_after_a_crash(
     run: Callable[..., Run], text_server: int, tmp_path: Path
 ) -> None:
@@ -90,6 +92,7 @@ def wait_for_count(program: Run, count: int) -> None:
     program.wait_for_line(so_far, BOUND_S)
 
 
+@pytest.mark.long
 def test_generators_of_kernel_counters_and_of_a_file(
     run: Callable[..., Run], tmp_path: Path
 ) -> None:
@@ -128,6 +131,7 @@ def post(port: int, body: bytes, bound_s: float) -> None:
             threading.Event().wait(0.1)
 
 
+@pytest.mark.long
 def test_what_a_webhook_answered_outlives_its_kill(run: Callable[..., Run], tmp_path: Path) -> None:
     script = str(ROOT / "examples" / "webhook.py")
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -89,6 +89,7 @@ def test_the_page_of_dependencies_names_those_that_are_declared() -> None:
         assert f"`penstock[{extra}]`" in page, extra
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_code_of_the_readme_runs(run: Callable[..., Run], tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ def programs(tmp_path: Path) -> list[str]:
     return [str(file) for file in files]
 
 
+@pytest.mark.long
 def test_the_first_program_shows_batches(run: Callable[..., Run], programs: list[str]) -> None:
     first = run(programs[0])
     first.wait_for_line(lambda line: line.startswith("class "), BOUND_S)
@@ -37,6 +38,7 @@ def test_the_first_program_shows_batches(run: Callable[..., Run], programs: list
     first.wait_until_nothing_is_left()
 
 
+@pytest.mark.long
 def test_the_durable_program_is_killed_and_saves_each_line_once(
     run: Callable[..., Run],
     programs: list[str],

@@ -21,6 +21,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
     session.close()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("name", MISTAKES)

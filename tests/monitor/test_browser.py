@@ -420,6 +420,7 @@ def test_it_works_behind_a_proxy_that_has_it_under_another_path(shown: Shown) ->
         shown.browser.get("about:blank")
 
 
+@pytest.mark.long
 def test_it_can_be_used_with_a_keyboard_and_says_what_everything_is(shown: Shown) -> None:
     shown.program.receiver(error="the source is gone", trace="Traceback of it")
     shown.program.model.tick()
@@ -557,6 +558,7 @@ def test_it_says_when_the_program_is_gone_and_goes_on_when_it_is_back(browser: C
         server.stop(WAIT_S)
 
 
+@pytest.mark.long
 def test_a_picture_is_taken_of_a_running_program(sc: SparkContext, tmp_path: Path) -> None:
     file = tmp_path / "page.png"
     try:

@@ -110,6 +110,7 @@ def test_an_hdfs_that_does_not_answer_is_a_problem_within_the_time() -> None:
     assert (code, problems(told)) == (1, ["log folder"])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_an_hdfs_that_answers_is_written_to_and_left_as_it_was(hdfs: Hdfs) -> None:
@@ -220,6 +221,7 @@ def test_clocks_are_far_apart_when_no_time_of_the_answer_explains_it() -> None:
     assert c.found == "that of c is 7.0 s ahead"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_executors_are_asked_for_their_python_clocks_and_files(tmp_path: Path) -> None:
@@ -244,6 +246,7 @@ def test_executors_are_asked_for_their_python_clocks_and_files(tmp_path: Path) -
     assert "nonsense" in told["cluster"]["found"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_cluster_without_workers_is_a_problem_within_the_time(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def too_slow(rdd: RDD[str]) -> None:
     time.sleep(1.5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("bad", "work", "says"),
     [

@@ -369,6 +369,7 @@ def test_traces_wait_for_a_collector_that_is_away(collector: Collector) -> None:
     assert len(collector.spans()) == 7
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_collector_that_takes_traces_only_gets_them_also_at_the_end(
     collector: Collector, caplog: pytest.LogCaptureFixture

@@ -51,6 +51,7 @@ def read(url: str, path: str) -> str:
         connection.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_program_is_found_looked_at_changed_and_stopped_by_commands(
     sc: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -29,6 +29,7 @@ def routes() -> Routes:
     return Routes(program.model, open_access())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_prometheus_scrapes_them_and_reads_the_rules(tmp_path: Path, routes: Routes) -> None:
     with serving(routes.answer) as server:

@@ -183,6 +183,7 @@ def dict_of_all(shapes: list[Any]) -> Any:
     return [json.loads(text) for text in sorted({json.dumps(found) for found in shapes})]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("failed", [False, True])
 @pytest.mark.parametrize("path", ENDPOINTS)
@@ -247,6 +248,7 @@ def are_of_one_batch(found: dict[str, Any]) -> bool:
     return in_order and found[f"{last}totalDelay"] == ended - submitted
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_page_of_spark_leads_to_that_of_the_program(both: tuple[Asked, Asked]) -> None:
     _, ours = both

@@ -358,6 +358,7 @@ def test_who_discards_waits_while_what_was_discarded_cannot_be_written_I7(
     assert len(kept(in_the_way / "letters")) == count
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_source_of_which_nothing_fits_is_told_of_the_end(
     run: Run, tracker: Tracker, shared: Shared
@@ -722,6 +723,7 @@ def test_while_the_disk_of_dead_letters_is_full_nothing_is_acknowledged_and_then
         assert found == [str(place) for place in range(1, 20, 2)]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(720)
 def test_a_program_reads_the_dead_letters_of_its_streams_as_a_data_frame(

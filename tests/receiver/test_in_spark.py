@@ -115,6 +115,7 @@ def test_a_receiver_that_cannot_be_made_does_not_fail_its_task(
     assert tracker.of(ReportError)[0].permanent
 
 
+@pytest.mark.long
 def test_a_cancelled_task_leaves_no_process_and_its_blocks_readable(
     start: Callable[..., Job], tracker: Tracker, sc: SparkContext
 ) -> None:

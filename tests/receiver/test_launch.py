@@ -174,6 +174,7 @@ def test_an_attempt_ends_when_its_driver_is_gone_for_long(
     assert shared.events == ["onStart", "onStop"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_attempt_whose_queue_is_full_ends_when_its_driver_is_gone_for_long(
     run: Run, tracker: Tracker, shared: Shared
@@ -332,6 +333,7 @@ def test_the_process_does_not_outlive_its_executor(tracker: Tracker, tmp_path: P
     assert "executor of receiver 3 is gone" in tracker.of(DeregisterReceiver)[0].message
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_process_ends_though_its_receiver_keeps_the_interpreter_for_itself(
     tracker: Tracker, tmp_path: Path

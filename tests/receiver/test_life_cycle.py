@@ -544,6 +544,7 @@ class Greedy(Locking):
                 self.store(b"x" * 1000, ack=self.count)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_full_queue_that_waits_for_a_callback_which_waits_for_store_is_told_once(
     run: Run, tracker: Tracker, shared: Shared
@@ -615,6 +616,7 @@ class Waiting(Slow):
         self.thread.join(WAIT_S)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("report_s", [0.0, pytest.param(2.5, marks=pytest.mark.slow)])
 def test_who_waits_in_store_is_no_reason_to_hurry_a_callback_or_a_report(
     run: Run, tracker: Tracker, shared: Shared, report_s: float

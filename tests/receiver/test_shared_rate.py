@@ -60,6 +60,7 @@ def share_of(place: SharedRatePlace, on_error: Any = None, **others: Any) -> Sha
 # -- what passes -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_i8_processes_that_come_and_are_killed_stay_within_one_rate(server: RedisServer) -> None:
     """Over any window of a second or longer: rate x window plus one burst, all together."""

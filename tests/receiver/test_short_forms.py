@@ -559,6 +559,7 @@ FEW_RECORDS = UpdateRateLimit(3, 0.001)
 FEW_BYTES = UpdateRateLimit(3, None, 0.001)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("source", "rates"),
     [

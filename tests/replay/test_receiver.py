@@ -48,6 +48,7 @@ def as_list(piece: Any) -> list[Any]:
     return piece.to_pylist() if isinstance(piece, pa.RecordBatch) else piece
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_program_gets_what_another_one_got_as_that_one_got_it(sc: Any, folder: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}

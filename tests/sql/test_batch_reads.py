@@ -38,6 +38,7 @@ def values(frame: Any) -> list[int]:
     return sorted(int(row[0]) for row in frame.select("value").collect())
 
 
+@pytest.mark.long
 def test_a_batch_reads_what_is_there_between_places_and_times(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -159,6 +160,7 @@ def test_a_lost_block_fails_a_batch_read_unless_that_is_wanted(
         assert tracker.skipped_blocks == 1
 
 
+@pytest.mark.long
 def test_what_a_batch_read_cannot_do_is_an_error(spark: SparkSession) -> None:
     with hosting(spark, numbers(10)) as host:
         await_records(host, "numbers", 10)
@@ -172,6 +174,7 @@ def test_what_a_batch_read_cannot_do_is_an_error(spark: SparkSession) -> None:
         load(spark)
 
 
+@pytest.mark.long
 def test_the_directory_of_a_host_that_has_ended_is_read_also_as_a_copy(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         program.kill()
 
 
+@pytest.mark.long
 def test_the_program_of_the_guide_runs(run: Callable[..., Run], tmp_path: Path) -> None:
     page = (ROOT / "docs" / "structured-streaming.md").read_text()
     program, *others = CODE.findall(page)
@@ -69,6 +70,7 @@ def test_the_program_of_the_guide_runs(run: Callable[..., Run], tmp_path: Path) 
     assert "Traceback" not in started.output
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_the_program_of_the_guide_without_a_traceback(
     run: Callable[..., Run], tmp_path: Path
 ) -> None:
@@ -85,6 +87,7 @@ def test_ctrl_c_ends_the_program_of_the_guide_without_a_traceback(
     assert "terminated with error" not in started.output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "arguments", "expected"),
     [

@@ -89,6 +89,7 @@ def started(run: Run) -> None:
     run.wait_for_line(lambda line: "penstock host: receiving" in line, BOUND_S)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_another_application_reads_what_it_receives_until_it_is_stopped(
@@ -130,6 +131,7 @@ def written(spark: SparkSession, folder: Path) -> list[int]:
     return sorted(int(row[0]) for row in found)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_it_ends_at_sigterm_and_when_no_receiver_is_left(command: Callable[..., Run]) -> None:
@@ -144,6 +146,7 @@ def test_it_ends_at_sigterm_and_when_no_receiver_is_left(command: Callable[..., 
     assert "no receiver is left" in run.output
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "told"),
@@ -169,6 +172,7 @@ def jvm_of(run: Run) -> int:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_it_ends_at_the_first_signal_though_the_jvm_hangs(command: Callable[..., Run]) -> None:
@@ -188,6 +192,7 @@ def test_it_ends_at_the_first_signal_though_the_jvm_hangs(command: Callable[...,
     assert "Traceback" not in run.output
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_it_ends_when_its_jvm_is_killed(command: Callable[..., Run]) -> None:
@@ -199,6 +204,7 @@ def test_it_ends_when_its_jvm_is_killed(command: Callable[..., Run]) -> None:
     assert "Traceback" not in run.output, run.output
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_share_file_that_cannot_be_written_ends_it_without_a_traceback(
     command: Callable[..., Run],

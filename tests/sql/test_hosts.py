@@ -40,6 +40,7 @@ def crossed(hosts: list[Host]) -> tuple[int, int]:
     return sum(came for came, _ in counted), sum(left for _, left in counted)
 
 
+@pytest.mark.long
 def test_a_query_is_exact_when_a_host_of_its_receivers_is_lost_for_good(
     cluster: HostCluster,
     tmp_path: Path,

@@ -25,6 +25,7 @@ from tests.system.leftovers import block_servers, command_of, parent_of
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2700)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("count", "kills", "between"),
     [(4000, 2, 1), pytest.param(8000, 4, 2, marks=pytest.mark.exhaustive)],
@@ -58,6 +59,7 @@ def is_own(pid: int) -> bool:
     return False
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_queries_are_exact_when_receivers_block_servers_and_readers_are_killed(
     sc: Any, tmp_path: Path

@@ -52,6 +52,7 @@ def await_that(holds: Callable[[], bool], host: ReceiverHost) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_the_slowest_query_that_runs_sets_the_rate_and_with_none_it_is_lifted(
     spark: SparkSession, tmp_path: Path
 ) -> None:

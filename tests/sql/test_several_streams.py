@@ -57,6 +57,7 @@ def counts(spark: SparkSession, folder: Path) -> dict[str, int]:
     return {stream: len(values) for stream, values in by_stream.items()}
 
 
+@pytest.mark.long
 def test_streams_are_one_source_and_one_is_added_to_a_query_that_goes_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ def run_to_end_with_error(frame: Any, folder: Path) -> Any:
     return query
 
 
+@pytest.mark.long
 def test_streams_of_other_columns_and_options_that_do_not_fit_are_errors_at_load(
     spark: SparkSession,
 ) -> None:

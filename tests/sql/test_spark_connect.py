@@ -42,6 +42,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 def test_a_connect_client_reads_by_the_share_file_and_is_told_that_it_runs_no_receivers(
     sc: Any, tmp_path: Path
 ) -> None:

@@ -86,6 +86,7 @@ def flood(context: Any) -> Iterator[str]:
         yield "x" * 1000
 
 
+@pytest.mark.long
 def test_store_waits_while_queries_do_not_keep_up_and_goes_on_when_one_has_read(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_backlog_that_is_no_size_is_refused(spark: SparkSession) -> None:
 # -- rows ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_queries_are_exact_over_restarts_of_query_and_host(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -158,6 +160,7 @@ def test_queries_are_exact_over_restarts_of_query_and_host(
     ]
 
 
+@pytest.mark.long
 def test_available_now_reads_what_was_there_at_its_start_within_the_limits(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -180,6 +183,7 @@ def test_available_now_reads_what_was_there_at_its_start_within_the_limits(
         assert sum(found["numInputRows"] for found in again.recentProgress) == 0
 
 
+@pytest.mark.long
 def test_several_queries_read_a_stream_each_at_its_own_place(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -195,6 +199,7 @@ def test_several_queries_read_a_stream_each_at_its_own_place(
         assert names == {"first", "second"}
 
 
+@pytest.mark.long
 def test_a_query_goes_on_over_what_was_discarded(spark: SparkSession, tmp_path: Path) -> None:
     """What nothing is left of is a block without records, and without columns."""
     with hosting(spark, Sieved(5)) as host:
@@ -204,6 +209,7 @@ def test_a_query_goes_on_over_what_was_discarded(spark: SparkSession, tmp_path: 
     assert sorted(row.number for row in found) == list(range(5))
 
 
+@pytest.mark.long
 def test_a_query_from_latest_sees_only_what_comes_later(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -241,6 +247,7 @@ def test_metadata_tells_where_and_when_each_record_was_received(
     assert before.timestamp() - 1 <= min(times) <= max(times) <= time.time() + 1
 
 
+@pytest.mark.long
 def test_a_starting_timestamp_is_that_of_receipt(spark: SparkSession, tmp_path: Path) -> None:
     with hosting(spark, numbers(COUNT)) as host:
         await_records(host, "numbers", COUNT)
@@ -280,6 +287,7 @@ TYPES = pa.table(
 )
 
 
+@pytest.mark.long
 def test_columns_come_out_as_of_a_parquet_file_of_the_same_data(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -331,6 +339,7 @@ def test_pickled_objects_have_no_columns(spark: SparkSession) -> None:
             load(spark)
 
 
+@pytest.mark.long
 def test_a_query_says_when_its_host_is_gone(spark: SparkSession, tmp_path: Path) -> None:
     with hosting(spark, numbers(100)) as host:
         query = to_parquet(load(spark), tmp_path)
@@ -340,6 +349,7 @@ def test_a_query_says_when_its_host_is_gone(spark: SparkSession, tmp_path: Path)
         query.awaitTermination(WAIT_S)
 
 
+@pytest.mark.long
 def test_places_of_another_ledger_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
     for folder in ("one", "two"):
         with hosting(spark, numbers(100), tmp_path / folder) as host:
@@ -352,6 +362,7 @@ def test_places_of_another_ledger_are_an_error(spark: SparkSession, tmp_path: Pa
                 query.awaitTermination(WAIT_S)
 
 
+@pytest.mark.long
 def test_released_places_are_an_error_unless_that_is_wanted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -381,6 +392,7 @@ def test_released_places_are_an_error_unless_that_is_wanted(
         assert last_offset(query)["skipped"] == released > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_lost_block_is_an_error_unless_that_is_wanted(
     spark: SparkSession, tmp_path: Path, fails: bool
@@ -425,6 +437,7 @@ def edit_last_offset(checkpoint: Path, offset: dict[str, Any]) -> None:
     offsets[-1].write_text("\n".join(lines))
 
 
+@pytest.mark.long
 def test_a_receiver_that_failed_for_good_fails_its_queries(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -468,6 +481,7 @@ def test_load_does_not_wait_for_the_first_record_of_a_receiver_that_failed_for_g
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.long
 def test_a_receiver_that_is_refused_because_the_directory_was_removed_is_an_error_of_the_host(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -615,6 +629,7 @@ def test_receivers_of_a_streaming_context_hold_cores_too(spark: SparkSession) ->
         ssc.stop(stopSparkContext=False)
 
 
+@pytest.mark.long
 def test_batches_and_queries_run_side_by_side_each_with_its_receivers(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -679,6 +694,7 @@ def test_a_queue_lets_go_what_all_queries_have_passed(spark: SparkSession, tmp_p
     assert written(spark, tmp_path) == list(range(COUNT))
 
 
+@pytest.mark.long
 def test_a_queue_keeps_what_a_query_comes_back_to_whose_progress_is_logged_later(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -704,6 +720,7 @@ def test_a_queue_keeps_what_a_query_comes_back_to_whose_progress_is_logged_later
         assert rows_of_a_run() == COUNT - logged > 0
 
 
+@pytest.mark.long
 def test_what_two_queries_have_passed_of_a_queue_takes_no_room(
     spark: SparkSession, sc: Any, tmp_path: Path
 ) -> None:
@@ -763,6 +780,7 @@ def event_log(spark: SparkSession, folder: Path) -> contextlib.ExitStack:
     return end
 
 
+@pytest.mark.long
 def test_no_secret_is_shown_or_written_and_a_share_file_is_its_owners(
     spark: SparkSession, tmp_path: Path, caplog: Any
 ) -> None:
@@ -851,6 +869,7 @@ class Collecting(StatefulProcessor):
         """There is nothing to close."""
 
 
+@pytest.mark.long
 def test_windows_joins_states_and_functions_are_as_over_files(
     spark: SparkSession, tmp_path: Path, rocks_db: None
 ) -> None:
@@ -935,6 +954,7 @@ def test_windows_joins_states_and_functions_are_as_over_files(
             assert found[0], name
 
 
+@pytest.mark.long
 def test_encrypted_blocks_are_read(spark: SparkSession, sc: Any, tmp_path: Path) -> None:
     encrypted = settings(sc, {"spark.io.encryption.enabled": "true"})
     with encrypted, hosting(spark, numbers(100)) as host:

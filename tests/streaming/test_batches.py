@@ -348,6 +348,7 @@ class TestWindows:
             with pytest.raises(ValueError, match="slideDuration must be multiple of the parent"):
                 stream.window(2, 1.5)
 
+    @pytest.mark.long
     @pytest.mark.slow
     def test_reduce_by_key_and_window_with_and_without_inverse(
         self, sc: Any, tmp_path: Any

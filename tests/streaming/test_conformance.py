@@ -168,6 +168,7 @@ _UP_AND_DOWN: list[list[tuple[str, int]]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("window", "slide"), [(2, 1), (5, 1), (10, 2)])
 def test_reductions_of_windows_with_and_without_inverse(

@@ -476,6 +476,7 @@ class TestStop:
         assert seen == [[1], [2], [3]]
         assert "called by a function that a batch waits for" in caplog.text
 
+    @pytest.mark.long
     @pytest.mark.slow
     def test_a_fast_stop_cancels_running_spark_jobs(self, sc: Any) -> None:
         started = threading.Event()
@@ -530,6 +531,7 @@ PROGRAM = textwrap.dedent(
 
 @pytest.mark.slow
 class TestProgram:
+    @pytest.mark.long
     @pytest.mark.parametrize("how", ["stop", "forget"])
     def test_ctrl_c_leaves_running_batches_alone_and_nothing_hangs(self, how: str) -> None:
         environment = {**os.environ, "PYTHONPATH": ROOT, "PYSPARK_PYTHON": sys.executable}
@@ -547,6 +549,7 @@ class TestProgram:
             assert "seen [['a']]" in done.stdout
         assert "Traceback" not in done.stderr
 
+    @pytest.mark.long
     def test_the_order_to_end_drains_when_the_setting_says_so(self) -> None:
         program = textwrap.dedent(
             """
@@ -587,6 +590,7 @@ class TestProgram:
         assert done.returncode == 128 + signal.SIGTERM, done.stderr
         assert "processed ['a']" in done.stdout
 
+    @pytest.mark.long
     def test_a_program_whose_jvm_was_killed_ends_with_one_error(self) -> None:
         program = textwrap.dedent(
             """

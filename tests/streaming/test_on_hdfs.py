@@ -27,6 +27,7 @@ def put(hdfs: Hdfs, address: str, data: bytes, at_s: float) -> None:
 
 
 class TestCheckpoints:
+    @pytest.mark.long
     def test_the_newest_whole_one_is_read(self, hdfs: Hdfs, caplog: Any) -> None:
         folder = CheckpointFolder(hdfs.new_folder() + "/not/there")
         assert folder.read_newest() is None
@@ -77,6 +78,7 @@ class TestCheckpoints:
         assert second.names() == ["checkpoint-3", "checkpoint-1"]
         second.release()
 
+    @pytest.mark.long
     def test_a_checkpoint_waits_for_the_name_node(self, hdfs: Hdfs) -> None:
         folder = CheckpointFolder(hdfs.new_folder())
         folder.write(checkpoint(1))
@@ -91,6 +93,7 @@ class TestCheckpoints:
 
 
 class TestFileStreams:
+    @pytest.mark.long
     def test_each_file_is_read_once(self, sc: Any, hdfs: Hdfs) -> None:
         folder = hdfs.new_folder()
         put(hdfs, f"{folder}/old", b"old\n", FIRST_S - 10)

@@ -159,6 +159,7 @@ def run_penstock(sc: Any, checkpoint: Path) -> Results:
     return dict(_results)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_results_are_those_of_pyspark(sc: Any, tmp_path: Path) -> None:

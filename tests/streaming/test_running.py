@@ -184,6 +184,7 @@ def test_a_second_signal_leaves_no_call_to_the_jvm_with_half_an_answer() -> None
     assert running.process.returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_second_signal_stops_at_once_though_the_jvm_hangs() -> None:
     with second_signal_in_a_call_to_the_jvm() as running:

@@ -74,6 +74,7 @@ def program(ssc: StreamingContext) -> None:
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_streams_have_the_type_of_their_records_and_what_is_no_receiver_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -97,6 +97,7 @@ def test_an_object_that_cannot_be_pickled_is_refused_and_the_stream_goes_on(sc: 
         assert run.processed == ["before", "after"]
 
 
+@pytest.mark.long
 def test_records_of_mixed_types_come_out_as_they_went_in(sc: Any) -> None:
     with run_on(sc) as run:
         run.process(Mixed(), as_it_is)
@@ -108,6 +109,7 @@ def test_records_of_mixed_types_come_out_as_they_went_in(sc: Any) -> None:
         assert run.events.of("error") == []
 
 
+@pytest.mark.long
 def test_a_record_larger_than_a_block_or_a_segment_is_discarded_and_the_stream_goes_on(
     sc: Any,
 ) -> None:
@@ -237,6 +239,7 @@ def half_bad(ctx: Any) -> Iterator[tuple[list[dict[str, Any]], int]]:
     ctx.stopped.wait()
 
 
+@pytest.mark.long
 def test_a_stream_over_its_budget_of_dead_letters_is_paused_until_it_is_resumed(sc: Any) -> None:
     values = {
         "spark.penstock.deadLetters.budget": "5/h",

@@ -46,6 +46,7 @@ def set_back_in_this_process() -> None:
     time.time_ns = lambda: nanoseconds() - HOUR_MS * 1_000_000
 
 
+@pytest.mark.long
 def test_a_clock_set_back_stops_no_batch_and_uses_no_block_id_twice(sc: Any) -> None:
     clock = SetBackClock()
     blocks: list[str] = []

@@ -71,6 +71,7 @@ def key_command(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield command
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_killed_receiver_and_lost_memory_lose_nothing(
     sc: Any, tmp_path: Path, key_command: str, caplog: pytest.LogCaptureFixture
@@ -111,6 +112,7 @@ def test_a_killed_receiver_and_lost_memory_lose_nothing(
     }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_results_are_exact_when_the_driver_is_killed(

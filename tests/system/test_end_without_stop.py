@@ -45,6 +45,7 @@ while not any(found.records >= 100 for found in ssc.receivers()):
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(720)
 @pytest.mark.parametrize("program", [HOST, CONTEXT], ids=["host", "context"])

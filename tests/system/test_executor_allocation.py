@@ -29,6 +29,7 @@ def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
         made.stop()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(720)
 def test_executors_follow_the_batches_and_the_receiver_stays_where_it_is(

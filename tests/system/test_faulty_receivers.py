@@ -127,6 +127,7 @@ def test_an_error_in_on_start_is_shown_with_its_traceback_and_tried_again(
     assert "Receiver 0 is started again at once" in caplog.messages
 
 
+@pytest.mark.long
 def test_an_error_in_a_receivers_thread_is_shown_and_the_receiver_restarted(
     sc: Any, tmp_path: Path
 ) -> None:
@@ -153,6 +154,7 @@ def test_an_error_in_on_stop_is_shown_and_costs_no_record(sc: Any) -> None:
         assert "already closed" in error.lastError()
 
 
+@pytest.mark.long
 def test_the_other_receivers_go_on_while_one_fails_again_and_again(sc: Any) -> None:
     class AlwaysFails(Receiver):
         def onStart(self) -> None:

@@ -69,6 +69,7 @@ def fill_until_told(driver: DriverProcess, folder: Path, told: int) -> str:
         return str(event["error"])
 
 
+@pytest.mark.long
 @pytest.mark.timeout(720)
 def test_a_full_disk_holds_the_stream_up_and_loses_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
@@ -149,6 +150,7 @@ def check_states(tmp_path: Path, sent: int) -> None:
     assert total.total() == sent
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_program_with_states_waits_for_the_disk_of_its_checkpoints(tmp_path: Path) -> None:
     for name in ("disk", *NAMES):

@@ -45,6 +45,7 @@ class Counts(Receiver):
         part.rename(self.path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "durable",
     [
@@ -86,6 +87,7 @@ def test_every_record_that_was_acknowledged_is_processed_when_it_stops_under_loa
         assert len(run.processed) >= feeder.acknowledged
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("lives", [8, pytest.param(20, marks=pytest.mark.exhaustive)])
 def test_many_short_lives_in_one_spark_context_lose_nothing(
@@ -111,6 +113,7 @@ def test_many_short_lives_in_one_spark_context_lose_nothing(
         pass
 
 
+@pytest.mark.long
 def test_a_start_after_a_graceful_stop_processes_nothing_again_without_checkpoints(
     sc: Any, tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ def lose_the_host(run: Run, receiver_pid: int) -> None:
         os.unlink(f"/dev/shm/{name}")
 
 
+@pytest.mark.long
 def test_blocks_of_a_lost_host_are_read_from_hdfs(sc: Any, hdfs: Hdfs) -> None:
     folder = hdfs.new_folder()
     with Feeder() as feeder, run_on(sc, {"spark.penstock.wal.dir": folder}) as run:
@@ -47,6 +48,7 @@ def test_blocks_of_a_lost_host_are_read_from_hdfs(sc: Any, hdfs: Hdfs) -> None:
         assert len(set(feeder.pids)) == 2
 
 
+@pytest.mark.long
 def test_nothing_is_lost_while_the_name_node_is_started_again(sc: Any, hdfs: Hdfs) -> None:
     with Feeder() as feeder, run_on(sc, checkpoint=hdfs.new_folder()) as run:
         run.process(NumberedLines(feeder.address))
@@ -62,6 +64,7 @@ def test_nothing_is_lost_while_the_name_node_is_started_again(sc: Any, hdfs: Hdf
         assert len(feeder.pids) == 1
 
 
+@pytest.mark.long
 def test_a_full_hdfs_makes_the_receiver_wait(sc: Any, hdfs: Hdfs) -> None:
     folder = hdfs.new_folder()
     hdfs.client().mkdirs(hdfs.path(folder))
@@ -82,6 +85,7 @@ def test_a_full_hdfs_makes_the_receiver_wait(sc: Any, hdfs: Hdfs) -> None:
         assert run.processed == list(range(total))
 
 
+@pytest.mark.long
 def test_old_segments_go(sc: Any, hdfs: Hdfs) -> None:
     folder = hdfs.new_folder()
     values = {

@@ -99,6 +99,7 @@ def test_a_log_goes_on_and_is_recovered_at_the_other_name_node(service: Hdfs) ->
     assert numbers == list(range(len(numbers)))
 
 
+@pytest.mark.long
 def test_a_log_and_a_new_client_go_on_at_the_other_name_node_when_the_active_one_hangs(
     service: Hdfs,
 ) -> None:
@@ -133,6 +134,7 @@ def append_until_taken(log: LogWriter, payload: bytes) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_results_are_exact_when_driver_name_node_and_data_node_are_killed(
     service: Hdfs, tmp_path: Path
 ) -> None:

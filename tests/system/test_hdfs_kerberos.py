@@ -68,6 +68,7 @@ def realm(running: Realm, monkeypatch: pytest.MonkeyPatch) -> Realm:
     return running
 
 
+@pytest.mark.long
 def test_with_a_ticket_a_log_is_written_recovered_and_read(realm: Realm) -> None:
     path = realm.hdfs.path(realm.hdfs.new_folder())
     written = [b"%d " % number * 10_000 for number in range(30)]

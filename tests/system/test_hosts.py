@@ -121,6 +121,7 @@ def assert_exact(driver: DriverProcess, feeders: Sequence[Feeder]) -> None:
         assert driver.numbers(number) == list(range(total))
 
 
+@pytest.mark.long
 def test_receivers_are_spread_and_blocks_are_read_where_they_lie_or_by_the_network(
     cluster: HostCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +159,7 @@ def test_receivers_are_spread_and_blocks_are_read_where_they_lie_or_by_the_netwo
         assert_exact(driver, feeders)
 
 
+@pytest.mark.long
 def test_a_host_that_is_lost_for_good_loses_no_block_that_has_a_second_copy(
     cluster: HostCluster, tmp_path: Path
 ) -> None:
@@ -183,6 +185,7 @@ def test_a_host_that_is_lost_for_good_loses_no_block_that_has_a_second_copy(
         assert "Blocks have no copy on another host" in driver.log()
 
 
+@pytest.mark.long
 def test_a_host_that_is_cut_off_loses_nothing_and_one_that_is_lost_is_named(
     cluster: HostCluster, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from tests.system.leftovers import memory_files, scratch_folders
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stop_at_interrupt", [False, True], ids=["plain", "graceful stop"])
 def test_ctrl_c_ends_the_program_and_nothing_stays_behind(
     tmp_path: Path, stop_at_interrupt: bool

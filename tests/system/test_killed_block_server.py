@@ -28,6 +28,7 @@ def await_another(application_id: str, killed: list[int]) -> int:
     return found[0]
 
 
+@pytest.mark.long
 def test_a_killed_block_server_is_replaced_and_nothing_is_lost(sc: Any) -> None:
     with Feeder() as feeder, run_on(sc) as run:
         run.process(NumberedLines(feeder.address, positions=True))

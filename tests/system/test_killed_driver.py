@@ -42,6 +42,7 @@ def numbers_on_disk(checkpoint: Path, batches: list[int]) -> list[int]:
         ledger.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(720)
 @pytest.mark.parametrize(
     "victim", ["python", "jvm", pytest.param("python and jvm", marks=pytest.mark.exhaustive)]
@@ -81,6 +82,7 @@ def test_a_killed_driver_leaves_no_process_and_every_acknowledged_record(
     assert set(range(found[0])) <= processed
 
 
+@pytest.mark.long
 @pytest.mark.timeout(720)
 @pytest.mark.parametrize(
     ("positions", "encrypted"),

@@ -41,6 +41,7 @@ def kill_the_executor(feeder: Feeder, application: str) -> None:
     assert block_servers(application) == servers
 
 
+@pytest.mark.long
 @pytest.mark.timeout(720)
 def test_a_killed_executor_loses_nothing_and_with_positions_doubles_nothing(tmp_path: Path) -> None:
     with (

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 KILLS = 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sync", ["none", "always"])
 def test_a_receiver_that_is_killed_again_and_again_loses_nothing_that_it_acknowledged(
     sc: Any, tmp_path: Any, caplog: pytest.LogCaptureFixture, sync: str
@@ -34,6 +35,7 @@ def test_a_receiver_that_is_killed_again_and_again_loses_nothing_that_it_acknowl
     assert "Receiver 0 is started again at once" in caplog.messages
 
 
+@pytest.mark.long
 def test_with_positions_each_record_is_processed_exactly_once_and_in_order(
     sc: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

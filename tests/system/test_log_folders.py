@@ -45,6 +45,7 @@ def test_a_file_in_the_place_of_the_log_folder_is_an_error_of_start(
         assert feeder.pids == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_read_only_log_folder_is_an_error_of_start(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
@@ -73,6 +74,7 @@ def test_a_read_only_log_folder_is_an_error_of_start(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_second_application_on_the_same_log_folder_is_refused_and_the_first_unharmed(
     sc: Any, tmp_path: Path

@@ -49,6 +49,7 @@ class Batches:
         raise AssertionError("no checkpoint is written")
 
 
+@pytest.mark.long
 def test_a_batch_goes_on_without_a_lost_block_which_is_told_and_counted_once(sc: Any) -> None:
     batches = Batches()
     with run_on(sc, {"spark.penstock.lostBlocks": "skip"}) as run:

@@ -149,6 +149,7 @@ def notebook(tmp_path: Path) -> Iterator[Notebook]:
     await_that("no process is left", lambda: not marked_processes(notebook.mark))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(2700)
 def test_a_program_runs_shows_itself_and_ends_in_cells(notebook: Notebook) -> None:

@@ -15,6 +15,7 @@ from tests.system.leftovers import await_that, block_servers, is_running, keeps_
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_driver_that_was_paused_for_longer_than_the_lease_loses_nothing(tmp_path: Path) -> None:
     """Without a folder: then the logs, too, are only the living application's."""

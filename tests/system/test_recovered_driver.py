@@ -15,6 +15,7 @@ from tests.system.soak import Soak
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "moments",
     [

@@ -33,6 +33,7 @@ def numbers_in_logs(checkpoint: Path) -> list[int]:
     return numbers
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(720)
 def test_what_was_processed_is_still_in_the_logs_also_of_a_killed_driver(tmp_path: Path) -> None:
@@ -66,6 +67,7 @@ def test_what_was_processed_is_still_in_the_logs_also_of_a_killed_driver(tmp_pat
     assert ledger.statistics().segments_retained > 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_disk_that_runs_short_takes_the_oldest_and_holds_nothing_up(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_records_of_a_class_in_the_script_itself_come_to_its_batches(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     run = Run(tmp_path, "program.py")

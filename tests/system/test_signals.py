@@ -120,6 +120,7 @@ def program(folder: Path, mode: str = "") -> Iterator[Program]:
         made.process.wait(BOUND_S)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "number",
     [
@@ -140,6 +141,7 @@ def test_a_signal_while_it_starts_stops_it_once_it_has_started(tmp_path: Path, n
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "number",
     [
@@ -158,6 +160,7 @@ def test_a_signal_while_it_runs_stops_gracefully(tmp_path: Path, number: int) ->
     assert said[1] == "after The stop gave up nothing"
 
 
+@pytest.mark.long
 def test_a_second_signal_while_it_stops_ends_that_at_once_and_says_what_was_given_up(
     tmp_path: Path,
 ) -> None:

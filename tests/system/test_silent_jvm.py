@@ -15,6 +15,7 @@ from tests.system.driver_process import DriverProcess
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "when", [pytest.param("at stop", marks=pytest.mark.exhaustive), "at graceful stop", "at start"]
 )
@@ -37,6 +38,7 @@ def test_a_stop_says_that_the_jvm_does_not_answer_and_ends(when: str, tmp_path: 
         driver.close()
 
 
+@pytest.mark.long
 def test_a_jvm_that_dies_during_a_start_is_told_as_the_end_of_spark(tmp_path: Path) -> None:
     when = {"when": "dies at start"}
     driver = DriverProcess(tmp_path, when, module="tests.system.silent_jvm_program")

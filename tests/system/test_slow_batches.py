@@ -44,6 +44,7 @@ def shared_memory_of(run: Run) -> int:
     )
 
 
+@pytest.mark.long
 def test_blocks_that_are_kept_in_memory_only_hold_the_source_back(sc: Any) -> None:
     with Feeder(line_bytes=1000, window=ENDLESS) as feeder, run_on(sc, SETTINGS) as run:
         run.process(InMemory(feeder.address))

@@ -23,6 +23,7 @@ def some() -> Iterator[int]:
     yield 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_receiver_on_one_core_is_an_error_that_names_local_2(tmp_path: Path) -> None:
     with (
@@ -65,6 +66,7 @@ start(SparkConf())
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_mistyped_setting_does_not_come_back_in_a_notebook(tmp_path: Path) -> None:
     """The JVM of the process keeps what its first SparkContext was given."""

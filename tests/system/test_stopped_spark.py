@@ -78,6 +78,7 @@ print("ended")
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_host_whose_spark_was_stopped_says_so_once(tmp_path: Path) -> None:
     done = run(_HOST_PROGRAM, tmp_path)
@@ -87,6 +88,7 @@ def test_a_host_whose_spark_was_stopped_says_so_once(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["at once", "arrived", "running"])
 def test_whenever_spark_is_stopped_the_terminal_says_so_once(moment: str, tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ class Upgraded:
         return [number for batch in self.written(name).values() for _, number in batch]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_a_program_upgraded_three_times_is_exact_also_when_one_was_killed_and_one_failed(
     tmp_path: Path,
@@ -222,6 +223,7 @@ def rows(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_rows_of_an_old_schema_that_wait_have_a_batch_of_their_own(
     sc: Any, tmp_path: Path, rows: Path

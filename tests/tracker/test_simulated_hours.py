@@ -24,6 +24,7 @@ BATCHES = 60
 WAIT_S = HANG_S
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_neither_objects_nor_the_driver_log_grow_with_time_I7(tmp_path: Path) -> None:
     objects = []

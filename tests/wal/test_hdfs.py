@@ -258,6 +258,7 @@ def test_a_file_that_was_not_closed_counts_as_longer_than_it_should_be(hdfs: Hdf
     file.close()
 
 
+@pytest.mark.long
 def test_appends_wait_for_a_name_node_that_is_started_again(hdfs: Hdfs) -> None:
     folder = hdfs.new_folder()
     appended: list[bytes] = []
@@ -317,6 +318,7 @@ def _append_until_taken(log: LogWriter, payload: bytes) -> None:
             return
 
 
+@pytest.mark.long
 def test_a_quota_is_a_full_disk_that_can_get_room_again(hdfs: Hdfs) -> None:
     folder = hdfs.new_folder()
     fs, path = locate(folder)
@@ -340,6 +342,7 @@ def test_a_quota_is_a_full_disk_that_can_get_room_again(hdfs: Hdfs) -> None:
     assert payloads(folder) == [*kept, b"room"]
 
 
+@pytest.mark.long
 def test_safe_mode_ends_a_call_only_after_the_patience(hdfs: Hdfs) -> None:
     impatient = HdfsFileSystem(hdfs.address, patience_s=0.5)
     hdfs.set_safe_mode(True)
@@ -424,6 +427,7 @@ print(*fs.list_folder(path))
 """
 
 
+@pytest.mark.long
 def test_a_forked_process_has_its_own_client_and_the_default_comes_from_the_configuration(
     hdfs: Hdfs,
 ) -> None:

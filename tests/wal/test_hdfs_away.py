@@ -80,6 +80,7 @@ NAME_NODE_CALLS: dict[str, Callable[[HdfsFileSystem, Place], object]] = {
 }
 
 
+@pytest.mark.long
 def test_each_kind_of_call_ends_while_the_name_node_hangs_and_works_when_it_goes_on(
     hdfs: Hdfs,
 ) -> None:
@@ -123,6 +124,7 @@ def test_reads_and_writes_end_while_the_data_nodes_hang(hdfs: Hdfs) -> None:
     assert HdfsFileSystem(hdfs.address).open(place.file).read(0, 5) == b"bytes"
 
 
+@pytest.mark.long
 def test_a_log_says_that_the_name_node_hangs_and_goes_on_when_it_does(hdfs: Hdfs) -> None:
     folder = hdfs.path(hdfs.new_folder())
     fs = HdfsFileSystem(hdfs.address, patience_s=IMPATIENT_S)
@@ -160,6 +162,7 @@ print([bytes(record.payload).decode() for record in LogReader.open(path, fs=fs).
 """
 
 
+@pytest.mark.long
 def test_a_log_that_was_stopped_while_the_name_node_was_away_is_free_for_another_process(
     hdfs: Hdfs,
 ) -> None:
@@ -276,6 +279,7 @@ def found_by(info: Any, monkeypatch: pytest.MonkeyPatch, fs: HdfsFileSystem) -> 
             return list(block.records())
 
 
+@pytest.mark.long
 def test_a_block_on_hdfs_is_lost_only_when_hdfs_says_that_it_is_not_there(
     store: Any, hdfs: Hdfs, stranger: HdfsFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

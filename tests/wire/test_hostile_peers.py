@@ -207,6 +207,7 @@ def test_a_slow_reader_is_cut_off_and_memory_does_not_grow(
     assert "unread" in lines(caplog, name_of(slow))[0]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_ten_thousand_connections_that_prove_nothing(make_server, good_client):
     server = make_server(options=WireOptions(max_unauthenticated=32))

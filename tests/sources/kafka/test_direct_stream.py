@@ -228,6 +228,7 @@ def test_partitions_and_topics_that_come_later_are_read_from_their_first_record(
     assert sorted(direct.values()) == list(range(9))
 
 
+@pytest.mark.long
 def test_a_broker_that_is_killed_and_started_again_loses_nothing(
     sc: Any, mortal: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +255,7 @@ def test_a_broker_that_is_killed_and_started_again_loses_nothing(
     assert sorted(direct.values()) == list(range(7000))
 
 
+@pytest.mark.long
 def test_a_task_waits_for_a_broker_that_comes_back(sc: Any, mortal: Broker) -> None:
     topic = mortal.create_topic()
     mortal.send(topic, 0, numbers(0, 100))

@@ -41,6 +41,7 @@ def three(own: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clu
         yield made
 
 
+@pytest.mark.long
 def test_a_leader_that_is_killed_loses_nothing_and_doubles_nothing(
     sc: Any, three: Cluster, run: Callable[..., Running], tracker: Tracker
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_leader_that_is_killed_loses_nothing_and_doubles_nothing(
         assert sorted(direct.values()) == list(range(4500))
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_reads_the_same_ranges_again(
     started: Kafka, tmp_path: Path
 ) -> None:
@@ -116,6 +118,7 @@ def test_a_driver_that_is_killed_reads_the_same_ranges_again(
         assert [each[2] for each in own] == [0, *(each[3] for each in own[:-1])]
 
 
+@pytest.mark.long
 def test_a_message_of_ten_megabytes_is_read_among_small_ones(sc: Any, broker: Kafka) -> None:
     topic = broker.create_topic(max_message_bytes=str(12 << 20))
     large = b"x" * (10 << 20)

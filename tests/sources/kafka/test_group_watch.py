@@ -92,6 +92,7 @@ def without_offsets(own: Broker, tmp_path_factory: pytest.TempPathFactory) -> It
     made.stop()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_group_without_a_coordinator_is_told_and_not_said_to_be_brokers(

@@ -98,6 +98,7 @@ def test_how_many_records_the_broker_has_beyond_what_is_stored_is_told(
     tracker.wait_for(lambda: lags()[-1] == 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
 def test_markers_of_transactions_are_no_lag_and_one_that_is_open_is_none_either(
     run: Run, tracker: Tracker, broker: Kafka, level: str
@@ -174,6 +175,7 @@ def test_a_message_of_ten_megabytes_is_stored_among_small_ones(
     assert not tracker.of(ReportError)
 
 
+@pytest.mark.long
 def test_a_member_that_joins_gets_its_share_and_no_record_comes_twice(
     run: Run, tracker: Tracker, broker: Kafka, tmp_path: Path
 ) -> None:
@@ -205,6 +207,7 @@ def test_a_member_that_joins_gets_its_share_and_no_record_comes_twice(
         other.server.stop()
 
 
+@pytest.mark.long
 def test_a_member_with_a_backlog_goes_on_with_all_partitions_after_a_rebalance(
     run: Run, tracker: Tracker, broker: Kafka
 ) -> None:
@@ -252,6 +255,7 @@ def test_a_broker_that_is_away_at_the_start_is_told_and_tried_again(
     assert running.join() is None
 
 
+@pytest.mark.long
 def test_a_stop_does_not_wait_for_a_connection_that_does_not_come(
     run: Run, tracker: Tracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +298,7 @@ def test_records_that_are_gone_before_a_receiver_is_back_are_told(
     assert "the first that is there is 15" in report.message
 
 
+@pytest.mark.long
 def test_a_receiver_that_is_killed_stores_each_record_once(
     sc: Any, broker: Kafka, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def receiver(broker: Kafka, topic: str, **settings: Any) -> KafkaReceiver:
     return KafkaReceiver([topic], params(broker, **{"group.id": f"g-{topic}", **settings}))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reset", RESETS)
 def test_a_running_receiver_reads_the_new_topic_from_its_first_record(
     run: Run, tracker: Tracker, broker: Kafka, reset: str
@@ -61,6 +62,7 @@ def test_a_running_receiver_reads_the_new_topic_from_its_first_record(
     assert committed(broker, topic) == 610
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [100, 600])
 @pytest.mark.parametrize("reset", RESETS)
 def test_a_receiver_that_was_down_meanwhile_reads_the_new_topic_from_its_first_record(

@@ -42,6 +42,7 @@ def secure(broker: Broker, **changes: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_tls_and_sasl_are_handed_to_the_client(sc: Any, mortal: Broker, mechanism: str) -> None:
     topic = mortal.create_topic()
@@ -53,6 +54,7 @@ def test_tls_and_sasl_are_handed_to_the_client(sc: Any, mortal: Broker, mechanis
     assert direct.values() == list(range(10))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [

@@ -168,6 +168,7 @@ def test_what_cannot_be_looked_at_keeps_no_program_from_its_start(
     assert "cannot be compared with later ones: do not look at me" in caplog.text
 
 
+@pytest.mark.long
 def test_a_restart_says_what_has_changed_and_the_way_to_go_on_with_it(
     sc: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -95,6 +95,7 @@ def expected(number: int) -> dict[str, list[Any]]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_kind_of_stream_goes_on(program_of: ProgramOf) -> None:
     """Spark: recovery with map and reduceByKey, invertible reduceByKeyAndWindow, updateStateByKey,

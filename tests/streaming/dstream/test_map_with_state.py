@@ -230,6 +230,7 @@ class TestStreams:
         assert found == [[None], [], [0]]
         assert snapshots == [[("a", 1)], [("a", 1)], []]
 
+    @pytest.mark.long
     @pytest.mark.slow
     def test_checkpoint_durations(self, sc: Any, tmp_path: Path) -> None:
         """Spark: "mapWithState - checkpoint durations"."""

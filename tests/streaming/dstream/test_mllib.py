@@ -26,6 +26,7 @@ def test_a_stream_is_one_of_pysparks_and_uses_nothing_of_it(sc: Any) -> None:
     assert [name for name in public if getattr(DStream, name) is vars(SparkDStream)[name]] == []
 
 
+@pytest.mark.long
 def test_clusters_follow_the_batches(sc: Any) -> None:
     model = StreamingKMeans(k=2, decayFactor=0.0).setInitialCenters([[0.0], [1.0]], [1.0, 1.0])
     point = Vectors.dense([4.0])
@@ -51,6 +52,7 @@ def logistic() -> Any:
     return StreamingLogisticRegressionWithSGD(stepSize=5.0, numIterations=50)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [linear, pytest.param(logistic, marks=pytest.mark.exhaustive)])
 def test_weights_follow_the_batches_and_predict_with_what_was_learned(
     sc: Any, make: Callable[[], Any]

@@ -131,6 +131,7 @@ def test_i8_a_rate_that_is_set_while_it_runs_holds_for_the_open_block(
     assert program.ssc.receivedStream(0).rate.stream_id == 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_receiver_that_was_killed_comes_back_with_its_rate(program: Program) -> None:
     stream = program.ssc.receiverStream(Fast())
@@ -153,6 +154,7 @@ def test_a_receiver_that_was_killed_comes_back_with_its_rate(program: Program) -
     assert max(program.counts[done:]) <= 2000 * (0.5 + 1) * 4
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["pid", "aimd"])
 def test_backpressure_holds_a_fast_source_from_the_first_batch_on(
@@ -197,6 +199,7 @@ def test_a_group_gives_the_total_to_who_uses_it(program: Program) -> None:
     program.wait_for(lambda: fast.rate.is_confirmed and fast.rate.effective <= 50)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_rate_that_is_shared_holds_and_without_its_server_nothing_passes(
     program: Program, configure: Any, tmp_path: Path

@@ -51,12 +51,14 @@ RESTARTS = {
 each_restart = pytest.mark.parametrize("restart", RESTARTS.values(), ids=RESTARTS)
 
 
+@pytest.mark.long
 @each_restart
 @pytest.mark.parametrize("runs_jobs", [False, True])
 def test_sinks_that_are_down_for_minutes(restart: tuple[Event, ...], runs_jobs: bool) -> None:
     exact(("down", _ALL, runs_jobs), *batches(60), *restart, *batches(3), ("up",))
 
 
+@pytest.mark.long
 @_for_long
 @pytest.mark.timeout(1200)
 def test_sinks_that_are_down_for_long(seconds: int) -> None:
@@ -78,6 +80,7 @@ def test_a_clock_that_is_set_forward_and_back_by_minutes(restart: tuple[Event, .
     _forward_and_back(60, restart)
 
 
+@pytest.mark.long
 @_for_long
 @pytest.mark.timeout(1200)
 def test_a_clock_that_is_set_forward_and_back_for_long(seconds: int) -> None:

@@ -14,6 +14,7 @@ _PROGRAMS = 300
 _IN_CI = 60
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "first",

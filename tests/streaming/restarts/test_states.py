@@ -149,6 +149,7 @@ def test_an_inverse_window_is_right_after_a_failure_that_lasted_and_a_restart(
         assert [values(program)[number][-1] for number in range(23, 34)] == [[5]] * 11
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("build", [state, inverse_window])
@@ -326,6 +327,7 @@ def test_a_ledger_that_does_not_know_the_checkpoints_batches_is_refused(
         assert program.world.results["out"][newest][-1] == [("a", 15)]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_batch_that_a_state_cannot_pass_is_told_as_such_for_as_long_as_that_lasts() -> None:
     def unreadable(time: Any, rdd: Any) -> Any:

@@ -106,6 +106,7 @@ def test_graceful_stops_send_no_batch_into_the_future_and_pass_no_file_over() ->
         assert max(ahead_ms(program).values()) <= 0
 
 
+@pytest.mark.long
 def test_a_batch_without_files_has_none_when_it_is_made_again_after_a_crash() -> None:
     crashes = 0
     for point in range(1, 60):
@@ -243,6 +244,7 @@ def test_empty_batches_of_a_down_time_are_made_where_something_needs_them(build:
     assert len(batches_after_a_down_time(build)) >= 320
 
 
+@pytest.mark.long
 def test_no_record_is_passed_over_wherever_the_driver_died() -> None:
     crashes = 0
     for point in range(1, 60):
@@ -292,6 +294,7 @@ def test_all_batches_of_a_down_time_are_made_for_a_listener_of_the_program() -> 
         assert len(program.world.results["records"]) >= 260
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "restarted_when",
@@ -341,6 +344,7 @@ def test_a_clock_that_is_set_forward_and_back_by_an_hour_loses_nothing(
         assert max(leads[-5:]) <= 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_sink_that_is_down_for_an_hour_loses_nothing_behind_it(caplog: Any) -> None:
     with (

@@ -328,6 +328,7 @@ def of_two(fast: Any, slow: Any) -> Callable[[Any, World], None]:
     return build
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_random_versions_and_endings_give_exact_states(seed: int) -> None:
     chance = random.Random(seed)
