@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 
 def topic_id_of(value: object) -> str:
-    """Return a topic's id as Kafka's own tools write it: clients have two ways to write the same.
+    """Return a topic's id as Kafka's own tools write it: clients have three ways to write the same.
 
     Args:
-        value: An id in either way; None or "" where brokers are too old to have any.
+        value: An id in any of them; None or "" where brokers are too old to have any.
     """
-    text = str(value or "")
-    # Where this raises, it is written so already.
+    # librdkafka has the other alphabet of base64.
+    text = str(value or "").replace("+", "-").replace("/", "_")
+    # Where this raises, it is no UUID in hexadecimal digits.
     with suppress(ValueError):
         text = base64.urlsafe_b64encode(uuid.UUID(text).bytes).decode().rstrip("=")
     return text.strip("A") and text
