@@ -40,6 +40,8 @@ from penstock._setting_values import (
 from penstock._settings_without_effect import find_setting_without_effect
 from penstock.errors import SettingError
 
+__all__ = ["IO_ENCRYPTION", "Setting", "Settings", "closest_setting", "settings_table"]
+
 SPARK_PREFIX = "spark.streaming."
 OWN_PREFIX = "spark.penstock."
 
