@@ -34,6 +34,7 @@ def hosts_in(text: str) -> list[str]:
     return [match[0] for match in _HOST.finditer(text)]
 
 
+@pytest.mark.long
 def test_no_tracked_file_names_the_host_of_a_package_registry() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=_ROOT, capture_output=True, text=True, timeout=60

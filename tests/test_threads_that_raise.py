@@ -745,6 +745,7 @@ def test_each_place_that_makes_a_thread_says_who_hears_of_its_errors() -> None:
     assert sorted(set(places())) == sorted(PLACES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "place",
     [

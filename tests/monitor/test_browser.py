@@ -94,6 +94,7 @@ def shown(browser: Chrome) -> Iterator[Shown]:
     assert [line for line in said if not any(each in line for each in told)] == []
 
 
+@pytest.mark.long
 def test_after_a_minute_it_shows_how_the_program_goes(shown: Shown) -> None:
     shown.open()
     shown.wait_for("held at 8,000 records/s by backpressure", "#sentence")
@@ -151,6 +152,7 @@ def test_of_a_host_it_shows_queries_and_no_batches(browser: Chrome) -> None:
         routes.stop()
 
 
+@pytest.mark.long
 def test_news_comes_without_a_reload(shown: Shown) -> None:
     shown.open()
     shown.wait_for("60 completed batches", "#since")
@@ -536,6 +538,7 @@ def test_it_can_be_read_on_a_phone(shown: Shown) -> None:
         shown.browser.set_window_size(1280, 900)
 
 
+@pytest.mark.long
 def test_it_says_when_the_program_is_gone_and_goes_on_when_it_is_back(browser: Chrome) -> None:
     program = Program()
     program.start()

@@ -87,6 +87,7 @@ def test_a_folder_that_is_not_there_is_tried_above_and_not_made(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_folder_that_cannot_be_written_to_is_a_problem(tmp_path: Path) -> None:
     file = tmp_path / "file"
@@ -97,6 +98,7 @@ def test_a_folder_that_cannot_be_written_to_is_a_problem(tmp_path: Path) -> None
         assert "spark.penstock.wal.dir" in told["log folder"]["change"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_hdfs_that_does_not_answer_is_a_problem_within_the_time() -> None:
     (port,) = free_ports(1)
@@ -134,6 +136,7 @@ def test_too_few_open_files_are_told(limit: int, level: str, code: int, tmp_path
     assert "ulimit -n" in told["open files"]["change"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_no_java_and_one_that_is_too_old_are_problems(tmp_path: Path) -> None:
     code, told = doctor("--folder", str(tmp_path), "--master", "local[1]", JAVA_HOME="/nowhere")
@@ -165,6 +168,7 @@ def test_less_shared_memory_than_receivers_may_take_is_a_warning(tmp_path: Path)
     assert "spark.penstock.memory.size" in told["shared memory"]["change"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_settings_that_a_program_would_not_start_with_are_problems(tmp_path: Path) -> None:
     for pair in (
@@ -184,6 +188,7 @@ def test_a_module_that_cannot_be_imported_is_a_problem(tmp_path: Path) -> None:
     assert "no_such_module (ModuleNotFoundError" in told["imports"]["found"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_where_hadoop_asks_for_kerberos_a_ticket_or_keytab_is_looked_for(tmp_path: Path) -> None:
     write_configuration(tmp_path / "core-site.xml", {"hadoop.security.authentication": "kerberos"})
@@ -201,6 +206,7 @@ def test_where_hadoop_asks_for_kerberos_a_ticket_or_keytab_is_looked_for(tmp_pat
     assert "Kerberos" not in doctor(*common, HADOOP_CONF_DIR="/nowhere")[1]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_wrong_usage_is_told_as_such() -> None:
     for arguments in (("--nonsense",), ("--conf", "nonsense"), ("--timeout", "nan")):

@@ -156,6 +156,7 @@ def block(number: int, stream_id: int = 0) -> ReceivedBlockInfo:
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_block_is_traced_from_store_to_the_end_of_its_batch(collector: Collector) -> None:
     program = running_program()
@@ -270,6 +271,7 @@ def test_a_collector_that_is_away_is_told_of_once_and_once_when_it_is_back(
     ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_collector_that_refuses_is_told_with_what_it_answered(
     collector: Collector, caplog: pytest.LogCaptureFixture

@@ -198,6 +198,7 @@ def test_fields_and_types_are_those_of_spark(
     assert shape(told(ours)) == shape(told(spark))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("path", MISSING)
 def test_what_there_is_none_of_is_answered_as_spark_does(
@@ -224,6 +225,7 @@ def test_values_that_follow_from_the_program_are_equal(both: tuple[Asked, Asked]
     assert ours.get("receivers/0")["isActive"] is spark.get("receivers/0")["isActive"] is True
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_gauges_of_streams_are_in_the_metrics_of_spark(both: tuple[Asked, Asked]) -> None:
     spark, ours = both

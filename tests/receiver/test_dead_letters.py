@@ -384,6 +384,7 @@ def test_a_source_of_which_nothing_fits_is_told_of_the_end(
     shared.wait_for("told")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_stop_does_not_wait_for_a_disk_of_dead_letters_that_hangs_I12(
     run: Run, tracker: Tracker, shared: Shared, monkeypatch: pytest.MonkeyPatch

@@ -172,6 +172,7 @@ def test_about_once_a_second_reports_tell_what_the_attempt_waits_for(
     assert len(pipes()) < len(tracker.rate_reports)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_between_two_readings_reports_come_only_with_news(
     run: Run, tracker: Tracker, shared: Shared

@@ -211,6 +211,7 @@ def test_what_was_leased_and_has_not_passed_goes_back_to_the_receivers_own_limit
 # -- a server that does not answer -----------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "stalled"])
 def test_without_its_server_nothing_passes_until_it_is_back(server: RedisServer, how: str) -> None:

@@ -62,6 +62,7 @@ def test_a_program_gets_what_another_one_got_as_that_one_got_it(sc: Any, folder:
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", STREAMS)
 def test_it_goes_on_exactly_where_it_was(folder: Path, name: str) -> None:
     receiver = ReplayReceiver(folder, numbers(folder)[name])

@@ -41,6 +41,7 @@ def stream(folder: Path) -> dict[str, int]:
     return numbers(folder)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_history_is_a_dataframe_with_the_columns_that_were_stored(
     sc: Any, folder: Path, stream: dict[str, int]
@@ -223,6 +224,7 @@ def spawn(folder: Path, *arguments: str, **more: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(command, text=True, stderr=subprocess.PIPE, **more)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_is_interrupted_or_has_no_room_leaves_no_file(
     folder: Path, stream: dict[str, int], tmp_path: Path

@@ -76,6 +76,7 @@ def test_a_batch_reads_what_is_there_between_places_and_times(
         assert values(load(spark)) == list(range(COUNT))
 
 
+@pytest.mark.long
 def test_a_watermark_that_was_stated_with_a_position_is_a_column(spark: SparkSession) -> None:
     class Stating(Receiver):
         def onStart(self) -> None:
@@ -115,6 +116,7 @@ def test_a_loaded_frame_stays_the_same_and_another_one_has_what_came(spark: Spar
         assert 0 < first == frame.count() < load(spark).count() == COUNT
 
 
+@pytest.mark.long
 def test_what_was_released_fails_a_batch_read_unless_that_is_wanted(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -223,6 +223,7 @@ host = 1
 """
 
 
+@pytest.mark.long
 def test_signals_reach_it_while_nobody_reads_what_it_says(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(UNREAD)
     process = subprocess.Popen(

@@ -144,6 +144,7 @@ def test_a_host_is_found_looked_at_changed_and_stopped_by_commands(
     assert not [one for one in threading.enumerate() if one.name.startswith(THREADS)]
 
 
+@pytest.mark.long
 def test_stop_now_ends_the_host(spark: SparkSession, folder: Path) -> None:
     with hosting(spark, counting, folder / "host") as host:
         await_records(host, "numbers", 10)
@@ -193,6 +194,7 @@ def test_a_program_sets_rates_and_pauses(spark: SparkSession) -> None:
         host.resume("numbers")
 
 
+@pytest.mark.long
 def test_a_stream_over_its_budget_is_paused_until_it_is_resumed(
     spark: SparkSession, folder: Path, setting: Any
 ) -> None:
@@ -217,6 +219,7 @@ def test_a_stream_over_its_budget_is_paused_until_it_is_resumed(
         assert sorted(row["n"] for row in frame.collect()) == list(range(9))
 
 
+@pytest.mark.long
 def test_discarded_records_that_do_not_fit_now_either_stay_as_they_are(
     spark: SparkSession, folder: Path, setting: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

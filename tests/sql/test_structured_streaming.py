@@ -226,6 +226,7 @@ def test_a_query_from_latest_sees_only_what_comes_later(
         assert [row[0] for row in found.collect()] == [place]
 
 
+@pytest.mark.long
 def test_metadata_tells_where_and_when_each_record_was_received(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -328,6 +329,7 @@ def test_an_unknown_stream_or_option_is_an_error_at_load(
             load(spark, maxOffsetsPerTrigger=5)
 
 
+@pytest.mark.long
 def test_pickled_objects_have_no_columns(spark: SparkSession) -> None:
     @receiver
     def pairs() -> Iterator[Any]:
@@ -453,6 +455,7 @@ def test_a_receiver_that_failed_for_good_fails_its_queries(
         assert host.errors()
 
 
+@pytest.mark.long
 def test_load_does_not_wait_for_the_first_record_of_a_receiver_that_failed_for_good(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -589,6 +592,7 @@ def test_a_name_by_which_no_query_could_have_the_stream_is_refused(
         ReceiverHost(spark).stream(name, numbers(10))
 
 
+@pytest.mark.long
 def test_a_query_that_starts_adds_nothing_to_what_all_queries_share(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -606,6 +610,7 @@ def test_a_query_that_starts_adds_nothing_to_what_all_queries_share(
     assert "SPARK_LOCAL_DIRS" not in spark.sparkContext.environment
 
 
+@pytest.mark.long
 def test_receivers_of_a_streaming_context_hold_cores_too(spark: SparkSession) -> None:
     def with_three_receivers() -> StreamingContext:
         made = StreamingContext(spark.sparkContext, 1)
@@ -676,6 +681,7 @@ def test_one_host_is_active_and_takes_no_stream_when_it_runs(spark: SparkSession
 # -- retention -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_queue_lets_go_what_all_queries_have_passed(spark: SparkSession, tmp_path: Path) -> None:
     with hosting(spark, numbers(COUNT, block_s=0.01), tmp_path / "host", retention=0) as host:
         await_records(host, "numbers", COUNT)

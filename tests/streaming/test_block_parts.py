@@ -134,6 +134,7 @@ def test_a_large_block_is_read_by_several_tasks_where_nobody_sees_it(
     assert reduced[0] == [sum(map(len, lines))]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_blocks_of_any_kind_count_once_and_what_is_cached_is_read_from_there(
     sc: Any, store: BlockStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -44,6 +44,7 @@ class TestCheckpoints:
             assert folder.read_newest() == checkpoint(1000)
         assert "checkpoint-2000" in caplog.text
 
+    @pytest.mark.long
     def test_what_a_killed_writer_left_is_in_nobodys_way(self, hdfs: Hdfs) -> None:
         folder = CheckpointFolder(hdfs.new_folder())
         folder.write(checkpoint(1))
@@ -122,6 +123,7 @@ class TestFileStreams:
         assert records == [[], [b"-1", b"-2"]]
         assert caplog.text.count("There is no folder") == 1
 
+    @pytest.mark.long
     def test_a_recovered_program_reads_each_file_once(
         self, sc: Any, hdfs: Hdfs, tmp_path: Path
     ) -> None:

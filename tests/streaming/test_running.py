@@ -150,6 +150,7 @@ def test_a_second_signal_stops_at_once() -> None:
     assert "Traceback" not in errors
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 def test_signals_that_come_together_are_one(second: int) -> None:
     with program("slow stop", same_signal_s=HANG_S) as running:

@@ -197,6 +197,7 @@ def test_a_source_that_stalls_in_the_middle_of_a_line_holds_up_nothing(sc: Any) 
         assert run.processed == ["whole", "half a line"]
 
 
+@pytest.mark.long
 def test_a_gigabyte_without_a_newline_does_not_grow_the_receivers_memory(sc: Any) -> None:
     with lines_from_a_server(sc) as (run, server):
         connection, _ = server.accept()

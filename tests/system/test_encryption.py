@@ -149,6 +149,7 @@ def test_results_are_exact_when_the_driver_is_killed(
     assert {segment.key_id for segment in report.segments} == {KEY.key_id}
 
 
+@pytest.mark.long
 def test_a_program_whose_files_outlive_it_needs_a_key(
     sc: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +165,7 @@ def test_a_program_whose_files_outlive_it_needs_a_key(
             run.start()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_program_whose_files_go_with_it_needs_none(
     sc: Any, monkeypatch: pytest.MonkeyPatch
@@ -185,6 +187,7 @@ def test_a_program_whose_files_go_with_it_needs_none(
         assert run.processed == list(range(total))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_another_run_wrote_needs_its_key_and_stays_as_it_was(
     sc: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -68,6 +68,7 @@ def test_every_record_that_was_stored_is_processed_however_slow_the_batches(
         assert run.processed == list(range(int(stored.read_text())))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "positions",
     [

@@ -85,6 +85,7 @@ def test_with_a_ticket_a_log_is_written_recovered_and_read(realm: Realm) -> None
     first.close()
 
 
+@pytest.mark.long
 def test_without_a_ticket_the_error_says_how_to_get_one(
     realm: Realm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +97,7 @@ def test_without_a_ticket_the_error_says_how_to_get_one(
         assert said in str(raised.value)
 
 
+@pytest.mark.long
 def test_a_ticket_that_expires_is_said(
     realm: Realm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +116,7 @@ def test_a_ticket_that_expires_is_said(
         ask_until_it_expires()
 
 
+@pytest.mark.long
 def test_without_the_cluster_configuration_the_error_names_it(
     realm: Realm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

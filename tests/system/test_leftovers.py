@@ -27,6 +27,7 @@ from tests.system.running import Run, run_on, settings
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("graceful", [True, False], ids=["graceful", "at once"])
 @pytest.mark.parametrize("durable", [False, True], ids=["scratch", "checkpoint"])
 def test_a_stopped_context_leaves_only_the_logs_that_were_asked_for(

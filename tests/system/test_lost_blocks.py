@@ -70,6 +70,7 @@ def test_a_batch_goes_on_without_a_lost_block_which_is_told_and_counted_once(sc:
         assert batches.found == [n for n in range(TOTAL) if n in batches.found]
 
 
+@pytest.mark.long
 def test_without_that_choice_the_batch_fails_and_names_the_block(sc: Any) -> None:
     batches = Batches()
     with run_on(sc) as run:

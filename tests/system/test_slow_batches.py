@@ -66,6 +66,7 @@ def test_blocks_that_are_kept_in_memory_only_hold_the_source_back(sc: Any) -> No
         assert run.processed == list(range(total))
 
 
+@pytest.mark.long
 def test_blocks_that_are_on_disk_leave_memory_and_are_read_from_there(sc: Any) -> None:
     with Feeder(line_bytes=1000, window=20_000) as feeder, run_on(sc, SETTINGS) as run:
         run.process(NumberedLines(feeder.address, positions=True))

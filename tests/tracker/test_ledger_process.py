@@ -59,6 +59,7 @@ class Feeder(threading.Thread):
         self.answered.append(number)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("round_", range(3))
 def test_i1_what_a_killed_driver_answered_is_in_its_ledger(tmp_path: Path, round_: int) -> None:

@@ -92,6 +92,7 @@ def pid_of(info: Any) -> int:
     return int(found.group(1))
 
 
+@pytest.mark.long
 def test_records_arrive_and_nothing_is_lost_or_doubled_when_the_worker_is_killed(
     sc: SparkContext, tmp_path: Path
 ) -> None:

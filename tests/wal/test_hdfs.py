@@ -443,6 +443,7 @@ def test_a_forked_process_has_its_own_client_and_the_default_comes_from_the_conf
     assert told.stdout == "child\n", told.stderr
 
 
+@pytest.mark.long
 def test_the_command_line_looks_into_logs_on_hdfs(
     killed_writer: tuple[str, int], capsys: pytest.CaptureFixture[str]
 ) -> None:

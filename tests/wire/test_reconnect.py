@@ -177,6 +177,7 @@ threading.Event().wait(60)
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_server_killed_and_started_again_gets_every_ask_exactly_once_in_effect(
     make_client, secret, tmp_path

@@ -48,6 +48,7 @@ class Frames:
         self.rows.append(sorted(frame.collect(), key=lambda row: (row.partition, row.offset)))
 
 
+@pytest.mark.long
 def test_a_batch_has_the_columns_of_sparks_kafka_source(sc: Any, broker: Kafka) -> None:
     topic = broker.create_topic(2)
     producer = broker.producer()
@@ -73,6 +74,7 @@ def test_a_batch_has_the_columns_of_sparks_kafka_source(sc: Any, broker: Kafka) 
     assert found.ranges[1] == (OffsetRange(topic, 0, 2, 2), OffsetRange(topic, 1, 1, 2))
 
 
+@pytest.mark.long
 def test_a_receiver_stores_the_same_columns(sc: Any, started: Kafka) -> None:
     topic = started.create_topic()
     started.send(topic, 0, [b'{"id": %d}' % number for number in range(20)])

@@ -37,6 +37,7 @@ BOUND_S = HANG_S
 """A bound, not an expectation: without ours the client would go on for ever."""
 
 
+@pytest.mark.long
 def test_each_record_is_in_one_batch_whose_ranges_say_so(sc: Any, broker: Kafka) -> None:
     topic = broker.create_topic(2)
     broker.send(topic, 0, numbers(0, 30_000))
@@ -352,6 +353,7 @@ def test_records_that_are_gone_are_an_error_until_the_program_says_otherwise(
                 assert direct.values() == list(range(40, 100))
 
 
+@pytest.mark.long
 def test_a_topic_that_was_created_anew_is_noticed(sc: Any, broker: Kafka) -> None:
     for fails in (True, False):
         topic = broker.create_topic()

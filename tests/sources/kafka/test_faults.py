@@ -136,6 +136,7 @@ def test_a_message_of_ten_megabytes_is_read_among_small_ones(sc: Any, broker: Ka
     assert found == [(b"1", 1), (b"x", 10 << 20), (b"2", 1)]
 
 
+@pytest.mark.long
 def test_a_record_whose_function_raises_is_a_dead_letter_with_its_bytes_and_place(
     run: Callable[..., Running], tracker: Tracker, started: Kafka, tmp_path: Path
 ) -> None:

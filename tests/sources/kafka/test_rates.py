@@ -20,6 +20,7 @@ def counts(direct: Direct) -> list[list[int]]:
     return [[each.count() for each in ranges] for ranges in direct.ranges]
 
 
+@pytest.mark.long
 def test_a_rate_is_divided_by_lag_and_holds_from_the_next_batch_on(sc: Any, started: Kafka) -> None:
     topic = started.create_topic(2)
     started.send(topic, 0, numbers(0, 900))

@@ -116,6 +116,7 @@ def test_every_kind_of_stream_goes_on(program_of: ProgramOf) -> None:
     assert len({known.program for known in headers.values()}) == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_graceful_stop_leaves_nothing_to_do_again(program_of: ProgramOf, caplog: Any) -> None:
     program = program_of(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
@@ -131,6 +132,7 @@ def test_a_graceful_stop_leaves_nothing_to_do_again(program_of: ProgramOf, caplo
     assert "0 batches that were not complete are made again, and of 0 since" in caplog.text
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_who_read_a_checkpoint_that_another_program_went_on_from_does_not_start(
     program_of: ProgramOf,
@@ -267,6 +269,7 @@ def test_a_recovered_context_takes_no_new_streams(program_of: ProgramOf) -> None
         nothing.checkpoint(1000)
 
 
+@pytest.mark.long
 def test_each_node_is_restored_once(program_of: ProgramOf, monkeypatch: Any) -> None:
     """Spark: DStreamCheckpointData.restore invoking times."""
 

@@ -65,11 +65,13 @@ def test_sinks_that_are_down_for_long(seconds: int) -> None:
     exact(("down", _ALL, True), *batches(seconds), ("crash",), ("start",), *batches(3), ("up",))
 
 
+@pytest.mark.long
 @each_restart
 def test_a_driver_that_was_paused_for_two_minutes(restart: tuple[Event, ...]) -> None:
     exact(("pause", 120), *restart)
 
 
+@pytest.mark.long
 @each_restart
 def test_a_driver_that_is_killed_while_it_catches_up(restart: tuple[Event, ...]) -> None:
     exact(("crash at", 60), ("pause", 120), ("start",), *restart)

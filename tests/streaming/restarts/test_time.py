@@ -239,6 +239,7 @@ def test_empty_batches_of_a_down_time_are_passed_over(caplog: pytest.LogCaptureF
     assert "Catching up" not in caplog.text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("build", [with_state, with_window, with_a_slide, remembered, build])
 def test_empty_batches_of_a_down_time_are_made_where_something_needs_them(build: Any) -> None:
     assert len(batches_after_a_down_time(build)) >= 320
@@ -394,6 +395,7 @@ def test_a_file_that_came_too_old_while_the_program_did_not_run_is_told(
     assert f"Files {late} came or were changed" in told[0]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("outage", ["missing", "unreadable"])
 def test_files_that_came_while_the_folder_could_not_be_listed_are_read_when_it_can(
