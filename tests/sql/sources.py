@@ -19,19 +19,21 @@ __all__ = ["WAIT_S", "Sieved", "await_records", "hosting", "numbers"]
 WAIT_S = HANG_S
 
 
-def numbers(count: int, *, block_s: float = 0.0, pid_file: str = "") -> Any:
+def numbers(count: int, *, block_s: float = 0.0, pid_file: str = "", go_on: str = "") -> Any:
     """Return a source of the numbers from 0 to `count`, as text, with positions.
 
     Args:
         count: How many.
         block_s: Seconds between each hundred of them.
         pid_file: Where the process of the receiver writes its id, if it is wanted.
+        go_on: A file for which it waits after the first hundred, if that is wanted.
     """
 
     @receiver(positions=True)
     def count_up(context: Any) -> Iterator[tuple[str, int]]:
+        import os
+
         if pid_file:
-            import os
             import pathlib
 
             pathlib.Path(pid_file).write_text(str(os.getpid()))
@@ -41,6 +43,8 @@ def numbers(count: int, *, block_s: float = 0.0, pid_file: str = "") -> Any:
             number += 1
             if number % 100 == 0:
                 context.stopped.wait(block_s)
+                while go_on and not os.path.exists(go_on) and not context.stopped.wait(0.05):
+                    pass
         context.stopped.wait()
 
     return count_up

@@ -107,11 +107,15 @@ def test_a_watermark_that_was_stated_with_a_position_is_a_column(spark: SparkSes
 @pytest.mark.skipif(
     pyspark.__version__.startswith("4.0."), reason="PySpark 4.0 plans a DataFrame for each action"
 )
-def test_a_loaded_frame_stays_the_same_and_another_one_has_what_came(spark: SparkSession) -> None:
-    with hosting(spark, numbers(COUNT, block_s=0.1)) as host:
+def test_a_loaded_frame_stays_the_same_and_another_one_has_what_came(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go on"
+    with hosting(spark, numbers(COUNT, go_on=str(go_on))) as host:
         await_records(host, "numbers", 1)
         frame = load(spark)
         first = frame.count()
+        go_on.touch()
         await_records(host, "numbers", COUNT)
         assert 0 < first == frame.count() < load(spark).count() == COUNT
 
