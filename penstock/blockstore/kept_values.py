@@ -6,11 +6,13 @@ numbers, a `datetime` among dates loses its time of day, a `time` its zone, b"a"
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from operator import attrgetter
+from itertools import chain
+from operator import attrgetter, itemgetter, methodcaller
 from types import NoneType
 from typing import Any
 
@@ -98,17 +100,16 @@ def _parts(values: list[Any], kind: pa.DataType) -> list[tuple[list[Any], pa.Dat
     """Return the values of each part of a nested type."""
     if types.is_struct(kind):
         names = {field.name for field in kind}
-        rows = [row.asDict() if hasattr(row, "__fields__") else row for row in values]
-        for row in rows:
-            if isinstance(row, Mapping) and not names.issuperset(row):
-                raise ChangedValueError(row, kind)
-        return [
-            (
-                [row.get(field.name) if isinstance(row, Mapping) else row[at] for row in rows],
-                field.type,
-            )
-            for at, field in enumerate(kind)
-        ]
+        rows = values
+        if set(map(type, rows)) != {dict}:
+            rows = [_as_dict(row, kind) for row in values]
+        elif set(map(len, rows)) == {len(names)}:
+            # So there is no other field where each has those of the type.
+            with contextlib.suppress(KeyError):
+                return [(list(map(itemgetter(field.name), rows)), field.type) for field in kind]
+        if not names.issuperset(chain.from_iterable(rows)):
+            raise ChangedValueError(next(row for row in rows if not names.issuperset(row)), kind)
+        return [(list(map(methodcaller("get", field.name), rows)), field.type) for field in kind]
     items = [
         item
         for value in values
@@ -120,6 +121,15 @@ def _parts(values: list[Any], kind: pa.DataType) -> list[tuple[list[Any], pa.Dat
             ([item for _, item in items], kind.item_type),
         ]
     return [] if types.is_union(kind) else [(items, kind.value_type)]
+
+
+def _as_dict(row: Any, kind: pa.DataType) -> Mapping[Any, Any]:
+    if isinstance(row, Mapping):
+        return row
+    if hasattr(row, "__fields__"):
+        fields: dict[Any, Any] = row.asDict()
+        return fields
+    return {field.name: row[at] for at, field in enumerate(kind)}
 
 
 def _changes_declared(kind: pa.DataType) -> _Changes | None:
