@@ -3,48 +3,136 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import os
 import sys
 from collections.abc import Sequence
 
+import click
+from click.shell_completion import CompletionItem, get_completion_class, shell_complete
+
 from penstock import __version__
+from penstock.commands import Command, Group
+from penstock.errors import PenstockError
 
-_USAGE = """\
-usage: penstock COMMAND ...
-
-running programs:
-  apps         list those of this user on this host
-  top          show how one goes, again and again
-  receivers    list its receivers and what they wait for
-  batches      list its batches
-  errors       list what went wrong in it
-  tap          show records of a stream as they pass
-  rate         set the rate of a stream
-  pause        let nothing of a stream pass
-  resume       go on with a stream that is paused
-  restart      have the receiver of a stream stop and start again
-  seal         have a receiver seal its open block now
-  stop         stop it, gracefully unless told otherwise
-
-receiving for queries:
-  host         run the receivers that a file describes, for other applications
-
-before a program runs:
-  doctor       check this machine, or a cluster, and say what to change
-
-folders and settings:
-  checkpoint   look into the checkpoints in a folder
-  dead-letters look at records that were discarded, take them elsewhere, send them again
-  replay       write what a stream received, as far as its logs have it, to a file
-  consumers    look at who reads the streams of a ReceiverHost, and forget some
-  completion   print a script with which a shell completes all of this
-  settings     print what settings mean and accept
-  wal          look into a segment log, and repair it
-
-'penstock COMMAND --help' tells more about one.
-"""
+_SECTIONS = {
+    "running programs": {
+        "apps": ("monitor", "list those of this user on this host"),
+        "top": ("monitor", "show how one goes, again and again"),
+        "receivers": ("monitor", "list its receivers and what they wait for"),
+        "batches": ("monitor", "list its batches"),
+        "errors": ("monitor", "list what went wrong in it"),
+        "tap": ("monitor", "show records of a stream as they pass"),
+        "rate": ("monitor", "set the rate of a stream"),
+        "pause": ("monitor", "let nothing of a stream pass"),
+        "resume": ("monitor", "go on with a stream that is paused"),
+        "restart": ("monitor", "have the receiver of a stream stop and start again"),
+        "seal": ("monitor", "have a receiver seal its open block now"),
+        "stop": ("monitor", "stop it, gracefully unless --now is given"),
+    },
+    "receiving for queries": {
+        "host": (
+            "sql.host_cli",
+            "run the receivers that a file describes, for other applications",
+        ),
+    },
+    "before a program runs": {
+        "doctor": ("monitor.doctor", "check this machine, or a cluster, and say what to change"),
+    },
+    "folders and settings": {
+        "checkpoint": ("streaming.checkpoint", "look into the checkpoints in a folder"),
+        "dead-letters": (
+            "dead_letters",
+            "look at records that were discarded, take them elsewhere, send them again",
+        ),
+        "replay": (
+            "replay",
+            "write what a stream received, as far as its logs have it, to a file",
+        ),
+        "consumers": (
+            "sql",
+            "look at who reads the streams of a ReceiverHost, and forget some",
+        ),
+        "completion": ("", "print a script with which a shell completes all of this"),
+        "settings": ("_settings_cli", "print what settings mean and accept"),
+        "wal": ("wal", "look into a segment log, and repair it"),
+    },
+}
+"""Where each command is, and what it does."""
+_COMMANDS = {name: found for section in _SECTIONS.values() for name, found in section.items()}
 _OF_FOLDERS = ("checkpoint", "consumers", "dead-letters", "doctor", "replay", "wal")
+_COMPLETE = "_PENSTOCK_COMPLETE"
+
+
+class _Door(Group):
+    """All commands; a room is imported when one of its own is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        place = _COMMANDS[cmd_name][0]
+        if not place:
+            return _completion
+        module = importlib.import_module(
+            f"penstock.{place}" if place.endswith("cli") else f"penstock.{place}.cli"
+        )
+        found: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, commands in _SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        return [
+            CompletionItem(name, help=text)
+            for name, (_, text) in _COMMANDS.items()
+            if name.startswith(incomplete)
+        ] or super().shell_complete(ctx, incomplete)
+
+
+def _show_version(context: click.Context, option: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted:
+        print(f"penstock {__version__}")
+        context.exit()
+
+
+_penstock = _Door(
+    "penstock",
+    epilog="'penstock COMMAND --help' has more about one.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_version,
+            help="Show the version.",
+        )
+    ],
+)
+
+
+@click.command(
+    cls=Command,
+    epilog="""\
+bash:  source <(penstock completion bash)      # in ~/.bashrc
+zsh:   source <(penstock completion zsh)       # in ~/.zshrc
+fish:  penstock completion fish > ~/.config/fish/completions/penstock.fish
+""",
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def _completion(shell: str) -> None:
+    """Print a script with which a shell completes commands and their options."""
+    complete = get_completion_class(shell)
+    assert complete is not None
+    print(complete(_penstock, {}, "penstock", _COMPLETE).source())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,21 +142,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments without the program's name; None takes those of the process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    name = f"penstock {arguments[0]}" if arguments and arguments[0] in _COMMANDS else "penstock"
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Where the output is not of Unicode, a name is shown with escapes and not in half a table.
         sys.stdout.reconfigure(errors="backslashreplace")
+    failed = ""
     try:
         code = _ended(arguments)
+    except BrokenPipeError:
+        # Its reader has seen enough.
+        code = 0
+    except OSError as error:
+        code, failed = 2, f"{error.strerror}: {error.filename}" if error.filename else str(error)
+    except (PenstockError, ValueError) as error:
+        code, failed = 2, str(error)
+    except KeyboardInterrupt:
+        code, failed = 130, "interrupted"
+    try:
         if sys.stdout is not None:  # None: it was closed before.
             sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output has seen enough.
         _write_no_more()
-        return 0
     except OSError as error:
-        print(f"penstock: {error}", file=sys.stderr)
+        code, failed = 2, failed or str(error)
         _write_no_more()
-        return 2
+    if failed:
+        print(f"{name}: {failed}", file=sys.stderr)
     return code
 
 
@@ -86,88 +185,40 @@ def run() -> None:
 
 
 def _ended(arguments: list[str]) -> int:
+    if instruction := os.environ.get(_COMPLETE):
+        return shell_complete(_penstock, {}, "penstock", _COMPLETE, instruction)
+    if arguments and arguments[0] in _OF_FOLDERS and "" in arguments:
+        # For some of them it would be the current one.
+        raise ValueError("an empty argument names nothing")
+    ways = None
+    if arguments[:1] == ["dead-letters"]:
+        ways = _ways_of_letters()
     try:
-        return _run(arguments)
-    except KeyboardInterrupt:
-        # Before the command had begun: it was still being imported.
-        return 130
-    except SystemExit as ended:
-        # So argparse ends, after help and after wrong usage.
-        if not isinstance(ended.code, int):
-            raise
-        return ended.code
+        with _penstock.make_context("penstock", arguments, obj=ways) as context:
+            return _penstock.invoke(context) or 0
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+
+
+def _ways_of_letters() -> object:
+    """Return what the commands of dead letters need of rooms above theirs."""
+    from penstock.dead_letters.cli import AsksProgram, Ways
+    from penstock.host.encryption import recovery_encryption
+
+    def client(app: str | None) -> AsksProgram:
+        from penstock.monitor.cli import client_of
+
+        return client_of(app)
+
+    return Ways(lambda: recovery_encryption(None, os.environ), client)
 
 
 def _write_no_more() -> None:
     """Keep the interpreter from writing at its end what is left for the standard output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _run(arguments: list[str]) -> int:
-    if not arguments:
-        print(_USAGE, end="", file=sys.stderr)
-        return 2
-    if arguments[0] in ("-h", "--help"):
-        print(_USAGE, end="")
-        return 0
-    if arguments[0] == "--version":
-        print(f"penstock {__version__}")
-        return 0
-    if arguments[0] in _OF_FOLDERS and "" in arguments:
-        # For some of them it would be the current one.
-        print(f"penstock {arguments[0]}: an empty argument names nothing", file=sys.stderr)
-        return 2
-    if arguments[0] == "wal":
-        from penstock.wal.cli import main as wal
-
-        return wal(arguments[1:])
-    if arguments[0] == "checkpoint":
-        from penstock.streaming.checkpoint.cli import main as checkpoint
-
-        return checkpoint(arguments[1:])
-    if arguments[0] == "consumers":
-        from penstock.sql.cli import main as consumers
-
-        return consumers(arguments[1:])
-    if arguments[0] == "host":
-        from penstock.sql.host_cli import main as host
-
-        return host(arguments[1:])
-    if arguments[0] == "dead-letters":
-        from penstock.dead_letters.cli import AsksProgram
-        from penstock.dead_letters.cli import main as dead_letters
-        from penstock.host.encryption import recovery_encryption
-
-        def running(app: str | None) -> AsksProgram:
-            from penstock.monitor.cli import client_of
-
-            return client_of(app)
-
-        return dead_letters(arguments[1:], lambda: recovery_encryption(None, os.environ), running)
-    if arguments[0] == "replay":
-        from penstock.host.encryption import recovery_encryption
-        from penstock.replay.cli import main as replay
-
-        return replay(arguments[1:], lambda: recovery_encryption(None, os.environ))
-    if arguments[0] == "doctor":
-        from penstock.monitor.doctor.cli import main as doctor
-
-        return doctor(arguments[1:])
-    if arguments[0] == "completion":
-        from penstock._completion import main as completion
-
-        return completion(arguments[1:])
-    if arguments[0] == "settings":
-        from penstock._settings_cli import main as settings
-
-        return settings(arguments[1:])
-    from penstock.monitor.cli import COMMANDS
-    from penstock.monitor.cli import main as monitor
-
-    if arguments[0] in COMMANDS:
-        return monitor(arguments[0], arguments[1:])
-    print(f"penstock: no command {arguments[0]!r}\n\n{_USAGE}", end="", file=sys.stderr)
-    return 2
 
 
 if __name__ == "__main__":

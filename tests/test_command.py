@@ -36,12 +36,14 @@ def test_a_reader_that_has_seen_enough_is_no_error(command: list[str]) -> None:
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-@pytest.mark.parametrize("command", [["--version"], ["settings"]])
-def test_an_output_that_takes_nothing_is_told_in_one_line(command: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("command", "name"), [("--version", "penstock"), ("settings", "penstock settings")]
+)
+def test_an_output_that_takes_nothing_is_told_in_one_line(command: str, name: str) -> None:
     with open("/dev/full", "wb") as full:
-        ended = run(*command, output=full.fileno())
+        ended = run(command, output=full.fileno())
     assert ended.returncode == 2
-    assert ended.stderr == b"penstock: [Errno 28] No space left on device\n"
+    assert ended.stderr.decode() == f"{name}: [Errno 28] No space left on device\n"
 
 
 @pytest.mark.parametrize(

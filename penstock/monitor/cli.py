@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -10,9 +9,12 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from penstock.commands import Command
 from penstock.errors import PenstockError
 from penstock.monitor.client import AppClient, AppRefusedError, AppUnreachableError
 from penstock.monitor.registry import (
@@ -35,29 +37,13 @@ from penstock.monitor.tables import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-COMMANDS = {
-    "apps": "list the running programs of this user on this host",
-    "top": "show how a running program goes, again and again",
-    "receivers": "list its receivers and what they wait for",
-    "batches": "list its batches",
-    "errors": "list what went wrong in it",
-    "tap": "show records of a stream as they pass: some of its newest block, again and again",
-    "rate": "set the rate of a stream",
-    "pause": "let nothing of a stream pass; its source waits",
-    "resume": "go on with a stream that is paused",
-    "restart": "have the receiver of a stream stop and start again",
-    "seal": "have a receiver seal its open block now",
-    "stop": "stop it, gracefully unless told otherwise",
-}
-
-EXIT_CODES = """\
+_EXIT_CODES = """\
 exit codes: 0 done, 1 the program said no or does not answer, 2 wrong usage, or it is not clear
             which program is meant
 """
 
 _CLEAR = "\x1b[H\x1b[J"
 _LINES_WIDTH = 200
-_LONGEST_S = 86_400
 _SHOWN = 60
 
 
@@ -65,106 +51,63 @@ class UsageError(PenstockError):
     """It is not clear what is wanted; its text says what to do."""
 
 
-def main(command: str, argv: Sequence[str]) -> int:
-    """Run a command with these arguments and return its exit code."""
-    options = make_parser(command).parse_args(argv)
-    try:
-        _RUN[command](options)
-    except BrokenPipeError:
-        # Whoever read the output has seen enough: keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        # Behind the ^C of a terminal; a program that reads the output gets nothing of it.
-        if sys.stdout.isatty():
-            print()
-    except (AppRefusedError, AppUnreachableError) as error:
-        print(f"penstock {command}: {error}", file=sys.stderr)
-        return 1
-    except (UsageError, PenstockError, ValueError, OSError) as error:
-        print(f"penstock {command}: {error}", file=sys.stderr)
-        return 2
-    return 0
+class _OfProgram(Command):
+    """Asks a running program: it may refuse, and Ctrl-C ends what goes on for ever."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # Behind the ^C of a terminal; a program that reads the output gets nothing of it.
+            if sys.stdout.isatty():
+                print()
+        except (AppRefusedError, AppUnreachableError) as error:
+            print(f"penstock {ctx.info_name}: {error}", file=sys.stderr)
+            return 1
+        return 0
 
 
-def make_parser(command: str) -> argparse.ArgumentParser:
-    """Return what takes the arguments of a command."""
-    parser = argparse.ArgumentParser(
-        prog=f"penstock {command}",
-        description=f"{COMMANDS[command][0].upper()}{COMMANDS[command][1:]}.",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    if command in ("tap", "rate", "pause", "resume", "restart", "seal"):
-        parser.add_argument("stream", metavar="STREAM", help="its number or its name")
-    if command == "rate":
-        parser.add_argument(
-            "rate", metavar="RATE", help="such as 5000/second; none for no rate of its own"
+def _command(*parameters: Callable[[Any], Any]) -> Callable[[Callable[..., None]], click.Command]:
+    # What begins with a sign and is no option may be a stream or a rate.
+    settings = {"ignore_unknown_options": True}
+
+    def made(function: Callable[..., None]) -> click.Command:
+        for parameter in reversed(parameters):
+            function = parameter(function)
+        return click.command(cls=_OfProgram, epilog=_EXIT_CODES, context_settings=settings)(
+            function
         )
-    if command == "stop":
-        parser.add_argument("--now", action="store_true", help="give up what was not processed yet")
-    if command == "tap":
-        parser.add_argument(
-            "--sample",
-            type=_number(1, 1000),
-            default=10,
-            metavar="N",
-            help="how many records of a block (10)",
-        )
-        parser.add_argument(
-            "--count",
-            type=_number(0),
-            metavar="N",
-            help="end after so many records; for ever without it",
-        )
-        parser.add_argument(
-            "--filter", type=_pattern, metavar="REGEX", help="only records in which this is found"
-        )
-        parser.add_argument(
-            "--format",
-            choices=["text", "json", "arrow"],
-            default="text",
-            help="text (the default), json: a value a line, or arrow: an IPC stream, of the "
-            "columns that the first records have",
-        )
-    if command in ("tap", "top"):
-        parser.add_argument(
-            "--interval", type=float, default=1.0, metavar="SECONDS", help="how often (1)"
-        )
-    if command == "top":
-        parser.add_argument("--once", action="store_true", help="show it once and end")
-    if command == "batches":
-        parser.add_argument(
-            "--count", type=_number(0, 1000), default=20, metavar="N", help="how many (20)"
-        )
-        parser.add_argument("--status", choices=["queued", "processing", "completed"])
-    if command != "apps":
-        parser.add_argument(
-            "--app",
-            metavar="APP",
-            help="its id, its name or its URL, if there are several; for a URL elsewhere the token "
-            "is that of the environment variable PENSTOCK_TOKEN",
-        )
-    if command == "tap":
-        parser.add_argument(
-            "--json",
-            action="store_const",
-            const="json",
-            dest="format",
-            help="the same as --format json",
-        )
-    elif command not in ("rate", "pause", "resume", "restart", "seal", "stop"):
-        parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
-    return parser
+
+    return made
 
 
-def _apps(options: argparse.Namespace) -> None:
+_app = click.option(
+    "--app",
+    metavar="APP",
+    help="Its id, its name or its URL, if there are several; for a URL elsewhere the token is that "
+    "of the environment variable PENSTOCK_TOKEN.",
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+_stream = click.argument("stream", metavar="STREAM")
+_interval = click.option(
+    "--interval",
+    type=click.FloatRange(0, 86_400, min_open=True),
+    default=1.0,
+    metavar="SECONDS",
+    help="How often (1).",
+)
+
+
+@_command(_json)
+def apps(as_json: bool) -> None:
+    """List the running programs of this user on this host."""
     found = registered(runtime_folder(os.environ))
-    if options.json:
-        told = [
+    if as_json:
+        shown = [
             {"id": app.application_id, "name": app.name, "url": app.url, "pid": app.pid}
             for app in found
         ]
-        print(json.dumps(told, indent=2))
+        print(json.dumps(shown, indent=2))
         return
     if not found:
         print("no program of this user runs on this host, or none can be looked at")
@@ -181,14 +124,17 @@ def _apps(options: argparse.Namespace) -> None:
     print(*table(heads, rows, _LINES_WIDTH), sep="\n")
 
 
-def _top(options: argparse.Namespace) -> None:
-    client = _client(options)
+@_command(
+    _interval, click.option("--once", is_flag=True, help="Show it once and end."), _app, _json
+)
+def top(interval: float, once: bool, app: str | None, as_json: bool) -> None:
+    """Show how a running program goes, again and again."""
+    client = client_of(app)
     # A dumb terminal cannot be cleared: it gets what a pipe gets.
-    is_terminal = sys.stdout.isatty() and not options.once and os.environ.get("TERM") != "dumb"
-    _check_interval(options)
+    is_terminal = sys.stdout.isatty() and not once and os.environ.get("TERM") != "dumb"
     while True:
         status = client.get("/api/penstock/status")
-        if options.json:
+        if as_json:
             print(json.dumps(status), flush=True)
         elif is_terminal:
             width, height = shutil.get_terminal_size()
@@ -198,52 +144,118 @@ def _top(options: argparse.Namespace) -> None:
             sys.stdout.flush()
         else:
             print(*top_lines(status, _LINES_WIDTH), "", sep="\n", flush=True)
-        if options.once:
+        if once:
             return
-        time.sleep(options.interval)
+        time.sleep(interval)
 
 
-def _receivers(options: argparse.Namespace) -> None:
-    status = _client(options).get("/api/penstock/status")
-    _print(options, status["receivers"], lambda width: receivers_table(status, width))
+@_command(_app, _json)
+def receivers(app: str | None, as_json: bool) -> None:
+    """List its receivers and what they wait for."""
+    found = client_of(app).get("/api/penstock/status")
+    _print(as_json, found["receivers"], lambda width: receivers_table(found, width))
 
 
-def _batches(options: argparse.Namespace) -> None:
-    query = {"count": options.count}
-    if options.status is not None:
-        query["status"] = options.status
-    found = _client(options).get("/api/penstock/batches", **query)
-    _print(options, found, lambda width: batches_table(found, width))
+@_command(
+    click.option(
+        "--count", type=click.IntRange(0, 1000), default=20, metavar="N", help="How many (20)."
+    ),
+    click.option("--status", type=click.Choice(["queued", "processing", "completed"])),
+    _app,
+    _json,
+)
+def batches(count: int, status: str | None, app: str | None, as_json: bool) -> None:
+    """List its batches."""
+    query = {"count": count, **({} if status is None else {"status": status})}
+    found = client_of(app).get("/api/penstock/batches", **query)
+    _print(as_json, found, lambda width: batches_table(found, width))
 
 
-def _errors(options: argparse.Namespace) -> None:
-    found = _client(options).get("/api/penstock/errors")
-    _print(options, found, lambda width: events_lines(found, width) or ["nothing went wrong"])
+@_command(_app, _json)
+def errors(app: str | None, as_json: bool) -> None:
+    """List what went wrong in it."""
+    found = client_of(app).get("/api/penstock/errors")
+    _print(as_json, found, lambda width: events_lines(found, width) or ["nothing went wrong"])
 
 
-def _tap(options: argparse.Namespace) -> None:
-    client = _client(options)
-    _check_interval(options)
-    write = {"text": _write_text, "json": _write_json, "arrow": _ArrowOutput().write}[
-        options.format
-    ]
-    left = options.count
+class _Pattern(click.ParamType[re.Pattern[str]]):
+    name = "regex"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> re.Pattern[str]:
+        try:
+            return re.compile(value)
+        except re.error as error:
+            self.fail(f"{value!r} is no regular expression: {error}", param, ctx)
+
+
+@_command(
+    _stream,
+    click.option(
+        "--sample",
+        type=click.IntRange(1, 1000),
+        default=10,
+        metavar="N",
+        help="How many records of a block (10).",
+    ),
+    click.option(
+        "--count",
+        type=click.IntRange(0),
+        metavar="N",
+        help="End after that many records; for ever without it.",
+    ),
+    click.option(
+        "--filter",
+        "pattern",
+        type=_Pattern(),
+        metavar="REGEX",
+        help="Only records in which this is found.",
+    ),
+    click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json", "arrow"]),
+        default="text",
+        help="text (the default), json: a value a line, or arrow: an IPC stream, of the columns "
+        "that the first records have.",
+    ),
+    click.option("--json", "form", flag_value="json", help="The same as --format json."),
+    _interval,
+    _app,
+)
+def tap(
+    stream: str,
+    sample: int,
+    count: int | None,
+    pattern: re.Pattern[str] | None,
+    form: str,
+    interval: float,
+    app: str | None,
+) -> None:
+    """Show records of a stream, some of its newest block, again and again.
+
+    STREAM is its number or its name.
+    """
+    client = client_of(app)
+    write = {"text": _write_text, "json": _write_json, "arrow": _ArrowOutput().write}[form]
+    left = count
     last = None
     while left is None or left > 0:
-        found = client.act("tap", stream=options.stream, count=options.sample)
+        found = client.act("tap", stream=stream, count=sample)
         if found["block"] != last:
             last = found["block"]
             records = [
                 record
                 for record in found["records"]
-                if options.filter is None or options.filter.search(_as_text(record))
+                if pattern is None or pattern.search(_as_text(record))
             ][:left]
             write(records)
             if left is not None:
                 left -= len(records)
                 if not left:
                     return
-        time.sleep(options.interval)
+        time.sleep(interval)
 
 
 def _as_text(record: Any) -> str:
@@ -318,65 +330,55 @@ def _is_same(value: Any, written: Any) -> bool:
     return bool(value == written)
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from error
+@_command(_stream, click.argument("rate", metavar="RATE"), _app)
+def rate(stream: str, rate: str, app: str | None) -> None:
+    """Set the rate of STREAM, its number or its name.
+
+    RATE is such as 5000/second; none for no rate of its own.
+    """
+    wanted = None if rate.lower() == "none" else rate
+    print(clean(client_of(app).act("rate", stream=stream, rate=wanted)))
 
 
-def _number(least: int, most: int | None = None) -> Callable[[str], int]:
-    accepted = f"{least} or more" if most is None else f"from {least} to {most}"
-
-    def number(text: str) -> int:
-        found = int(text) if text.isdecimal() else least - 1
-        if found < least or (most is not None and found > most):
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number {accepted}")
-        return found
-
-    return number
+@_command(_stream, _app)
+def pause(stream: str, app: str | None) -> None:
+    """Let nothing of STREAM (its number or its name) pass; its source waits."""
+    print(clean(client_of(app).act("pause", stream=stream)))
 
 
-def _check_interval(options: argparse.Namespace) -> None:
-    if not 0 < options.interval <= _LONGEST_S:
-        raise UsageError(f"--interval is above 0, and {_LONGEST_S} at most")
+@_command(_stream, _app)
+def resume(stream: str, app: str | None) -> None:
+    """Go on with STREAM (its number or its name), which is paused."""
+    print(clean(client_of(app).act("resume", stream=stream)))
 
 
-def _rate(options: argparse.Namespace) -> None:
-    rate: str | None = None if options.rate.lower() == "none" else options.rate
-    print(clean(_client(options).act("rate", stream=options.stream, rate=rate)))
+@_command(_stream, _app)
+def restart(stream: str, app: str | None) -> None:
+    """Have the receiver of STREAM (its number or its name) stop and start again."""
+    print(clean(client_of(app).act("restart", stream=stream)))
 
 
-def _pause(options: argparse.Namespace) -> None:
-    print(clean(_client(options).act("pause", stream=options.stream)))
+@_command(_stream, _app)
+def seal(stream: str, app: str | None) -> None:
+    """Have the receiver of STREAM (its number or its name) seal its open block now."""
+    print(clean(client_of(app).act("seal", stream=stream)))
 
 
-def _resume(options: argparse.Namespace) -> None:
-    print(clean(_client(options).act("resume", stream=options.stream)))
+@_command(
+    click.option("--now", is_flag=True, help="Give up what was not processed yet."),
+    _app,
+)
+def stop(now: bool, app: str | None) -> None:
+    """Stop it, gracefully unless --now is given."""
+    print(clean(client_of(app).act("stop", graceful=not now)))
 
 
-def _restart(options: argparse.Namespace) -> None:
-    print(clean(_client(options).act("restart", stream=options.stream)))
-
-
-def _seal(options: argparse.Namespace) -> None:
-    print(clean(_client(options).act("seal", stream=options.stream)))
-
-
-def _stop(options: argparse.Namespace) -> None:
-    print(clean(_client(options).act("stop", graceful=not options.now)))
-
-
-def _print(options: argparse.Namespace, found: object, lines: Callable[[int], list[str]]) -> None:
-    if options.json:
+def _print(as_json: bool, found: object, lines: Callable[[int], list[str]]) -> None:
+    if as_json:
         print(json.dumps(found, indent=2))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _LINES_WIDTH
         print(*lines(width), sep="\n")
-
-
-def _client(options: argparse.Namespace) -> AppClient:
-    return client_of(options.app)
 
 
 def client_of(wanted: str | None) -> AppClient:
@@ -433,19 +435,3 @@ def _chosen(wanted: str | None, found: list[RegisteredApp]) -> RegisteredApp:
         for app in found
     )
     raise UsageError(f"there are several: {names}; name one with --app")
-
-
-_RUN: dict[str, Callable[[argparse.Namespace], None]] = {
-    "apps": _apps,
-    "top": _top,
-    "tap": _tap,
-    "receivers": _receivers,
-    "batches": _batches,
-    "errors": _errors,
-    "rate": _rate,
-    "pause": _pause,
-    "resume": _resume,
-    "restart": _restart,
-    "seal": _seal,
-    "stop": _stop,
-}

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from typing import IO, Any
 
+import click
 import pyarrow as pa
 
 from penstock.blockstore.arrow_frames import plain_schema
-from penstock.errors import PenstockError
+from penstock.commands import Command
+from penstock.host.encryption import recovery_encryption
 from penstock.replay._read import find, first_schema, rows, tables
-from penstock.wal import EncryptionKey
 from penstock.whole_files import whole_file
 
-_DESCRIPTION = """\
-Write what the receivers of a stream stored, as far as their logs still have it, to a file. FOLDER
-is the checkpoint directory or the log folder of the program, which may run, or an address
-hdfs://... Blocks stay in the logs until their batch is cleaned up, or longer with
-spark.penstock.wal.retention.
-
-Times such as 2026-11-22T03:00:00 are of this host's zone unless they name one. They are those at
-which blocks were sealed, up to a block interval after their records came. Nothing in FOLDER is
-changed. FILE is there when all of it is written; what is not yet is in FILE.<pid>.part. Encrypted
-logs are read with the key of PENSTOCK_ENCRYPTION_KEY.
-"""
 _EPILOG = """\
 exit codes: 0 written, 1 there is no record, 2 wrong usage, no such folder or stream, it cannot be
             read or written, or its records have no columns (JSON needs none, but plain
@@ -42,22 +31,44 @@ _POOL_BYTES = 32 << 20
 _POOL_ROWS = 1 << 20
 
 
-def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: None) -> int:
-    """Run ``penstock replay`` with these arguments and return its exit code.
+@click.command(cls=Command, epilog=_EPILOG)
+@click.argument("folder", metavar="FOLDER")
+@click.option("--stream", required=True, help="Its name or number.")
+@click.option("--from", "start", metavar="TIME", help="Stored then or later.")
+@click.option("--to", "end", metavar="TIME", help="Stored before.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["arrow", "json", "parquet", "raw"]),
+    default="json",
+    help="json (the default: an object a line), parquet, arrow (an IPC stream), or raw (the bytes "
+    "or the text of each record, and a newline).",
+)
+@click.option(
+    "--output",
+    metavar="FILE",
+    help="One that is not there yet; without it JSON or raw is printed.",
+)
+def replay(
+    folder: str, stream: str, start: str | None, end: str | None, form: str, output: str | None
+) -> int:
+    """Write what the receivers of a stream stored, as far as their logs still have it, to a file.
 
-    Args:
-        argv: The arguments.
-        key: Returns the key that encrypted logs are read with.
+    FOLDER is the checkpoint directory or the log folder of the program, which may run, or an
+    address hdfs://... Blocks stay in the logs until their batch is cleaned up, or longer with
+    spark.penstock.wal.retention.
+
+    Times such as 2026-11-22T03:00:00 are of this host's zone unless they name one. They are those
+    at which blocks were sealed, up to a block interval after their records came. Nothing in FOLDER
+    is changed. FILE is there when all of it is written; what is not yet is in FILE.<pid>.part.
+    Encrypted logs are read with the key of PENSTOCK_ENCRYPTION_KEY.
     """
-    options = make_parser().parse_args(argv)
-    if options.output is None and options.format not in ("json", "raw"):
-        return _fail(f"--format {options.format} needs --output", 2)
+    if output is None and form not in ("json", "raw"):
+        raise click.UsageError(f"--format {form} needs --output")
     try:
-        encryption = key()
-        window, segments = find(
-            options.folder, options.stream, options.start, options.end, encryption
-        )
-        if options.format == "json":
+        encryption = recovery_encryption(None, os.environ)
+        window, segments = find(folder, stream, start, end, encryption)
+        if form == "json":
             found_rows = (row for found in segments for row in rows(found, window, encryption))
             first = next(found_rows, None)
             write = None if first is None else partial(_write_json, chain((first,), found_rows))
@@ -71,54 +82,23 @@ def main(argv: Sequence[str], key: Callable[[], EncryptionKey | None] = lambda: 
                     for found in segments
                     for batch in tables(found, window, encryption, schema)
                 )
-                write = partial(_WRITERS[options.format], schema, batches)
+                write = partial(_WRITERS[form], schema, batches)
         if write is None:
-            return _fail(f"no record of stream {options.stream} is there", 1)
-        if options.output is None:
+            print(f"penstock replay: no record of stream {stream} is there", file=sys.stderr)
+            return 1
+        if output is None:
             write(sys.stdout.buffer)
-            sys.stdout.flush()
             return 0
-        with whole_file(options.output) as file:
+        with whole_file(output) as file:
             records = write(file)
-        print(f"{records} records written to {options.output}", file=sys.stderr)
-        return 0
-    except BrokenPipeError:
-        # Whoever read the output has seen enough: keep the interpreter from complaining at exit.
-        _write_no_more()
-        return 0
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130)
-    except RecursionError:
-        return _fail("a record holds itself, or too much within each other: JSON has no such", 2)
-    except (OSError, ValueError, PenstockError, pa.ArrowException) as error:
-        return _fail(str(error), 2)
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Return what takes the arguments of ``penstock replay``."""
-    parser = argparse.ArgumentParser(
-        prog="penstock replay",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("folder", metavar="FOLDER", help="of the program, or hdfs://…")
-    parser.add_argument("--stream", required=True, help="its name or number")
-    parser.add_argument("--from", dest="start", metavar="TIME", help="stored then or later")
-    parser.add_argument("--to", dest="end", metavar="TIME", help="stored before")
-    parser.add_argument(
-        "--format",
-        choices=sorted(("json", *_WRITERS)),
-        default="json",
-        help="json (the default: an object a line), parquet, arrow (an IPC stream), or raw (the "
-        "bytes or the text of each record, and a newline)",
-    )
-    parser.add_argument(
-        "--output",
-        metavar="FILE",
-        help="one that is not there yet; without it JSON or raw is printed",
-    )
-    return parser
+    except RecursionError as error:
+        raise ValueError(
+            "a record holds itself, or too much within each other: JSON has no such"
+        ) from error
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from error
+    print(f"{records} records written to {output}", file=sys.stderr)
+    return 0
 
 
 _Writer = Callable[[pa.Schema, Iterator[pa.RecordBatch], IO[bytes]], int]
@@ -238,13 +218,3 @@ def _as_json(value: Any) -> Any:
         except UnicodeDecodeError:
             return {"base64": base64.b64encode(value).decode()}
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-def _write_no_more() -> None:
-    """Keep the interpreter from writing at its end what is left for the standard output."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _fail(text: str, code: int) -> int:
-    print(f"penstock replay: {text}", file=sys.stderr)
-    return code

@@ -2,73 +2,53 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
+import click
+
+from penstock.commands import Command
 from penstock.errors import PenstockError
 from penstock.host.durability import LEDGER
 from penstock.host.encryption import recovery_encryption
 from penstock.tracker import ReceivedBlockTracker
 from penstock.wal import locate
 
-_DESCRIPTION = """\
-Show the streams in the directory of a ReceiverHost that has stopped, and who reads them: the
-consumer of each query, its place, and how many records it is behind. With --drop a consumer is
-forgotten, and what only it needed goes when the host runs again. (A running host has its directory
-locked: ReceiverHost.streams and dropConsumer do the same there.) An encrypted ledger is read with
-the key of PENSTOCK_ENCRYPTION_KEY.
-"""
 _EPILOG = """\
 exit codes: 0 shown, 1 there is no such consumer, 2 wrong usage, no such folder, it is none of a
             ReceiverHost, or it is in use
 """
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``penstock consumers`` with these arguments and return its exit code."""
-    options = make_parser().parse_args(argv)
+@click.command(cls=Command, epilog=_EPILOG)
+@click.argument("folder", metavar="DIRECTORY")
+@click.option("--drop", multiple=True, metavar="CONSUMER", help="Forget it; may be repeated.")
+def consumers(folder: str, drop: Sequence[str]) -> int:
+    """Show the streams in the DIRECTORY of a ReceiverHost that has stopped, and who reads them.
+
+    That is the consumer of each query, its place, and how many records it is behind. With --drop a
+    consumer is forgotten, and what only it needed goes when the host runs again. (A running host
+    has its directory locked: ReceiverHost.streams and dropConsumer do the same there.) An encrypted
+    ledger is read with the key of PENSTOCK_ENCRYPTION_KEY.
+    """
+    fs, path = locate(os.path.join(folder, LEDGER))
+    if not fs.is_folder(path):
+        if not fs.is_folder(os.path.dirname(path)):
+            raise PenstockError(f"no such folder: {folder}")
+        # Where this user may not look, that is the error.
+        fs.list_folder(os.path.dirname(path))
+        raise PenstockError(f"no ledger {LEDGER} in {folder}")
+    ledger = ReceivedBlockTracker.recover(
+        (), path, fs=fs, encryption=recovery_encryption(None, os.environ)
+    )
     try:
-        fs, path = locate(os.path.join(options.folder, LEDGER))
-        if not fs.is_folder(path):
-            if not fs.is_folder(os.path.dirname(path)):
-                return _fail(f"no such folder: {options.folder}")
-            # Where this user may not look, that is the error.
-            fs.list_folder(os.path.dirname(path))
-            return _fail(f"no ledger {LEDGER} in {options.folder}")
-        ledger = ReceivedBlockTracker.recover(
-            (), path, fs=fs, encryption=recovery_encryption(None, os.environ)
-        )
-        try:
-            if not ledger.kept_streams():
-                return _fail(f"there is no stream of a ReceiverHost in {options.folder}")
-            return _show(ledger, options.drop)
-        finally:
-            ledger.close()
-    except (OSError, PenstockError) as error:
-        return _fail(str(error))
-
-
-def _fail(text: str) -> int:
-    print(f"penstock consumers: {text}", file=sys.stderr)
-    return 2
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Return what takes the arguments of ``penstock consumers``."""
-    parser = argparse.ArgumentParser(
-        prog="penstock consumers",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("folder", metavar="DIRECTORY", help="the host's, or hdfs://…")
-    parser.add_argument(
-        "--drop", action="append", default=[], metavar="CONSUMER", help="forget it; may be repeated"
-    )
-    return parser
+        if not ledger.kept_streams():
+            raise PenstockError(f"there is no stream of a ReceiverHost in {folder}")
+        return _show(ledger, drop)
+    finally:
+        ledger.close()
 
 
 def _show(ledger: ReceivedBlockTracker, dropped: Sequence[str]) -> int:

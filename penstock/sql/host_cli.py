@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import sys
@@ -12,8 +11,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
 from pyspark.sql import SparkSession
 
+from penstock.commands import Command, conf_option
 from penstock.errors import PenstockError
 from penstock.host.bounded import run_bounded
 from penstock.host.spark_end import stop_spark
@@ -22,12 +23,6 @@ from penstock.host.stop_signals import StopSignals
 from penstock.sql.host import ReceiverHost
 from penstock.threads import Repeated
 
-_DESCRIPTION = """\
-Run the receivers that a file describes, until Ctrl-C or SIGTERM. The file defines a function
-host(spark), which returns a ReceiverHost with its streams; this command starts it, with a Spark
-application of its own. Queries read the streams from other applications, also from clients of Spark
-Connect, by the share file of the host: penstock.sql.connect(spark, share).
-"""
 _EPILOG = """\
 The first Ctrl-C or SIGTERM stops gracefully: receivers store and report what they have. The second
 one ends the process.
@@ -42,27 +37,32 @@ _LOOK_S = 1.0
 _MODULE = "__penstock_host__"
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``penstock host`` with these arguments and return its exit code."""
-    options = make_parser().parse_args(argv)
-    conf = {}
-    for pair in options.conf:
-        key, sign, value = pair.partition("=")
-        if not sign or not key.strip():
-            return _fail(f"--conf {pair}: KEY=VALUE is wanted", 2)
-        conf[key.strip()] = value.strip()
-    path = Path(options.file)
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        return _fail(str(error), 2)
+@click.command(
+    cls=Command,
+    epilog=_EPILOG,
+    context_settings={"allow_interspersed_args": False},
+)
+@click.option("--master", help="Spark's; by default its configuration's, or local[*].")
+@conf_option
+@click.argument("file", metavar="FILE")
+@click.argument("arguments", metavar="...", nargs=-1, type=click.UNPROCESSED)
+def host(master: str | None, conf: dict[str, str], file: str, arguments: Sequence[str]) -> int:
+    """Run the receivers that FILE describes, until Ctrl-C or SIGTERM.
+
+    FILE is a Python file with a function host(spark), which returns a ReceiverHost with its
+    streams; this command starts it, with a Spark application of its own. What follows FILE is its
+    sys.argv[1:]. Queries read the streams from other applications, also from clients of Spark
+    Connect, by the share file of the host: penstock.sql.connect(spark, share).
+    """
+    path = Path(file)
+    text = path.read_bytes()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("penstock").setLevel(logging.INFO)
     for handler in logging.getLogger().handlers:
         handler.addFilter(is_not_of_py4j)
     stop = StopSignals("penstock host: ")
     stop.listen()
-    sys.argv = [str(path), *options.arguments]
+    sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.resolve().parent))
     try:
         described = _described(path, text)
@@ -72,30 +72,7 @@ def main(argv: Sequence[str]) -> int:
         return _fail(f"{path} failed:\n{traceback.format_exc()}", 1)
     if described is None:
         return _fail(f"{path} defines no function host(spark) that returns a ReceiverHost", 1)
-    return _run(path, described, options, conf, stop)
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Return what takes the arguments of ``penstock host``."""
-    parser = argparse.ArgumentParser(
-        prog="penstock host",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--master", help="Spark's; by default its configuration's, or local[*]")
-    parser.add_argument(
-        "--conf",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of Spark or Penstock; may be repeated",
-    )
-    parser.add_argument("file", metavar="FILE", help="the Python file that defines host(spark)")
-    parser.add_argument(
-        "arguments", nargs=argparse.REMAINDER, metavar="...", help="its sys.argv[1:]"
-    )
-    return parser
+    return _run(path, described, master, conf, stop)
 
 
 def _described(path: Path, text: bytes) -> Callable[[SparkSession], Any] | None:
@@ -109,7 +86,7 @@ def _described(path: Path, text: bytes) -> Callable[[SparkSession], Any] | None:
 def _run(
     path: Path,
     described: Callable[[SparkSession], Any],
-    options: argparse.Namespace,
+    master: str | None,
     conf: dict[str, str],
     stop: StopSignals,
 ) -> int:
@@ -119,8 +96,8 @@ def _run(
     builder = SparkSession.builder.appName(path.stem).config("spark.api.mode", "classic")
     for key, value in conf.items():
         builder = builder.config(key, value)
-    if options.master is not None:
-        builder = builder.master(options.master)
+    if master is not None:
+        builder = builder.master(master)
     try:
         spark = builder.getOrCreate()
     except Exception as error:  # noqa: BLE001  # whatever Spark does not accept

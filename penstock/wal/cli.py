@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import Sequence
 
-from penstock.wal._check import LogReport, check, repair
+import click
+
+from penstock.commands import Group
+from penstock.wal._check import LogReport
+from penstock.wal._check import check as check_log
+from penstock.wal._check import repair as repair_log
 from penstock.wal._errors import CorruptRecordError, WalError
 from penstock.wal._filesystem import FileSystem
 from penstock.wal._folder import LOCK_NAME, list_names, locate
 from penstock.wal._reader import LogReader
 
-_DESCRIPTION = """\
-Look into the segment log in a folder, and repair it.
-
-  check   read every byte, say what is there, damaged or missing; changes nothing
-  dump    print one line per record
-  repair  cut torn tails off, put damaged segments aside (renamed, not deleted); one that
-          somebody cut short stays, without the record that is not whole
-
-A torn tail is what a crash leaves of a record that was never acknowledged: no damage.
-"""
 _EPILOG = """\
 exit codes: 0 all is well (torn tails included), 1 damage was found, or segments are missing,
             2 wrong usage, no such folder, no log in it, or the log is in use (repair)
@@ -33,26 +26,26 @@ _DEPTH = 2
 _SHOWN = 10
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``penstock wal`` with these arguments and return its exit code."""
-    options = make_parser().parse_args(argv)
-    try:
-        fs, path = locate(options.folder)
-        if not fs.is_folder(path):
-            print(f"penstock wal: no such folder: {options.folder}", file=sys.stderr)
-            return 2
-        if not _is_log(fs, path):
-            print(f"penstock wal: {_no_log(fs, path, options.folder)}", file=sys.stderr)
-            return 2
-        code: int = options.run(fs, path, options)
-    except BrokenPipeError:
-        # Whoever read the output has seen enough: keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (OSError, WalError) as error:
-        print(f"penstock wal: {error}", file=sys.stderr)
-        return 2
-    return code
+@click.group(cls=Group, epilog=_EPILOG)
+def wal() -> None:
+    """Look into the segment log in a folder, and repair it.
+
+    repair puts damaged segments aside (renamed, not deleted); one that was cut short stays, without
+    the record that is not whole. A torn tail is what a crash leaves of a record that was never
+    acknowledged: no damage.
+    """
+
+
+_folder = click.argument("folder", metavar="FOLDER")
+
+
+def _log(folder: str) -> tuple[FileSystem, str]:
+    fs, path = locate(folder)
+    if not fs.is_folder(path):
+        raise WalError(f"no such folder: {folder}")
+    if not _is_log(fs, path):
+        raise WalError(_no_log(fs, path, folder))
+    return fs, path
 
 
 def _is_log(fs: FileSystem, folder: str) -> bool:
@@ -79,41 +72,22 @@ def _no_log(fs: FileSystem, folder: str, shown: str) -> str:
     return f"no log in {shown} itself; below it are {', '.join(found[:_SHOWN])}{more}"
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return what takes the arguments of ``penstock wal``."""
-    parser = argparse.ArgumentParser(
-        prog="penstock wal",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, run, text in (
-        ("check", _check, "read every byte and report; changes nothing"),
-        ("dump", _dump, "print one line per record"),
-        ("repair", _repair, "cut torn tails off, put damaged segments aside"),
-    ):
-        command = commands.add_parser(name, help=text, description=text + ".", epilog=_EPILOG)
-        command.add_argument("folder", metavar="FOLDER", help="the log's folder, or hdfs://…")
-        command.set_defaults(run=run)
-        if name == "dump":
-            command.add_argument(
-                "--segment", type=int, metavar="N", help="only the segment of this number"
-            )
-            command.add_argument(
-                "--payload", action="store_true", help="also print how each payload begins"
-            )
-    return parser
-
-
-def _check(fs: FileSystem, folder: str, options: argparse.Namespace) -> int:
-    report = check(folder, fs=fs)
+@wal.command(epilog=_EPILOG)
+@_folder
+def check(folder: str) -> int:
+    """Read every byte of the log in FOLDER, also hdfs://..., and report; changes nothing."""
+    fs, path = _log(folder)
+    report = check_log(path, fs=fs)
     _print_report(report)
     return 1 if report.damages or report.gaps else 0
 
 
-def _repair(fs: FileSystem, folder: str, options: argparse.Namespace) -> int:
-    report = repair(folder, fs=fs)
+@wal.command(epilog=_EPILOG)
+@_folder
+def repair(folder: str) -> int:
+    """Cut torn tails of the log in FOLDER off, put damaged segments aside."""
+    fs, path = _log(folder)
+    report = repair_log(path, fs=fs)
     _print_report(report)
     for action in report.actions:
         print(f"repaired: {action}")
@@ -158,14 +132,20 @@ def _print_report(report: LogReport) -> None:
     )
 
 
-def _dump(fs: FileSystem, folder: str, options: argparse.Namespace) -> int:
-    reader = LogReader.open(folder, fs=fs, as_stored=True)
+@wal.command(epilog=_EPILOG)
+@_folder
+@click.option("--segment", type=int, metavar="N", help="Only the segment of this number.")
+@click.option("--payload", is_flag=True, help="Also print how each payload begins.")
+def dump(folder: str, segment: int | None, payload: bool) -> int:
+    """Print one line per record of the log in FOLDER."""
+    fs, path = _log(folder)
+    reader = LogReader.open(path, fs=fs, as_stored=True)
     encrypted = {info.number for info in reader.segments if info.key_id}
     damages: list[CorruptRecordError] = []
     records = (
         reader.records(on_damage=damages.append)
-        if options.segment is None
-        else reader.segment_records(options.segment, on_damage=damages.append)
+        if segment is None
+        else reader.segment_records(segment, on_damage=damages.append)
     )
     for record in records:
         place = record.place
@@ -173,9 +153,9 @@ def _dump(fs: FileSystem, folder: str, options: argparse.Namespace) -> int:
             f"segment {place.segment} offset {place.offset} sequence {record.sequence} "
             f"kind {record.kind} length {len(record.payload)}"
         )
-        if options.payload and place.segment in encrypted:
+        if payload and place.segment in encrypted:
             line += " (encrypted)"
-        elif options.payload:
+        elif payload:
             line += f" {bytes(record.payload[:_PREVIEW_BYTES])!r}"
         print(line)
     for damage in damages:

@@ -143,6 +143,12 @@ class Sends:
         return {"sent": len(numbers) - len(left), "left": left, "isOther": False}
 
 
+def command(program: Sends, *arguments: str) -> Any:
+    """Run ``penstock dead-letters`` where this is the running program."""
+    ways = cli.Ways(client=lambda app: program)
+    return cli.dead_letters.main(list(arguments), obj=ways, standalone_mode=False)
+
+
 def test_send_asks_once_for_each_that_was_not_sent_and_says_which_are_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +167,7 @@ def test_send_asks_once_for_each_that_was_not_sent_and_says_which_are_left(
 
     def send(*arguments: str) -> tuple[list[tuple[int, list[int], bool]], set[str], str]:
         program = Sends()
-        cli.main([str(tmp_path), "send", *arguments], client=lambda app: program)
+        command(program, str(tmp_path), "send", *arguments)
         told = capsys.readouterr()
         left = {line.split()[2] for line in told.err.splitlines() if " is left: " in line}
         return program.asked, left, told.out
@@ -212,10 +218,11 @@ def test_export_writes_the_bytes_as_they_were_for_this_user_only_and_overwrites_
     assert {stat.S_IMODE(path.stat().st_mode) for path in (lines, *raw.iterdir())} == {0o600}
     assert main(command) == 2
     assert main(["dead-letters", str(tmp_path), "export", "--to", str(lines)]) == 2
-    told = [f"penstock dead-letters: {path} is there already" for path in (raw, lines)]
-    assert capsys.readouterr().err.splitlines() == [
-        f"{each}; nothing is overwritten" for each in told
+    told = [
+        f"penstock dead-letters: it is there already, and nothing is overwritten: {path}"
+        for path in (raw, lines)
     ]
+    assert capsys.readouterr().err.splitlines() == told
     assert main(["dead-letters", str(tmp_path), "export", "2-01234567-2"]) == 0
     assert json.loads(capsys.readouterr().out)["id"] == "2-01234567-2"
 
@@ -350,7 +357,7 @@ def test_below_a_folder_of_several_programs_a_program_sends_what_is_its_own(
 
     def send(*arguments: str, to: str = own) -> tuple[int, list[Any], str, str]:
         program = Sends(to)
-        code = cli.main([str(tmp_path), "send", *arguments], client=lambda app: program)
+        code = command(program, str(tmp_path), "send", *arguments)
         told = capsys.readouterr()
         return code, program.asked, told.out, told.err
 

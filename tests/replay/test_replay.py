@@ -170,7 +170,7 @@ def test_the_command_writes_a_file(
             found = table.read_all()["n"].to_pylist()
     assert found == list(range(COUNT))
     assert main(command) == 2
-    assert f"nothing is overwritten: '{output}'" in capsys.readouterr().err
+    assert f"nothing is overwritten: {output}\n" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == [output.name]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.__main__ import main
 from penstock.wal import (
     CorruptRecordError,
     LocalFileSystem,
@@ -24,7 +25,6 @@ from penstock.wal import (
     segment_path,
 )
 from penstock.wal._filesystem import LocalReadFile
-from penstock.wal.cli import main
 
 OPTIONS = LogOptions(segment_size=1 << 16, alignment=64)
 
@@ -191,7 +191,7 @@ def test_a_file_that_ends_in_the_middle_of_a_record_was_cut_and_that_is_damage(
         assert numbers == list(range(7))
         assert (error.segment, error.offset) == (2, last.offset)
         assert "somebody cut it short" in error.reason
-    assert main(["check", folder]) == 1
+    assert main(["wal", "check", folder]) == 1
     assert "segment 2: DAMAGED" in capsys.readouterr().out
     # All that is whole is kept, and the log goes on behind it.
     report = repair(folder)
@@ -360,7 +360,7 @@ def test_the_command_counts_records_and_names_what_is_no_segment(
     write(folder, segments=3, each=4)
     begun = Path(segment_path(folder, 4) + ".new")
     begun.touch()
-    assert main(["check", folder]) == 0
+    assert main(["wal", "check", folder]) == 0
     told = capsys.readouterr().out.splitlines()
     assert [line.split(", ")[2] for line in told if line.startswith("segment ")] == [
         "4 records"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
+from penstock.__main__ import main
 from penstock.wal import (
     RECORD_HEADER_SIZE,
     CorruptRecordError,
@@ -32,7 +33,6 @@ from penstock.wal import (
     repair,
     segment_path,
 )
-from penstock.wal.cli import main
 
 KEY = EncryptionKey(bytes(range(32)))
 CIPHER = KEY.cipher("a log")
@@ -244,9 +244,9 @@ def test_a_log_is_looked_after_without_its_key(
         file.write(b"torn")
     assert [segment.torn for segment in repair(folder).segments] == [False, True]
     assert read(folder) == [payload(number) for number in range(7)]
-    assert main(["check", folder]) == 0
+    assert main(["wal", "check", folder]) == 0
     assert f"encrypted with key {KEY.key_id.hex()}" in capsys.readouterr().out
-    assert main(["dump", "--payload", folder]) == 0
+    assert main(["wal", "dump", "--payload", folder]) == 0
     assert "(encrypted)" in capsys.readouterr().out
     remove_log(folder)
     assert not Path(folder).exists()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from penstock.__main__ import main
 from penstock.wal import (
     LogFolderInUseError,
     LogFullError,
@@ -29,7 +30,6 @@ from penstock.wal import (
 )
 from penstock.wal._hdfs import HdfsFileSystem
 from penstock.wal._hdfs_files import HdfsAppendFile
-from penstock.wal.cli import main
 from tests.bounds import HANG_S
 from tests.services.hdfs import Hdfs, write_configuration
 
@@ -448,11 +448,11 @@ def test_the_command_line_looks_into_logs_on_hdfs(
     killed_writer: tuple[str, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, last = killed_writer
-    assert main(["check", folder]) == 2
+    assert main(["wal", "check", folder]) == 2
     assert "being written, or its writer died" in capsys.readouterr().err
-    assert main(["repair", folder]) == 0
-    assert main(["check", folder]) == 0
+    assert main(["wal", "repair", folder]) == 0
+    assert main(["wal", "check", folder]) == 0
     assert "0 damaged places" in capsys.readouterr().out
-    assert main(["dump", folder]) == 0
+    assert main(["wal", "dump", folder]) == 0
     assert len(capsys.readouterr().out.splitlines()) >= last + 1
-    assert main(["check", f"{folder}/none"]) == 2
+    assert main(["wal", "check", f"{folder}/none"]) == 2

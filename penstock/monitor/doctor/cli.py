@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -10,6 +9,10 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
+import click
+import msgspec
+
+from penstock.commands import Command, conf_option
 from penstock.errors import SettingError
 from penstock.host.durability import scratch_parent
 from penstock.host.startup_checks import check_spark_settings
@@ -34,110 +37,78 @@ _LINES_WIDTH = 200
 _UNCUT_WIDTH = 1 << 20
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``penstock doctor`` with these arguments and return its exit code."""
-    options = make_parser().parse_args(argv)
-    conf = {}
-    for pair in options.conf:
-        key, sign, value = pair.partition("=")
-        if not sign or not key:
-            print(f"penstock doctor: --conf {pair}: KEY=VALUE is wanted", file=sys.stderr)
-            return 2
-        conf[key.strip()] = value.strip()
-    if not options.timeout > 0 or options.receivers < 0:
-        print("penstock doctor: --timeout is above 0, --receivers 0 or more", file=sys.stderr)
-        return 2
-    findings = _findings(options, conf)
-    try:
-        if options.json:
-            told = [
-                {
-                    "check": found.check,
-                    "level": found.level.value,
-                    "found": found.found,
-                    "change": found.change,
-                }
-                for found in findings
-            ]
-            print(json.dumps(told, indent=2))
-        else:
-            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _LINES_WIDTH
-            print(*_lines(findings, width), sep="\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read the output has seen enough: keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 1 if any(found.level is Level.PROBLEM for found in findings) else 0
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Return what takes the arguments of ``penstock doctor``."""
-    parser = argparse.ArgumentParser(
-        prog="penstock doctor",
-        description="Check this machine, and with --master a cluster, before a program runs.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--master", metavar="URL", help="start Spark with it and ask its executors")
-    parser.add_argument(
-        "--conf",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of the program; may be given again",
-    )
-    parser.add_argument(
-        "--folder",
-        metavar="FOLDER",
-        help="where logs or checkpoints will lie, or hdfs://… (spark.penstock.wal.dir, or else "
-        "Spark's folder for temporary files)",
-    )
-    parser.add_argument(
-        "--receivers", type=int, default=1, metavar="N", help="so many on this host (1)"
-    )
-    parser.add_argument(
-        "--module",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="what the program imports, here and on executors; may be given again",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=60.0,
-        metavar="SECONDS",
-        help="how long executors and HDFS may take (60)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
-    return parser
-
-
-def _findings(options: argparse.Namespace, conf: dict[str, str]) -> list[Finding]:
-    findings = check_python(options.module)
+@click.command(
+    cls=Command,
+    epilog=_EPILOG,
+)
+@click.option("--master", metavar="URL", help="Start Spark with it and ask its executors.")
+@conf_option
+@click.option(
+    "--folder",
+    metavar="FOLDER",
+    help="Where logs or checkpoints will be, or hdfs://… (spark.penstock.wal.dir, or else Spark's "
+    "folder for temporary files).",
+)
+@click.option(
+    "--receivers",
+    type=click.IntRange(0),
+    default=1,
+    metavar="N",
+    help="How many are to run on this host (1).",
+)
+@click.option(
+    "--module",
+    multiple=True,
+    metavar="NAME",
+    help="What the program imports, here and on executors; may be repeated.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    metavar="SECONDS",
+    help="How long executors and HDFS may take (60).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+def doctor(
+    master: str | None,
+    conf: dict[str, str],
+    folder: str | None,
+    receivers: int,
+    module: Sequence[str],
+    timeout: float,
+    as_json: bool,
+) -> int:
+    """Check this machine, and with --master a cluster, before a program runs."""
+    findings = check_python(module)
     java = check_java(os.environ)
     findings.append(java)
     settings = Settings()
     try:
         settings = Settings.from_pairs(conf.items())
-        check_spark_settings(conf.get, settings, options.receivers)
+        check_spark_settings(conf.get, settings, receivers)
     except SettingError as error:
         ours = error.key.startswith(("spark.penstock.", "spark.streaming."))
         meaning = f"; penstock settings {error.key} says what it means" if ours else ""
         findings.append(Finding("settings", Level.PROBLEM, str(error), f"mend it{meaning}"))
-    findings += [check_memory(settings, options.receivers), check_open_files()]
+    findings += [check_memory(settings, receivers), check_open_files()]
     findings += check_ports(settings)
-    folder = options.folder or settings.wal_dir or scratch_parent(conf, os.environ)
-    findings += check_folder(folder, settings, options.timeout)
+    folder = folder or settings.wal_dir or scratch_parent(conf, os.environ)
+    findings += check_folder(folder, settings, timeout)
     kerberos = check_kerberos(os.environ)
     if kerberos is not None:
         findings.append(kerberos)
-    if options.master is not None and java.level is Level.PROBLEM:
-        found = "not asked: Spark does not start without Java"
-        findings.append(Finding("cluster", Level.PROBLEM, found, java.change))
-    elif options.master is not None:
-        findings += check_cluster(options.master, conf, options.module, options.timeout)
-    return findings
+    if master is not None and java.level is Level.PROBLEM:
+        text = "not asked: Spark does not start without Java"
+        findings.append(Finding("cluster", Level.PROBLEM, text, java.change))
+    elif master is not None:
+        findings += check_cluster(master, conf, module, timeout)
+    if as_json:
+        print(json.dumps(msgspec.to_builtins(findings), indent=2))
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _LINES_WIDTH
+        print(*_lines(findings, width), sep="\n")
+    return 1 if any(found.level is Level.PROBLEM for found in findings) else 0
 
 
 def _lines(findings: Sequence[Finding], width: int) -> list[str]:

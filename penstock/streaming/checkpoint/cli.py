@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
-from collections.abc import Sequence
 
+import click
+
+from penstock.commands import Command
 from penstock.errors import PenstockError
 from penstock.host.encryption import recovery_encryption
 from penstock.streaming.checkpoint.errors import CheckpointVersionError
@@ -14,41 +14,25 @@ from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder
 from penstock.streaming.durations import batch_datetime
 from penstock.wal import locate
 
-_DESCRIPTION = """\
-Look into the checkpoints in a folder, the newest first: which of them are whole, which batch each
-one stands at, and which versions wrote it. No code of the program is run, and nothing is changed.
-Encrypted ones are read with the key of PENSTOCK_ENCRYPTION_KEY, as a program reads them.
-"""
 _EPILOG = """\
 exit codes: 0 all are whole, 1 some are damaged, or there is none, 2 wrong usage, no such folder,
             or some cannot be read, which may be whole
 """
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``penstock checkpoint`` with these arguments and return its exit code."""
-    options = make_parser().parse_args(argv)
-    try:
-        fs, path = locate(options.folder)
-        if not fs.is_folder(path):
-            print(f"penstock checkpoint: no such folder: {options.folder}", file=sys.stderr)
-            return 2
-        return _show(CheckpointFolder(path, fs, recovery_encryption(None, os.environ)))
-    except (OSError, PenstockError) as error:
-        print(f"penstock checkpoint: {error}", file=sys.stderr)
-        return 2
+@click.command(cls=Command, epilog=_EPILOG)
+@click.argument("folder", metavar="FOLDER")
+def checkpoint(folder: str) -> int:
+    """Look into the checkpoints in FOLDER, a path or hdfs://…, the newest first.
 
-
-def make_parser() -> argparse.ArgumentParser:
-    """Return what takes the arguments of ``penstock checkpoint``."""
-    parser = argparse.ArgumentParser(
-        prog="penstock checkpoint",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("folder", metavar="FOLDER", help="the checkpoint directory, or hdfs://…")
-    return parser
+    It shows which of them are whole, which batch each one stands at, and which versions wrote it.
+    No code of the program is run, and nothing is changed. Encrypted ones are read with the key of
+    PENSTOCK_ENCRYPTION_KEY, as a program reads them.
+    """
+    fs, path = locate(folder)
+    if not fs.is_folder(path):
+        raise PenstockError(f"no such folder: {folder}")
+    return _show(CheckpointFolder(path, fs, recovery_encryption(None, os.environ)))
 
 
 def _show(folder: CheckpointFolder) -> int:
