@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.types as types
 
 _EXACT = frozenset((str, bytes, int, bool, date))
-"""Types whose values, all of one type, are in a column of any type as they are, or in none."""
+"""Types whose values, all of one type, are in a column of any type but halves, or in none."""
 _BOOL = (bool, np.bool_)
 _Changes = Callable[[Any], bool]
 
@@ -48,8 +48,11 @@ def check_kept(values: Sequence[Any], kind: pa.DataType, *, is_declared: bool = 
         ChangedValueError: A value would be another one.
     """
     found = set(map(type, values)) - {NoneType}
-    if len(found) <= 1 and (found <= _EXACT or (found == {float} and types.is_float64(kind))):
+    is_exact = found <= _EXACT or (found == {float} and types.is_float64(kind))
+    if len(found) <= 1 and is_exact and not types.is_float16(kind):
         return
+    if any(issubclass(each, pa.Scalar) for each in found):
+        return  # Arrow takes its own for what they are, or not at all.
     if found == {datetime} and types.is_timestamp(kind) and (is_declared or kind.tz is None):
         zones = set(map(attrgetter("tzinfo"), filter(None, values)))
         if zones == {None}:
@@ -59,6 +62,9 @@ def check_kept(values: Sequence[Any], kind: pa.DataType, *, is_declared: bool = 
         return
     some = [value for value in values if value is not None]
     if types.is_nested(kind):
+        if not is_declared and not types.is_struct(kind):
+            for row in (value for value in some if hasattr(value, "__fields__")):
+                raise ChangedValueError(row, kind)  # Its names would be lost.
         for parts, part in _parts(some, kind):
             check_kept(parts, part, is_declared=is_declared)
         return
@@ -126,9 +132,9 @@ def _parts(values: list[Any], kind: pa.DataType) -> list[tuple[list[Any], pa.Dat
 def _as_dict(row: Any, kind: pa.DataType) -> Mapping[Any, Any]:
     if isinstance(row, Mapping):
         return row
-    if hasattr(row, "__fields__"):
-        fields: dict[Any, Any] = row.asDict()
-        return fields
+    names = getattr(row, "__fields__", getattr(row, "_fields", None))
+    if names is not None and list(names) != [field.name for field in kind]:
+        raise ChangedValueError(row, kind)  # Arrow takes its values in their order.
     return {field.name: row[at] for at, field in enumerate(kind)}
 
 
@@ -136,8 +142,12 @@ def _changes_declared(kind: pa.DataType) -> _Changes | None:
     if types.is_integer(kind):
         return lambda value: isinstance(value, (float, np.floating, Decimal)) and value % 1 != 0
     if types.is_floating(kind):
-        most = float(np.finfo(kind.to_pandas_dtype()).max)
-        return lambda value: most < abs(value) and not math.isinf(value)
+        of_kind = kind.to_pandas_dtype()
+        most = float(np.finfo(of_kind).max)
+        return lambda value: (
+            (most < abs(value) and not math.isinf(value))
+            or (type(value) is int and float(of_kind(value)) != value)
+        )
     if types.is_date(kind):
         return lambda value: isinstance(value, datetime) and value.time() != time()
     if types.is_time(kind):

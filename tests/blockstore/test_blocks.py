@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 import uuid
+from collections import namedtuple
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -345,6 +346,7 @@ def test_a_row_that_does_not_fit_is_refused_with_the_column(row, reason):
 
 AT = datetime(2020, 1, 1, 5)
 EAST = timezone(timedelta(hours=2))
+PAIR = pa.struct([("a", pa.int64()), ("b", pa.int64())])
 
 
 @pytest.mark.parametrize(
@@ -362,6 +364,10 @@ EAST = timezone(timedelta(hours=2))
         (pa.map_(pa.string(), pa.int64()), {"b": 1.5}),
         (pa.list_(pa.int64()), [1, 1.5]),
         (pa.dictionary(pa.int8(), pa.int64()), 1.5),
+        (pa.float16(), 2049),
+        (PAIR, Row(b=1, a=2)),
+        (PAIR, namedtuple("Pair", "b a")(1, 2)),
+        (pa.list_(PAIR), [Row(a=2, b=1), Row(b=1, a=2)]),
     ],
 )
 def test_a_value_that_a_column_would_change_is_refused(kind, value):
@@ -382,6 +388,9 @@ def test_a_value_that_a_column_would_change_is_refused(kind, value):
         (pa.timestamp("us", "UTC"), AT, AT.replace(tzinfo=timezone.utc)),
         (pa.timestamp("us", "UTC"), AT.replace(tzinfo=EAST), AT.replace(tzinfo=EAST)),
         (pa.struct([("b", pa.int64())]), (1,), {"b": 1}),
+        (PAIR, Row(a=2, b=1), {"a": 2, "b": 1}),
+        (pa.float64(), pa.scalar(0.1), 0.1),
+        (pa.float16(), 2048, 2048.0),
         (pa.map_(pa.string(), pa.int64()), {"b": 1}, [("b", 1)]),
         (pa.string(), b"a", "a"),
         (pa.decimal128(5, 2), Decimal("1.5"), Decimal("1.5")),

@@ -153,7 +153,32 @@ def _with_python_times(column: pa.Array) -> pa.Array:
     Raises:
         pyarrow.ArrowInvalid: There are some.
     """
-    return column.cast(pa.time64("us")) if column.type == pa.time64("ns") else column
+    wanted = _python_type(column.type)
+    return column if wanted == column.type else column.cast(wanted)
+
+
+def _python_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type with times of day of microseconds instead of nanoseconds, also within it."""
+    if kind == pa.time64("ns"):
+        return pa.time64("us")
+    if pa.types.is_dictionary(kind):
+        wanted = _python_type(kind.value_type)
+        return kind if wanted == kind.value_type else wanted
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_python_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(_python_type(kind.key_type)),
+            kind.item_field.with_type(_python_type(kind.item_type)),
+            kind.keys_sorted,
+        )
+    if not hasattr(kind, "value_field"):
+        return kind
+    field = kind.value_field.with_type(_python_type(kind.value_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(field, kind.list_size)
+    make = pa.large_list if pa.types.is_large_list(kind) else pa.list_
+    return kind if field.type == kind.value_type else make(field)
 
 
 @dataclass(frozen=True)

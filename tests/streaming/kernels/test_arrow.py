@@ -270,6 +270,8 @@ AWARE = AT.replace(tzinfo=timezone.utc)
         [{"a": date(2020, 1, 1)}, {"a": AT}],
         [{"a": [{"b": "x"}]}, {"a": [{"b": b"x"}]}],
         [[AT], [AWARE]],
+        [{"a": Row(b=1, c=2)}, {"a": Row(c=2, b=1)}],
+        [[Row(b=1, c=2)]],
     ],
     ids=repr,
 )
@@ -303,6 +305,23 @@ def test_times_of_day_that_python_has_not_are_refused_and_not_counted_as_one() -
             list(operation(0, [batch]))  # type: ignore[operator]
     whole = batch_of(value=pa.array([1000, 2000], pa.time64("ns")))
     assert values([whole]) == [time(0, 0, 0, 1), time(0, 0, 0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrap"),
+    [
+        (pa.list_(pa.time64("ns")), lambda value: [value]),
+        (pa.large_list(pa.time64("ns")), lambda value: [value]),
+        (pa.list_(pa.time64("ns"), 1), lambda value: [value]),
+        (pa.map_(pa.string(), pa.time64("ns")), lambda value: [("a", value)]),
+        (pa.struct([("a", pa.list_(pa.time64("ns")))]), lambda value: {"a": [value]}),
+    ],
+    ids=str,
+)
+def test_times_of_day_within_others_are_not_cut_either(kind: pa.DataType, wrap: Any) -> None:
+    with pytest.raises(pa.ArrowInvalid, match="would lose data"):
+        values([batch_of(value=pa.array([wrap(1)], kind))])
+    assert values([batch_of(value=pa.array([wrap(1000)], kind))]) == [wrap(time(0, 0, 0, 1))]
 
 
 @settings(deadline=None)
