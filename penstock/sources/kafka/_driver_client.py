@@ -31,7 +31,8 @@ _log = logging.getLogger("penstock.sources.kafka")
 class DriverClient:
     """Connections to the brokers by which a driver, or a receiver, asks them.
 
-    Not safe for use by several threads at a time.
+    For one thread at a time, but for `partitions`: a receiver asks for the ids of topics also where
+    partitions are taken from it, which in kafka-python is another thread.
 
     Args:
         params: The client's settings.

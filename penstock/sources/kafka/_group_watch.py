@@ -85,7 +85,8 @@ class GroupWatch:
         self._polls = 0
         self._is_unanswered = False
         self._waits_since_s: float | None = None
-        self._is_told = False
+        self._ask_group_from_s = 0.0
+        self._told: set[str] = set()
 
     def note_poll(self, begins: Mapping[TopicPartition, int]) -> None:
         """Take note of a poll, and of the first offsets that it gave."""
@@ -262,29 +263,40 @@ class GroupWatch:
     def _look_at_group(self, waits: bool) -> None:
         now_s = self._clock()
         if not waits:
-            self._waits_since_s, self._is_told = None, False
+            self._waits_since_s = None
+            self._told.clear()
             return
         if self._waits_since_s is None:
             self._waits_since_s = now_s
-        waited_s = now_s - self._waits_since_s
-        if waited_s < _GROUP_S or self._is_told:
+            self._ask_group_from_s = now_s + _GROUP_S
+        if now_s < self._ask_group_from_s:
             return
-        self._is_told = True
+        # Again and again: a member may have waited for its turn before something went away.
+        self._ask_group_from_s = now_s + _GROUP_S
+        waited_s = now_s - self._waits_since_s
         try:
             known = _ids(self._client.partitions(self._topics, _ASK_S, False))
             if known:
                 self._client.committed([TopicPartition(next(iter(known)), 0)], _ASK_S)
         except KafkaSourceError as error:
-            self._report(
-                f"Nothing is received, or nothing committed, for {waited_s:.0f} s: {error}"
+            self._tell_once(
+                f"{type(error).__name__} {getattr(error, 'part', '')}",
+                f"Nothing is received, or nothing committed, for {waited_s:.0f} s: {error}",
             )
             return
-        missing = sorted(set(self._topics) - set(known))
+        missing = ", ".join(sorted(set(self._topics) - set(known)))
         if missing:
-            self._report(
-                f"There is no topic {', '.join(missing)}: it is read when it comes, by "
-                f"auto.offset.reset={self._start}"
+            self._tell_once(
+                missing,
+                f"There is no topic {missing}: it is read when it comes, by "
+                f"auto.offset.reset={self._start}",
             )
+
+    def _tell_once(self, what: str, text: str) -> None:
+        """Report something, once in a wait."""
+        if what not in self._told:
+            self._told.add(what)
+            self._report(text)
 
 
 def _ids(found: Mapping[TopicPartition, PartitionState]) -> dict[str, str]:

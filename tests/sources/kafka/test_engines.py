@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from types import SimpleNamespace
+from typing import Any
 
+import kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
+from kafka import errors
 
 from penstock.clock import ManualClock
 from penstock.rate_limited_log import RateLimitedLog
+from penstock.sources.kafka._ledger import OffsetLedger
 from penstock.sources.kafka.engines._confluent_client import ClientLog, Failures, translated
 from penstock.sources.kafka.engines._kafka_python_client import _DataBeforeClose
 from penstock.sources.kafka.engines.interface import (
@@ -18,6 +24,8 @@ from penstock.sources.kafka.engines.interface import (
     RetriableError,
     UnknownMemberError,
 )
+from penstock.sources.kafka.engines.kafka_python import _Member
+from penstock.sources.kafka.records import TopicPartition
 
 
 def test_an_error_that_came_among_records_is_raised_once_after_them() -> None:
@@ -76,3 +84,44 @@ def test_tries_to_connect_are_told_once_and_not_each_of_them(
     lines = [record.getMessage() for record in caplog.records if record.name == logger.name]
     assert len(lines) == 1
     assert "Connection refused" in lines[0]
+
+
+class _Revoking:
+    """A client of kafka-python in whose own thread a partition goes while it is asked about it."""
+
+    def __init__(self) -> None:
+        self.assigned = {kafka.TopicPartition("lines", 0)}
+        self._coordinator = SimpleNamespace(rejoining=False)
+        self.listener: Any = None
+
+    def subscribe(self, topics: list[str], listener: Any) -> None:
+        self.listener = listener
+
+    def assignment(self) -> set[Any]:
+        return set(self.assigned)
+
+    def committed(self, partition: Any, timeout_ms: float) -> int:
+        self.assigned.clear()
+        return 7
+
+    def position(self, partition: Any, timeout_ms: float) -> int:
+        raise errors.IllegalStateError("Partition is not assigned")
+
+    def seek(self, partition: Any, offset: int) -> None:
+        if partition not in self.assigned:
+            raise ValueError("Unassigned partition")
+
+    def poll(self, timeout_ms: float) -> dict[Any, Any]:
+        return {}
+
+
+def test_a_partition_that_goes_while_the_member_asks_about_it_ends_nothing() -> None:
+    client, offsets, mine = _Revoking(), OffsetLedger(0.0), TopicPartition("lines", 0)
+    offsets.restore({"lines": {"0": 5}})
+    member = _Member(client, ["lines"], offsets)
+    asyncio.run(client.listener.on_partitions_assigned(client.assignment()))
+    assert list(member.poll(0.0)) == []
+    assert offsets.stored(mine) == 7, "another member got that far"
+    assert member.position(mine) is None
+    with pytest.raises(RetriableError, match="not this member's any more"):
+        member.seek(mine, 5)

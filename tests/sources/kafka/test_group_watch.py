@@ -43,11 +43,10 @@ class _Brokers:
         return 100
 
 
-def test_a_partition_with_a_lag_that_is_not_read_for_a_minute_is_told_once() -> None:
-    told: list[str] = []
-    clock = ManualClock(0)
-    both, offsets = _Brokers(), OffsetLedger(0.0)
-    watch = GroupWatch(
+def watch_over(
+    both: _Brokers, offsets: OffsetLedger, told: list[str], clock: ManualClock
+) -> GroupWatch:
+    return GroupWatch(
         ["lines"],
         cast(DriverClient, both),
         cast(GroupMember, both),
@@ -56,6 +55,42 @@ def test_a_partition_with_a_lag_that_is_not_read_for_a_minute_is_told_once() -> 
         told.append,
         clock.monotonic_s,
     )
+
+
+class _NoTurn(_Brokers):
+    """A member for which there is no partition, and a coordinator that may be away."""
+
+    is_away = False
+
+    def assignment(self) -> set[TopicPartition]:
+        return set()
+
+    def committed(self, *_: Any) -> dict[TopicPartition, int]:
+        if self.is_away:
+            raise KafkaUnavailableError("here:9092", 5.0, "no answer", part="the coordinator")
+        return {}
+
+
+def test_what_goes_away_while_a_member_waits_for_its_turn_is_told_once() -> None:
+    told: list[str] = []
+    clock = ManualClock(0)
+    both = _NoTurn()
+    watch = watch_over(both, OffsetLedger(0.0), told, clock)
+    for second in range(3600):
+        both.is_away = second >= 600
+        watch.look(False)
+        clock.advance(1000)
+        if second == 599:
+            assert told == [], "each member has less than one partition: nothing is wrong"
+    (text,) = told
+    assert "there was no answer of the coordinator" in text
+
+
+def test_a_partition_with_a_lag_that_is_not_read_for_a_minute_is_told_once() -> None:
+    told: list[str] = []
+    clock = ManualClock(0)
+    both, offsets = _Brokers(), OffsetLedger(0.0)
+    watch = watch_over(both, offsets, told, clock)
     watch.look(False)
     offsets.note_stored(MINE, 100)
     for _ in range(58):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from penstock.sources.kafka.engines._kafka_python_client import admin, consumer,
 from penstock.sources.kafka.engines._list_chunk import ListChunk
 from penstock.sources.kafka.engines.interface import (
     Chunk,
+    ClientError,
     DriverConnection,
     Engine,
     GroupMember,
@@ -186,7 +188,11 @@ class _Member(GroupMember):
         return [(each, chunk) for each, chunk in chunks.items() if each not in self._unchecked]
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        self._client.seek(kafka.TopicPartition(*partition), offset)
+        try:
+            self._client.seek(kafka.TopicPartition(*partition), offset)
+        except ValueError as error:
+            # In the client's own thread partitions go at any moment.
+            raise RetriableError(f"{partition} is not this member's any more") from error
 
     def position(self, partition: TopicPartition) -> int | None:
         if partition in self._unchecked:
@@ -195,7 +201,8 @@ class _Member(GroupMember):
             with translated_errors():
                 mine = kafka.TopicPartition(*partition)
                 position: int | None = self._client.position(mine, timeout_ms=_POSITION_MS)
-        except RetriableError:
+        except ClientError:
+            # Also where it went in the client's own thread, as it may at any moment.
             return None
         return position
 
@@ -235,7 +242,8 @@ class _Member(GroupMember):
                 # The client would never again read one that it was told to pause while some of its
                 # records waited inside (kafka-python 3.0): so it reads on, and is set back here.
                 if stored is not None:
-                    self._client.seek(mine, stored)
+                    with suppress(RetriableError):
+                        self.seek(each, stored)
             self._unchecked.discard(each)
 
 
