@@ -6,7 +6,8 @@ What must hold:
   and as sent once that is durable, or as not sent after all. Where there is only the first note, a
   crash came between: then nobody knows, and only who asks for it again has it again.
 - A letter of a stream's function may lie in several logs, as its batch was computed again: what was
-  sent is known by its origin, in whichever of them it is found.
+  sent is known by its origin, in whichever of them it is found, and also when all of them went and
+  the batch is computed once more: for as long as letters are kept (`DeadLetterPlace.max_age_s`).
 - The log, ``sent-<stream>``, lies beside those of the letters and has one writer, the receiver of
   the stream, only while it sends.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import enum
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import MappingProxyType, TracebackType
@@ -33,6 +35,7 @@ from penstock.wal import (
     LogOptions,
     LogWriter,
     Record,
+    SegmentInfo,
     locate,
 )
 
@@ -170,17 +173,20 @@ class SentLetters:
     def _take_over(self, fs: FileSystem, root: str, name: str) -> dict[SentKey, SentState]:
         """Return what was noted; segments that know only of letters that are gone are removed."""
         known = {log for _, log in log_names(fs, root)}
+        oldest_ms = (time.time() - self._place.max_age_s) * 1000
         states: dict[SentKey, SentState] = {}
         old: dict[int, list[_Note]] = {}
-        for number, records in _segments(fs, root, name, self._place.encryption):
-            if number >= self._log.first_segment:
+        for info, records in _segments(fs, root, name, self._place.encryption):
+            if info.number >= self._log.first_segment:
                 break
             notes = list(map(_read, records))
             _apply(states, notes, self.program)
-            if not any(note.log in known for note in notes):
-                old[number] = notes
+            # Of a batch that is computed again a letter comes back after all of its logs went.
+            may_return = info.created_ms >= oldest_ms and any(note.digest for note in notes)
+            if not may_return and not any(note.log in known for note in notes):
+                old[info.number] = notes
         if any(note.digest is not None for notes in old.values() for note in notes):
-            # Other logs may have the same letter, or get it: of a batch that is computed again.
+            # Other logs may have the same letter.
             there = self._digests(log for stream, log in log_names(fs, root))
             old = {
                 number: notes
@@ -232,11 +238,11 @@ def _segments(
     name: str,
     encryption: EncryptionKey | None,
     on_damage: Callable[[CorruptRecordError], None] | None = None,
-) -> Iterator[tuple[int, Iterator[Record]]]:
+) -> Iterator[tuple[SegmentInfo, Iterator[Record]]]:
     log = open_log(fs, os.path.join(root, name), dead_letter_cipher(encryption, name))
     if log is not None:
         for info in log.reader.segments:
-            yield info.number, log.reader.segment_records(info.number, on_damage=on_damage)
+            yield info, log.reader.segment_records(info.number, on_damage=on_damage)
 
 
 def _read(record: Record) -> _Note:
