@@ -16,7 +16,10 @@ What must hold
   took until then stored, or is paused until somebody resumes it.
 - A letter that somebody sends through again is a record of its stream once, or it is told that
   nobody knows: see `_sent`.
-- Size and age are bounded for each stream. What goes because of that is told.
+- Size and age are bounded for each stream of a program, by who writes letters of that stream. What
+  goes because of that is told. What a program wrote stays whose name no later start has (one
+  without a checkpoint directory and a log folder, below a folder that programs share), and so does
+  a log on HDFS that nobody has closed: it is known of neither whether somebody still needs them.
 - Nothing here unpickles a record: who reads dead letters gets their bytes. What a receiver cannot
   unpickle is kept as its pickle. (A receiver that is told to store letters again unpickles them, as
   the tasks of batches do with what it stored.)

@@ -25,7 +25,8 @@ _TOLD_EVERY_MS = 60_000
 """Shortest time between two lines about removed letters; those between are summed up."""
 _LOOKS = 8
 """Of as many short logs as there are, about so many look at all of them. So what that costs one of
-them does not grow with their number, and by as little as an eighth there may be too many."""
+them does not grow with their number, and by as little as an eighth there may be too many. The
+others look at as many, and at all if half of these are too old: fewer come than came once."""
 
 
 class DeadLettersRemovedError(PenstockError):
@@ -143,10 +144,23 @@ class Retention:
 
     def _is_due(self, log: LogWriter, begun: int) -> bool:
         """Draw whether to look, by a name that no other log has."""
-        prefix = f"{self._stream}-"
-        count = sum(name.startswith(prefix) for name in self._fs.list_folder(self._root))
+        names = [name for stream, name in log_names(self._fs, self._root) if stream == self._stream]
         drawn = zlib.crc32(f"{os.path.basename(log.folder)} {begun}".encode())
-        return drawn * count < _LOOKS << 32
+        if drawn * len(names) < _LOOKS << 32:
+            return True
+        at = drawn % len(names)
+        return 2 * sum(map(self._is_old, (names + names)[at : at + _LOOKS])) >= _LOOKS
+
+    def _is_old(self, name: str) -> bool:
+        now_ms = self._now_ms()
+        try:
+            found = self._look_at(os.path.join(self._root, name), None, now_ms)
+        except (WalError, OSError):
+            return False  # Who looks at all tells of it.
+        return found is not None and found.created_ms < self._oldest_ms(now_ms)
+
+    def _oldest_ms(self, now_ms: int) -> int:
+        return now_ms - int(self._max_age_s * 1000)
 
     def _apply(self, log: LogWriter) -> None:
         now_ms = self._now_ms()
@@ -154,7 +168,7 @@ class Retention:
         own = self._own(log)
         size = sum(other.size for other in others)
         size += sum(info.size for info in own) + log.options.segment_size
-        oldest_ms = now_ms - int(self._max_age_s * 1000)
+        oldest_ms = self._oldest_ms(now_ms)
         for other in others:
             reason = self._reason(size, other.created_ms, oldest_ms)
             if reason is not None and self._remove(other):
