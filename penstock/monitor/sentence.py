@@ -119,7 +119,7 @@ def _of_batches(facts: Facts) -> list[str]:
 
 
 def _of_stopped(receivers: Sequence[Receiver]) -> list[str]:
-    stopped = [found for found in receivers if found.state != "running" and not _stops(found)]
+    stopped = [found for found in receivers if found.state != "running" and not stops_again(found)]
     if not stopped:
         return []
     if len(stopped) > 1:
@@ -149,7 +149,8 @@ def _of_troubles(receivers: Sequence[Receiver]) -> list[str]:
     return found
 
 
-def _stops(receiver: Receiver) -> str:
+def stops_again(receiver: Receiver) -> str:
+    """Return that it has stopped again and again, for what follows its name; empty: it has not."""
     count = receiver.lately.stops
     if count < _OFTEN:
         return ""
@@ -184,7 +185,7 @@ def _free_bytes(receiver: Receiver) -> int:
 
 
 _TROUBLES: dict[Callable[[Receiver], str], Callable[[Receiver], int]] = {
-    _stops: lambda receiver: receiver.lately.stops,
+    stops_again: lambda receiver: receiver.lately.stops,
     _full: lambda receiver: -_free_bytes(receiver),
     _behind: lambda receiver: receiver.lately.lag or 0,
     _discards: lambda receiver: receiver.lately.discarded,

@@ -116,6 +116,19 @@ def test_promtool_finds_nothing_wrong_with_them() -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+def test_it_is_not_ready_between_two_failures_of_a_receiver_that_fails_again_and_again() -> None:
+    program = Program()
+    door = Routes(program.model, open_access())
+    program.start()
+    for failures in range(4):
+        program.receiver(error="broker is gone")
+        program.second()
+        found = door.answer(get("/health/ready"))
+        assert found.status == (503 if failures == 3 else 200)
+        program.receiver(state="stopped", error="broker is gone")
+    assert text(found) == "numbers-0 stopped 3 times in the last ten minutes (broker is gone)"
+
+
 def test_ready_says_why_not() -> None:
     program = Program()
     door = Routes(program.model, open_access())

@@ -2,14 +2,15 @@
 
 Live: the program has streams, and somebody answers. A probe that starts a program anew because it
 is slow makes it slower, so slowness is none of this. Ready: data can flow and does: the streams
-have started, every receiver runs, and batches keep up. Both are 200, or 503 with the reasons, one
-a line.
+have started, every receiver runs and has not failed again and again, and batches keep up. Both are
+200, or 503 with the reasons, one a line.
 """
 
 from __future__ import annotations
 
 from penstock.monitor.model import Model
 from penstock.monitor.records import BatchStatus
+from penstock.monitor.sentence import stops_again
 from penstock.monitor.web.exchange import Answer, text_answer
 
 _LATE_INTERVALS = 10
@@ -35,6 +36,9 @@ def ready(model: Model) -> Answer:
         if receiver.state != "running":
             why = f": {receiver.last_error.splitlines()[0][:200]}" if receiver.last_error else ""
             reasons.append(f"{receiver.name} does not run{why}")
+        elif again := stops_again(receiver):
+            # Between two failures it runs: a probe would see now this, now that.
+            reasons.append(f"{receiver.name} {again}")
     if totals.waiting > 1:
         reasons.append(f"{totals.waiting} batches wait")
     hanging = _of_hanging(model)
