@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.tracker import Places
 from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
 from penstock.wire.messages import (
     BlocksAt,
@@ -49,6 +50,24 @@ def test_a_time_is_the_place_of_what_came_then_or_later(case: Case) -> None:
     now_ms = case.clock.time_ms()
     assert case.ask(FindStream("clicks", now_ms)).place == 0
     assert case.ask(FindStream("clicks", now_ms + 1)).place == 5
+
+
+def test_what_goes_while_a_time_is_looked_up_is_told(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a query would begin behind it, as if it had never come."""
+    now_ms = case.clock.time_ms()
+    case.end(0)
+    case.commit(3)
+    place_at = Places.place_at
+
+    def after_release(places: Places, stream_id: int, time_ms: int) -> int:
+        case.release()
+        return place_at(places, stream_id, time_ms)
+
+    monkeypatch.setattr(Places, "place_at", after_release)
+    found = case.ask(FindStream("clicks", now_ms))
+    assert (found.place, found.first, found.released_ms) == (3, 3, now_ms)
 
 
 def test_an_end_counts_the_records_before_it(case: Case) -> None:
