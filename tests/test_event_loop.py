@@ -55,3 +55,21 @@ def test_one_that_was_never_started_has_nothing_to_wait_for() -> None:
     loop.post(lambda: None)
     assert loop.drain(WAIT_S)
     assert loop.stop(WAIT_S)
+
+
+def test_after_an_error_that_could_not_be_told_it_goes_on_with_the_next_event() -> None:
+    did: list[str] = []
+
+    def cannot_be_told(error: BaseException) -> None:
+        raise error
+
+    def fail() -> None:
+        raise MemoryError
+
+    loop = EventLoop("test-again", cannot_be_told, on_start=lambda: did.append("start"))
+    loop.post(fail)
+    loop.post(lambda: did.append("next"))
+    loop.start()
+    assert loop.drain(WAIT_S)
+    assert loop.stop(WAIT_S)
+    assert did == ["start", "next"]

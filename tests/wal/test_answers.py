@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from penstock.wal import Answer, StorageAwayError, answer_of
+from penstock.wal import Answer, StorageAwayError, answer_of, calls_left_behind
 from penstock.wal._answers import BoundedCalls, Outage, TooLongError
 from penstock.wal._hdfs_client import (
     HadoopConfiguration,
@@ -68,9 +68,13 @@ def test_a_call_that_does_not_return_is_left_behind() -> None:
     calls, is_over = BoundedCalls("HDFS"), threading.Event()
     with pytest.raises(TooLongError, match=r"HDFS has not answered for 0\.05 s.*/a"):
         calls.call(is_over.wait, 0.05, "/a")
+    before = calls_left_behind()
     calls.abandon()
+    # The end of a program waits for it, and a command knows that it must not.
+    assert calls_left_behind() == before + 1
     is_over.set()
     calls._loop.thread.join(PATIENCE_S)
+    assert calls_left_behind() == before
     assert not calls._loop.thread.is_alive()
 
 

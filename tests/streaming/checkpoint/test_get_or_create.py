@@ -12,6 +12,7 @@ from pyspark import SparkConf
 from penstock.streaming import CheckpointReadError, StreamingContext
 from penstock.streaming.recovery import recover_context, recovered_conf, saved_conf
 from tests.streaming.checkpoint.recovering import ZERO_MS, ProgramOf
+from tests.system.running import settings
 
 INPUT = [["a", "a", "b"], ["b"]]
 
@@ -38,6 +39,52 @@ def test_the_configuration_of_one_run_is_not_taken_over(sc: Any, monkeypatch: An
     assert found["spark.driver.host"] == "127.0.0.1"
     assert found["spark.mine"] == "yes"
     assert "spark.ui.port" not in found
+
+
+def test_what_is_set_otherwise_than_in_a_checkpoint_is_said_with_the_value_that_counts(
+    sc: Any, program_of: ProgramOf, monkeypatch: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = program_of(lambda program, ssc: program.keep(program.listed(ssc, INPUT)))
+    changed = {"spark.mine": "2", "spark.mine.password": "b", "spark.penstock.console": "on"}
+    with settings(sc, {"spark.mine": "1", "spark.mine.password": "a", "spark.other": "x"}):
+        program.run(1)
+        recover_context(StreamingContext, str(program.checkpoint))
+        assert "where they differ" not in caplog.text
+    with settings(sc, changed):
+        recover_context(StreamingContext, str(program.checkpoint))
+    (said,) = [text for text in caplog.messages if "where they differ" in text]
+    assert said.partition("SparkContext count, and not those of the checkpoint")[1]
+    assert said.partition(": ")[2].split("; ") == [
+        "spark.mine is 2, 1 in the checkpoint",
+        "spark.mine.password (not shown)",
+        "spark.other is not set, x in the checkpoint",
+        "spark.penstock.console is on, not in the checkpoint",
+    ]
+
+
+def test_a_setting_that_does_not_count_after_a_restart_is_said(
+    sc: Any, monkeypatch: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    # As by spark-submit: what it says is in the properties of the JVM.
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    properties = sc._jvm.java.lang.System
+    given = {"spark.mine": "2", "spark.new": "3", "spark.mine.secret": "c", "spark.same": "s"}
+    for key, value in given.items():
+        properties.setProperty(key, value)
+    try:
+        saved = {"spark.mine": "1", "spark.same": "s", "spark.mine.secret": "b", "spark.gone": "4"}
+        found = dict(recovered_conf(saved.items()).getAll())
+    finally:
+        for key in given:
+            properties.clearProperty(key)
+    assert saved.items() <= found.items()
+    assert "spark.new" not in found
+    (said,) = [text for text in caplog.messages if "The settings of the checkpoint count" in text]
+    assert "getOrCreate(..., version=...)" in said
+    assert "spark.mine is 2, 1 in the checkpoint; spark.mine.secret (not shown); " in said
+    assert "spark.new is 3, not in the checkpoint" in said
+    assert "spark.same" not in said
+    assert "spark.gone" not in said
 
 
 def test_what_spark_adds_to_the_options_of_a_jvm_is_not_saved(sc: Any) -> None:
