@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.blockstore.kept_values import check_cast, check_kept
+from penstock.blockstore.kept_values import check_cast, check_kept, check_made
 from penstock.blockstore.memory import Slot
 from penstock.blockstore.record_pickles import definitions
 
@@ -367,7 +367,9 @@ def _column_of(records: Sequence[dict[str, Any]], wanted: pa.Field) -> pa.Array:
 def _converted(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
         check_cast(column.type, field.type)
-        return column.cast(field.type)
+        made = column.cast(field.type)
+        check_made(column, made)
+        return made
     except (pa.ArrowException, TypeError) as error:
         raise ValueError(f"column {field.name} ({field.type}): {error}") from error
 

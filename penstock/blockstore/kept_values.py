@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as types
 
 _EXACT = frozenset((str, bytes, int, bool, date))
@@ -82,6 +83,8 @@ def check_cast(found: pa.DataType, wanted: pa.DataType) -> None:
     """
     if types.is_dictionary(found):
         found = found.value_type
+    if types.is_dictionary(wanted):
+        wanted = wanted.value_type
     if found == wanted:
         return
     is_time_of_day = types.is_timestamp(found) and (types.is_date(wanted) or types.is_time(wanted))
@@ -100,6 +103,50 @@ def check_cast(found: pa.DataType, wanted: pa.DataType) -> None:
         check_cast(found.value_type, wanted.value_type)
     if is_time_of_day or (is_number and types.is_boolean(wanted)) or fields:
         raise TypeError(f"{found} loses something as {wanted}; cast it before it is stored")
+
+
+def check_made(found: pa.Array, made: pa.Array) -> None:
+    """Refuse what a cast has changed, though `check_cast` passed it: it depends on the values.
+
+    Args:
+        found: What was cast.
+        made: What came of it.
+
+    Raises:
+        TypeError: A number is another one, or infinite.
+    """
+    if types.is_dictionary(found.type):
+        found = found.dictionary_decode()
+    if types.is_dictionary(made.type):
+        made = made.dictionary_decode()
+    kind, wanted = found.type, made.type
+    if kind == wanted:
+        return
+    if types.is_struct(kind) and types.is_struct(wanted):
+        for at, field in enumerate(wanted):
+            if (was_at := kind.get_field_index(field.name)) >= 0:
+                check_made(found.field(was_at), made.field(at))
+    elif types.is_map(kind) and types.is_map(wanted):
+        for before, after in zip(_parts_of_map(found), _parts_of_map(made), strict=True):
+            check_made(before, after)
+    elif hasattr(kind, "value_field") and hasattr(wanted, "value_field"):
+        check_made(found.flatten(), made.flatten())
+    elif types.is_floating(wanted) or (types.is_floating(kind) and types.is_decimal(wanted)):
+        after = made.cast(pa.float64())
+        before = found.cast(pa.float64(), safe=False)
+        if types.is_decimal(wanted) or types.is_integer(kind):
+            is_another = pc.not_equal(before, after)
+        else:
+            is_another = pc.and_not(pc.is_inf(after), pc.is_inf(before))
+        if pc.any(is_another).as_py():
+            raise TypeError(f"{kind} loses something as {wanted}; cast it before it is stored")
+
+
+def _parts_of_map(column: pa.Array) -> list[pa.Array]:
+    """Return the keys and the items of a column of maps, which may be a slice of another."""
+    offsets = column.offsets
+    first, length = offsets[0].as_py(), offsets[-1].as_py() - offsets[0].as_py()
+    return [part.slice(first, length) for part in (column.keys, column.items)]
 
 
 def _parts(values: list[Any], kind: pa.DataType) -> list[tuple[list[Any], pa.DataType]]:

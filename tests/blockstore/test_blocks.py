@@ -414,6 +414,17 @@ def test_a_declared_type_may_say_what_a_value_means(kind, value, kept):
             pa.array([[("a", AT)]], pa.map_(pa.string(), pa.timestamp("us"))),
             pa.map_(pa.string(), pa.date32()),
         ),
+        (pa.array([AT]).dictionary_encode(), pa.dictionary(pa.int8(), pa.date32())),
+        (pa.array([1.0, None, 1e300]), pa.float32()),
+        (pa.array([70000.0]), pa.float16()),
+        (pa.array([2049]), pa.float16()),
+        (pa.array([0.123]), pa.decimal128(5, 2)),
+        (pa.array([[0.5], None, [1e300]]), pa.list_(pa.float32())),
+        (pa.array([{"a": 1e300}]), pa.struct([("a", pa.float32())])),
+        (
+            pa.array([[("a", 1e300)]], pa.map_(pa.string(), pa.float64())),
+            pa.map_(pa.string(), pa.float32()),
+        ),
     ],
 )
 def test_a_column_that_a_cast_would_change_is_refused(column, wanted):
@@ -497,3 +508,24 @@ def test_after_a_batch_that_did_not_fit_a_block_takes_none_and_can_be_read(store
     info = store.put(builder.seal("input-3-1", 0.0))
     with read_block(info, BlockAccess()) as block:
         assert list(block.records()) == [{"text": "x" * 10}] * 2
+
+
+@pytest.mark.parametrize(
+    ("column", "wanted"),
+    [
+        (pa.array([0.1, None, float("inf"), float("nan")]), pa.float32()),
+        (pa.array([0.1, -2.5, None]), pa.decimal128(5, 2)),
+        (pa.array([2048, None]), pa.float16()),
+        (pa.array([Decimal("1.55")]), pa.float64()),
+        (pa.array([[0.1], None, []]).slice(1), pa.list_(pa.float32())),
+        (pa.array([{"b": 1, "a": 0.1}]), pa.struct([("a", pa.float32()), ("b", pa.int8())])),
+        (pa.array([0.5]).dictionary_encode(), pa.float32()),
+        (
+            pa.array([[("a", 1e300)], [("b", 0.5)]], pa.map_(pa.string(), pa.float64())).slice(1),
+            pa.map_(pa.string(), pa.float32()),
+        ),
+    ],
+)
+def test_a_column_that_a_cast_keeps_is_taken(column, wanted):
+    batch = pa.RecordBatch.from_arrays([column], ["x"])
+    assert batch_to_schema(batch, pa.schema([("x", wanted)])).num_rows == len(column)
