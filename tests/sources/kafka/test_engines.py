@@ -86,13 +86,17 @@ def test_tries_to_connect_are_told_once_and_not_each_of_them(
     assert "Connection refused" in lines[0]
 
 
-class _Revoking:
-    """A client of kafka-python in whose own thread a partition goes while it is asked about it."""
+class _Client:
+    """A client of kafka-python whose own thread gives and takes a partition in between."""
 
     def __init__(self) -> None:
-        self.assigned = {kafka.TopicPartition("lines", 0)}
-        self._coordinator = SimpleNamespace(rejoining=False)
+        self.partition = kafka.TopicPartition("lines", 0)
+        self.assigned = {self.partition}
         self.listener: Any = None
+        self.goes_when_asked = False
+        self.comes_back_when_polled = False
+        self.at = 5
+        self._coordinator = SimpleNamespace(rejoining=False)
 
     def subscribe(self, topics: list[str], listener: Any) -> None:
         self.listener = listener
@@ -100,28 +104,64 @@ class _Revoking:
     def assignment(self) -> set[Any]:
         return set(self.assigned)
 
+    def assign(self) -> None:
+        self.assigned = {self.partition}
+        asyncio.run(self.listener.on_partitions_assigned(self.assigned))
+
     def committed(self, partition: Any, timeout_ms: float) -> int:
-        self.assigned.clear()
+        if self.goes_when_asked:
+            self.assigned.clear()
         return 7
 
     def position(self, partition: Any, timeout_ms: float) -> int:
-        raise errors.IllegalStateError("Partition is not assigned")
+        if partition not in self.assigned:
+            raise errors.IllegalStateError("Partition is not assigned")
+        return self.at
 
     def seek(self, partition: Any, offset: int) -> None:
         if partition not in self.assigned:
             raise ValueError("Unassigned partition")
+        self.at = offset
 
     def poll(self, timeout_ms: float) -> dict[Any, Any]:
-        return {}
+        if self.comes_back_when_polled:
+            self.comes_back_when_polled = False
+            self.assign()
+        self.at += 1
+        return {each: [SimpleNamespace(offset=self.at - 1)] for each in self.assigned}
 
 
-def test_a_partition_that_goes_while_the_member_asks_about_it_ends_nothing() -> None:
-    client, offsets, mine = _Revoking(), OffsetLedger(0.0), TopicPartition("lines", 0)
-    offsets.restore({"lines": {"0": 5}})
-    member = _Member(client, ["lines"], offsets)
-    asyncio.run(client.listener.on_partitions_assigned(client.assignment()))
+@pytest.fixture
+def client() -> _Client:
+    return _Client()
+
+
+@pytest.fixture
+def offsets() -> OffsetLedger:
+    found = OffsetLedger(0.0)
+    found.restore({"lines": {"0": 5}})
+    return found
+
+
+def test_a_partition_that_goes_while_the_member_asks_about_it_ends_nothing(
+    client: _Client, offsets: OffsetLedger
+) -> None:
+    client.goes_when_asked = True
+    member, mine = _Member(client, ["lines"], offsets), TopicPartition("lines", 0)
+    client.assign()
     assert list(member.poll(0.0)) == []
     assert offsets.stored(mine) == 7, "another member got that far"
     assert member.position(mine) is None
     with pytest.raises(RetriableError, match="not this member's any more"):
         member.seek(mine, 5)
+
+
+def test_what_comes_before_it_is_known_how_far_another_member_got_is_read_again(
+    client: _Client, offsets: OffsetLedger
+) -> None:
+    client.comes_back_when_polled = True
+    member, mine = _Member(client, ["lines"], offsets), TopicPartition("lines", 0)
+    assert list(member.poll(0.0)) == []
+    assert member.position(mine) is None
+    ((partition, chunk),) = member.poll(0.0)
+    assert (partition, chunk.start, member.position(mine)) == (mine, 7, 8)
