@@ -462,11 +462,13 @@ class HdfsFileSystem:
                 self._client = self._client_of_turn(self._turn)
 
     def _client_of_turn(self, turn: int) -> Any:
-        settings = {**self._settings, **self._configuration.in_turn(self.authority, turn)}
+        return self._made_client(self._configuration.in_turn(self.authority, turn))
+
+    def _made_client(self, more: dict[str, str]) -> Any:
         calls = BoundedCalls(_NAME)
         try:
             # It may ask name servers.
-            make = partial(self._new_client, config=settings)
+            make = partial(self._new_client, config={**self._settings, **more})
             return self.call_by(calls, self.authority, make, self._outage.limit_s(_ANSWER_S))
         finally:
             calls.abandon()
@@ -479,8 +481,8 @@ class HdfsFileSystem:
         is_cut_off = isinstance(error, HdfsUnavailableError) and error.is_cut_off
         if self._configuration.uses_kerberos or not is_cut_off:
             return
-        asking = self._new_client(config={**self._settings, AUTHENTICATION: "kerberos"})
         try:
+            asking = self._made_client({AUTHENTICATION: "kerberos"})
             # One that does not ask for Kerberos answers this client, too.
             self._call_once(path, lambda: asking.get_file_info("/"))
             self._call_once(path, lambda: self._client.get_file_info("/"))

@@ -95,6 +95,8 @@ class _Client:
         self.listener: Any = None
         self.goes_when_asked = False
         self.comes_back_when_polled = False
+        self.comes_back_when_asked = False
+        self.group_is_at = 7
         self.at = 5
         self._coordinator = SimpleNamespace(rejoining=False)
 
@@ -111,7 +113,12 @@ class _Client:
     def committed(self, partition: Any, timeout_ms: float) -> int:
         if self.goes_when_asked:
             self.assigned.clear()
-        return 7
+        known = self.group_is_at
+        if self.comes_back_when_asked:
+            self.comes_back_when_asked = False
+            self.group_is_at = 9
+            self.assign()
+        return known
 
     def position(self, partition: Any, timeout_ms: float) -> int:
         if partition not in self.assigned:
@@ -165,3 +172,31 @@ def test_what_comes_before_it_is_known_how_far_another_member_got_is_read_again(
     assert member.position(mine) is None
     ((partition, chunk),) = member.poll(0.0)
     assert (partition, chunk.start, member.position(mine)) == (mine, 7, 8)
+
+
+def test_a_partition_that_goes_and_comes_back_while_the_member_asks_is_looked_at_again(
+    client: _Client, offsets: OffsetLedger
+) -> None:
+    client.comes_back_when_asked = True
+    member = _Member(client, ["lines"], offsets)
+    client.assign()
+    assert list(member.poll(0.0)) == []
+    ((_, chunk),) = member.poll(0.0)
+    assert chunk.start == 9, "another member had it in between"
+
+
+def test_a_member_that_gets_no_answer_asks_again_before_it_gives_anything(
+    client: _Client, offsets: OffsetLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = _Member(client, ["lines"], offsets)
+    client.assign()
+
+    def fail(*_: Any, **__: Any) -> int:
+        raise errors.KafkaTimeoutError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "committed", fail)
+        with pytest.raises(RetriableError):
+            member.poll(0.0)
+    ((_, chunk),) = member.poll(0.0)
+    assert chunk.start == 7
