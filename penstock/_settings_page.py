@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from penstock._settings_without_effect import SETTINGS_WITHOUT_EFFECT
@@ -20,16 +21,31 @@ Streaming that have no effect here are named in one warning.
 `penstock settings [KEY]` prints this table, or the lines of some keys, in a terminal.
 
 Times, sizes and flags are written as everywhere in Spark: `200ms`, `5s`, `1m` (a minute), `2h`;
-`512k`, `64m`, `1g` (powers of 1024); `true`, `false`. Rates are written as the `limits` library has
-them: `10000/second`, `600000 per minute`.
+`512k`, `64m`, `1g` (powers of 1024); `true`, `false`. Of a bare number the last column has the
+unit. Rates are written as the `limits` library has them: `10000/second`, `600000 per minute`.
 """
+
+_SHORTER = (
+    (r"^(a (?:time|size) .*?) such as .*? \(a bare number counts (\w+)\)$", r"\1 (bare: \2)"),
+    (r"^a whole number from (\d+) to 2147483647 \(of (.*), without a unit sign\)$", r"\2, from \1"),
+    (r"^a whole number from (\d+ to \d+) \(of (.*), without a unit sign\)$", r"\2, from \1"),
+    (r"^one rate above 0 such as .* \(of (\w+)\)$", r"a rate of \1 above 0"),
+)
+"""What errors say of accepted values, and what is left of it where the page says the rest."""
+
+
+def _accepted(line: Setting) -> str:
+    text = line.kind.accepted
+    for said, shorter in _SHORTER:
+        text = re.sub(said, shorter, text)
+    return text
 
 
 def _table(lines: Iterable[Setting]) -> str:
     rows = ["| key | default | meaning | accepted |", "| --- | --- | --- | --- |"]
     for line in lines:
         default = line.unset or (f"`{line.default}`" if line.default is not None else "not set")
-        rows.append(f"| `{line.key}` | {default} | {line.meaning} | {line.kind.accepted} |")
+        rows.append(f"| `{line.key}` | {default} | {line.meaning} | {_accepted(line)} |")
     return "\n".join(rows) + "\n"
 
 

@@ -201,8 +201,7 @@ class Settings:
         Time(minimum_ms=1),
         "1h",
         "How long a graceful stop may take to process what was received; what is left then is "
-        "given up and told. It bounds all of it; in Spark it bounds only two of the waits, ten "
-        "batch intervals when it is not set, and the batches have an hour.",
+        "given up and reported.",
     )
     concurrent_jobs: int = _setting(
         "spark.streaming.concurrentJobs",
@@ -323,7 +322,7 @@ class Settings:
         "spark.penstock.wal.dir",
         LogFolder(),
         None,
-        "Where the logs lie: on each host, or on HDFS, which survives the loss of a host.",
+        "Where the logs are: on each host, or on HDFS, which survives the loss of a host.",
         unset="a folder of the application, removed when it stops",
     )
     wal_sync: str | None = _setting(
@@ -353,7 +352,7 @@ class Settings:
         None,
         "How long blocks stay in the receivers' logs after their batch is cleaned up, so that they "
         "can be read again ([recovery.md](recovery.md#keeping-blocks-after-their-batch)). The "
-        "oldest go before that when the disk runs short, which is told.",
+        "oldest go earlier when the disk runs short, with a warning.",
         unset="without `wal.retentionSize` they go with the clean-up",
     )
     wal_retention_bytes: int | None = _setting(
@@ -369,24 +368,22 @@ class Settings:
         "fail",
         "What becomes of a batch when no host that can be reached has one of its blocks, after "
         "`spark.task.maxFailures` tries: it fails, or it goes on without the block, which is "
-        "logged, counted in `ssc.statistics()`, and told to listeners as an error of the receiver. "
-        "Where HDFS or a host's block server does not answer, or a right, ticket or key is "
-        "missing, the block may be whole: then the batch fails in any case.",
+        "logged, counted in `ssc.statistics()`, and an error of the receiver to listeners. "
+        "Where the block may be whole, as HDFS does not answer or a right, ticket or key is "
+        "missing, the batch fails in any case.",
     )
     recovery_empty_batches: str = _setting(
         "spark.penstock.recovery.emptyBatches",
         Choice(("needed", "all")),
         "needed",
-        "Which batches of the time when a program did not run are made after a restart, of those "
-        "that have no records: `needed`, those that a window, a state, an input that is no "
-        "receiver, `remember` or a listener of the program may need; or `all`, as in Spark.",
+        "Which batches without records of the time when a program did not run are made after a "
+        "restart: those that something may need, or `all`, as in Spark.",
     )
     console: str = _setting(
         "spark.penstock.console",
         Choice(("auto", "on", "off")),
         "auto",
-        "Whether the program tells on standard error that it has started, of its receivers, and "
-        "every few seconds how it goes; `auto`: if standard error is a terminal.",
+        "Whether the program says on standard error how it goes; `auto`: if that is a terminal.",
     )
     ui_enabled: bool = _setting(
         "spark.penstock.ui.enabled",
@@ -455,7 +452,7 @@ class Settings:
         "spark.penstock.otel.traces.every",
         Whole(minimum=0, maximum=1_000_000_000, unit="blocks"),
         "100",
-        "Of so many blocks of a receiver one is traced on its way from `store` to its batch. "
+        "Of this many blocks of a receiver one is traced on its way from `store` to its batch. "
         "0: none.",
     )
     retained_batches: int = _setting(
@@ -468,17 +465,16 @@ class Settings:
         "spark.penstock.removedStreams",
         Names(),
         None,
-        "Names of streams that earlier versions of the program had and this one has not: their "
-        "positions, and records that wait, are given up. Without it such a stream is an error.",
+        "Names of streams that earlier versions of the program had and this one lacks: their "
+        "positions and waiting records are given up. Without it such a stream is an error.",
         unset="none",
     )
     removed_states: tuple[str, ...] | None = _setting(
         "spark.penstock.removedStates",
         Names(),
         None,
-        "Names of states of the version of the program before that this one does not take up: it "
-        "has none of that name, or begins it empty. Without it a state that has no place or cannot "
-        "be read is an error of an upgrade.",
+        "Names of states of the version before that this one lacks or begins empty. Without it a "
+        "state that has no place or cannot be read is an error of an upgrade.",
         unset="none",
     )
     wal_compression_codec: str = _setting(
@@ -505,7 +501,7 @@ class Settings:
         "spark.penstock.memory.dir",
         LocalPath(),
         "/dev/shm",
-        "The folder in memory (tmpfs) where the hot copies lie.",
+        "The folder in memory (tmpfs) of the hot copies.",
     )
     receiver_rate: str | None = _setting(
         "spark.penstock.receiver.rate",
@@ -532,16 +528,15 @@ class Settings:
         "spark.penstock.sharedRate.rate",
         Rate("records"),
         None,
-        "The most records of all receivers together, of all applications that name the same "
-        "storage and key. If they name different rates, the lowest holds ([rates.md](rates.md)).",
+        "The most records of all receivers of all applications that name the same storage and key "
+        "([rates.md](rates.md#one-rate-for-several-applications)).",
         unset="no limit",
     )
     shared_rate_storage: str | None = _setting(
         "spark.penstock.sharedRate.storage",
         StorageAddress(("redis", "rediss", "redis+unix", "valkey", "valkeys", "valkey+unix")),
         None,
-        "The server in which the shared rate is kept. Spark shows its settings in its UI and in "
-        "command lines, so a password is not taken here.",
+        "The server in which the shared rate is kept.",
         unset="nothing is shared",
     )
     shared_rate_key: str = _setting(
@@ -554,8 +549,7 @@ class Settings:
         "spark.penstock.sharedRate.passwordFile",
         LocalPath("/etc/penstock/redis-password"),
         None,
-        "A file on the driver's host with the password of that server. It is read when the "
-        "context starts, and travels to receivers inside their tasks only.",
+        "A file on the driver's host with the password of that server.",
         unset="no password",
     )
     slow_start_rate: str = _setting(
@@ -570,8 +564,7 @@ class Settings:
         Factor(maximum=1.0, is_open=True),
         "0.02",
         "What the estimator `aimd` adds after a good batch, as a part of the rate that was too "
-        "high last. It adds more while batches leave room, and doubles the rate while they take "
-        "less than half of their interval.",
+        "high last; more while batches leave room.",
     )
     aimd_decrease: float = _setting(
         "spark.penstock.backpressure.aimd.decrease",
@@ -590,13 +583,13 @@ class Settings:
         Flag(),
         "true",
         "Whether records that receivers discard are kept as dead letters "
-        "([dead-letters.md](dead-letters.md)). If not, they are counted and told only.",
+        "([dead-letters.md](dead-letters.md)). If not, they are only counted and reported.",
     )
     dead_letters_dir: str | None = _setting(
         "spark.penstock.deadLetters.dir",
         LogFolder(),
         None,
-        "Where the logs of dead letters lie: on each host, or on HDFS.",
+        "Where the logs of dead letters are: on each host, or on HDFS.",
         unset="a folder `deadLetters` beside the blocks, which goes with them where they do",
     )
     dead_letters_max_bytes: int = _setting(
@@ -604,7 +597,7 @@ class Settings:
         Size(minimum=1 << 20, maximum=1 << 40),
         "256m",
         "How large the dead letters of one stream in one folder may get. Then the oldest go, which "
-        "is told.",
+        "is reported.",
     )
     dead_letters_max_age_s: float = _setting(
         "spark.penstock.deadLetters.maxAge",
@@ -623,8 +616,7 @@ class Settings:
         "spark.penstock.deadLetters.budget",
         Budget(),
         None,
-        "How many records, or what part of them, one run of a receiver may discard within a time. "
-        "What happens with more of them says `spark.penstock.deadLetters.budgetAction`.",
+        "How many records, or what part of them, one run of a receiver may discard within a time.",
         unset="no limit",
     )
     dead_letters_budget_action: str = _setting(
@@ -632,8 +624,8 @@ class Settings:
         Choice(("stop", "pause")),
         "stop",
         "What happens when a receiver discards more than its budget. `stop`: it ends, and the "
-        "program with an error that says so. `pause`: it lets nothing pass until somebody resumes "
-        "its stream, by `penstock resume` or on the page; a program that is started again goes on.",
+        "program with an error that says so. `pause`: it lets nothing pass until its stream "
+        "is resumed, by `penstock resume` or on the page, or the program is started again.",
     )
     restart_max_delay_s: float = _setting(
         "spark.penstock.receiver.maxRestartDelay",
@@ -646,9 +638,8 @@ class Settings:
         "spark.penstock.receiver.maxFailures",
         Whole(minimum=1, unit="failures"),
         "10",
-        "How often in a row a receiver may fail with an error of its program (a `ValueError`, "
-        "`KeyError` and the like), with no record stored in between; then the program ends with "
-        "that error. The pauses between grow up to `spark.penstock.receiver.maxRestartDelay`.",
+        "How often in a row a receiver may fail with an error of its program (a `ValueError` and "
+        "the like), with no record stored in between; then the program ends with that error.",
     )
     restart_reset_s: float = _setting(
         "spark.penstock.receiver.restartReset",
@@ -705,9 +696,8 @@ class Settings:
         "spark.penstock.blockServer.port",
         Whole(minimum=0, maximum=65535),
         "0",
-        "The port on which each host's block server listens for batch tasks of other hosts; 0 "
-        "takes a free one. When it is taken, as by another application's block server, the ports "
-        "after it are tried, as many as `spark.port.maxRetries`.",
+        "The port on which each host's block server listens for batch tasks of other hosts, with "
+        "those after it as above; 0 takes a free one.",
     )
     port_max_retries: int = _setting(
         "spark.port.maxRetries",
@@ -719,17 +709,15 @@ class Settings:
         "spark.penstock.blockServer.lease",
         Seconds(minimum_ms=1000),
         "60s",
-        "How long a host's receivers and its block server live on without a word from the driver; "
-        "the block server only when the driver is known to be dead: its process was on the same "
-        "host and is gone.",
+        "How long a host's receivers live on without a word from the driver, and its block server "
+        "when the driver's process was on the same host and is gone.",
     )
     driver_timeout_s: float = _setting(
         "spark.penstock.blockServer.driverTimeout",
         Seconds(minimum_ms=1000),
         "2h",
-        "How long a driver may be silent that is not known to be dead (paused, cut off, on another "
-        "host) until block servers end without it, and remove what no other driver could recover: "
-        "all blocks, where no folder is set.",
+        "How long a driver that is not known to be dead may be silent until block servers end, and "
+        "remove what no other driver could recover: all blocks, where no folder is set.",
     )
 
     @classmethod

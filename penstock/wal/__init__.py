@@ -30,7 +30,7 @@ Layout of a segment, all at multiples of the log's alignment::
     header record | record | record | zeros                          (open, or left by a crash)
 
 The trailer is the last 64 bytes; it lets a reader know a closed segment without reading it.
-Bytes of the headers: `penstock.wal._layout` and ``docs/segment-log.md``.
+Bytes of headers, index and trailer: `penstock.wal._layout`.
 
 The life of a segment: made under a temporary name, preallocated, its header forced, renamed,
 the folder forced; only then records. When it is full or old: index and trailer, cut to size,

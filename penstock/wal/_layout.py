@@ -15,6 +15,16 @@ Record header, 64 bytes::
     40 log id 8 bytes     random, one per writer
     48 segment u64        number of its segment
     56 key salt u64       random, one per segment; 0 when it is not encrypted
+
+Payload of the segment header (kind 0xFFFF, sequence 0): format version u16, flags u16 (1: recycled,
+2: with a key id, 4: preallocated), alignment u32, number u64, previous segment of this writer u64
+(0: none), first sequence u64, creation time in ms u64, length u32 and bytes of the user header; key
+id, 8 bytes.
+
+Index (kind 0xFFFE, sequence last + 1): `INDEX_ENTRY` for each record.
+
+Trailer, the last 64 bytes of a closed segment: magic u32 "PST1", crc u32, index offset u64, record
+count u64, first sequence u64, committed u64, log id, segment number u64, reserved u64.
 """
 
 from __future__ import annotations

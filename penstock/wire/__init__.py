@@ -2,12 +2,12 @@
 
 What must hold:
 
-- *Nobody unknown* (I9). Both ends of every connection prove that they know the application's
+- *No one unknown* (I9). Both ends of every connection prove that they know the application's
   secret before a byte of it is read as anything else. What a peer sends is MessagePack of known
   types; nothing is unpickled. Frames have a size limit.
-- *Nobody in between speaks.* Each frame carries a tag that only the two ends of this connection
+- *No one in between speaks.* Each frame carries a tag that only the two ends of this connection
   can make, in this direction and this place. What does not fit ends the connection unread.
-- *Nobody listens in*, if `spark.penstock.tls.enabled`: the challenge and all after it are inside
+- *No one listens in*, if `spark.penstock.tls.enabled`: the challenge and all after it are inside
   TLS (`tls`).
 - *One peer's misdeeds are its own.* What cannot be decoded, stalls, is silent, floods or does not
   read ends that connection, with one log line, and changes nothing for the others. Memory per
@@ -19,7 +19,7 @@ What must hold:
 
 On the wire: the handshake (`_authentication`: three messages of fixed size), then frames
 (`_frames`: length, id, kind, MessagePack of a `messages.Message`), each with its tag.
-``docs/protocol.md`` has it byte by byte.
+Those modules have it byte by byte.
 
 The life of a connection: NEW, AUTHENTICATING (bounded in number and time), OPEN (a heartbeat when
 nothing else is sent; silence ends it), CLOSING (what was queued goes out, bounded), CLOSED. A

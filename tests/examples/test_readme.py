@@ -37,8 +37,10 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_the_readme_shows_its_parts_in_order() -> None:
     titles = re.findall(r"^## (.+)$", README.read_text(), re.MULTILINE)
     assert titles == [
-        "Install",
         "A receiver in three lines, a batch in five",
+        "Three figures",
+        "The house in one picture",
+        "Install",
         "What is promised",
         "When not to use it",
         "Two commands",
