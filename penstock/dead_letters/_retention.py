@@ -25,8 +25,9 @@ _TOLD_EVERY_MS = 60_000
 """Shortest time between two lines about removed letters; those between are summed up."""
 _LOOKS = 8
 """Of as many short logs as there are, about so many look at all of them. So what that costs one of
-them does not grow with their number, and by as little as an eighth there may be too many. The
-others look at as many, and at all if half of these are too old: fewer come than came once."""
+them does not grow with their number, and by as little as an eighth there may be too many. One in
+so many of the others looks at so many, and at all if half of these are too old: fewer come than
+came once."""
 
 
 class DeadLettersRemovedError(PenstockError):
@@ -148,6 +149,8 @@ class Retention:
         drawn = zlib.crc32(f"{os.path.basename(log.folder)} {begun}".encode())
         if drawn * len(names) < _LOOKS << 32:
             return True
+        if drawn % _LOOKS:
+            return False
         at = drawn % len(names)
         return 2 * sum(map(self._is_old, (names + names)[at : at + _LOOKS])) >= _LOOKS
 
