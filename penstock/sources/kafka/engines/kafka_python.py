@@ -232,19 +232,25 @@ class _Member(GroupMember):
     def _check_offsets(self) -> None:
         """Let partitions that came back go on where another member may have got to meanwhile."""
         for each in sorted(self._unchecked):
-            mine = kafka.TopicPartition(*each)
-            if mine in self._client.assignment():
-                committed = self._client.committed(mine, timeout_ms=_ASK_MS)
-                stored = self._offsets.stored(each)
-                if committed is not None and (stored is None or committed > stored):
-                    self._offsets.go_on_from(each, committed)
-                    stored = committed
-                # The client would never again read one that it was told to pause while some of its
-                # records waited inside (kafka-python 3.0): so it reads on, and is set back here.
-                if stored is not None:
-                    with suppress(RetriableError):
-                        self.seek(each, stored)
+            # First: it may go and come back meanwhile, and is to be looked at again then.
             self._unchecked.discard(each)
+            mine = kafka.TopicPartition(*each)
+            if mine not in self._client.assignment():
+                continue
+            try:
+                committed = self._client.committed(mine, timeout_ms=_ASK_MS)
+            except BaseException:
+                self._unchecked.add(each)
+                raise
+            stored = self._offsets.stored(each)
+            if committed is not None and (stored is None or committed > stored):
+                self._offsets.go_on_from(each, committed)
+                stored = committed
+            # The client would never again read one that it was told to pause while some of its
+            # records waited inside (kafka-python 3.0): so it reads on, and is set back here.
+            if stored is not None:
+                with suppress(RetriableError):
+                    self.seek(each, stored)
 
 
 class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped
