@@ -277,3 +277,14 @@ def test_a_master_that_is_not_there_is_said_without_starting_spark(tmp_path: Pat
     assert (code, problems(told)) == (1, ["cluster"])
     reason = f"no master answers there: {address} (Connection refused)"
     assert reason in told["cluster"]["found"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_what_listens_and_is_no_master_is_said_before_spark_gives_up(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        master = f"spark://127.0.0.1:{other.getsockname()[1]}"
+        asked = ("--folder", str(tmp_path), "--master", master, "--timeout", "5")
+        code, told = doctor(*asked, SPARK_LOCAL_IP="127.0.0.1")
+    assert (code, problems(told)) == (1, ["cluster"])
+    assert told["cluster"]["found"] == f"{master}: Spark had no answer from it within 15 s"

@@ -6,10 +6,12 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
 
 from penstock.errors import text_of
+from penstock.host.bounded import run_bounded
 from penstock.host.executor_python import (
     ExecutorAnswer,
     ExecutorPythonError,
@@ -19,6 +21,9 @@ from penstock.host.executor_python import (
 from penstock.monitor.doctor.driver import of_open_files
 from penstock.monitor.doctor.finding import Finding, Level
 from penstock.threads import OwnedThread
+
+_STARTS_S = 15.0
+"""How long Spark may take at least to begin with a master that answers."""
 
 _FAR_S = 1.0
 """Batches and positions are the driver's time alone; logs and Kerberos want clocks nearer than
@@ -45,16 +50,29 @@ def check_cluster(
     settings.set("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
     for key, value in conf.items():
         settings.set(key, value)
+    change = "mend the master's address (--master), or start it; Spark's log above says more"
+    limit_s = max(patience_s, _STARTS_S)
     try:
-        spark_context = SparkContext(conf=settings)
+        spark_context = _started(settings, limit_s)
     except Exception as error:  # noqa: BLE001  # Spark's, Py4J's and the JVM's are of many kinds
-        change = "mend the master's address (--master), or start it; Spark's log above says more"
         return [Finding("cluster", Level.PROBLEM, f"{master}: {_line(error)}", change)]
+    if spark_context is None:
+        found = f"{master}: Spark had no answer from it within {limit_s:g} s"
+        return [Finding("cluster", Level.PROBLEM, found, change)]
     try:
         use_own_python(spark_context)
         return _ask(spark_context, modules, patience_s)
     finally:
         spark_context.stop()
+
+
+def _started(settings: SparkConf, limit_s: float) -> SparkContext | None:
+    """Start Spark; None when that takes too long. What listens there may be no master of Spark."""
+    untyped: Any = SparkContext
+    untyped._ensure_initialized(conf=settings)
+    made: list[SparkContext] = []
+    run_bounded("doctor", lambda: made.append(SparkContext(conf=settings)), limit_s)
+    return made[0] if made else None
 
 
 def _silent_masters(master: str, patience_s: float) -> list[str]:
