@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
+from xdist.scheduler import LoadFileScheduling
 
 from tests.services.hdfs import POM as HDFS_POM
 from tests.services.hdfs import Hdfs
@@ -52,6 +53,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         longest[item.path] = max(longest.get(item.path, 0.0), bound(item))
     items.sort(key=lambda item: -longest[item.path])
+
+
+_ONE_HDFS = frozenset(
+    {
+        "tests/blockstore/test_on_hdfs.py",
+        "tests/dead_letters/test_on_hdfs.py",
+        "tests/streaming/test_on_hdfs.py",
+        "tests/wal/test_hdfs.py",
+        "tests/wal/test_hdfs_away.py",
+    }
+)
+"""Files whose tests run in one process, which starts one HDFS for them."""
+
+
+class _TogetherOnHdfs(LoadFileScheduling):
+    """Gives a file's tests to one process, and those of `_ONE_HDFS` to the same."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "HDFS" if file in _ONE_HDFS else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    """Let files that share an HDFS share it where several processes run tests, too."""
+    return _TogetherOnHdfs(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -56,12 +56,14 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         program.kill()
 
 
-@pytest.mark.long
-def test_the_program_of_the_guide_runs(run: Callable[..., Run], tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "structured-streaming.md").read_text()
-    program, *others = CODE.findall(page)
-    for code in others:
+def test_the_code_of_the_guide_is_python() -> None:
+    for code in CODE.findall((ROOT / "docs" / "structured-streaming.md").read_text()):
         compile(code, "structured-streaming.md", "exec")
+
+
+@pytest.mark.exhaustive  # It takes 30 s by itself; the next test runs all but its end.
+def test_the_program_of_the_guide_runs(run: Callable[..., Run], tmp_path: Path) -> None:
+    program = CODE.findall((ROOT / "docs" / "structured-streaming.md").read_text())[0]
     script = tmp_path / "guide.py"
     script.write_text(program.replace("/tmp/clicks", str(tmp_path / "clicks")))
     started = run(str(script))

@@ -92,8 +92,11 @@ def started(run: Run) -> None:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    "order", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)]
+)
 def test_another_application_reads_what_it_receives_until_it_is_stopped(
-    command: Callable[..., Run], sc: Any, tmp_path: Path
+    command: Callable[..., Run], sc: Any, tmp_path: Path, order: signal.Signals
 ) -> None:
     spark = SparkSession(sc)
     run = command(APP, "2000")
@@ -115,7 +118,10 @@ def test_another_application_reads_what_it_receives_until_it_is_stopped(
         time.sleep(0.5)
     query.stop()
     assert written(spark, tmp_path) == list(range(2000))
-    run.press_ctrl_c()
+    if order == signal.SIGINT:
+        run.press_ctrl_c()
+    else:
+        run.process.send_signal(order)
     assert run.wait(BOUND_S) == 0, run.output
     assert "stopping gracefully" in run.output
     assert "Traceback" not in run.output
@@ -134,11 +140,7 @@ def written(spark: SparkSession, folder: Path) -> list[int]:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_it_ends_at_sigterm_and_when_no_receiver_is_left(command: Callable[..., Run]) -> None:
-    run = command(APP, "10")
-    started(run)
-    run.process.send_signal(signal.SIGTERM)
-    assert run.wait(BOUND_S) == 0, run.output
+def test_it_ends_when_no_receiver_is_left(command: Callable[..., Run]) -> None:
     run = command(FAILS.format(error="TypeError('no such source')"))
     assert run.wait(BOUND_S) == 1, run.output
     assert "failed for good" in run.output

@@ -17,7 +17,7 @@ from tests.system.driver_process import driver_process
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 HOSTS = 3
-COUNT = 100_000
+COUNT = 40_000
 """Lines of each receiver."""
 
 

@@ -532,7 +532,7 @@ PROGRAM = textwrap.dedent(
 @pytest.mark.slow
 class TestProgram:
     @pytest.mark.long
-    @pytest.mark.parametrize("how", ["stop", "forget"])
+    @pytest.mark.parametrize("how", ["stop", pytest.param("forget", marks=pytest.mark.exhaustive)])
     def test_ctrl_c_leaves_running_batches_alone_and_nothing_hangs(self, how: str) -> None:
         environment = {**os.environ, "PYTHONPATH": ROOT, "PYSPARK_PYTHON": sys.executable}
         done = subprocess.run(

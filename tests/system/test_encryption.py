@@ -31,6 +31,7 @@ from tests.system.receivers import NumberedLines
 from tests.system.running import run_on
 from tests.system.soak import Soak
 
+LOGGED = "in an allocation, logged and not applied"
 ON = {"spark.io.encryption.enabled": "true"}
 KEY = EncryptionKey.generate()
 TEXT = base64.b64encode(KEY.secret).decode()
@@ -115,8 +116,19 @@ def test_a_killed_receiver_and_lost_memory_lose_nothing(
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
+@pytest.mark.parametrize(
+    "moments",
+    [
+        (LOGGED,),
+        pytest.param((LOGGED, "while it runs"), marks=pytest.mark.exhaustive),
+    ],
+    ids=len,
+)
 def test_results_are_exact_when_the_driver_is_killed(
-    tmp_path: Path, key_command: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    key_command: str,
+    monkeypatch: pytest.MonkeyPatch,
+    moments: tuple[str, ...],
 ) -> None:
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "")  # The soak sets it.
     seen: dict[str, bytes] = {}
@@ -131,7 +143,7 @@ def test_results_are_exact_when_the_driver_is_killed(
 
     monkeypatch.setattr(DriverProcess, "stop", look_and_stop)
     soak = Soak(tmp_path, seed=1, latest_occasion=4, settings=ON)
-    soak.run(2, ("in an allocation, logged and not applied", "while it runs"))
+    soak.run(len(moments), moments)
     assert soak.conf["spark.io.encryption.enabled"] == "true"
     # All has run by now: driver, JVM, Python's workers, block server.
     assert any(b"penstock.blockstore.server" in arguments for arguments in seen.values())

@@ -90,7 +90,7 @@ def test_every_record_that_was_acknowledged_is_processed_when_it_stops_under_loa
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("lives", [8, pytest.param(20, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("lives", [4, pytest.param(20, marks=pytest.mark.exhaustive)])
 def test_many_short_lives_in_one_spark_context_lose_nothing(
     sc: Any, tmp_path: Path, lives: int
 ) -> None:

@@ -15,7 +15,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stop_at_interrupt", [False, True], ids=["plain", "graceful stop"])
+@pytest.mark.parametrize(
+    "stop_at_interrupt",
+    [
+        pytest.param(False, id="plain"),
+        # `test_signals` stops a program so, too.
+        pytest.param(True, id="graceful stop", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_ctrl_c_ends_the_program_and_nothing_stays_behind(
     tmp_path: Path, stop_at_interrupt: bool
 ) -> None:

@@ -45,7 +45,13 @@ def numbers_on_disk(checkpoint: Path, batches: list[int]) -> list[int]:
 @pytest.mark.long
 @pytest.mark.timeout(720)
 @pytest.mark.parametrize(
-    "victim", ["python", "jvm", pytest.param("python and jvm", marks=pytest.mark.exhaustive)]
+    "victim",
+    [
+        # The next test kills Python alone, and looks for processes, too.
+        pytest.param("python", marks=pytest.mark.exhaustive),
+        "jvm",
+        pytest.param("python and jvm", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_killed_driver_leaves_no_process_and_every_acknowledged_record(
     tmp_path: Path, victim: str

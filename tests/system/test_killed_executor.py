@@ -13,6 +13,7 @@ from tests.system.feeder import Feeder
 from tests.system.leftovers import await_that, block_servers, command_of, is_running, parent_of
 
 pytestmark = pytest.mark.slow
+MANY = pytest.mark.exhaustive
 
 
 def executor_of(worker: int) -> int:
@@ -43,7 +44,12 @@ def kill_the_executor(feeder: Feeder, application: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(720)
-def test_a_killed_executor_loses_nothing_and_with_positions_doubles_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "victims", [("positioned",), pytest.param(("acknowledged", "positioned"), marks=MANY)], ids=len
+)
+def test_a_killed_executor_loses_nothing_and_with_positions_doubles_nothing(
+    tmp_path: Path, victims: tuple[str, ...]
+) -> None:
     with (
         Feeder() as acknowledged,
         Feeder() as positioned,
@@ -57,8 +63,9 @@ def test_a_killed_executor_loses_nothing_and_with_positions_doubles_nothing(tmp_
         ) as driver,
     ):
         application = driver.wait_until_started()["application"]
-        for feeder in (acknowledged, positioned):
-            kill_the_executor(feeder, application)
+        feeders = {"acknowledged": acknowledged, "positioned": positioned}
+        for victim in victims:
+            kill_the_executor(feeders[victim], application)
         totals = [feeder.finish() for feeder in (acknowledged, positioned)]
         driver.stop()
         assert set(driver.numbers(0)) == set(range(totals[0]))

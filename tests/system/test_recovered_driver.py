@@ -19,7 +19,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 @pytest.mark.parametrize(
     "moments",
     [
-        ("in a checkpoint", "in a state update"),
+        ("in a state update",),
+        pytest.param(
+            ("in a checkpoint", "in a state update"),
+            marks=pytest.mark.exhaustive,
+        ),
         pytest.param(
             ("between log and jobs", "in a checkpoint", "in a state update", "before blocks go"),
             marks=pytest.mark.exhaustive,

@@ -62,7 +62,7 @@ class Upgraded:
         return [number for batch in self.written(name).values() for _, number in batch]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1500)
 def test_a_program_upgraded_three_times_is_exact_also_when_one_was_killed_and_one_failed(
     tmp_path: Path,
@@ -172,7 +172,7 @@ class Counted:
         assert self.written("counts")[-1] == [["all", len(numbers)]]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_an_upgrade_with_encryption_is_exact(
     sc: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,18 @@ from penstock.sources.kafka.engines import ENGINES
 from tests.services.jars import JarsMissingError
 from tests.services.kafka import Broker, Kafka
 
+HERE = Path(__file__).parent
 NAMED = "PENSTOCK_TEST_KAFKA"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave what takes long with the second client to `make test-all`."""
+    for item in items:
+        if item.path.parent == HERE and item.get_closest_marker("long"):
+            callspec = getattr(item, "callspec", None)
+            if callspec is not None and ENGINES[1] in callspec.params.values():
+                item.add_marker(pytest.mark.exhaustive)
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from tests.streaming.restarts.random_runs import draw, judge, shrink
 
 _TOGETHER = 20
 _PROGRAMS = 300
-_IN_CI = 60
+_IN_CI = 20
 
 
 @pytest.mark.long
