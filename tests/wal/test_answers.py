@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from penstock.wal import Answer, StorageAwayError, answer_of, calls_left_behind
 from penstock.wal._answers import BoundedCalls, Outage, TooLongError
+from penstock.wal._hdfs import HdfsFileSystem
 from penstock.wal._hdfs_client import (
     HadoopConfiguration,
     HdfsAuthenticationError,
     HdfsUnavailableError,
     translated,
 )
+from tests.bounds import HANG_S
 
 PATIENCE_S = 60.0
 
@@ -171,3 +176,46 @@ def test_after_a_name_node_that_hangs_the_next_one_is_asked_first() -> None:
         assert first["dfs.client.failover.random.order.pair"] == "false"
         assert configuration.in_turn(authority, 2) == {}
     assert configuration.in_turn("hdfs://host:8020", 1) == {}
+
+
+@pytest.fixture
+def hdfs() -> HdfsFileSystem:
+    """Return one that has no NameNode: what its client answers is made here."""
+    return HdfsFileSystem("hdfs://127.0.0.1:1", patience_s=0.3)
+
+
+def raising(error: Exception) -> Callable[[], Any]:
+    def call() -> Any:
+        raise error
+
+    return call
+
+
+def test_whether_it_asks_for_kerberos_is_asked_within_a_bound(hdfs: HdfsFileSystem) -> None:
+    may_end = threading.Event()
+    hdfs._new_client = lambda **_: may_end.wait(HANG_S)  # type: ignore[assignment]
+    is_over = threading.Event()
+
+    def call() -> None:
+        with contextlib.suppress(StorageAwayError):
+            hdfs.call("/a", raising(OSError("RPC listener disconnected")))
+        is_over.set()
+
+    calling = threading.Thread(target=call)
+    calling.start()
+    try:
+        # With the name servers silent a new client takes as long as they do.
+        assert is_over.wait(HANG_S / 2)
+    finally:
+        may_end.set()
+        calling.join()
+
+
+def test_an_answer_that_there_is_none_ends_the_time_for_which_it_was_away(
+    hdfs: HdfsFileSystem,
+) -> None:
+    hdfs._outage.failed()
+    assert hdfs._outage.age_s > 0
+    with pytest.raises(FileNotFoundError):
+        hdfs.call("/a", raising(FileNotFoundError("/a")))
+    assert hdfs._outage.age_s == 0
