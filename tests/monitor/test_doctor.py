@@ -182,6 +182,19 @@ def test_settings_that_a_program_would_not_start_with_are_problems(tmp_path: Pat
 
 
 @pytest.mark.slow
+def test_the_way_out_of_a_setting_names_no_key_that_there_is_not(tmp_path: Path) -> None:
+    for pair, way in (
+        ("spark.penstock.nonsense=1", "mend it"),
+        (
+            "spark.streaming.blockInterval=soon",
+            "mend it; penstock settings spark.streaming.blockInterval says what it means",
+        ),
+    ):
+        code, told = doctor("--folder", str(tmp_path), "--conf", pair)
+        assert (code, told["settings"]["change"]) == (1, way)
+
+
+@pytest.mark.slow
 def test_a_module_that_cannot_be_imported_is_a_problem(tmp_path: Path) -> None:
     code, told = doctor("--folder", str(tmp_path), "--module", "no_such_module")
     assert (code, problems(told)) == (1, ["imports"])

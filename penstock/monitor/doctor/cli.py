@@ -27,7 +27,7 @@ from penstock.monitor.doctor.driver import (
 from penstock.monitor.doctor.finding import Finding, Level
 from penstock.monitor.doctor.folder import check_folder, check_kerberos
 from penstock.monitor.tables import clean, table
-from penstock.settings import Settings
+from penstock.settings import Settings, settings_table
 
 _EPILOG = """\
 exit codes: 0 nothing keeps a program from running (there may be warnings), 1 there is a problem,
@@ -88,8 +88,8 @@ def doctor(
         settings = Settings.from_pairs(conf.items())
         check_spark_settings(conf.get, settings, receivers)
     except SettingError as error:
-        ours = error.key.startswith(("spark.penstock.", "spark.streaming."))
-        meaning = f"; penstock settings {error.key} says what it means" if ours else ""
+        known = any(setting.key == error.key for setting in settings_table())
+        meaning = f"; penstock settings {error.key} says what it means" if known else ""
         findings.append(Finding("settings", Level.PROBLEM, str(error), f"mend it{meaning}"))
     findings += [check_memory(settings, receivers), check_open_files()]
     findings += check_ports(settings)
