@@ -93,9 +93,13 @@ def find(
     start: datetime | str | None,
     end: datetime | str | None,
     encryption: EncryptionKey | None,
+    names: tuple[str, str] = ("start", "end"),
 ) -> tuple[Window, tuple[LoggedSegment, ...]]:
-    """Return the window that is meant, and the segments of the stream; raises as `read`."""
-    window = Window(as_time_ms(start, "start") or 0, as_time_ms(end, "end"))
+    """Return the window that is meant, and the segments of the stream; raises as `read`.
+
+    `names` is what whoever asks calls `start` and `end`.
+    """
+    window = Window(as_time_ms(start, names[0]) or 0, as_time_ms(end, names[1]))
     history = History(as_folder(folder, "folder"), encryption)
     return window, history.segments(stream)
 

@@ -67,7 +67,7 @@ def replay(
         raise click.UsageError(f"--format {form} needs --output")
     try:
         encryption = recovery_encryption(None, os.environ)
-        window, segments = find(folder, stream, start, end, encryption)
+        window, segments = find(folder, stream, start, end, encryption, ("--from", "--to"))
         if form == "json":
             found_rows = (row for found in segments for row in rows(found, window, encryption))
             first = next(found_rows, None)

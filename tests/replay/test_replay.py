@@ -282,6 +282,15 @@ def test_times_are_read_or_named(text: str, is_time: bool) -> None:
         as_time_ms(text, "start")
 
 
+@pytest.mark.parametrize("option", ["--from", "--to"])
+def test_the_command_calls_a_time_that_is_none_by_its_option(
+    option: str, tmp_path: Path, capsys: Any
+) -> None:
+    assert main(["replay", str(tmp_path), "--stream", "0", option, "yesterday"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"penstock replay: {option}='yesterday' is not accepted: a datetime, or")
+
+
 def test_what_a_format_cannot_have_is_told(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
