@@ -32,6 +32,8 @@ class OffsetLedger:
         self._stored: dict[TopicPartition, int] = {}
         self._durable: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
+        # Of which it is not known yet how far other members have got.
+        self._unknown: set[TopicPartition] = set()
         self._ids: dict[str, str] = {}
         # Offsets after markers of transactions, by those before them.
         self._passed: dict[TopicPartition, tuple[int, int]] = {}
@@ -140,7 +142,7 @@ class OffsetLedger:
             durable = {
                 each: self._past(each, self._durable[each])
                 for each in partitions
-                if each in self._durable
+                if each in self._durable and each not in self._unknown
             }
             new = {each: at for each, at in durable.items() if self._committed.get(each) != at}
             ids = {each.topic: self._ids.get(each.topic, "") for each in new}
@@ -159,13 +161,34 @@ class OffsetLedger:
             self._committed.update(offsets)
 
     def note_assigned(self, partition: TopicPartition) -> None:
-        """Take note that others may have committed since."""
+        """Take note that others may have committed since.
+
+        Until it is known what (`note_group`) nothing is committed: what an earlier member had here
+        may be long behind it.
+        """
         with self._changed:
             self._committed.pop(partition, None)
+            if partition in self._stored:
+                self._unknown.add(partition)
 
-    def go_on_from(self, partition: TopicPartition, offset: int) -> None:
-        """Take note that another member has got further."""
+    def note_group(self, partition: TopicPartition, committed: int | None) -> int | None:
+        """Take note of what the group has of a partition that came.
+
+        Args:
+            partition: The partition.
+            committed: The offset; None: none.
+
+        Returns:
+            Where to read on: the later of that and what is stored; None where nothing is stored.
+        """
         with self._changed:
-            self._stored[partition] = offset
-            self._durable[partition] = max(self._durable.get(partition, 0), offset)
-            self._changed.notify_all()
+            self._unknown.discard(partition)
+            at = self._stored.get(partition)
+            if at is None:
+                return None
+            at = self._past(partition, at)
+            if committed is not None and committed > at:
+                at = self._stored[partition] = committed
+                self._durable[partition] = max(self._durable.get(partition, 0), at)
+                self._changed.notify_all()
+            return at

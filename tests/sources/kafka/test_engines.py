@@ -7,6 +7,7 @@ import logging
 from types import SimpleNamespace
 from typing import Any
 
+import confluent_kafka
 import kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -18,13 +19,16 @@ from penstock.rate_limited_log import RateLimitedLog
 from penstock.sources.kafka._ledger import OffsetLedger
 from penstock.sources.kafka.engines._confluent_client import ClientLog, Failures, translated
 from penstock.sources.kafka.engines._kafka_python_client import _DataBeforeClose
+from penstock.sources.kafka.engines.confluent import _Member as _ConfluentMember
 from penstock.sources.kafka.engines.interface import (
     AccessDeniedError,
+    ClientError,
     OffsetOutOfRangeError,
     RetriableError,
     UnknownMemberError,
 )
 from penstock.sources.kafka.engines.kafka_python import _Member
+from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import TopicPartition
 
 
@@ -148,6 +152,44 @@ def offsets() -> OffsetLedger:
     found = OffsetLedger(0.0)
     found.restore({"lines": {"0": 5}})
     return found
+
+
+class _Unanswered:
+    """A client of confluent-kafka whose group's coordinator is away."""
+
+    def committed(self, partitions: list[Any], timeout: float) -> list[Any]:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def assign(self, partitions: list[Any]) -> None:
+        """Take partitions."""
+
+
+def test_nothing_is_committed_of_a_partition_that_came_before_it_is_known_what_the_group_has(
+    client: _Client, offsets: OffsetLedger
+) -> None:
+    # An attempt that was killed had it up to 5; another member went on, and committed 7.
+    member, mine = _Member(client, ["lines"], offsets), TopicPartition("lines", 0)
+    # In the client's own thread, so that the receiver may commit before it polls.
+    client.assign()
+    assert offsets.to_commit([mine]) == {}
+    asyncio.run(client.listener.on_partitions_revoked(client.assignment()))
+    list(member.poll(0.0))
+    assert (offsets.stored(mine), offsets.to_commit([mine])) == (7, {mine: 7})
+
+
+def test_a_member_of_confluent_kafka_reads_nothing_while_it_is_not_known_what_the_group_has(
+    offsets: OffsetLedger,
+) -> None:
+    mine = TopicPartition("lines", 0)
+    params = KafkaParams({"bootstrap.servers": "127.0.0.1:1", "group.id": "group"})
+    member = _ConfluentMember(params, ["lines"], "instance", offsets)
+    try:
+        member._on_assign(_Unanswered(), [confluent_kafka.TopicPartition(*mine)])
+        with pytest.raises(ClientError, match="what the group has committed is not known"):
+            list(member.poll(0.0))
+        assert (offsets.stored(mine), offsets.to_commit([mine])) == (5, {})
+    finally:
+        member.close()
 
 
 def test_a_partition_that_goes_while_the_member_asks_about_it_ends_nothing(

@@ -307,6 +307,7 @@ class _Member(GroupMember):
         self._offsets = offsets
         self._owned: set[TopicPartition] = set()
         self._moved: set[TopicPartition] = set()
+        self._unknown: ClientError | None = None
         strategy = str(params.values.get("partition.assignment.strategy", ""))
         self._is_cooperative = "cooperative" in strategy
         with translated_errors():
@@ -326,6 +327,9 @@ class _Member(GroupMember):
             found = self._client.consume(1, wait_s)
             if found:
                 found += self._client.consume(_MOST, 0)
+        if self._unknown is not None:
+            error, self._unknown = self._unknown, None
+            raise error
         if any(map(_error_of, found)):
             for each in found:
                 error = each.error()
@@ -387,19 +391,23 @@ class _Member(GroupMember):
     def _on_assign(self, client: Any, assigned: Sequence[Any]) -> None:
         try:
             known = client.committed(assigned, timeout=_ASK_S)
+            for each in known:
+                if each.error is not None:
+                    raise KafkaException(each.error)
         except KafkaException as error:
-            _log.warning("What the group has committed is not known: %s", error)
+            if any(self._offsets.stored(ours(each)) is not None for each in assigned):
+                # Others may have got further: nothing is read or committed before that is known.
+                self._unknown = ClientError(f"what the group has committed is not known: {error}")
+                self._unknown.__cause__ = error
             known = ()
         committed = {ours(each): each.offset for each in known}
         for each in assigned:
             partition = ours(each)
             self._offsets.note_assigned(partition)
-            stored = self._offsets.stored(partition)
-            if stored is not None:
-                if committed.get(partition, -1) > stored:
-                    stored = committed[partition]
-                    self._offsets.go_on_from(partition, stored)
-                each.offset = stored
+            if partition in committed:
+                stored = self._offsets.note_group(partition, committed[partition])
+                if stored is not None:
+                    each.offset = stored
             self._positions[partition] = max(each.offset, committed.get(partition, -1))
         self._owned.update(map(ours, assigned))
         if self._is_cooperative:

@@ -202,11 +202,11 @@ class OffsetsOfMember(Protocol):
         ...
 
     def note_assigned(self, partition: TopicPartition) -> None:
-        """Take note that others may have committed since."""
+        """Take note that others may have committed since: nothing is to be until that is known."""
         ...
 
-    def go_on_from(self, partition: TopicPartition, offset: int) -> None:
-        """Take note that another member has got further."""
+    def note_group(self, partition: TopicPartition, committed: int | None) -> int | None:
+        """Take note of what the group has of a partition that came; return where to read on."""
         ...
 
 

@@ -242,10 +242,9 @@ class _Member(GroupMember):
             except BaseException:
                 self._unchecked.add(each)
                 raise
-            stored = self._offsets.stored(each)
-            if committed is not None and (stored is None or committed > stored):
-                self._offsets.go_on_from(each, committed)
-                stored = committed
+            if each in self._unchecked:
+                continue
+            stored = self._offsets.note_group(each, committed)
             # The client would never again read one that it was told to pause while some of its
             # records waited inside (kafka-python 3.0): so it reads on, and is set back here.
             if stored is not None:
