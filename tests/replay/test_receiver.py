@@ -113,16 +113,21 @@ def test_it_waits_for_a_folder_that_is_away_and_goes_on_where_it_was(
     records = as_list(next(pieces)[0])
     copy.rename(away)
 
+    is_over = threading.Event()
+
     def come_back() -> None:
-        while not context.told:
-            context.stopped.wait(0.001)
+        while not (context.told or is_over.wait(0.001)):
+            pass
         away.rename(copy)
 
     coming = threading.Thread(target=come_back)
     coming.start()
-    for piece, _ in pieces:
-        records += as_list(piece)
-    coming.join()
+    try:
+        for piece, _ in pieces:
+            records += as_list(piece)
+    finally:
+        is_over.set()
+        coming.join()
     assert [number(record) for record in records] == list(range(COUNT))
     assert len(context.told) == 1
     assert "is away" in context.told[0]
