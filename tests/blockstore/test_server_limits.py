@@ -50,7 +50,7 @@ from penstock.wire import (
     ServerHandshake,
     TlsIdentity,
 )
-from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo
+from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, ReplicaPlace, SegmentPlace
 from tests.blockstore.peers import SECRET, connect, receive
 from tests.bounds import HANG_S
 
@@ -232,6 +232,23 @@ def test_a_block_is_lost_where_its_host_says_so_and_not_where_that_is_busy(tmp_p
         patient = replace(access, fetch_timeout_s=WAIT_S)
         with pytest.raises(BlockNotFoundError, match="not found"):
             read_block(gone, patient).__enter__()
+
+
+def test_a_block_is_not_lost_while_one_of_two_hosts_may_have_it(tmp_path: Path) -> None:
+    block = make_block(tmp_path, 1000)
+    memory = MemoryPlace(f"{tmp_path}/penstock-app-1-{'f' * 32}", 0, 1064)
+    place = SegmentPlace(f"{tmp_path}/blocks/3-{'e' * 32}", 1, 0, 1064)
+    copy = ReplicaPlace("i", place, 9)
+    gone = msgspec.structs.replace(block, memory=memory, replicas=(copy,))
+    with serving(tmp_path) as first, serving(tmp_path, max_connections=1) as second:
+        servers = {"h": first, "i": second}
+        access = BlockAccess(servers, ApplicationLink(SECRET), fetch_timeout_s=0.3)
+        held = connect(second)
+        with pytest.raises(BlockUnavailableError, match="may be whole"):
+            read_block(gone, access).__enter__()
+        held.close()
+        with pytest.raises(BlockNotFoundError, match="not found"):
+            read_block(gone, replace(access, fetch_timeout_s=WAIT_S)).__enter__()
 
 
 @pytest.mark.parametrize(
