@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import pickle
@@ -29,6 +30,7 @@ from penstock.blockstore import (
     read_block,
 )
 from penstock.blockstore.builder import batch_to_schema, join_binary, join_text, rows_to_batch
+from penstock.blockstore.reader import _is_lost
 from penstock.blockstore.record_pickles import pickle_record
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.wal import LogOptions, SyncPolicy, segment_path
@@ -529,3 +531,19 @@ def test_after_a_batch_that_did_not_fit_a_block_takes_none_and_can_be_read(store
 def test_a_column_that_a_cast_keeps_is_taken(column, wanted):
     batch = pa.RecordBatch.from_arrays([column], ["x"])
     assert batch_to_schema(batch, pa.schema([("x", wanted)])).num_rows == len(column)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_local", "is_lost"),
+    [
+        (FileNotFoundError(errno.ENOENT, "none"), True, True),
+        (OSError(errno.EIO, "a sector that cannot be read"), True, True),
+        (OSError(errno.EIO, "of a service that did not say more"), False, False),
+        (PermissionError(errno.EACCES, "not yours"), True, False),
+        (OSError(errno.EMFILE, "no descriptor"), True, False),
+    ],
+)
+def test_a_block_is_lost_where_its_place_says_so(
+    error: OSError, is_local: bool, is_lost: bool
+) -> None:
+    assert _is_lost(error, is_local=is_local) == is_lost

@@ -327,7 +327,8 @@ def test_a_tls_connection_that_broke_leaves_nothing_to_the_garbage_collector(
             end_s = time.monotonic() + WAIT_S
             while standing() > before and time.monotonic() < end_s:
                 threading.Event().wait(0.02)
-            assert standing() == before
+            # Those of an earlier test may end meanwhile.
+            assert standing() <= before
         finally:
             gc.enable()
         context = tls.client_context()

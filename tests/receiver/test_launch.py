@@ -265,7 +265,9 @@ def test_no_thread_of_ours_is_left_behind(run: Run, tracker: Tracker, shared: Sh
     shared.wait_for("onStart", 2)
     tracker.send(StopReceiver())
     running.join()
-    assert [thread.name for thread in set(threading.enumerate()) - before] == []
+    left = {thread.name for thread in set(threading.enumerate()) - before}
+    # Others may begin one meanwhile that is none of ours.
+    assert not {name for name in left if name.startswith("penstock-")}
 
 
 def launch_of_module(module: str, name: str, tracker: Tracker, folder: Path) -> Path:

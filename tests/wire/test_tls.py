@@ -152,7 +152,10 @@ def test_the_private_key_is_not_shown_and_stays_in_no_file(identity: TlsIdentity
 def _open_files() -> Iterator[str]:
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
-            yield os.readlink(link)
+            target = os.readlink(link)
+            # Connections come and go with other tests.
+            if target.startswith("/"):
+                yield target
 
 
 def test_without_the_package_the_error_names_the_way_out(monkeypatch: Any) -> None:
@@ -200,7 +203,7 @@ def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(
         end_s = time.monotonic() + WAIT_S
         while standing() > before and time.monotonic() < end_s:
             threading.Event().wait(0.02)
-        assert standing() == before
+        assert standing() <= before
     finally:
         gc.enable()
 
