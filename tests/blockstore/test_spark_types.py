@@ -1,4 +1,4 @@
-"""The table of types in the documentation says what Spark does."""
+"""The table of types, which the documentation leads to, says what Spark does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.blockstore.arrow_frames import (
     to_spark_schema,
 )
 
-_DOCS = Path(__file__).parents[2] / "docs" / "writing-receivers.md"
+_TABLE = Path(__file__).parent / "spark_types.md"
 
 
 def _counts(kind: pa.DataType, *values: int) -> pa.Array:
@@ -94,7 +94,7 @@ COLUMNS: dict[str, Callable[[], pa.Array]] = {
 def _rows() -> dict[str, tuple[str, str, str]]:
     """Return what the documentation says of each Arrow type."""
     found: dict[str, tuple[str, str, str]] = {}
-    text = _DOCS.read_text("utf-8")
+    text = _TABLE.read_text("utf-8")
     table = text[text.index("| Arrow type |") :].split("\n\n")[0]
     for line in table.splitlines()[2:]:
         names, ours, frame, parquet = (
