@@ -1,4 +1,4 @@
-"""``python -m benchmarks.rate_chart``: PID and AIMD on the same load, drawn for docs/rates.md."""
+"""``python -m benchmarks.rate_chart``: PID and AIMD on one load, in docs/rates.png and rates.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from benchmarks.programs.rate_steps import PHASE_S, STALL_S, speed
 from benchmarks.streaming_run import shared_memory
 from examples.progress import Progress
 
-_DOCS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs")
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_DOCS = os.path.join(os.path.dirname(_HERE), "docs")
 _CHART, _PAGE = "rates.png", "rates.md"
 _BEGIN, _END = "<!-- rate chart: begin -->", "<!-- rate chart: end -->"
 _NEAR = 0.05
@@ -32,7 +33,7 @@ _COLOURS = {"pid": "#1f6f8b", "aimd": "#c9a227"}
 def main() -> int:
     """Run both estimators, one after the other, and draw."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rate_chart", description=__doc__)
-    parser.add_argument("--output", default=_DOCS, metavar="FOLDER", help="with a rates.md in it")
+    parser.add_argument("--output", metavar="FOLDER", help="with a rates.md in it")
     given = parser.parse_args()
     # An end by a signal ends the programs, too.
     signal.signal(signal.SIGTERM, _as_interrupt)
@@ -41,9 +42,11 @@ def main() -> int:
         for name in _ESTIMATORS:
             series[name] = _run(name, lambda state, name=name: progress.show(f"{name}: {state}"))
             progress.print(f"{name}: {len(series[name])} batches")
-    draw(os.path.join(given.output, _CHART), series)
-    write_section(os.path.join(given.output, _PAGE), section(series))
-    print(f"written: {_CHART} and a section of {_PAGE} in {os.path.relpath(given.output)}")
+    chart = os.path.join(given.output or _DOCS, _CHART)
+    page = os.path.join(given.output or _HERE, _PAGE)
+    draw(chart, series)
+    write_section(page, section(series))
+    print(f"written: {os.path.relpath(chart)} and a section of {os.path.relpath(page)}")
     return 0
 
 
@@ -109,7 +112,7 @@ def part_of(batches: list[dict[str, Any]], begin_s: float, end_s: float) -> Part
 
 
 def section(series: dict[str, list[dict[str, Any]]]) -> str:
-    """Return chart and table in Markdown."""
+    """Return the table in Markdown."""
     stalled_s = 4 * PHASE_S - 5
     parts = {
         "cold start, 20,000 records/s possible": (0.0, PHASE_S),
@@ -119,8 +122,6 @@ def section(series: dict[str, list[dict[str, Any]]]) -> str:
         f"a batch that stalls for {STALL_S:g} s, and what follows": (stalled_s, 5 * PHASE_S),
     }
     lines = [
-        f"![Records in each batch and delay of each batch, for pid and aimd]({_CHART})",
-        "",
         "| batches of 1 s | estimator | within 5 % after | used at its end | longest delay |",
         "| --- | --- | --- | --- | --- |",
     ]

@@ -28,7 +28,7 @@ def test_the_section_stands_between_its_marks(tmp_path: Path) -> None:
     page.write_text("a\n<!-- rate chart: begin -->\nstale\n<!-- rate chart: end -->\nb\n")
     write_section(str(page), section({"pid": batches(speed), "aimd": batches(speed)}))
     text = page.read_text()
-    assert text.startswith("a\n<!-- rate chart: begin -->\n![")
+    assert text.startswith("a\n<!-- rate chart: begin -->\n| batches")
     assert text.endswith("<!-- rate chart: end -->\nb\n")
     assert text.count("| `aimd` |") == 5
     assert "stale" not in text
