@@ -64,7 +64,7 @@ def test_the_word_count_of_a_text_server(run: Callable[..., Run], text_server: i
     program.wait_until_nothing_is_left()
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # The tutorial's durable program is killed in CI.
 def test_word_totals_go_on_after_a_crash(
     run: Callable[..., Run], text_server: int, tmp_path: Path
 ) -> None:

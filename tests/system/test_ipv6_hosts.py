@@ -22,7 +22,7 @@ from tests.system.test_hosts import (
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(720)]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `test_hosts` does it with IPv4.
 def test_blocks_are_copied_and_read_between_hosts_that_have_ipv6_only(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
