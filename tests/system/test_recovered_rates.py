@@ -34,7 +34,7 @@ def test_rates_that_were_set_hold_after_the_driver_was_killed(tmp_path: Path) ->
     with driver_process(tmp_path, first, module=MODULE) as driver:
         driver.wait_for("rates", lambda event: event["effective"][0] == RATE)
         # A checkpoint is written after each batch was made, and after it was complete.
-        wait_for_batches(driver, 4)
+        wait_for_batches(driver, 2)
         driver.kill()
         driver.assert_no_process_left(40)
     with driver_process(tmp_path, config, module=MODULE) as driver:
