@@ -1,0 +1,48 @@
+"""Proving a receiver: run it without Spark, and kill it at every step of a record's way.
+
+What must hold
+--------------
+
+* The receiver runs as in an executor: its own supervisor, rate limiter, block generator, log on a
+  real disk, and a real connection to a driver. What is put in place of the driver only notes what
+  it is told, and lives in the test's process.
+* A kill is `SIGKILL`, by the process itself at a named step, so that it comes exactly there.
+* A claim is checked against what the source says it gave, and not against what the receiver says.
+* A claim that does not hold is shown by the fewest kills that show it.
+* Every wait has a bound, and its error says what for; nothing is left behind.
+
+A test of a receiver::
+
+    with run_receiver(Lines("localhost", port)) as running:
+        assert running.wait_for_records(2) == ["one", "two"]
+
+and of what it promises::
+
+    crash_test(lambda feed: Lines(*feed.address), LineFeed, claim="exactly once")
+
+=============  ====================================================================================
+`driver`       the driver's side of one stream, in memory
+`running`      `run_receiver`: one attempt in a thread of the test
+`crashes`      `crash_test`: attempts in processes that are killed, and a claim that is checked
+`child`        such a process
+=============  ====================================================================================
+"""
+
+from penstock.testing.crashes import (
+    CRASH_POINTS,
+    ClaimNotHeldError,
+    CrashReport,
+    crash_test,
+)
+from penstock.testing.driver import ReceiverTestError
+from penstock.testing.running import RunningReceiver, run_receiver
+
+__all__ = [
+    "CRASH_POINTS",
+    "ClaimNotHeldError",
+    "CrashReport",
+    "ReceiverTestError",
+    "RunningReceiver",
+    "crash_test",
+    "run_receiver",
+]

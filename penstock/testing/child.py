@@ -1,0 +1,74 @@
+"""A process that runs one attempt of a receiver, and kills itself at a step of a record's way.
+
+It is started by `penstock.testing.crashes`, which gives it on its standard input, pickled, a
+`ReceiverLaunch`, the name of a step, and which time of coming there ends it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from penstock.receiver import Receiver, run_receiver
+from penstock.receiver.pipeline import BlockPipeline
+from penstock.receiver.tracker_client import TrackerClient
+from penstock.wal import LogWriter
+
+
+class _Fate:
+    """Counts how often a step is reached, and ends the process at the last time."""
+
+    def __init__(self, point: str, left: int) -> None:
+        self._point = point
+        self._left = left
+        self._lock = threading.Lock()
+
+    def reach(self, point: str) -> None:
+        if point != self._point:
+            return
+        with self._lock:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(self, owner: Any, name: str, before: str, after: str) -> None:
+        """Have a function of a class or an object reach a step before it is called, and after."""
+        function: Callable[..., Any] = getattr(owner, name)
+
+        @functools.wraps(function)
+        def reaching(*args: Any, **named: Any) -> Any:
+            self.reach(before)
+            result = function(*args, **named)
+            self.reach(after)
+            return result
+
+        setattr(owner, name, reaching)
+
+
+def main() -> None:
+    """Run the attempt."""
+    launch, point, times = pickle.load(sys.stdin.buffer)
+    fate = _Fate(point, times)
+    attach = Receiver._attach
+
+    def attach_and_watch(receiver: Receiver, start: Any) -> None:
+        attach(receiver, start)
+        fate.around(receiver, "store", "before store", "stored")
+
+    Receiver._attach = attach_and_watch  # type: ignore[method-assign,assignment]
+    fate.around(BlockPipeline, "put", "sealed", "")
+    fate.around(os, "fdatasync", "appended", "")
+    fate.around(LogWriter, "append_slot", "", "synced")
+    fate.around(TrackerClient, "add_blocks", "before report", "reported")
+    fate.around(BlockPipeline, "_acknowledge", "before acknowledgement", "acknowledged")
+    run_receiver(launch, ensure_block_server=lambda launch: None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""`crash_test`: kills a receiver at every step of a record's way, and checks what it claims."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from penstock.errors import PenstockError
+from penstock.testing.driver import ReceiverTestError, TestDriver
+from penstock.threads import OwnedThread
+
+CRASH_POINTS = (
+    "before store",
+    "stored",
+    "sealed",
+    "appended",
+    "synced",
+    "before report",
+    "reported",
+    "before acknowledgement",
+    "acknowledged",
+)
+"""The steps of a record's way, in their order. ``appended``: written, not forced to the disk."""
+
+Claim = Literal["at least once", "exactly once"]
+Kill = tuple[str, int]
+"""A step, and which time of coming there is the end."""
+
+_SHOWN = 10
+_MOST_TIMES = 4
+_STOP_S = 30.0
+_LOOK_S = 0.05
+_AFTER_S = 0.5
+_START_S = 300.0
+_SAID_BYTES = 2000
+
+
+class Source(Protocol):
+    """What a crash test asks of a source, a user's double or a handle of a real server."""
+
+    def expected(self) -> list[Any]:
+        """Return the records that it gives in all, as they are stored."""
+        ...
+
+
+S = TypeVar("S", bound=Source)
+
+
+class ClaimNotHeldError(PenstockError, AssertionError):
+    """A receiver does not do what is claimed of it.
+
+    Attributes:
+        claim: What was claimed.
+        kills: The fewest kills that were found to show it: each step, and which time there.
+        missing: Records that were lost.
+        doubled: Records that came more often than the source gave them.
+    """
+
+    def __init__(
+        self,
+        claim: str,
+        kills: tuple[str, ...],
+        missing: tuple[object, ...],
+        doubled: tuple[object, ...],
+    ) -> None:
+        wrong = [
+            f"{len(records)} {what}: {', '.join(map(repr, records[:_SHOWN]))}"
+            + (" …" if len(records) > _SHOWN else "")
+            for what, records in (("missing", missing), ("doubled", doubled))
+            if records
+        ]
+        super().__init__(
+            f"the claim {claim!r} does not hold: {'; '.join(wrong)}\n  "
+            + "\n  ".join([*(kills or ["without a kill"]), "then it ran to its end"])
+        )
+        self.claim = claim
+        self.kills = kills
+        self.missing = missing
+        self.doubled = doubled
+
+
+@dataclass(frozen=True)
+class CrashReport:
+    """What a crash test that found nothing did.
+
+    Attributes:
+        seed: What its choices came from.
+        rounds: Sources that were read to their end.
+        kills: Kills by their step.
+        records: Records that were checked.
+        doubled: Records that came more than once, where the claim allows it.
+    """
+
+    seed: int
+    rounds: int
+    kills: Mapping[str, int]
+    records: int
+    doubled: int
+
+
+def crash_test(
+    make_receiver: Callable[[S], object],
+    source: Callable[[], AbstractContextManager[S]],
+    *,
+    claim: Claim,
+    kills: int = 27,
+    seed: int | None = None,
+    settings: Mapping[str, object] | None = None,
+    idle_s: float = 10.0,
+) -> CrashReport:
+    """Kill a receiver again and again, let it end its work, and compare with what its source gave.
+
+    Each round has a source of its own, up to three kills, and a last attempt that is not killed.
+    The steps of `CRASH_POINTS` are drawn, each at the first or a later time of coming there. A step
+    that an attempt does not come to, since the source has ended, is no kill and is not counted.
+
+    Args:
+        make_receiver: Makes the receiver of a source; called for each attempt.
+        source: Opens a new source with the same records.
+        claim: ``"at least once"``: nothing is missing; ``"exactly once"``: nor comes twice.
+        kills: How many there should be.
+        seed: Of the choices; one is drawn when None. The report has it, and a failure's kills.
+        settings: Settings of the receiver, by their keys.
+        idle_s: An attempt that nothing comes from for that long is taken to have all there is.
+
+    Raises:
+        ClaimNotHeldError: With the fewest kills that show it.
+        ReceiverTestError: An attempt failed, or did not end when it was stopped.
+    """
+    if claim not in ("at least once", "exactly once"):
+        raise PenstockError(f"a claim is 'at least once' or 'exactly once', and not {claim!r}")
+    seed = random.randrange(1 << 32) if seed is None else seed
+    chance = random.Random(seed)
+    done: Counter[str] = Counter()
+    rounds = records = doubled = 0
+    trial = _Trial(make_receiver, source, settings or {}, idle_s)
+    points = list(CRASH_POINTS)
+    while done.total() < kills:
+        chance.shuffle(points)
+        plan = [(point, chance.randint(1, _MOST_TIMES)) for point in points[: chance.randint(1, 3)]]
+        outcome = trial.run(plan)
+        if outcome.breaks(claim):
+            plan, outcome = _shortest(trial, claim, plan, outcome)
+            story = tuple(f"killed at {point!r}, the time no. {times}" for point, times in plan)
+            raise ClaimNotHeldError(claim, story, tuple(outcome.missing), tuple(outcome.doubled))
+        if not outcome.kills and rounds > kills:
+            raise ReceiverTestError(
+                "the receiver comes to no step of a record's way: does its source give records?"
+            )
+        done.update(outcome.kills)
+        rounds += 1
+        records += outcome.records
+        doubled += len(outcome.doubled)
+    return CrashReport(seed, rounds, dict(done), records, doubled)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    kills: list[str]
+    records: int
+    missing: list[Any]
+    doubled: list[Any]
+
+    def breaks(self, claim: str) -> bool:
+        return bool(self.missing or (self.doubled and claim == "exactly once"))
+
+
+def _shortest(
+    trial: _Trial[Any], claim: str, plan: list[Kill], outcome: _Outcome
+) -> tuple[list[Kill], _Outcome]:
+    """Leave out one kill after the other, and try earlier times, as long as it still breaks."""
+    smaller = [plan[:at] + plan[at + 1 :] for at in range(len(plan))]
+    smaller += [[*plan[:at], (plan[at][0], 1), *plan[at + 1 :]] for at in range(len(plan))]
+    for tried in smaller:
+        if tried != plan and (found := trial.run(tried)).breaks(claim):
+            return _shortest(trial, claim, tried, found)
+    return plan, outcome
+
+
+class _Trial(Generic[S]):
+    """Runs rounds: a source, some kills, and an attempt that stores what is left."""
+
+    def __init__(
+        self,
+        make_receiver: Callable[[S], object],
+        source: Callable[[], AbstractContextManager[S]],
+        settings: Mapping[str, object],
+        idle_s: float,
+    ) -> None:
+        self._make_receiver = make_receiver
+        self._source = source
+        self._settings = settings
+        self._idle_s = idle_s
+
+    def run(self, plan: list[Kill]) -> _Outcome:
+        with tempfile.TemporaryDirectory() as folder, self._source() as source:
+            driver = TestDriver(Path(folder), self._settings)
+            try:
+                killed = [kill[0] for kill in plan if self._attempt(driver, source, kill)]
+                self._attempt(driver, source, ("", 0))
+                found = driver.records()
+            finally:
+                driver.close()
+            expected = source.expected()
+        # Compared by what they are, as not all records can be hashed.
+        given, came = Counter(map(repr, expected)), Counter(map(repr, found))
+        by_name = {repr(record): record for record in (*expected, *found)}
+        missing = [by_name[name] for name in (given - came).elements()]
+        doubled = [by_name[name] for name in (came - given).elements()]
+        return _Outcome(killed, len(found), missing, doubled)
+
+    def _attempt(self, driver: TestDriver, source: S, kill: Kill) -> bool:
+        """Run an attempt until it is killed, or has stored all; return whether it was killed."""
+        launch = driver.launch(self._make_receiver(source))
+        child = subprocess.Popen(
+            [sys.executable, "-m", "penstock.testing.child"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+        def has_ended(wait_s: float) -> bool:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(wait_s)
+            return child.returncode is not None
+
+        assert child.stdin is not None
+        assert child.stderr is not None
+        with child, tempfile.TemporaryFile() as said:
+            copying = OwnedThread(partial(shutil.copyfileobj, child.stderr, said), "testing-child")
+            copying.start()
+            try:
+                child.stdin.write(pickle.dumps((launch, *kill)))
+                child.stdin.close()
+                self._await_end(driver, source, has_ended)
+                driver.stop(has_ended, _STOP_S)
+            finally:
+                child.kill()
+                child.wait()
+                copying.join(_STOP_S)
+            if child.returncode not in (0, -signal.SIGKILL):
+                said.seek(0)
+                text = said.read().decode(errors="replace")[-_SAID_BYTES:]
+                raise ReceiverTestError(f"the receiver ended with {child.returncode}: {text}")
+            return child.returncode == -signal.SIGKILL
+
+    def _await_end(self, driver: TestDriver, source: S, has_ended: Callable[[float], bool]) -> None:
+        """Wait until the child has ended, all records came, or none came for a long time."""
+        began_s = time.monotonic()
+        while not (driver.is_registered or has_ended(_LOOK_S)):
+            if time.monotonic() > began_s + _START_S:
+                raise ReceiverTestError(f"the receiver did not start within {_START_S:g} s")
+        count, since_s = -1, time.monotonic()
+        while not has_ended(_LOOK_S):
+            seen, count = count, driver.count
+            if count != seen:
+                since_s = time.monotonic()
+            # What comes twice, and the acknowledgements, come after all there is.
+            idle_s = _AFTER_S if count >= len(source.expected()) else self._idle_s
+            if time.monotonic() > since_s + idle_s:
+                return

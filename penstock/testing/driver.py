@@ -1,0 +1,218 @@
+"""`TestDriver`: the driver's side of one stream, in memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pyspark import StorageLevel, cloudpickle
+
+from penstock.blockstore import BlockAccess, read_block
+from penstock.errors import PenstockError
+from penstock.receiver import BlockLogs, ReceiverLaunch, as_receiver
+from penstock.settings import Settings
+from penstock.wire import ApplicationLink, Peer, PendingReply, Reply, Server
+from penstock.wire.messages import (
+    AddBlock,
+    DeregisterReceiver,
+    Message,
+    Ok,
+    ReceivedBlockInfo,
+    Registered,
+    RegisterReceiver,
+    ReportError,
+    ReportRateStatus,
+    StopReceiver,
+)
+
+_STREAM = 0
+_STEP_S = 0.2
+
+
+class ReceiverTestError(PenstockError, AssertionError):
+    """What a test waited for did not come, or a receiver did not end."""
+
+
+class TestDriver:
+    """Takes what a receiver reports, as a driver does, and keeps it in the order of the stream.
+
+    `changed` guards all of it.
+
+    Attributes:
+        blocks: What was reported, each block once.
+        errors: What the receiver told of its errors, with tracebacks.
+        events: ``registered`` for each attempt, ``deregistered: <why>`` for its end.
+    """
+
+    __test__ = False  # It is no test, whatever its name begins with.
+
+    def __init__(self, folder: Path, settings: Mapping[str, object]) -> None:
+        """Listen.
+
+        Args:
+            folder: Where logs go.
+            settings: Settings of the receiver, by their keys.
+
+        Raises:
+            SettingError: One has an unknown key, or a value that it does not accept.
+        """
+        self.folder = folder
+        self.changed = threading.Condition()
+        self.blocks: list[ReceivedBlockInfo] = []
+        self.errors: list[str] = []
+        self.events: list[str] = []
+        pairs = {"spark.penstock.memory.size": "64m", **settings}
+        self.settings = replace(
+            Settings.from_pairs([(key, str(value)) for key, value in pairs.items()]),
+            memory_dir=str(folder),
+        )
+        self._known: set[str] = set()
+        self._position: bytes | None = None
+        self._attempts = 0
+        self._peer: Peer | None = None
+        self._is_held = False
+        self._waiting: list[PendingReply] = []
+        self._secret = os.urandom(32)
+        self._server = Server(self._secret, self)
+        self._address = self._server.start()
+
+    def launch(self, receiver: object) -> ReceiverLaunch:
+        """Return all that one attempt of a receiver needs."""
+        return ReceiverLaunch(
+            stream_id=_STREAM,
+            attempt=uuid.uuid4().hex,
+            receiver=cloudpickle.dumps(as_receiver(receiver)),  # type: ignore[no-untyped-call]
+            link=ApplicationLink(self._secret, self._address),
+            application_id="penstock-testing",
+            settings=self.settings,
+            logs=BlockLogs(str(self.folder / "receivedData"), "always"),
+            storage_level=ReceiverLaunch.storage_level_tuple(StorageLevel.MEMORY_AND_DISK),
+        )
+
+    # -- what a receiver asks --------------------------------------------------------------------
+
+    def on_message(self, peer: Peer, message: Message) -> Reply:
+        """Answer a message of the receiver."""
+        with self.changed:
+            try:
+                return self._answer(peer, message)
+            finally:
+                self.changed.notify_all()
+
+    def _answer(self, peer: Peer, message: Message) -> Reply:
+        if isinstance(message, RegisterReceiver):
+            self._peer = peer
+            self._attempts += 1
+            self.events.append("registered")
+            return Registered(self._attempts << 32, self._position, None)
+        if isinstance(message, AddBlock):
+            for block in message.blocks:
+                if block.block_id not in self._known:
+                    self._known.add(block.block_id)
+                    self.blocks.append(block)
+                    self._position = block.position or self._position
+            if self._is_held:
+                self._waiting.append(PendingReply())
+                return self._waiting[-1]
+        if isinstance(message, DeregisterReceiver):
+            self.events.append(f"deregistered: {message.message}")
+        if isinstance(message, ReportError):
+            self.errors.append(f"{message.message}\n{message.error}".strip())
+            return None
+        return None if isinstance(message, ReportRateStatus) else Ok()
+
+    def on_disconnect(self, peer: Peer) -> None:
+        """Take note that a receiver's connection is gone."""
+        with self.changed:
+            if peer is self._peer:
+                self._peer = None
+            self.changed.notify_all()
+
+    # -- what a test asks ------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        """Tell the running receiver something; nothing if there is none."""
+        with self.changed:
+            peer = self._peer
+        if peer is not None:
+            peer.send(message)
+
+    def stop(self, has_ended: Callable[[float], bool], timeout_s: float) -> None:
+        """Tell the receiver to stop until it has ended, also one that has yet to register.
+
+        Args:
+            has_ended: Waits that many seconds for its end.
+            timeout_s: How long it may take.
+
+        Raises:
+            ReceiverTestError: It has not ended by then.
+        """
+        end_s = time.monotonic() + timeout_s
+        while True:
+            self.send(StopReceiver())
+            if has_ended(_STEP_S):
+                return
+            if time.monotonic() >= end_s:
+                raise ReceiverTestError(f"the receiver did not end within {timeout_s:g} s")
+
+    def hold(self, is_held: bool) -> None:
+        """Answer no report of blocks, so that the receiver's queue becomes full; or all again."""
+        with self.changed:
+            self._is_held = is_held
+            waiting, self._waiting = ([], self._waiting) if is_held else (self._waiting, [])
+        self._server.resolve((reply, Ok()) for reply in waiting)
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a receiver is connected."""
+        with self.changed:
+            return self._peer is not None
+
+    @property
+    def count(self) -> int:
+        """How many records have been reported."""
+        with self.changed:
+            return sum(block.num_records for block in self.blocks)
+
+    @property
+    def position(self) -> Any:
+        """The stream's last durable position; None: there is none."""
+        with self.changed:
+            return None if self._position is None else msgspec.msgpack.decode(self._position)
+
+    def records(self) -> list[Any]:
+        """Read back every record that was reported, in the order of the stream."""
+        with self.changed:
+            blocks = list(self.blocks)
+        found: list[Any] = []
+        for info in blocks:
+            with read_block(info, BlockAccess()) as block:
+                found.extend(block.records())
+        return found
+
+    def wait_for(self, holds: Callable[[], bool], timeout_s: float, what: str) -> None:
+        """Wait until something holds.
+
+        Raises:
+            ReceiverTestError: It did not within `timeout_s` seconds.
+        """
+        with self.changed:
+            if self.changed.wait_for(holds, timeout_s):
+                return
+            errors = "; it reported " + "\n".join(self.errors) if self.errors else ""
+            raise ReceiverTestError(
+                f"no {what} within {timeout_s:g} s: {self.count} records came, events "
+                f"{self.events}{errors}"
+            )
+
+    def close(self) -> None:
+        """End."""
+        self.hold(False)
+        self._server.stop()

@@ -1,0 +1,158 @@
+"""`run_receiver`: one attempt of a receiver, in a thread of the test's process."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.dead_letters import letters
+from penstock.receiver import run_receiver as run_attempt
+from penstock.testing.driver import TestDriver
+from penstock.threads import OwnedThread
+from penstock.wire.messages import RestartReceiver
+
+_WAIT_S = 60.0
+_STOP_S = 60.0
+
+
+class RunningReceiver:
+    """A receiver that runs, as a test sees it. Made by `run_receiver`."""
+
+    def __init__(self, driver: TestDriver, receiver: object) -> None:
+        self._driver = driver
+        self._error: BaseException | None = None
+        launch = driver.launch(receiver)
+
+        def run() -> None:
+            try:
+                run_attempt(launch, ensure_block_server=lambda launch: None)
+            except BaseException as error:  # noqa: BLE001  # of an attempt; `stop` raises it
+                self._error = error
+
+        self._thread = OwnedThread(run, "testing-receiver")
+        self._thread.start()
+
+    @property
+    def records(self) -> list[Any]:
+        """What is durable and reported, in the order of the stream."""
+        return self._driver.records()
+
+    @property
+    def position(self) -> Any:
+        """The stream's last durable position; None: there is none."""
+        return self._driver.position
+
+    @property
+    def errors(self) -> list[str]:
+        """What the receiver reported to its driver, each with its traceback."""
+        with self._driver.changed:
+            return list(self._driver.errors)
+
+    @property
+    def events(self) -> list[str]:
+        """``registered`` for each start of an attempt, ``deregistered: <why>`` for each end."""
+        with self._driver.changed:
+            return list(self._driver.events)
+
+    @property
+    def discarded(self) -> list[tuple[bytes, str]]:
+        """The records that became dead letters: their bytes, and why."""
+        folder = self._driver.folder
+        if not (folder / "deadLetters").is_dir():
+            return []
+        return [(each.letter.data, each.letter.reason) for each in letters(str(folder))]
+
+    def wait_for_records(self, count: int, timeout_s: float = _WAIT_S) -> list[Any]:
+        """Wait until that many records are durable and reported, and return all.
+
+        Raises:
+            ReceiverTestError: They did not come within `timeout_s` seconds; it says what did.
+        """
+        driver = self._driver
+        driver.wait_for(lambda: driver.count >= count, timeout_s, f"{count} records")
+        return driver.records()
+
+    def wait_for_error(self, text: str, timeout_s: float = _WAIT_S) -> str:
+        """Wait until the receiver has reported an error that holds a text, and return it.
+
+        Raises:
+            ReceiverTestError: It did not within `timeout_s` seconds.
+        """
+        driver = self._driver
+
+        def found() -> list[str]:
+            return [error for error in driver.errors if text in error]
+
+        driver.wait_for(lambda: bool(found()), timeout_s, f"error with {text!r}")
+        return found()[0]
+
+    def wait_for_event(self, event: str, count: int = 1, timeout_s: float = _WAIT_S) -> None:
+        """Wait until something has been among the `events` that many times.
+
+        Raises:
+            ReceiverTestError: It has not within `timeout_s` seconds.
+        """
+        driver = self._driver
+        what = f"{event!r} for the time no. {count}"
+        driver.wait_for(lambda: driver.events.count(event) >= count, timeout_s, what)
+
+    def hold(self) -> None:
+        """Let the driver answer nothing: queue and `store` fill up, and nothing is acknowledged."""
+        self._driver.hold(True)
+
+    def go_on(self) -> None:
+        """Let the driver answer again."""
+        self._driver.hold(False)
+
+    def restart(self) -> None:
+        """Have the receiver stop and start in its process, as ``penstock restart`` does."""
+        self._driver.send(RestartReceiver("the test asked for it"))
+
+    def stop(self, timeout_s: float = _STOP_S) -> None:
+        """Stop gracefully; all that was stored is durable then. May be called again.
+
+        Raises:
+            ReceiverTestError: It has not ended within `timeout_s` seconds.
+            ReceiverFailedError: The attempt ended by an error.
+        """
+
+        def has_ended(wait_s: float) -> bool:
+            self._thread.join(wait_s)
+            return not self._thread.is_alive()
+
+        self._driver.stop(has_ended, timeout_s)
+        if self._error is not None:
+            raise self._error
+
+
+@contextlib.contextmanager
+def run_receiver(
+    receiver: object,
+    *,
+    folder: str | Path | None = None,
+    settings: Mapping[str, object] | None = None,
+) -> Iterator[RunningReceiver]:
+    """Run a receiver without Spark, on a log on this disk, until the `with` ends.
+
+    Args:
+        receiver: What `StreamingContext.receiverStream` takes; pickled and unpickled as there.
+        folder: An empty folder for its log; a temporary one when None, which is removed.
+        settings: Settings by their keys, such as ``{"spark.streaming.blockInterval": "20ms"}``.
+
+    Raises:
+        PenstockError: It is none, cannot be pickled, or a setting is wrong.
+        ReceiverTestError: At the end: it did not end. What ended it by then, if not the test.
+    """
+    with contextlib.ExitStack() as opened:
+        where = opened.enter_context(tempfile.TemporaryDirectory()) if folder is None else folder
+        driver = TestDriver(Path(where), settings or {})
+        opened.callback(driver.close)
+        running = RunningReceiver(driver, receiver)
+        try:
+            yield running
+        finally:
+            driver.hold(False)
+            running.stop()

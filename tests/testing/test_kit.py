@@ -1,0 +1,219 @@
+"""The kit of receivers' authors: what it shows of a right receiver, and of three wrong ones."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.receiver import Receiver, ReceiverFailedError, receiver
+from penstock.testing import (
+    CRASH_POINTS,
+    ClaimNotHeldError,
+    ReceiverTestError,
+    crash_test,
+    run_receiver,
+)
+from tests.bounds import HANG_S
+
+SMALL = {"spark.streaming.blockInterval": "10ms"}
+SOON = {**SMALL, "spark.streaming.receiverRestartDelay": "10"}
+COUNT = 60
+
+
+class Feed:
+    """A server that gives numbered lines from a number on, and forgets what is acknowledged.
+
+    A client says ``from N``, gets lines, and may answer ``ack N`` for all before N.
+    """
+
+    def __init__(self) -> None:
+        self.first = 0
+        feed = self
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                with contextlib.suppress(OSError, ValueError):
+                    wanted = int(self.rfile.readline().split()[1])
+                    for number in range(max(wanted, feed.first), COUNT):
+                        self.wfile.write(b"%d\n" % number)
+                        time.sleep(0.003)  # So that there are several blocks.
+                    while line := self.rfile.readline():
+                        feed.first = max(feed.first, int(line.split()[1]))
+
+        self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.server.block_on_close = False
+        self.address = self.server.server_address
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def expected(self) -> list[Any]:
+        return [str(number) for number in range(COUNT)]
+
+
+@contextlib.contextmanager
+def feed() -> Iterator[Feed]:
+    opened = Feed()
+    try:
+        yield opened
+    finally:
+        opened.server.shutdown()
+        opened.server.server_close()
+
+
+class Lines(Receiver):
+    """Reads a feed from its last position on."""
+
+    def __init__(self, address: Any) -> None:
+        super().__init__()
+        self.address = address
+
+    def onStart(self) -> None:
+        self.connection = socket.create_connection(self.address, HANG_S)
+        self.file = self.connection.makefile("rwb")
+        self.thread = threading.Thread(target=self.receive)
+        self.thread.start()
+
+    def onStop(self) -> None:
+        self.connection.shutdown(socket.SHUT_RDWR)
+        self.thread.join(5)
+
+    def first(self) -> int:
+        return int(self.lastPosition or 0)
+
+    def receive(self) -> None:
+        self.say(b"from %d\n" % self.first())
+        with contextlib.suppress(OSError):
+            for line in self.file:
+                self.take(line.decode().strip())
+
+    def take(self, line: str) -> None:
+        self.store(line, position=int(line) + 1)
+
+    def say(self, words: bytes) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self.file.write(words)
+            self.file.flush()
+
+
+class Acknowledging(Lines):
+    """Keeps no position: what it acknowledged is not given again."""
+
+    def first(self) -> int:
+        return 0
+
+    def take(self, line: str) -> None:
+        self.store(line, ack=lambda: self.say(b"ack %d\n" % (int(line) + 1)))
+
+
+class AcknowledgesEarly(Acknowledging):
+    def take(self, line: str) -> None:
+        self.say(b"ack %d\n" % (int(line) + 1))
+        self.store(line)
+
+
+class ForgetsItsPosition(Lines):
+    def first(self) -> int:
+        return 0
+
+    def take(self, line: str) -> None:
+        self.store(line, position={"next": int(line) + 1})
+
+
+class StoresAfterStop(Acknowledging):
+    """Lets go of what it had in hand when it was stopped, and says that it is stored."""
+
+    def onStop(self) -> None:
+        super().onStop()
+        self.say(b"ack %d\n" % COUNT)
+
+
+def test_records_positions_and_errors_of_a_receiver_are_seen() -> None:
+    with feed() as source, run_receiver(Lines(source.address), settings=SOON) as running:
+        assert running.wait_for_records(COUNT) == source.expected()
+        assert running.position == COUNT
+        running.restart()
+        running.wait_for_event("registered", 2)
+        assert running.records == source.expected()
+        running.stop()
+        assert running.events[-1] == "deregistered: Stopped by driver"
+
+
+def test_an_error_of_the_receiver_is_seen_with_its_traceback() -> None:
+    with contextlib.ExitStack() as opened:
+        running = opened.enter_context(run_receiver(Lines(("127.0.0.1", 1)), settings=SMALL))
+        error = running.wait_for_error("ConnectionRefusedError", HANG_S)
+        assert "in onStart" in error
+        with pytest.raises(ReceiverTestError, match="no 1 records within"):
+            running.wait_for_records(1, 0.1)
+        with pytest.raises(ReceiverFailedError):
+            opened.close()
+
+
+def test_nothing_is_acknowledged_while_the_driver_does_not_answer() -> None:
+    with feed() as source, run_receiver(Acknowledging(source.address), settings=SMALL) as running:
+        running.hold()
+        running.wait_for_records(1)
+        assert source.first == 0
+        running.go_on()
+        running.wait_for_records(COUNT)
+        running.stop()
+        assert source.first == COUNT
+
+
+def test_what_a_schema_does_not_take_is_seen_as_discarded() -> None:
+    def records(ctx: Any) -> Iterator[Any]:
+        yield from ("one", "two")
+        ctx.stopped.wait()
+
+    def is_one(record: str) -> bool:
+        return record == "one"
+
+    taken = receiver(validate=is_one)(records)
+    with run_receiver(taken, settings=SMALL) as running:
+        assert running.wait_for_records(1) == ["one"]
+        running.stop()
+        assert [data for data, _ in running.discarded] == [b"two"]
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_right_receiver_holds_what_it_claims_at_every_step() -> None:
+    report = crash_test(
+        lambda source: Lines(source.address), feed, claim="exactly once", kills=4, seed=1
+    )
+    assert sum(report.kills.values()) >= 4
+    assert set(report.kills) <= set(CRASH_POINTS)
+    assert report.records == report.rounds * COUNT
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("wrong", "claim"),
+    [
+        (AcknowledgesEarly, "at least once"),
+        (ForgetsItsPosition, "exactly once"),
+        (StoresAfterStop, "at least once"),
+    ],
+)
+def test_a_wrong_receiver_is_shown_by_few_kills(wrong: type[Lines], claim: Any) -> None:
+    with pytest.raises(ClaimNotHeldError) as raised:
+        crash_test(lambda source: wrong(source.address), feed, claim=claim, idle_s=2, seed=2)
+    error = raised.value
+    assert len(error.kills) <= 1, error
+    assert bool(error.missing) == (claim == "at least once")
+    assert bool(error.doubled) == (claim == "exactly once")
+
+
+def test_a_folder_of_ones_own_keeps_the_log(tmp_path: Path) -> None:
+    with feed() as source, run_receiver(Lines(source.address), folder=tmp_path) as running:
+        running.wait_for_records(COUNT)
+    assert list(tmp_path.glob("receivedData/0-*/segment-*.log"))
