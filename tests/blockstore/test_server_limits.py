@@ -40,6 +40,7 @@ from penstock.blockstore._fetch import (
 from penstock.blockstore._files import ApplicationFiles
 from penstock.blockstore._serving import BlockService, ServingLimits
 from penstock.blockstore.memory import try_lock_exclusive
+from penstock.blockstore.reader import _is_lost
 from penstock.wal import stamp_record
 from penstock.wire import (
     TAG_BYTES,
@@ -232,6 +233,23 @@ def test_a_block_is_lost_where_its_host_says_so_and_not_where_that_is_busy(tmp_p
         patient = replace(access, fetch_timeout_s=WAIT_S)
         with pytest.raises(BlockNotFoundError, match="not found"):
             read_block(gone, patient).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("number", "is_local", "is_lost"),
+    [
+        (errno.ENOENT, True, True),
+        (errno.EIO, True, True),
+        (errno.EIO, False, False),
+        (errno.EMFILE, True, False),
+        (errno.EACCES, True, False),
+        (errno.ETIMEDOUT, False, False),
+    ],
+)
+def test_what_this_process_lacks_is_not_taken_for_a_block_that_is_gone(
+    number: int, is_local: bool, is_lost: bool
+) -> None:
+    assert _is_lost(OSError(number, "as the system says"), is_local=is_local) is is_lost
 
 
 def test_a_block_is_not_lost_while_one_of_two_hosts_may_have_it(tmp_path: Path) -> None:
