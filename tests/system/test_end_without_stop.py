@@ -18,7 +18,7 @@ from penstock.sql import ReceiverHost
 from penstock.streaming import StreamingContext
 
 logging.basicConfig(level=logging.INFO)
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false").getOrCreate()
 
 @receiver(schema="n long")
 def numbers(context):
@@ -29,7 +29,7 @@ def numbers(context):
         yield {"n": n}
 """
 HOST = """
-host = ReceiverHost(spark, sys.argv[1])
+host = ReceiverHost(spark, sys.argv[1] + "/host")
 host.stream("numbers", numbers)
 host.start()
 while host.streams()["numbers"].records < 100:
@@ -37,7 +37,7 @@ while host.streams()["numbers"].records < 100:
 """
 CONTEXT = """
 ssc = StreamingContext(spark.sparkContext, 0.5)
-ssc.checkpoint(sys.argv[1])
+ssc.checkpoint(sys.argv[1] + "/checkpoint")
 ssc.receiverStream(numbers, name="numbers").foreachRDD(lambda rdd: rdd.foreach(lambda _: None))
 ssc.start()
 while not any(found.records >= 100 for found in ssc.receivers()):
@@ -48,7 +48,15 @@ while not any(found.records >= 100 for found in ssc.receivers()):
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(720)
-@pytest.mark.parametrize("program", [HOST, CONTEXT], ids=["host", "context"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(HOST, marks=pytest.mark.exhaustive),
+        pytest.param(CONTEXT, marks=pytest.mark.exhaustive),
+        HOST + CONTEXT,
+    ],
+    ids=["host", "context", "both"],
+)
 def test_its_receivers_end_as_at_a_stop(program: str, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     ended = subprocess.run(
