@@ -108,7 +108,8 @@ class StopReport:
             return f" with {_records(self.given_up_records)}"
         if self.batches_not_made:
             return ", whose records are not counted yet"
-        return " without records"
+        # Those of a queue or a folder are known to nobody but the jobs.
+        return " without received records"
 
 
 def _count(count: int, what: str) -> str:
