@@ -24,7 +24,7 @@ from tests.streaming.restarts.driven import Driven, World
         ),
         (
             StopReport(given_up=(GivenUpBatch(1000),), are_kept=True),
-            "The stop gave up 1 batch without records; the next start processes them",
+            "The stop gave up 1 batch without received records; the next start processes them",
         ),
         (
             StopReport(
@@ -43,7 +43,7 @@ def test_a_report_says_what_was_given_up_and_what_becomes_of_it(
 
 def test_a_batch_without_records_loses_nothing() -> None:
     assert str(StopReport(given_up=(GivenUpBatch(1000),))) == (
-        "The stop gave up 1 batch without records"
+        "The stop gave up 1 batch without received records"
     )
 
 
