@@ -316,7 +316,7 @@ def test_times_of_day_that_python_has_not_are_refused_and_not_counted_as_one() -
         (pa.map_(pa.string(), pa.time64("ns")), lambda value: [("a", value)]),
         (pa.struct([("a", pa.list_(pa.time64("ns")))]), lambda value: {"a": [value]}),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, pa.DataType) else "",
 )
 def test_times_of_day_within_others_are_not_cut_either(kind: pa.DataType, wrap: Any) -> None:
     with pytest.raises(pa.ArrowInvalid, match="would lose data"):
