@@ -92,11 +92,11 @@ Modules
 `lines`                            where a block of lines is cut
 `store`, `launch`                  a receiver's blocks; making sure that its host has a block server
 `_compression`, `_encryption`      of a log's copies
-`reader`, `_direct_reads`          finding and reading a block, or going on without a lost one
+`reader`                           finding and reading a block, or going on without a lost one
 `_fetch`, `_remote`                reading from another host: one request; until a host has answered
-`rdd`, `dataframe`                 blocks as an RDD, as a DataFrame
-`server`, `_serving`, `_files`     the block server: its life, serving, which files are its own
-`_orphans`                         memory files that killed applications left
+`dataframe`                        blocks as an RDD, as a DataFrame
+`server`, `_serving`, `_files`     the block server: its life, and memory files that killed
+                                   applications left; serving; which files are its own
 `replicator`, `_replica_service`   copies on another host: choosing it and sending; taking them
 =================================  ===============================================================
 """
@@ -110,10 +110,9 @@ from penstock._lazy_door import lazy_door
 if TYPE_CHECKING:
     from penstock.blockstore._encryption import check_in_memory
     from penstock.blockstore.builder import BlockBuilder, BlockKind, SealedBlock
-    from penstock.blockstore.dataframe import block_schema, blocks_to_dataframe
+    from penstock.blockstore.dataframe import BlockRDD, block_schema, blocks_to_dataframe
     from penstock.blockstore.launch import end_on_this_host, scratch_claim_path
     from penstock.blockstore.memory import ArenaStatistics, MemoryArena, Slot
-    from penstock.blockstore.rdd import BlockRDD
     from penstock.blockstore.reader import (
         Block,
         BlockAccess,
@@ -154,7 +153,7 @@ _MODULES = {
     "BlockBuilder": "builder",
     "BlockKind": "builder",
     "BlockNotFoundError": "reader",
-    "BlockRDD": "rdd",
+    "BlockRDD": "dataframe",
     "BlockStore": "store",
     "BlockStoreClosedError": "store",
     "BlockUnavailableError": "reader",

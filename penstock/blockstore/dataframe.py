@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
+from pyspark import RDD
+from pyspark.core.rdd import PipelinedRDD
+from pyspark.serializers import CPickleSerializer
 
 from penstock.blockstore.arrow_frames import map_in_arrow, plain_schema, to_plain, to_spark_schema
 from penstock.blockstore.builder import BlockKind
-from penstock.blockstore.rdd import block_infos
 from penstock.blockstore.reader import Block, BlockAccess, read_block_if_any
 from penstock.errors import PenstockError
 from penstock.wire.messages import ReceivedBlockInfo
 from penstock.worker import begin_task
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 _ROWS_PER_BATCH = 32_768
@@ -139,3 +144,176 @@ def _read(data: bytes, access: BlockAccess, schema: pa.Schema) -> Iterator[pa.Re
         for batch in block.batches() if block is not None else ():
             for start in range(0, batch.num_rows, _ROWS_PER_BATCH):
                 yield to_plain(batch.slice(start, _ROWS_PER_BATCH), schema)
+
+
+# The RDD over blocks: one partition per block, placed where the block lies, or a copy of it.
+#
+# Its partitions hold metadata only; a task finds and reads its block. `BlockRDD.count` asks each
+# task for the number of records in the block that it mapped and verified, and makes no Python
+# objects of them. Where nobody sees the partitions, `BlockRDD.map_parts` cuts large blocks: a
+# receiver whose source comes in bursts may have all of a batch in one block, and other cores
+# nothing to do.
+
+_decoder = msgspec.msgpack.Decoder(ReceivedBlockInfo)
+
+
+_part_decoder = msgspec.msgpack.Decoder(tuple[ReceivedBlockInfo, int, int])
+
+_TASKS_OF_CORE = 4
+"""Parts of a batch for each core; with several, few cores are idle while the last ones run."""
+_LEAST_PART_BYTES = 1 << 20
+"""Smaller parts are not worth a task of their own."""
+_MOST_PARTS = 8
+"""Parts of one block: each reads and checks all of it, and fetches all of it from another host."""
+
+
+def block_infos(sc: SparkContext, blocks: Sequence[ReceivedBlockInfo]) -> RDD[bytes]:
+    """Return an RDD of encoded block metadata, one partition per block, placed at its hosts."""
+    return _placed(sc, [(msgspec.msgpack.encode(info), info.hosts) for info in blocks])
+
+
+def _placed(sc: SparkContext, items: Sequence[tuple[bytes, Sequence[str]]]) -> RDD[bytes]:
+    """Return an RDD of bytes, one partition for each, placed at the hosts named with them.
+
+    Placement is asked for only where there is a choice: with all blocks on one host and in local
+    mode it would cost a round trip to the JVM per block and change nothing.
+    """
+    encoded = [data for data, _ in items]
+    hosts = {host for _, at in items for host in at}
+    if not encoded:
+        return sc.emptyRDD()
+    if len(hosts) == 1 and str(sc.master).startswith("local"):
+        return sc.parallelize(encoded, len(encoded))
+    jvm = sc._jvm
+    assert jvm is not None
+    pairs = jvm.java.util.ArrayList()
+    for data, at in items:
+        places = jvm.java.util.ArrayList()
+        for host in at:
+            places.add(host)
+        pairs.add(jvm.scala.Tuple2(bytearray(pickle.dumps(data)), _to_scala(jvm, places)))
+    tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
+    placed = sc._jsc.sc().makeRDD(_to_scala(jvm, pairs), tag)
+    return RDD(placed.toJavaRDD(), sc, CPickleSerializer())
+
+
+def _to_scala(jvm: Any, values: Any) -> Any:
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(values).toSeq()
+
+
+class BlockRDD(PipelinedRDD[bytes, Any]):
+    """The records of a batch's blocks, in the blocks' order.
+
+    Args:
+        sc: The Spark context.
+        blocks: The blocks, in order; none gives an RDD without partitions.
+        access: How tasks reach blocks of other hosts.
+    """
+
+    def __init__(
+        self, sc: SparkContext, blocks: Sequence[ReceivedBlockInfo], access: BlockAccess
+    ) -> None:
+        infos = block_infos(sc, blocks)
+        super().__init__(infos, partial(_records, access))
+        self.blocks = tuple(blocks)
+        self.access = access
+        self._infos = infos
+
+    @property
+    def lies_in_blocks(self) -> bool:
+        """Whether its records are read from the blocks, and not from where Spark keeps them."""
+        return not (self.is_cached or self.is_checkpointed)
+
+    def count(self) -> int:
+        """Return the number of records; each task opens and verifies its block."""
+        if not self.lies_in_blocks:
+            return super().count()
+        return sum(self._infos.mapPartitions(partial(_counts, self.access)).collect())
+
+    def map_parts(self, func: Callable[[Block], Iterator[Any]]) -> RDD[Any]:
+        """Return an RDD of what `func` makes of each block; the block is valid meanwhile.
+
+        Large blocks come in parts, in their order, so that all cores have something to do.
+        """
+        counts = self._part_counts()
+        if all(count == 1 for count in counts):
+            return self._infos.mapPartitions(partial(_mapped, self.access, func))
+        return self._map_cut(func, counts)
+
+    def in_parts(self) -> RDD[Any]:
+        """Return an RDD of the same records in the same order, in more partitions if there are few.
+
+        It is for what does not see how records are divided.
+        """
+        counts = self._part_counts() if self.lies_in_blocks else []
+        if all(count == 1 for count in counts):
+            return self
+        return self._map_cut(Block.records, counts)
+
+    def _map_cut(self, func: Callable[[Block], Iterator[Any]], counts: Sequence[int]) -> RDD[Any]:
+        parts = [
+            (msgspec.msgpack.encode((info, number, count)), info.hosts)
+            for info, count in zip(self.blocks, counts, strict=True)
+            for number in range(count)
+        ]
+        return _placed(self.ctx, parts).mapPartitions(partial(_mapped_parts, self.access, func))
+
+    def _part_counts(self) -> list[int]:
+        """Return into how many parts each block is cut.
+
+        A block that may be left out is left out whole.
+        """
+        total = sum(info.num_bytes for info in self.blocks)
+        if self.access.skip_after is not None or total < 2 * _LEAST_PART_BYTES:
+            return [1] * len(self.blocks)
+        size = max(_LEAST_PART_BYTES, total // (_TASKS_OF_CORE * self.ctx.defaultParallelism))
+        return [
+            1
+            if info.kind == BlockKind.ARROW.value
+            else min(_MOST_PARTS, max(1, round(info.num_bytes / size)))
+            for info in self.blocks
+        ]
+
+
+# What runs in tasks stands at the top of the module, so that a task's closure holds its name only.
+
+
+def _records(access: BlockAccess, _: int, encoded: Iterable[bytes]) -> Iterator[Any]:
+    # The generators are resumed once per block and chunk, not once per record.
+    chunks = (chunk for block in _opened(access, encoded) for chunk in block.chunks())
+    return chain.from_iterable(chunks)
+
+
+def _counts(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[int]:
+    return (block.num_records for block in _opened(access, encoded))
+
+
+def _mapped(
+    access: BlockAccess, func: Callable[[Block], Iterator[Any]], encoded: Iterable[bytes]
+) -> Iterator[Any]:
+    return chain.from_iterable(map(func, _opened(access, encoded)))
+
+
+def _mapped_parts(
+    access: BlockAccess, func: Callable[[Block], Iterator[Any]], encoded: Iterable[bytes]
+) -> Iterator[Any]:
+    return chain.from_iterable(map(func, _opened_parts(access, encoded)))
+
+
+def _opened_parts(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[Block]:
+    """Yield each part of a block; it is valid until the next one is asked for."""
+    begin_task()
+    for data in encoded:
+        info, number, count = _part_decoder.decode(data)
+        with read_block_if_any(info, access) as block:
+            if block is not None:
+                yield block.part(number, count)
+
+
+def _opened(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[Block]:
+    """Yield each block; it is valid until the next one is asked for."""
+    begin_task()
+    for data in encoded:
+        with read_block_if_any(_decoder.decode(data), access) as block:
+            if block is not None:
+                yield block

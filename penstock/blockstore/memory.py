@@ -153,7 +153,7 @@ class MemoryArena:
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                # Somebody needs it: see `_orphans`.
+                # Somebody needs it: see `OrphanCollector`.
                 fcntl.flock(self._fd, fcntl.LOCK_SH)
                 os.ftruncate(self._fd, self._capacity)
                 self._map = mmap.mmap(self._fd, self._capacity)

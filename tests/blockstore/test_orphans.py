@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.blockstore._orphans import OrphanCollector
 from penstock.blockstore.launch import BlockServerLaunch, ensure_block_server
 from penstock.blockstore.memory import MemoryArena
+from penstock.blockstore.server import OrphanCollector
 from penstock.clock import ManualClock
 from penstock.wire import ApplicationLink, Server
 from penstock.wire.messages import StopBlockServer

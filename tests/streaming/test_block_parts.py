@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark import TaskContext
 
-from penstock.blockstore import Block, BlockAccess, BlockKind, BlockRDD, BlockStore, rdd
+from penstock.blockstore import Block, BlockAccess, BlockKind, BlockRDD, BlockStore, dataframe
 from penstock.blockstore.builder import join_binary
 from penstock.blockstore.record_pickles import pickle_record
 from penstock.blockstore.store import BlockStoreOptions
@@ -86,7 +86,7 @@ def stored(store: BlockStore, name: str, lines: list[bytes]) -> Any:
 def test_a_large_block_is_read_by_several_tasks_where_nobody_sees_it(
     sc: Any, store: BlockStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rdd, "_LEAST_PART_BYTES", 1 << 10)
+    monkeypatch.setattr(dataframe, "_LEAST_PART_BYTES", 1 << 10)
     infos = [stored(store, "input-0-0", LINES), stored(store, "input-0-1", [b"a", b"b"])]
     whole = BlockRDD(sc, infos, BlockAccess())
     lines = [line.decode() for line in LINES] + ["a", "b"]
@@ -95,7 +95,7 @@ def test_a_large_block_is_read_by_several_tasks_where_nobody_sees_it(
     assert whole.in_parts().getNumPartitions() > 3
     # Each part reads all of its block: more cores do not make ever more of them.
     with monkeypatch.context() as many_cores:
-        many_cores.setattr(rdd, "_TASKS_OF_CORE", 100)
+        many_cores.setattr(dataframe, "_TASKS_OF_CORE", 100)
         assert whole.in_parts().getNumPartitions() == 8 + 1
     elsewhere = [
         msgspec.structs.replace(info, host=host)
@@ -139,7 +139,7 @@ def test_a_large_block_is_read_by_several_tasks_where_nobody_sees_it(
 def test_blocks_of_any_kind_count_once_and_what_is_cached_is_read_from_there(
     sc: Any, store: BlockStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rdd, "_LEAST_PART_BYTES", 1 << 10)
+    monkeypatch.setattr(dataframe, "_LEAST_PART_BYTES", 1 << 10)
     cached = BlockRDD(sc, [stored(store, "input-0-0", LINES)], BlockAccess()).cache()
     rows = pa.RecordBatch.from_pydict({"value": [f"row {number}" for number in range(2000)]})
     builder = store.open_block(BlockKind.ARROW, rows.schema)
