@@ -240,14 +240,14 @@ def otel(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> 
 
 
 def spark_views(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
-    from penstock.monitor import spark_views
+    from penstock.monitor import monitor
 
     class Model:
         application = SimpleNamespace(batch_ms=None)
         changes = property(once)
 
     spark = SimpleNamespace(_jvm=None, _jsc=SimpleNamespace(sc=lambda: None))
-    found = spark_views.SparkViews(spark, Model(), None)  # type: ignore[arg-type]
+    found = monitor.SparkViews(spark, Model(), None)  # type: ignore[arg-type]
     found.start()
     once.wait_for_second()
     heard.wait_for_log()
@@ -671,7 +671,7 @@ PLACES: dict[str, Case | None] = {
     "monitor/doctor/cluster.py:_ask": None,
     "monitor/monitor.py:Monitor.__init__": monitor,
     "monitor/otel/sender.py:OtelSender.__init__": otel,
-    "monitor/spark_views.py:SparkViews.__init__": spark_views,
+    "monitor/monitor.py:SparkViews.__init__": spark_views,
     "monitor/web/server.py:WebServer.__init__": page,
     "monitor/web/server.py:_Server.process_request": page_connection,
     "receiver/block_generator.py:BlockGenerator.__init__": attempt_ends(

@@ -14,7 +14,7 @@ import time
 from urllib.parse import urlsplit
 
 from penstock.errors import PenstockError
-from penstock.monitor.client import AppClient
+from penstock.monitor.cli import AppClient
 from penstock.monitor.registry import registered, runtime_folder
 
 SCRAPE_S = 5.0

@@ -12,7 +12,7 @@ from statistics import median
 from benchmarks.programs._fed_model import BATCHES, Fed
 from benchmarks.programs._program import tell
 from penstock.monitor.web.exchange import Request
-from penstock.monitor.web.metrics import Metrics
+from penstock.monitor.web.routes import Metrics
 from penstock.monitor.web.status import Status
 
 POINTS = 700

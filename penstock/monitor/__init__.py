@@ -24,19 +24,16 @@ Layout
 `lately`            how a receiver has been in the last minutes
 `model`             takes events and readings, answers questions
 `tracker_events`    feeds it where there is no listener bus, in a `ReceiverHost`
-`delays`            how often batches took how long
-`letters`           dead letters, counted, and the newest of them
 `sentence`          how it goes, in one sentence that a person would say
 `web`               all of it over HTTP: REST, metrics, health, status, actions
-`spark_views`       the way to it from Spark's page, and Spark's gauges
 `otel`              figures, and traces of blocks, sent by OpenTelemetry's protocol
 `figures`           what the model has, as families of metrics
 `registry`          the file by which commands find a running program
-`client`            asks a running program, for the commands
 `tables`            what the commands print
-`cli`               the commands
+`cli`               the commands, and how they ask a running program
 `doctor`            checks a machine or a cluster before a program runs
-`monitor`           begins and ends all of it with a context or a host
+`monitor`           begins and ends all of it with a context or a host; the way to it from
+                    Spark's page, and Spark's gauges
 ==================  =============================================================================
 
 Life

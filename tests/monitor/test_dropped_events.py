@@ -16,8 +16,7 @@ from penstock.monitor import Model
 from penstock.monitor.records import EventKind
 from penstock.monitor.tables import top_lines
 from penstock.monitor.web.exchange import as_json
-from penstock.monitor.web.health import ready
-from penstock.monitor.web.metrics import Metrics
+from penstock.monitor.web.routes import Metrics, ready
 from penstock.monitor.web.status import Status
 from penstock.streaming import StreamingListener
 from penstock.streaming.dstream.job import Job, JobSet

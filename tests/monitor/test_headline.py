@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark import RDD, SparkContext
 
-from penstock.monitor.client import AppClient
+from penstock.monitor.cli import AppClient
 from penstock.monitor.registry import registered, runtime_folder
 from penstock.receiver import Receiver, ReceiverContext, receiver
 from penstock.streaming import StreamingContext

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.dead_letters import DeadLetterPlace, DeadLetterWriter, LetterTail, letters
-from penstock.monitor.letters import Letters
+from penstock.monitor.web.status import Letters
 
 
 def test_a_letter_counts_once_however_often_its_batch_is_computed(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.monitor.web.page import Live
-from penstock.monitor.web.routes import Routes
+from penstock.monitor.web.routes import Live, Routes
 from penstock.monitor.web.server import Bounds
 from penstock.monitor.web.status import Status
 from penstock.receiver.discards import Discards

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.__main__ import main
-from penstock.monitor.client import AppClient
+from penstock.monitor.cli import AppClient
 from penstock.monitor.registry import registered, runtime_folder
 from penstock.receiver import ReceiverContext, receiver
 from penstock.streaming import OutputOperationError, RateSource, StreamingContext

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from penstock.monitor import spark_views
+from penstock.monitor import monitor
 from penstock.monitor.model import Model
-from penstock.monitor.spark_views import SparkViews, gauges
+from penstock.monitor.monitor import SparkViews, gauges
 from tests.monitor.asking import until
 from tests.monitor.feeding import Program
 
@@ -26,8 +26,8 @@ def test_gauges_go_on_after_updates_that_failed_and_are_told_once(
             raise RuntimeError("the JVM is busy")
         return gauges(model)
 
-    monkeypatch.setattr(spark_views, "gauges", failing_twice)
-    monkeypatch.setattr(spark_views, "_EVERY_S", 0.01)
+    monkeypatch.setattr(monitor, "gauges", failing_twice)
+    monkeypatch.setattr(monitor, "_EVERY_S", 0.01)
     program = Program()
     model: Any = program.start()
     program.batch(1, waits_ms=20, takes_ms=300)

@@ -15,11 +15,10 @@ import pytest
 from penstock.__main__ import main
 from penstock.errors import SettingError
 from penstock.monitor import Model, start_monitor
-from penstock.monitor.client import AppClient, AppRefusedError, AppUnreachableError
+from penstock.monitor.cli import AppClient, AppRefusedError, AppUnreachableError
 from penstock.monitor.registry import registered, runtime_folder
 from penstock.monitor.web.exchange import Answer, Request
-from penstock.monitor.web.server import Bounds, WebServer
-from penstock.monitor.web.tls import PageTls
+from penstock.monitor.web.server import Bounds, PageTls, WebServer
 from penstock.settings import Settings
 from penstock.wire.tls import TlsIdentity
 from tests.monitor.asking import WAIT_S, connect, serving, until

@@ -8,8 +8,8 @@ import subprocess
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.monitor.web.ports import listen_host, ports_near
 from penstock.monitor.web.routes import Routes
+from penstock.monitor.web.server import listen_host, ports_near
 from tests.bounds import HANG_S
 from tests.monitor.asking import get, open_access, text
 from tests.monitor.feeding import Program

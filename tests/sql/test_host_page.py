@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from penstock.__main__ import main
 from penstock.errors import IllegalStateError
-from penstock.monitor.client import AppClient
+from penstock.monitor.cli import AppClient
 from penstock.monitor.registry import registered, runtime_folder
 from penstock.receiver import receiver
 from penstock.sql import ReceiverHost

@@ -10,17 +10,15 @@ What must hold
 * What goes out is made of the model alone.
 
 ==================  =============================================================================
-`server`            connections: how many, for how long, how large; a thread for each
+`server`            where it listens, its certificate; connections: how many, for how long,
+                    how large; a thread for each
 `exchange`          a request and its answer, apart from connections
 `access`            who may read, who may act
-`ports`, `tls`      where the server listens; its certificate
-`routes`            which path shows what
+`routes`            which path shows what; the page, its files (``static``) and events;
+                    ``/metrics`` for Prometheus; ``/health/live`` and ``/health/ready``
 `rest`              Spark's endpoints under ``/api/v1``, with its field names
-`metrics`           ``/metrics`` for Prometheus
-`health`            ``/health/live`` and ``/health/ready``
-`status`            what page and commands show, under ``/api/penstock``
-`actions`, `tap`    what may be done, under ``/api/penstock/actions``; records as they pass
-`page`              the page, its files (``static``), and the events that it listens to
+`status`            what page and commands show, under ``/api/penstock``; dead letters, counted
+`actions`           what may be done, under ``/api/penstock/actions``; records as they pass
 ==================  =============================================================================
 
 The server is the standard library's, with threads. A page that a few people look at needs no more,

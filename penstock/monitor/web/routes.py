@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from importlib import resources
+from urllib.parse import quote
 
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import CollectorRegistry
+
+from penstock.monitor.figures import Figures
 from penstock.monitor.model import Model
-from penstock.monitor.web import actions, health
+from penstock.monitor.records import BatchStatus
+from penstock.monitor.sentence import stops_again
 from penstock.monitor.web.access import Access
-from penstock.monitor.web.exchange import Answer, Request, json_answer, text_answer
-from penstock.monitor.web.metrics import Metrics
-from penstock.monitor.web.page import Live, Page
+from penstock.monitor.web.actions import Actions
+from penstock.monitor.web.exchange import Answer, Request, as_json, json_answer, text_answer
 from penstock.monitor.web.rest import JobIds, RestApi
 from penstock.monitor.web.status import Status
 
@@ -45,7 +52,7 @@ class Routes:
         self._status = Status(model, shows_samples=shows_samples)
         self._live = Live(model, self._status)
         self._page = Page()
-        self._actions = actions.Actions(model, access)
+        self._actions = Actions(model, access)
         self._readers: dict[str, Callable[[Request], Answer]] = {
             "/api/penstock/live": lambda _: self._live.answer(),
             "/api/penstock/me": self._me,
@@ -55,12 +62,12 @@ class Routes:
     def answer(self, request: Request) -> Answer:
         """Answer a request; from any thread."""
         if request.path == "/health/live":
-            return health.live()
+            return live()
         if not self._access.is_known_host(request):
             return text_answer("this server has another name (spark.penstock.ui.hosts)", 421)
         if request.path == "/health/ready":
             # Its reasons are read by who may read; a probe needs the status only.
-            found = health.ready(self._model)
+            found = ready(self._model)
             if self._access.may_read(request):
                 return found
             return text_answer("ok" if found.status == 200 else "", found.status)
@@ -100,3 +107,182 @@ class Routes:
         if not isinstance(code, str) or not self._access.take_code(code):
             return text_answer("this link was used already, or is of another run", 403)
         return json_answer({"token": self._access.token})
+
+
+# The page: its files, and what it listens to.
+#
+# The page itself is made in the browser, of what ``/api/penstock`` tells; its files lie in
+# ``static``: ``page.js`` with ``charts.js``, ``receivers.js`` and ``text.js``. The page asks no
+# other host for anything.
+
+_KINDS = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+}
+_FILES = ("page.css", "page.js", "charts.js", "receivers.js", "text.js")
+
+_INTERVAL_S = 1.0
+_SILENT = 15
+"""Intervals without news after which a comment is sent, so that both ends notice a lost
+connection."""
+
+_SPARK_PATHS = {
+    "/streaming": ".",
+    "/streaming/": "..",
+    "/streaming/batch": "..",
+    "/streaming/batch/": "../..",
+}
+"""The paths of Spark's own tab, and where ours lies from there."""
+
+
+class Page:
+    """Answers for the page and its files."""
+
+    def __init__(self) -> None:
+        folder = resources.files("penstock.monitor.web") / "static"
+        self._index = (folder / "index.html").read_bytes()
+        self._files = {f"/static/{name}": (folder / name).read_bytes() for name in _FILES}
+
+    def answer(self, request: Request) -> Answer | None:
+        """Answer a request; None when its path is none of these."""
+        if request.path == "/":
+            return Answer(200, self._index, _KINDS[".html"])
+        if request.path in _SPARK_PATHS:
+            batch = request.query.get("id")
+            query = "" if batch is None else f"?batch={quote(batch, safe='')}"
+            return Answer(302, b"", headers={"Location": f"{_SPARK_PATHS[request.path]}/{query}"})
+        body = self._files.get(request.path)
+        if body is None:
+            return None
+        kind = _KINDS[request.path[request.path.rindex(".") :]]
+        return Answer(200, body, kind, {"Cache-Control": "no-cache"})
+
+
+class Live:
+    """Tells how it is, again and again, while there is news (server-sent events).
+
+    All who listen are told the same, which is made once for all of them: `_lock` guards it.
+
+    Args:
+        model: What there is.
+        status: Makes what is told.
+        interval_s: How often at most.
+    """
+
+    def __init__(self, model: Model, status: Status, interval_s: float = _INTERVAL_S) -> None:
+        self._model = model
+        self._status = status
+        self._interval_s = interval_s
+        self._lock = threading.Lock()
+        self._made_of = -1
+        self._made = b""
+        self._ended = threading.Event()
+
+    def stop(self) -> None:
+        """End who listens."""
+        self._ended.set()
+
+    def answer(self) -> Answer:
+        """Answer with events that go on until the connection ends."""
+        return Answer(200, self._events(), "text/event-stream")
+
+    def _events(self) -> Iterator[bytes]:
+        told, silent = -1, 0
+        yield b"retry: 3000\n\n"
+        while not self._ended.is_set():
+            changes = self._model.changes
+            if changes != told:
+                told, silent = changes, 0
+                yield self._news(changes)
+            else:
+                silent += 1
+                # A connection that is gone is found out by what is written to it.
+                yield b":\n\n" if silent % _SILENT == 0 else b""
+            self._ended.wait(self._interval_s)
+
+    def _news(self, changes: int) -> bytes:
+        with self._lock:
+            if self._made_of < changes:
+                told = as_json(self._status.snapshot())
+                self._made_of, self._made = changes, b"data: %b\n\n" % told
+            return self._made
+
+
+# ``/health/live`` and ``/health/ready``, fit for the probes of Kubernetes.
+#
+# Live: the program has streams, and somebody answers. A probe that starts a program anew because it
+# is slow makes it slower, so slowness is none of this. Ready: data can flow and does: the streams
+# have started, every receiver runs and has not failed again and again, and batches keep up. Both
+# are 200, or 503 with the reasons, one a line.
+
+_LATE_INTERVALS = 10
+_LATE_LEAST_MS = 30_000
+"""The shortest time without a complete batch after which a program counts as hanging, whatever
+its batch interval."""
+
+
+def live() -> Answer:
+    """Answer that somebody answers."""
+    return text_answer("ok")
+
+
+def ready(model: Model) -> Answer:
+    """Answer whether data flows."""
+    reasons = []
+    totals = model.totals()
+    if totals.started_ms is None:
+        reasons.append("the streams have not started")
+    elif not model.has_looked:
+        reasons.append("the streams have only just started")
+    for receiver in model.receivers():
+        if receiver.state != "running":
+            why = f": {receiver.last_error.splitlines()[0][:200]}" if receiver.last_error else ""
+            reasons.append(f"{receiver.name} does not run{why}")
+        elif again := stops_again(receiver):
+            # Between two failures it runs: a probe would see now this, now that.
+            reasons.append(f"{receiver.name} {again}")
+    if totals.waiting > 1:
+        reasons.append(f"{totals.waiting} batches wait")
+    hanging = _of_hanging(model)
+    if hanging:
+        reasons.append(hanging)
+    return _answer(reasons)
+
+
+def _of_hanging(model: Model) -> str:
+    totals = model.totals()
+    batch_ms = model.application.batch_ms
+    if totals.started_ms is None or batch_ms is None or not totals.waiting:
+        return ""
+    ends = [batch.end_ms for batch in model.batches(BatchStatus.COMPLETED) if batch.end_ms]
+    since_ms = model.now_ms() - max(ends, default=totals.started_ms)
+    if since_ms < max(_LATE_INTERVALS * batch_ms, _LATE_LEAST_MS):
+        return ""
+    return f"no batch was complete for {since_ms / 1000:.0f} s, and {totals.waiting} wait"
+
+
+def _answer(reasons: list[str]) -> Answer:
+    return text_answer("\n".join(reasons), 503) if reasons else text_answer("ok")
+
+
+_KIND = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """Answers a scrape.
+
+    Args:
+        model: What there is.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(Figures(model))
+
+    def answer(self, _request: Request) -> Answer:
+        """Return all of it as text, which every scraper takes, whatever it would like better.
+
+        The library needs nearly twice the time for OpenMetrics, which has no more of these figures.
+        """
+        return Answer(200, generate_latest(self._registry), _KIND)
