@@ -347,14 +347,14 @@ def checkpoints(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, folde
     from penstock.streaming.checkpoint import writer
     from penstock.streaming.checkpoint.writer import CheckpointRequest, CheckpointWriter
 
-    kept: Any = SimpleNamespace(
-        path="f", write=once, headers=dict, names=list, remove_unfinished=int, release=int
-    )
+    kept: Any = SimpleNamespace(write_checkpoint=once, checkpoint=b"")
     header = SimpleNamespace(rdd_files=(), program="p", last_batch_ms=1, rdd_folder="")
-    checkpoint: Any = SimpleNamespace(header=header)
+    checkpoint: Any = SimpleNamespace(header=header, encode=bytes)
     done = threading.Event()
     monkeypatch.setattr(writer, "_RETRY_S", 0.001)
-    found = CheckpointWriter(kept, kept, on_error=heard.tell, patience_s=0.0, clock=SystemClock())
+    found = CheckpointWriter(
+        kept, "f", kept, on_error=heard.tell, patience_s=0.0, clock=SystemClock()
+    )
     found.start()
     # Neither an error of the write nor one of what waited for it ends the thread.
     found.submit(CheckpointRequest(checkpoint, (broken, done.set)))

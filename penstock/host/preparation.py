@@ -117,7 +117,7 @@ def prepare_run(
         spark_context: The Spark context.
         settings: The settings.
         directory: The folder for what survives the driver, or None.
-        receivers: How many receivers the program has; without one it has no driver log.
+        receivers: How many receivers the program has.
 
     Raises:
         SettingError: The settings contradict each other.

@@ -74,7 +74,6 @@ from penstock.host.receiver_readings import ReceiverWaits
 from penstock.host.receiver_status import ReceiverStatus
 from penstock.streaming.checkpoint.errors import (
     CheckpointError,
-    CheckpointFolderInUseError,
     CheckpointReadError,
     CheckpointVersionError,
     CheckpointWriteError,
@@ -97,7 +96,6 @@ from penstock.streaming.errors import (
     EncryptionKeyError,
     JobGenerationError,
     NotEnoughCoresError,
-    OutdatedCheckpointError,
     OutputOperationError,
     PermanentReceiverError,
     SparkEndedError,
@@ -110,11 +108,11 @@ from penstock.streaming.rates import GroupRate, RateGroup, RateSource, StreamRat
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
 from penstock.streaming.user_errors import FailedTaskError
+from penstock.wal import LogFolderInUseError
 
 __all__ = [
     "ArrowStream",
     "CheckpointError",
-    "CheckpointFolderInUseError",
     "CheckpointReadError",
     "CheckpointVersionError",
     "CheckpointWriteError",
@@ -127,9 +125,9 @@ __all__ = [
     "IllegalStateChangeError",
     "InputDStream",
     "JobGenerationError",
+    "LogFolderInUseError",
     "MapWithStateDStream",
     "NotEnoughCoresError",
-    "OutdatedCheckpointError",
     "OutputOperationError",
     "PermanentReceiverError",
     "RateGroup",

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from penstock.monitor import Monitor
+    from penstock.tracker import ReceivedBlockTracker
 
 _FAST_STOP_S = 2.0
 """How long running output operations may take at a stop that is not graceful, as in Spark."""
@@ -78,6 +79,8 @@ class StreamingEngine:
         on_spark_ended: Told once when Spark is gone; called from any thread.
         on_stop_asked: Told when somebody outside wants the context to stop, and whether
             gracefully; called from any thread, does not wait.
+        ledger: The driver log; None without receivers and without a checkpoint directory. The
+            engine closes it when it stops; one that was not made leaves it open.
         checkpointing: What there is to checkpoint and where; None without a checkpoint directory.
         rates: The rates of the receivers' streams.
         encryption: The key that logs are encrypted with; None: they are in clear.
@@ -96,6 +99,7 @@ class StreamingEngine:
         on_spark_ended: Callable[[], None],
         on_stop_asked: Callable[[bool], None],
         rates: RateBook,
+        ledger: ReceivedBlockTracker | None = None,
         checkpointing: Checkpointing | None = None,
         encryption: EncryptionKey | None = None,
     ) -> None:
@@ -118,15 +122,13 @@ class StreamingEngine:
             clock=clock,
             bus=bus,
             on_error=self._errors.tell,
-            made_ms=(
-                None
-                if checkpointing is None or checkpointing.recovered is None
-                else checkpointing.recovered.last_batch_ms
-            ),
+            ledger=ledger,
+            keep_batches=checkpointing is not None and checkpointing.recovered is not None,
             upgraded=None if checkpointing is None else checkpointing.upgraded,
             rates=rates,
             encryption=encryption,
         )
+        self._ledger = ledger
         self._scratch: ScratchClaim | None = None
         self._monitor: Monitor | None = None
         self._on_stop_asked = on_stop_asked
@@ -371,6 +373,8 @@ class StreamingEngine:
         stop_bounded(
             "the tracker", lambda: self._receivers.stop(_THREADS_END_S), _RECEIVERS_CANCEL_S
         )
+        if self._ledger is not None:
+            stop_bounded("the driver log", self._ledger.close, _THREADS_END_S)
         with told("the console"):
             self._console.stop(_THREADS_END_S)
         with told("listeners"):

@@ -16,8 +16,8 @@ from penstock.host.receiver_readings import ReceiverReading, ReceiverReadings, R
 from penstock.host.receiver_status import ReceiverStatus
 from penstock.host.receivers import HostedReceivers
 from penstock.settings import Settings
-from penstock.streaming._stream_numbers import check_ledger, hand_over, number_streams
-from penstock.streaming.checkpoint.folder import CheckpointHeader
+from penstock.streaming._stream_numbers import hand_over, number_streams
+from penstock.streaming.checkpoint.record import CheckpointHeader
 from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.errors import PermanentReceiverError
@@ -30,7 +30,12 @@ from penstock.streaming.listeners.events import (
 )
 from penstock.streaming.rates import RateBook, RateController
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
-from penstock.tracker import BatchCleanedError, LettersNotSentError, TrackedReceiver, open_ledger
+from penstock.tracker import (
+    BatchCleanedError,
+    LettersNotSentError,
+    ReceivedBlockTracker,
+    TrackedReceiver,
+)
 from penstock.wal import EncryptionKey
 from penstock.wire.messages import (
     BlockTrace,
@@ -62,7 +67,8 @@ class ReceiverSide:
         bus: StreamingListenerBus,
         on_error: Callable[[BaseException], None],
         rates: RateBook,
-        made_ms: int | None = None,
+        ledger: ReceivedBlockTracker | None,
+        keep_batches: bool = False,
         upgraded: CheckpointHeader | None = None,
         encryption: EncryptionKey | None = None,
     ) -> None:
@@ -79,46 +85,31 @@ class ReceiverSide:
         self._controllers: list[RateController] = []
         if not nodes:
             return
+        assert ledger is not None
         durability = run.durability
         _check_retention(settings, durability.keeps_blocks)
-        ledger = open_ledger(
-            (),
-            durability.driver_log_folder,
+        number_streams(
+            graph,
+            ledger,
+            rates,
+            removed=settings.removed_streams or (),
+            is_kept=durability.keeps_blocks,
+            before=upgraded,
+        )
+        if upgraded is not None:
+            hand_over(ledger, upgraded, is_resumed=keep_batches)
+        self._hosted = HostedReceivers(
+            spark_context,
+            {node.stream_id: (node.receiver, node.name) for node in nodes},
             settings,
-            sync=durability.sync,
-            owner=run.run_id,
+            run,
+            ledger,
             clock=clock,
+            events=_TrackerEvents(bus, on_error, rates, self._readings),
+            keep_batches=keep_batches,
+            on_rate_status=self._on_rate_status,
             encryption=encryption,
         )
-        keep_batches = made_ms is not None
-        try:
-            if made_ms is not None:
-                check_ledger(graph, ledger, durability.driver_log_folder, made_ms, durability.sync)
-            number_streams(
-                graph,
-                ledger,
-                rates,
-                removed=settings.removed_streams or (),
-                is_kept=durability.keeps_blocks,
-                before=upgraded,
-            )
-            if upgraded is not None:
-                hand_over(ledger, upgraded, is_resumed=keep_batches)
-            self._hosted = HostedReceivers(
-                spark_context,
-                {node.stream_id: (node.receiver, node.name) for node in nodes},
-                settings,
-                run,
-                ledger,
-                clock=clock,
-                events=_TrackerEvents(bus, on_error, rates, self._readings),
-                keep_batches=keep_batches,
-                on_rate_status=self._on_rate_status,
-                encryption=encryption,
-            )
-        except BaseException:
-            ledger.close()
-            raise
         self.blocks = self._hosted.tracker
 
     def start(self) -> None:

@@ -22,7 +22,7 @@ from penstock.streaming.durations import next_multiple
 from penstock.streaming.errors import StreamGraphError
 
 if TYPE_CHECKING:
-    from penstock.streaming.checkpoint.folder import CheckpointHeader
+    from penstock.streaming.checkpoint.record import CheckpointHeader
     from penstock.streaming.dstream.graph import DStreamGraph
     from penstock.streaming.rates import RateBook
     from penstock.tracker import ReceivedBlockTracker
@@ -38,41 +38,6 @@ def stream_names(graph: DStreamGraph) -> dict[str, ReceiverInputDStream]:
     """
     received = (node for node in graph.inputs if isinstance(node, ReceiverInputDStream))
     return by_name(((node.name, node) for node in received), "stream")
-
-
-def check_ledger(
-    graph: DStreamGraph, ledger: ReceivedBlockTracker, folder: str, made_ms: int, sync: str
-) -> None:
-    """Check that the ledger knows the batches that a checkpoint tells of (I15).
-
-    Args:
-        graph: The graph of the checkpoint.
-        ledger: The ledger; nothing was written to it yet.
-        folder: Its folder.
-        made_ms: The last batch that was made.
-        sync: Its policy. Unless it is ``always``, a power loss may take the last batches.
-
-    Raises:
-        LedgerBehindError: It does not, so that it is another program's, or an older one.
-    """
-    from penstock.tracker import LedgerBehindError
-
-    streams = stream_names(graph).values()
-    known_ms = ledger.last_allocated_ms
-    assert graph.zero_ms is not None
-    # At the zero time no batch was made, though the windows of an upgraded graph look further back.
-    is_made = made_ms > graph.zero_ms and any(node.first_valid_ms <= made_ms for node in streams)
-    if known_ms >= made_ms or not is_made:
-        return
-    if known_ms < 0 or sync == "always":
-        raise LedgerBehindError(folder, known_ms, made_ms)
-    _log.warning(
-        "With spark.penstock.wal.sync=%s a power loss may take the last batches from the driver "
-        "log; those after %d ms up to %d ms have no blocks any more",
-        sync,
-        known_ms,
-        made_ms,
-    )
 
 
 def number_streams(

@@ -45,8 +45,8 @@ from penstock.streaming._engine import StreamingEngine
 from penstock.streaming._live_view import LiveView, open_live_view
 from penstock.streaming._running import RunOperations
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress
-from penstock.streaming.checkpoint.folder import CheckpointHeader
 from penstock.streaming.checkpoint.program_code import ProgramPart, parts_of
+from penstock.streaming.checkpoint.record import CheckpointHeader
 from penstock.streaming.checkpoint.saved_states import take_up_states
 from penstock.streaming.dstream.arity import check_arguments
 from penstock.streaming.dstream.derived_streams import TransformedDStream, UnionDStream
@@ -71,6 +71,7 @@ from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.stop_report import StopReport
 from penstock.streaming.waiter import ContextWaiter
 from penstock.threads import OwnedThread
+from penstock.tracker import ReceivedBlockTracker, open_ledger
 from penstock.wal import EncryptionKey
 
 if TYPE_CHECKING:
@@ -216,9 +217,10 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             TypeError: `setupFunc` is not callable or returned no context, or the path or the
                 version is no text.
             ValueError: The path or the version is empty.
-            CheckpointReadError: There are checkpoints, and none can be used.
-            CheckpointFolderInUseError: Another program of this host runs from the folder.
-            CheckpointVersionError: The newest was written by another version of Python, PySpark
+            CheckpointReadError: There is a checkpoint that cannot be used.
+            DamagedLedgerError: The driver log, which holds it, is damaged.
+            LogFolderInUseError: Another program of this host runs from the folder.
+            CheckpointVersionError: It was written by another version of Python, PySpark
                 or Penstock.
             EncryptionMismatchError, WrongKeyError, EncryptionKeyError: They are encrypted and
                 there is no key for them, or not encrypted and there is one.
@@ -476,12 +478,9 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             UnpicklableFunctionError: A checkpoint directory is set, and a function of a stream
                 cannot be written to checkpoints; names the variable.
             UpgradeError: It cannot take up another version's states, or be checkpointed itself.
-            CheckpointFolderInUseError: Another program that runs has the checkpoint directory.
+            LogFolderInUseError: Another program that runs has the checkpoint directory.
             CheckpointReadError: Another program ran from it until after the checkpoint was read.
             CheckpointWriteError: The first checkpoint could not be written.
-            OutdatedCheckpointError: The checkpoint is not the newest that was written, and blocks
-                that it needs were released since.
-            LedgerBehindError: The ledger was removed, or is another one than the checkpoint's.
             EncryptionKeyError: `spark.io.encryption.enabled` is set, something outlives the
                 program, and there is no key for it.
             EncryptionMismatchError, WrongKeyError: What an earlier run wrote is not encrypted with
@@ -531,22 +530,9 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
     def _make_engine(self) -> StreamingEngine:
         self._check_graph()
         settings = read_settings(self._sc)
-        encryption = choose_encryption(settings, self._checkpoint_directory, os.environ)
+        directory = self._checkpoint_directory
+        encryption = choose_encryption(settings, directory, os.environ)
         self._graph.encryption = encryption
-        checkpointing = self._make_checkpointing(encryption, settings.removed_states or ())
-        try:
-            return self._engine_of(settings, encryption, checkpointing)
-        except BaseException:
-            if checkpointing is not None:
-                checkpointing.folder.release()
-            raise
-
-    def _engine_of(
-        self,
-        settings: Settings,
-        encryption: EncryptionKey | None,
-        checkpointing: Checkpointing | None,
-    ) -> StreamingEngine:
         receivers = [node for node in self._graph.inputs if isinstance(node, ReceiverInputDStream)]
         requires = {
             name
@@ -557,7 +543,6 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 else getattr(node, "requires", ())
             )
         }
-        directory = self._checkpoint_directory
         check_application(
             self._sc,
             len(receivers) + HostedReceivers.running_in(self._sc),
@@ -565,24 +550,43 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             needed_modules(requires, settings, directory, encryption),
         )
         run = prepare_run(self._sc, settings, directory, len(receivers))
-        if directory is not None:
-            remove_empty_rdd_folders(directory, self._sc.getCheckpointDir())
-        named = [(node.name, node.receiver) for node in receivers]
-        describe_run(_log, run, named, encryption, self._sc.master or "")
-        return StreamingEngine(
-            self._sc,
-            self._graph,
-            settings,
-            run,
-            clock=self._clock,
-            bus=self._bus,
-            waiter=self._waiter,
-            on_spark_ended=self._spark_ended,
-            on_stop_asked=self._stop_asked,
-            checkpointing=checkpointing,
-            rates=self._rates,
-            encryption=encryption,
-        )
+        ledger = None
+        if receivers or directory is not None:
+            ledger = open_ledger(
+                (),
+                run.durability.driver_log_folder,
+                settings,
+                sync=run.durability.sync,
+                owner=run.run_id,
+                application=run.app_name,
+                clock=self._clock,
+                encryption=encryption,
+            )
+        try:
+            checkpointing = self._make_checkpointing(settings, ledger, encryption)
+            if directory is not None:
+                remove_empty_rdd_folders(directory, self._sc.getCheckpointDir())
+            named = [(node.name, node.receiver) for node in receivers]
+            describe_run(_log, run, named, encryption, self._sc.master or "")
+            return StreamingEngine(
+                self._sc,
+                self._graph,
+                settings,
+                run,
+                clock=self._clock,
+                bus=self._bus,
+                waiter=self._waiter,
+                on_spark_ended=self._spark_ended,
+                on_stop_asked=self._stop_asked,
+                ledger=ledger,
+                checkpointing=checkpointing,
+                rates=self._rates,
+                encryption=encryption,
+            )
+        except BaseException:
+            if ledger is not None:
+                ledger.close()
+            raise
 
     def _check_graph(self) -> None:
         """Check that the streams can run; states need a folder, and the SparkContext's own will do.
@@ -600,22 +604,26 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             )
 
     def _make_checkpointing(
-        self, encryption: EncryptionKey | None, removed_states: tuple[str, ...]
+        self,
+        settings: Settings,
+        ledger: ReceivedBlockTracker | None,
+        encryption: EncryptionKey | None,
     ) -> Checkpointing | None:
         directory = self._checkpoint_directory
-        if directory is None:
+        if directory is None or ledger is None:
             return None
+        removed = settings.removed_states or ()
         return make_checkpointing(
             self._sc,
             self._graph,
             directory,
             self._recovered,
-            encryption,
+            ledger,
             version=self._version,
             parts=self._parts,
             upgraded=self._upgraded,
             take_up=lambda before: take_up_states(
-                self, self._graph, before, directory, self._version, removed_states, encryption
+                self, self._graph, before, directory, self._version, removed, encryption
             ),
         )
 

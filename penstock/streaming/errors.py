@@ -15,7 +15,6 @@ __all__ = [
     "EncryptionKeyError",
     "JobGenerationError",
     "NotEnoughCoresError",
-    "OutdatedCheckpointError",
     "OutputOperationError",
     "PermanentReceiverError",
     "SparkEndedError",
@@ -61,23 +60,6 @@ class DamagedRDDError(PenstockError):
             "copy, or start with another checkpoint directory, without the states"
         )
         self.path = path
-
-
-class OutdatedCheckpointError(PenstockError):
-    """A checkpoint is older than what was released since: its batches cannot be made again.
-
-    Attributes:
-        batch_time_ms: The oldest batch that is needed, milliseconds since the epoch.
-    """
-
-    def __init__(self, batch_time_ms: int, reason: str) -> None:
-        super().__init__(
-            f"the program cannot go on from the checkpoint that was read: {reason}. It is not the "
-            "newest one that was written; put back those that are damaged or missing, or remove "
-            "all files checkpoint-* to start without the states"
-        )
-        self.batch_time_ms = batch_time_ms
-        self.reason = reason
 
 
 class OutputOperationError(PenstockError):

@@ -19,7 +19,6 @@ from penstock.host.encryption import recovery_encryption
 from penstock.settings import IO_ENCRYPTION, Settings
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress, check_picklable
 from penstock.streaming.checkpoint.errors import CheckpointReadError, UpgradeError
-from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder, CheckpointHeader
 from penstock.streaming.checkpoint.graph_pickling import load
 from penstock.streaming.checkpoint.program_code import (
     ProgramPart,
@@ -27,6 +26,7 @@ from penstock.streaming.checkpoint.program_code import (
     parts_of,
     shown_setting,
 )
+from penstock.streaming.checkpoint.record import Checkpoint, CheckpointHeader, read_checkpoint
 from penstock.streaming.checkpoint.saved_states import state_names
 from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.rdd_files import SparkRDDFiles
@@ -34,6 +34,7 @@ from penstock.wal import EncryptionKey
 
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
+    from penstock.tracker import ReceivedBlockTracker
 
 _log = logging.getLogger("penstock.streaming.checkpoint")
 
@@ -84,7 +85,7 @@ def make_checkpointing(
     graph: DStreamGraph,
     directory: str,
     recovered: Progress | None,
-    encryption: EncryptionKey | None = None,
+    ledger: ReceivedBlockTracker,
     *,
     version: str = "",
     parts: tuple[ProgramPart, ...] = (),
@@ -93,14 +94,12 @@ def make_checkpointing(
 ) -> Checkpointing | None:
     """Return what a context that starts has checkpointed; None when it cannot be recovered from.
 
-    The folder is claimed then, for whoever calls to release.
-
     Args:
         spark_context: The Spark context.
         graph: The graph.
         directory: The checkpoint directory.
         recovered: How far the run before was, whose graph this is.
-        encryption: The key.
+        ledger: Holds the checkpoints.
         version: The program's version.
         parts: What its streams were made with.
         upgraded: The last checkpoint of another version.
@@ -109,52 +108,11 @@ def make_checkpointing(
     Raises:
         UnpicklableFunctionError: A function of the program cannot be written to a checkpoint.
         UpgradeError: It would go on from another version, and cannot be checkpointed itself.
-        CheckpointFolderInUseError: Another program that runs has the folder.
-        CheckpointReadError: Another program ran from it until after the checkpoint was read.
-        OSError: The folder cannot be written.
-        EncryptionMismatchError, WrongKeyError: There are checkpoints that are encrypted and should
-            not be, or the reverse, or have another key. They stay.
+        CheckpointReadError: Another program ran from the folder until after the checkpoint was
+            read.
+        LedgerWriteError: What a restart is told cannot be written.
     """
-    folder = CheckpointFolder(checkpoint_address(directory), encryption=encryption)
-    folder.claim(spark_context.appName or "")
-    made: Checkpointing | None = None
-    try:
-        folder.check_encryption()
-        _check_newest(folder, recovered or upgraded)
-        made = _make_checkpointing(
-            spark_context, graph, directory, folder, recovered, version, parts, upgraded, take_up
-        )
-    finally:
-        if made is None:
-            folder.release()
-    return made
-
-
-def _check_newest(folder: CheckpointFolder, before: Progress | CheckpointHeader | None) -> None:
-    """Check that what was read is the newest still: who had the folder may have gone on."""
-    if before is None:
-        return
-    whole = (found for _, found in folder.each() if isinstance(found, Checkpoint))
-    newest = next(whole, None)
-    if newest is not None and newest.header.last_batch_ms > before.last_batch_ms:
-        raise CheckpointReadError(
-            folder.path,
-            f"another program ran from it until now, and wrote batches after that of "
-            f"{before.last_batch_ms} ms, with which this one would go on; start it again",
-        )
-
-
-def _make_checkpointing(
-    spark_context: SparkContext,
-    graph: DStreamGraph,
-    directory: str,
-    folder: CheckpointFolder,
-    recovered: Progress | None,
-    version: str,
-    parts: tuple[ProgramPart, ...],
-    upgraded: CheckpointHeader | None,
-    take_up: Callable[[CheckpointHeader], bool],
-) -> Checkpointing | None:
+    _check_newest(ledger, directory, recovered or upgraded)
     refusal = graph.refusal()
     header = CheckpointHeader(
         program=recovered.program if recovered is not None else uuid.uuid4().hex,
@@ -176,14 +134,34 @@ def _make_checkpointing(
     if refusal:
         # What a restart finds, so that it is told why.
         now_ms = SystemClock().time_ms()
-        folder.write(Checkpoint(msgspec.structs.replace(header, last_batch_ms=now_ms), b""))
+        marker = Checkpoint(msgspec.structs.replace(header, last_batch_ms=now_ms), b"")
+        ledger.write_checkpoint(marker.encode())
         _log.warning("No checkpoints are written, the program cannot be recovered: %s", refusal)
         return None
     if upgraded is not None and take_up(upgraded):
         recovered = _resume(graph, upgraded, header)
     graph.save_given_rdds()
     check_picklable(graph)
-    return Checkpointing(header, folder, SparkRDDFiles(spark_context), recovered, upgraded)
+    return Checkpointing(
+        header, ledger, directory, SparkRDDFiles(spark_context), recovered, upgraded
+    )
+
+
+def _check_newest(
+    ledger: ReceivedBlockTracker, directory: str, before: Progress | CheckpointHeader | None
+) -> None:
+    """Check that what was read is the newest still: who had the folder may have gone on."""
+    if before is None:
+        return
+    now = ledger.checkpoint
+    now_ms = Checkpoint.decode(now, directory).header.last_batch_ms if now else -1
+    if now_ms != before.last_batch_ms:
+        raise CheckpointReadError(
+            directory,
+            f"the checkpoint that was read has batches up to that of {before.last_batch_ms} ms, "
+            f"and the one that is there now those up to {now_ms} ms: another program ran from it "
+            "until now, or it was replaced. Start it again",
+        )
 
 
 def _resume(graph: DStreamGraph, before: CheckpointHeader, own: CheckpointHeader) -> Progress:
@@ -216,7 +194,7 @@ def saved_conf(spark_context: SparkContext) -> Iterator[tuple[str, str]]:
 def recover_context(
     contexts: type[StreamingContext], directory: str, clock: Clock | None = None
 ) -> StreamingContext | None:
-    """Return the context that the newest checkpoint in a folder describes, not started.
+    """Return the context that the checkpoint in a folder describes, not started.
 
     The active SparkContext is used; if there is none, one is made as it was.
 
@@ -229,18 +207,17 @@ def recover_context(
         None when there is no checkpoint.
 
     Raises:
-        CheckpointFolderInUseError: Another program of this host runs from the folder.
-        CheckpointReadError: There are checkpoints, and none can be used.
-        CheckpointVersionError: The newest was written by another version.
+        CheckpointVersionError: It was written by another version.
+        CheckpointReadError: It cannot be used for another reason.
         EncryptionKeyError: The environment has a key that is none.
-        EncryptionMismatchError, WrongKeyError: They are encrypted and there is no key, or with
-            another one; or they are not encrypted and there is one.
+        PenstockError, OSError: See `read_checkpoint`.
     """
     path = checkpoint_address(directory)
     spark_context = SparkContext._active_spark_context
-    encryption, checkpoint = _newest(path, for_graph=True)
+    encryption, checkpoint = _newest(path)
     if checkpoint is None:
         return None
+    checkpoint.check_versions(path)
     header = checkpoint.header
     if header.refusal:
         raise CheckpointReadError(path, header.refusal)
@@ -278,43 +255,32 @@ def recover_context(
         ),
     )
     _log.info(
-        "Recovered from %s/checkpoint-%d: application %s, %d batches not complete",
-        path,
+        "Recovered from the checkpoint of %d ms in %s: application %s, %d batches not complete",
         header.last_batch_ms,
+        path,
         header.app_name,
         len(header.pending_ms),
     )
     return context
 
 
-def _newest(path: str, *, for_graph: bool) -> tuple[EncryptionKey | None, Checkpoint | None]:
-    """Return the newest checkpoint in a folder, and the key that it was read with.
-
-    Of a program that still runs, what a checkpoint refers to may go while it is read.
-    """
-    folder = CheckpointFolder(path)
-    if not folder.names():
-        return None, None
-    folder.check_unclaimed()
+def _newest(path: str) -> tuple[EncryptionKey | None, Checkpoint | None]:
+    """Return the newest checkpoint in a folder, and the key that it was read with."""
     spark_context = SparkContext._active_spark_context
     encryption = recovery_encryption(_is_encryption_enabled(spark_context), os.environ)
-    return encryption, CheckpointFolder(path, encryption=encryption).read_newest(
-        for_graph=for_graph
-    )
+    return encryption, read_checkpoint(path, encryption)
 
 
 def find_upgrade(directory: str, version: str) -> CheckpointHeader | None:
-    """Return the last checkpoint's header when another version of the program wrote it.
+    """Return the checkpoint's header when another version of the program wrote it.
 
     Returns:
-        None when there is no checkpoint, or this version wrote the newest.
+        None when there is no checkpoint, or this version wrote it.
 
     Raises:
-        CheckpointFolderInUseError: Another program of this host runs from the folder.
-        CheckpointReadError: There are checkpoints, and none can be used.
-        EncryptionKeyError, EncryptionMismatchError, WrongKeyError: As `recover_context`.
+        EncryptionKeyError, PenstockError, OSError: As `recover_context`.
     """
-    _, checkpoint = _newest(checkpoint_address(directory), for_graph=False)
+    _, checkpoint = _newest(checkpoint_address(directory))
     if checkpoint is None or checkpoint.header.version == version:
         return None
     return checkpoint.header

@@ -55,9 +55,10 @@ added (logged, it has its place), passed by each consumer (logged), released (lo
 an attempt: launched, registered (logged, fences the older ones), ended, and forgotten when none of
 its blocks is left.
 
-The driver log holds events, and at times a snapshot of the whole ledger at the start of a segment;
-older segments go then. Recovery reads from the newest whole snapshot on. Batches are whole numbers
-that grow; the ledger does not know what they mean or who consumes them.
+The driver log holds events, the checkpoints of a program (see `penstock.streaming.checkpoint`), and
+at times a snapshot of the whole ledger at the start of a segment; older segments go then. Recovery
+reads from the newest whole snapshot on. Batches are whole numbers that grow; the ledger does not
+know what they mean or who consumes them.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ from typing import TYPE_CHECKING
 from penstock._lazy_door import lazy_door
 
 if TYPE_CHECKING:
-    from penstock.tracker._ledger_opening import open_ledger
+    from penstock.tracker._ledger_opening import open_ledger, read_checkpoint
     from penstock.tracker._place_service import KeptStreamSettings, PlaceService
     from penstock.tracker.cluster import (
         Cluster,
@@ -80,7 +81,6 @@ if TYPE_CHECKING:
     from penstock.tracker.errors import (
         BatchCleanedError,
         DamagedLedgerError,
-        LedgerBehindError,
         LedgerError,
         LedgerRecoveryError,
         LedgerRemovedError,
@@ -123,7 +123,6 @@ __all__ = [
     "HostLocation",
     "KeptStream",
     "KeptStreamSettings",
-    "LedgerBehindError",
     "LedgerError",
     "LedgerRecoveryError",
     "LedgerRemovedError",
@@ -151,6 +150,7 @@ __all__ = [
     "TrackerError",
     "TrackerState",
     "open_ledger",
+    "read_checkpoint",
 ]
 
 _MODULES = {
@@ -164,7 +164,6 @@ _MODULES = {
     "HostLocation": "cluster",
     "KeptStream": "places",
     "KeptStreamSettings": "_place_service",
-    "LedgerBehindError": "errors",
     "LedgerError": "errors",
     "LedgerRecoveryError": "errors",
     "LedgerRemovedError": "errors",
@@ -192,6 +191,7 @@ _MODULES = {
     "TrackerError": "errors",
     "TrackerState": "receiver_tracker",
     "open_ledger": "_ledger_opening",
+    "read_checkpoint": "_ledger_opening",
 }
 
 if not TYPE_CHECKING:

@@ -102,6 +102,19 @@ class DriverLog:
         self.records += 1
         self.size_bytes += len(payload)
 
+    def force(self, what: str) -> None:
+        """Return when all that was appended is on the disk, whatever the sync policy.
+
+        Raises:
+            LedgerWriteError: It may not be.
+        """
+        if self._writer is None or self._writer.options.sync is SyncPolicy.ALWAYS:
+            return
+        try:
+            self._writer.sync()
+        except (PenstockError, OSError) as error:
+            raise LedgerWriteError(what, str(error)) from error
+
     def check(self, what: str) -> None:
         """Check that it was not found removed.
 
@@ -152,9 +165,8 @@ class DriverLog:
         self._last_snapshot = size
         self.snapshots += 1
         try:
-            if self._writer.options.sync is SyncPolicy.INTERVAL:
-                # A power loss may take the last interval, but never what was forced before it.
-                self._writer.sync()
+            # A power loss may take what came last, but never what was forced before it.
+            self.force("a snapshot")
             self._writer.remove_segments(range(self._first_segment, segment))
             self._first_segment = segment
         except (PenstockError, OSError) as error:

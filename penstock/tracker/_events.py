@@ -16,6 +16,7 @@ Each record says in which version of the format it is written:
 3. Streams that are read by places (`StreamKeepingEvent`, `PlaceReleaseEvent`), their consumers
    (`ConsumerEvent`, `ConsumerRemovalEvent`), and when a block of theirs was added.
 4. Segments that are retained after the clean-up of their batches (`RetainedReleaseEvent`).
+5. The checkpoints of the program (`CheckpointEvent`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import msgspec
 
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, ReplicaPlace, SegmentPlace
 
-FORMAT = 4
+FORMAT = 5
 """The version of the format that is written; it and the ones before are read."""
 
 EVENTS_KIND = 16
@@ -154,6 +155,14 @@ class RetainedReleaseEvent(msgspec.Struct, frozen=True, array_like=True, tag=14)
     segments: tuple[tuple[str, int], ...]
 
 
+class CheckpointEvent(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """A piece of a checkpoint, which replaces the one before once its last piece is there."""
+
+    index: int
+    is_last: bool
+    data: bytes
+
+
 class AttemptEndEvent(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """These attempts are over, their files are given up, and the ledger forgets them."""
 
@@ -175,6 +184,7 @@ Event = (
     | ConsumerRemovalEvent
     | PlaceReleaseEvent
     | RetainedReleaseEvent
+    | CheckpointEvent
 )
 
 
@@ -289,6 +299,8 @@ class SnapshotPart(msgspec.Struct, frozen=True, array_like=True):
     """Batches before this one were cleaned up."""
     retained: tuple[RetainedState, ...] = ()
     """Segments that are retained, the oldest first."""
+    checkpoint: bytes = b""
+    """A piece of the program's newest checkpoint; those of all parts make it up, in their order."""
 
 
 class NewerFormatError(ValueError):

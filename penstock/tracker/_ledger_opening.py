@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 
 from penstock.clock import Clock
 from penstock.settings import Settings
 from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._kept_blocks import Retention
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
-from penstock.wal import EncryptionKey, LogOptions, SyncPolicy, locate
+from penstock.wal import EncryptionKey, LogOptions, SyncPolicy, locate, settled
 
 _SEGMENT_BYTES = 16 << 20
 
@@ -21,6 +22,7 @@ def open_ledger(
     *,
     sync: str,
     owner: str,
+    application: str = "",
     clock: Clock,
     encryption: EncryptionKey | None = None,
 ) -> ReceivedBlockTracker:
@@ -32,6 +34,7 @@ def open_ledger(
         settings: The application's settings.
         sync: The sync policy.
         owner: The application's id.
+        application: Its name, for anyone who wants the log meanwhile.
         clock: Time.
         encryption: The key; None: the log is in clear.
     """
@@ -51,9 +54,35 @@ def open_ledger(
         clock=clock,
         snapshots=SnapshotRule(age_s=settings.driver_wal_rolling_s),
         owner=owner.encode(),
+        application=application,
         encryption=encryption,
         retention=_retention(settings),
     )
+
+
+def read_checkpoint(
+    folder: str, encryption: EncryptionKey | None = None, *, is_taken: bool = True
+) -> bytes:
+    """Return the newest checkpoint in a driver log; empty when there is none.
+
+    Args:
+        folder: The driver log's folder, also on HDFS.
+        encryption: The key; None: the log is in clear.
+        is_taken: Whether the caller will go on from it. Then it must not be in use, and on HDFS it
+            is taken from a driver on another host, without which what that one is writing cannot
+            be read.
+
+    Raises:
+        LogFolderInUseError: It would be taken, and a driver on this host writes it.
+        OSError: It cannot be read; on HDFS also as it is being written.
+        DamagedLedgerError, LedgerRecoveryError, WrongKeyError, EncryptionMismatchError: As
+            `ReceivedBlockTracker.recover`.
+    """
+    fs, path = locate(folder)
+    if not fs.is_folder(path):
+        return b""
+    with settled(fs, path) if is_taken else nullcontext():
+        return ReceivedBlockTracker.read(path, fs=fs, encryption=encryption).checkpoint
 
 
 def _retention(settings: Settings) -> Retention | None:

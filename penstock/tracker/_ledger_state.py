@@ -17,6 +17,7 @@ from penstock.tracker._block_numbers import NUMBER_BITS, BlockNumbers
 from penstock.tracker._events import (
     AttemptRegistrationEvent,
     BatchAllocationEvent,
+    CheckpointEvent,
     ConsumerEvent,
     block_number,
     number_ranges,
@@ -137,6 +138,20 @@ class LedgerState:
         self.last_batch = -1
         self.cleaned_before = -1
         self.retained = RetainedSegments()
+        self.checkpoint = b""
+        """The program's newest checkpoint, empty before the first."""
+        self._checkpoint_pieces: list[bytes] = []
+
+    def take_checkpoint(self, event: CheckpointEvent) -> None:
+        """Take a piece of a checkpoint; one that was begun and not ended counts for nothing."""
+        if event.index == 0:
+            self._checkpoint_pieces = []
+        if event.index != len(self._checkpoint_pieces):
+            raise LedgerError(f"piece {event.index} of a checkpoint is not where it belongs")
+        self._checkpoint_pieces.append(event.data)
+        if event.is_last:
+            self.checkpoint = b"".join(self._checkpoint_pieces)
+            self._checkpoint_pieces = []
 
     # -- questions -----------------------------------------------------------------------------
 

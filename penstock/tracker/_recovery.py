@@ -30,6 +30,7 @@ from penstock.tracker._events import (
     BatchCompletionEvent,
     BatchReturnEvent,
     BlockAdditionEvent,
+    CheckpointEvent,
     ConsumerEvent,
     ConsumerRemovalEvent,
     ConsumerState,
@@ -124,10 +125,11 @@ def snapshot_parts(state: LedgerState, number: int, after: int) -> Iterator[Snap
         cleaned_before=state.cleaned_before,
     )
     chunks = chain(
-        ((additions, ()) for additions in _chunks(state)),
-        (((), retained) for retained in _retained(state)),
+        ((additions, (), b"") for additions in _chunks(state)),
+        (((), retained, b"") for retained in _retained(state)),
+        (((), (), piece) for piece in pieces_of(state.checkpoint)),
     )
-    for index, (additions, retained) in enumerate(chunks, start=1):
+    for index, (additions, retained, checkpoint) in enumerate(chunks, start=1):
         yield head
         head = SnapshotPart(
             number + index,
@@ -141,8 +143,15 @@ def snapshot_parts(state: LedgerState, number: int, after: int) -> Iterator[Snap
             additions=additions,
             version=FORMAT,
             retained=retained,
+            checkpoint=checkpoint,
         )
     yield msgspec.structs.replace(head, last=True)
+
+
+def pieces_of(checkpoint: bytes) -> Iterator[bytes]:
+    """Yield what records hold of a checkpoint, so that none of them is large."""
+    for begin in range(0, len(checkpoint), _PART_BYTES):
+        yield checkpoint[begin : begin + _PART_BYTES]
 
 
 def _kept_state(kept: KeptBlocks) -> KeptState:
@@ -238,6 +247,7 @@ class SnapshotReader:
     def __init__(self) -> None:
         self._state: LedgerState | None = None
         self._next_index = 0
+        self._checkpoint: list[bytes] = []
 
     def feed(self, part: SnapshotPart) -> LedgerState | None:
         """Take the next part; return the ledger when it was the last one.
@@ -248,6 +258,7 @@ class SnapshotReader:
         if part.index == 0:
             self._state = _empty_ledger(part)
             self._next_index = 0
+            self._checkpoint = []
         if self._state is None or part.index != self._next_index:
             raise LedgerError(f"part {part.index} of a snapshot is not where it belongs")
         self._next_index += 1
@@ -255,9 +266,11 @@ class SnapshotReader:
             _add(self._state, batch, event)
         for retained in part.retained:
             _retain(self._state, retained)
+        self._checkpoint.append(part.checkpoint)
         if not part.last:
             return None
         state, self._state = self._state, None
+        state.checkpoint = b"".join(self._checkpoint)
         return state
 
 
@@ -532,5 +545,7 @@ def apply_event(state: LedgerState, event: Event) -> None:
         state.release_places(event.stream_id, event.before)
     elif isinstance(event, RetainedReleaseEvent):
         state.release_retained(event.segments)
+    elif isinstance(event, CheckpointEvent):
+        state.take_checkpoint(event)
     else:
         state.clean(event.batches, event.retained_ms)

@@ -102,28 +102,6 @@ class LedgerRecoveryError(LedgerError):
         self.reason = reason
 
 
-class LedgerBehindError(LedgerError):
-    """The ledger does not know batches that the program has made: it is not the program's own.
-
-    Attributes:
-        folder: The driver log's folder.
-        known_ms: The last batch that it knows, milliseconds since the epoch; -1 for none.
-        made_ms: The last batch that the program has made.
-    """
-
-    def __init__(self, folder: str, known_ms: int, made_ms: int) -> None:
-        known = f"no batch after that of {known_ms} ms" if known_ms >= 0 else "no batch at all"
-        super().__init__(
-            f"the ledger in {folder} knows {known}, and the checkpoint that was read those up to "
-            f"{made_ms} ms. It was removed or replaced, or spark.penstock.wal.dir names another "
-            "folder than before: without it states would be wrong, and receivers would begin anew. "
-            "Bring it back; or remove all files checkpoint-* to start without states and positions"
-        )
-        self.folder = folder
-        self.known_ms = known_ms
-        self.made_ms = made_ms
-
-
 class StreamsDoNotFitError(LedgerError):
     """The ledger has records or positions of streams that the program does not have.
 

@@ -12,6 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.clock import Clock, SystemClock
 from penstock.tracker._block_numbers import BlockNumbers
@@ -23,6 +24,7 @@ from penstock.tracker._events import (
     BatchCleanupEvent,
     BatchCompletionEvent,
     BatchReturnEvent,
+    CheckpointEvent,
     Event,
     RetainedReleaseEvent,
     StreamKeepingEvent,
@@ -37,7 +39,7 @@ from penstock.tracker._ledger_state import (
     NumberedBlock,
     StreamLedger,
 )
-from penstock.tracker._recovery import recover_ledger
+from penstock.tracker._recovery import pieces_of, recover_ledger
 from penstock.tracker._retained import RetainedSegments
 from penstock.tracker.errors import (
     DamagedLedgerError,
@@ -214,6 +216,7 @@ class ReceivedBlockTracker:
         clock: Clock | None = None,
         snapshots: SnapshotRule = _SNAPSHOTS,
         owner: bytes = b"",
+        application: str = "",
         encryption: EncryptionKey | None = None,
         retention: Retention | None = None,
     ) -> ReceivedBlockTracker:
@@ -230,6 +233,7 @@ class ReceivedBlockTracker:
             clock: For the age of segments.
             snapshots: When a snapshot is due.
             owner: Written into each segment's header, for people who look at the log.
+            application: Named in the error of anyone who wants the log meanwhile.
             encryption: The key that the log is encrypted with; None: it is in clear.
             retention: As for the constructor.
 
@@ -251,6 +255,7 @@ class ReceivedBlockTracker:
             fs=fs,
             clock=clock,
             user_header=owner,
+            application=application,
             cipher=cipher,
         )
         try:
@@ -832,6 +837,33 @@ class ReceivedBlockTracker:
         """Return the time that is noted at a clean-up; -1 where nothing is retained."""
         return -1 if self._retention is None else self._clock.time_ms()
 
+    # -- checkpoints ---------------------------------------------------------------------------
+
+    @property
+    def checkpoint(self) -> bytes:
+        """The program's newest checkpoint; empty before the first."""
+        with self._state_lock:
+            return self._state.checkpoint
+
+    def write_checkpoint(self, checkpoint: bytes) -> None:
+        """Write a checkpoint, in place of the one before.
+
+        When this returns it is on the disk, whatever the sync policy, and so is all that was
+        written before it. No event comes between its pieces.
+
+        Raises:
+            LedgerWriteError: The driver log did not take it. The one before counts, or this one
+                if all of it came to the disk.
+        """
+        what = "a checkpoint"
+        pieces = list(pieces_of(checkpoint))
+        with self._commit_lock:
+            for index, piece in enumerate(pieces):
+                event = CheckpointEvent(index, index == len(pieces) - 1, piece)
+                self._append(what, (event,), partial(self._state.take_checkpoint, event))
+            self._driver_log.force(what)
+            self._snapshot_if_due()
+
     # -- the log -------------------------------------------------------------------------------
 
     def statistics(self) -> LedgerStatistics:
@@ -864,6 +896,11 @@ class ReceivedBlockTracker:
             self._driver_log.close()
 
     def _commit(self, what: str, events: tuple[Event, ...], apply: Callable[[], None]) -> None:
+        """Write events, apply them, and write a snapshot when one is due. Needs `_commit_lock`."""
+        self._append(what, events, apply)
+        self._snapshot_if_due()
+
+    def _append(self, what: str, events: tuple[Event, ...], apply: Callable[[], None]) -> None:
         """Write events, then apply them. Needs `_commit_lock`.
 
         What became complete since the last record is written first, in the same one.
@@ -877,5 +914,7 @@ class ReceivedBlockTracker:
             self._state.note_complete(complete)
             self._newly_complete.difference_update(complete)
             apply()
+
+    def _snapshot_if_due(self) -> None:
         if self._driver_log.snapshot_is_due:
             self._driver_log.write_snapshot(self._state)

@@ -130,6 +130,7 @@ from penstock.wal._folder import (
     normal_address,
     owner_of,
     segment_path,
+    settled,
 )
 from penstock.wal._hdfs import HdfsFileSystem
 from penstock.wal._hdfs_client import HadoopConfiguration
@@ -203,5 +204,6 @@ __all__ = [
     "remove_log",
     "repair",
     "segment_path",
+    "settled",
     "stamp_record",
 ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import re
 import socket
+from collections.abc import Iterator
 
 from penstock.wal._errors import LogFolderInUseError, UnsupportedAddressError, UnwritableFolderError
 from penstock.wal._filesystem import FileSystem, FolderLock, LocalFileSystem
@@ -172,6 +174,30 @@ def lock_folder(fs: FileSystem, folder: str, application: str = "") -> FolderLoc
         return fs.lock(os.path.join(folder, LOCK_NAME), owner)
     except BlockingIOError as error:
         raise LogFolderInUseError(folder, error.strerror or "an unknown process") from None
+
+
+@contextlib.contextmanager
+def settled(fs: FileSystem, folder: str) -> Iterator[None]:
+    """See to it that a log that no one writes can be read.
+
+    Nothing is written on a disk of this host. On HDFS the log is taken for the while from whoever
+    writes it on another host, who can write no more: what is being written cannot be read there.
+
+    Raises:
+        LogFolderInUseError: Another living process has it; on HDFS one of this host.
+    """
+    if fs.address(folder) == folder:
+        owner = owner_of(folder)
+        if owner is not None:
+            raise LogFolderInUseError(folder, owner)
+        yield
+        return
+    lock = lock_folder(fs, folder)
+    try:
+        fs.settle([segment_path(folder, number) for number in list_names(fs, folder)[0]])
+        yield
+    finally:
+        lock.release()
 
 
 def owner_of(folder: str) -> str | None:

@@ -16,17 +16,17 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError, SettingError
 from penstock.streaming import (
-    CheckpointFolderInUseError,
     JobGenerationError,
+    LogFolderInUseError,
     OutputOperationError,
     StreamGraphError,
     StreamingContext,
     StreamingContextState,
     StreamingListener,
 )
-from penstock.streaming.checkpoint.folder import CheckpointFolder
 from tests.bounds import HANG_S
 from tests.streaming.batches import WAIT_S, batches, forget_checkpoint_directory
+from tests.streaming.checkpoint.stored import ledger_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -82,25 +82,24 @@ class TestStart:
     def test_a_checkpoint_directory_has_one_program_at_a_time(
         self, sc: Any, tmp_path: Path
     ) -> None:
-        """Also without receivers, whose ledger has a lock of its own."""
-        other = CheckpointFolder(str(tmp_path / "cp"))
+        """Also without receivers."""
+        folder = tmp_path / "cp"
         for is_used in (True, False):
             with batches(sc) as run:
                 run.ssc.checkpoint(tmp_path / "cp")
                 run.ssc.textFileStream(str(tmp_path)).foreachRDD(nothing)
                 if is_used:
-                    other.claim()
-                    with pytest.raises(CheckpointFolderInUseError, match="in use by process"):
+                    other = ledger_of(folder)
+                    with pytest.raises(LogFolderInUseError, match="in use by process"):
                         run.start()
-                    assert other.names() == []
-                    other.release()
+                    assert other.checkpoint == b""
+                    other.close()
                 else:
                     run.run(1)
-                    with pytest.raises(CheckpointFolderInUseError):
-                        other.claim()
+                    with pytest.raises(LogFolderInUseError):
+                        ledger_of(folder)
             assert own_threads() == []
-        other.claim()
-        other.release()
+        ledger_of(folder).close()
 
     def test_a_bad_setting_is_named(self, sc: Any, monkeypatch: Any) -> None:
         conf = sc.getConf().set("spark.streaming.concurrentJobs", "none")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.streaming import CheckpointFolderInUseError, DStream, StreamingContext
-from penstock.streaming.checkpoint.folder import CheckpointFolder
+from penstock.streaming import DStream, LogFolderInUseError, StreamingContext
+from penstock.streaming.checkpoint.record import read_checkpoint
+from penstock.tracker import LedgerWriteError
 from tests.bounds import HANG_S
 from tests.services.hdfs import Hdfs
 from tests.streaming.batches import batches
 from tests.streaming.checkpoint.recovering import BATCH_MS, ZERO_MS, Program
+from tests.streaming.checkpoint.stored import ledger_of, store
 from tests.streaming.checkpoint.test_checkpoint import checkpoint
 from tests.streaming.dstream.test_file_streams import FIRST_S, files_of
 
@@ -28,69 +29,41 @@ def put(hdfs: Hdfs, address: str, data: bytes, at_s: float) -> None:
 
 class TestCheckpoints:
     @pytest.mark.long
-    def test_the_newest_whole_one_is_read(self, hdfs: Hdfs, caplog: Any) -> None:
-        folder = CheckpointFolder(hdfs.new_folder() + "/not/there")
-        assert folder.read_newest() is None
+    def test_the_newest_one_is_read(self, hdfs: Hdfs) -> None:
+        folder = hdfs.new_folder() + "/not/there"
+        assert read_checkpoint(folder) is None
         for time_ms in (999, 1000, 2000):
-            folder.write(checkpoint(time_ms))
-        replaced = checkpoint(2000, b"another body")
-        folder.write(replaced)
-        assert folder.read_newest() == replaced
-        assert folder.names() == ["checkpoint-2000", "checkpoint-1000", "checkpoint-999"]
-        path = hdfs.path(folder.path) + "/checkpoint-2000"
-        assert hdfs.client().get_file_info(path).permission & 0o777 == 0o600
-        hdfs.write(f"{folder.path}/checkpoint-2000", b"torn", overwrite=True)
-        with caplog.at_level(logging.WARNING, "penstock.streaming.checkpoint"):
-            assert folder.read_newest() == checkpoint(1000)
-        assert "checkpoint-2000" in caplog.text
-
-    @pytest.mark.long
-    def test_what_a_killed_writer_left_is_in_nobodys_way(self, hdfs: Hdfs) -> None:
-        folder = CheckpointFolder(hdfs.new_folder())
-        folder.write(checkpoint(1))
-        # Its lease is another client's, which lives.
-        left = hdfs.client().create(hdfs.path(folder.path) + "/checkpoint-2.new")
-        left.write(b"half")
-        left.hsync()
-        folder.write(checkpoint(2))
-        found = folder.read_newest()
-        assert found is not None
-        assert found.header.last_batch_ms == 2
-        folder.remove_unfinished()
-        names = hdfs.client().list_status(hdfs.path(folder.path))
-        assert len(list(names)) == 2
+            store(folder, checkpoint(time_ms))
+        assert read_checkpoint(folder) == checkpoint(2000)
 
     def test_who_was_replaced_writes_no_more(
         self, hdfs: Hdfs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        path = hdfs.new_folder()
-        first, second = CheckpointFolder(path), CheckpointFolder(path)
-        first.claim()
-        first.write(checkpoint(1))
-        with pytest.raises(CheckpointFolderInUseError):
-            second.claim()
+        folder = hdfs.new_folder()
+        first = ledger_of(folder)
+        first.write_checkpoint(checkpoint(1).encode())
+        with pytest.raises(LogFolderInUseError):
+            read_checkpoint(folder)
         # As of a driver on another host, of which nobody here knows whether it lives.
         with monkeypatch.context() as patched:
             patched.setattr("penstock.processes.host_id", lambda: "another host")
-            second.claim()
-        with pytest.raises(OSError, match="taken over by process"):
-            first.write(checkpoint(2))
-        second.write(checkpoint(3))
-        assert second.names() == ["checkpoint-3", "checkpoint-1"]
-        second.release()
+            assert read_checkpoint(folder) == checkpoint(1)
+        with pytest.raises(LedgerWriteError):
+            first.write_checkpoint(checkpoint(2).encode())
+        store(folder, checkpoint(3))
+        assert read_checkpoint(folder) == checkpoint(3)
+        first.close()
 
     @pytest.mark.long
     def test_a_checkpoint_waits_for_the_name_node(self, hdfs: Hdfs) -> None:
-        folder = CheckpointFolder(hdfs.new_folder())
-        folder.write(checkpoint(1))
+        folder = hdfs.new_folder()
+        store(folder, checkpoint(1))
         hdfs.kill_name_node()
-        writing = threading.Thread(target=folder.write, args=[checkpoint(2)])
+        writing = threading.Thread(target=store, args=[folder, checkpoint(2)])
         writing.start()
         hdfs.start_name_node()
         writing.join(HANG_S)
-        found = folder.read_newest()
-        assert found is not None
-        assert found.header.last_batch_ms == 2
+        assert read_checkpoint(folder) == checkpoint(2)
 
 
 class TestFileStreams:

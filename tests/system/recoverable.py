@@ -25,13 +25,12 @@ from pyspark import SparkConf, SparkContext
 
 from penstock.receiver import Receiver
 from penstock.streaming import DStream, StreamingContext
-from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder
 from penstock.streaming.checkpoint.writer import CheckpointWriter
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.tracker import ReceivedBlockTracker
 from penstock.tracker._driver_log import DriverLog
-from penstock.wal import LocalFileSystem
+from penstock.tracker._events import CheckpointEvent
 from tests.system.program import obey, say
 from tests.system.receivers import NumberedLines
 from tests.system.running import SMALL
@@ -168,39 +167,27 @@ def at(owner: type, name: str, count: int, *, after: bool = False) -> None:
 
 
 def in_write(count: int) -> None:
-    """Die when a part of a checkpoint is written."""
-    encode = Checkpoint.encode
+    """Die when a part of a checkpoint is in the driver log."""
+    written = ReceivedBlockTracker.write_checkpoint
     calls = [0]
 
-    def half(self: Checkpoint) -> Any:
+    def half(self: ReceivedBlockTracker, checkpoint: bytes) -> None:
         calls[0] += 1
-        parts = encode(self)
-        if calls[0] != count:
-            return parts
-        whole = b"".join(parts)
-        path = os.path.join(CONFIG["checkpoint"], f"checkpoint-{self.header.last_batch_ms}.new")
-        Path(path).write_bytes(whole[: len(whole) // 2])
-        die()
-        return parts
-
-    Checkpoint.encode = half  # type: ignore[method-assign]  # of this process, which is to die
-
-
-def at_rename(count: int, *, after: bool) -> None:
-    """Die before or after a checkpoint gets its name."""
-    rename = LocalFileSystem.rename
-    calls = [0]
-
-    def renamed(self: LocalFileSystem, source: str, target: str, *, replace: bool = False) -> None:
-        mine = os.path.basename(target).startswith("checkpoint-")
-        calls[0] += mine
-        if mine and not after and calls[0] == count:
+        if calls[0] == count:
+            event = CheckpointEvent(0, False, checkpoint[: len(checkpoint) // 2])
+            self._driver_log.append("half of a checkpoint", (event,))
             die()
-        rename(self, source, target, replace=replace)
-        if mine and after and calls[0] == count:
-            die()
+        written(self, checkpoint)
 
-    LocalFileSystem.rename = renamed  # type: ignore[method-assign]  # of this process
+    ReceivedBlockTracker.write_checkpoint = half  # type: ignore[method-assign]  # which is to die
+
+
+def in_snapshot(count: int) -> None:
+    """Let a snapshot follow each checkpoint, and die when one is written."""
+    DriverLog.snapshot_is_due = property(  # type: ignore[assignment,method-assign]  # to die
+        lambda self: True
+    )
+    at(DriverLog, "write_snapshot", count, after=count % 2 == 0)
 
 
 def in_allocation(count: int) -> None:
@@ -238,12 +225,14 @@ MOMENTS: dict[str, Callable[[int], None]] = {
     "in an allocation, logged and not applied": in_allocation,
     "between log and jobs": lambda n: at(JobScheduler, "submit_job_set", n),
     "after the jobs were submitted": lambda n: at(JobScheduler, "submit_job_set", n, after=True),
-    "before a checkpoint is written": lambda n: at(CheckpointFolder, "write", n),
+    "before a checkpoint is written": lambda n: at(ReceivedBlockTracker, "write_checkpoint", n),
     "in a checkpoint": in_write,
-    "before a checkpoint gets its name": lambda n: at_rename(n, after=False),
-    "after a checkpoint got its name": lambda n: at_rename(n, after=True),
-    "before old checkpoints go": lambda n: at(CheckpointWriter, "_prune", n),
-    "after old checkpoints went": lambda n: at(CheckpointWriter, "_prune", n, after=True),
+    "after a checkpoint is written": lambda n: at(
+        ReceivedBlockTracker, "write_checkpoint", n, after=True
+    ),
+    "in a snapshot with a checkpoint": in_snapshot,
+    "before old states go": lambda n: at(CheckpointWriter, "_prune", n),
+    "after old states went": lambda n: at(CheckpointWriter, "_prune", n, after=True),
     "in a state update": in_state_update,
     "when a batch is complete": lambda n: at(JobScheduler, "_complete", n),
     "when a batch is cleared": lambda n: at(JobGenerator, "_clear", n, after=True),

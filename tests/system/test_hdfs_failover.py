@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.streaming.checkpoint.folder import CheckpointFolder
 from penstock.wal import LogReader, LogWriteError, LogWriter, locate
 from penstock.wal._hdfs import HdfsFileSystem
 from tests.services.hdfs import Hdfs
+from tests.streaming.checkpoint.stored import stored_header
 from tests.system.soak import Soak
 from tests.wal.test_hdfs import BOUND_S, OPTIONS, WRITER
 
@@ -145,7 +145,7 @@ def test_results_are_exact_when_driver_name_node_and_data_node_are_killed(
     # Spark's client and this package's read the same folder, `HADOOP_CONF_DIR`.
     soak = Soak(tmp_path, seed=2, latest_occasion=4, checkpoint=service.new_folder())
     soak.run(1, ("between log and jobs",), meanwhile=kill)
-    [header, *_] = CheckpointFolder(soak.checkpoint).headers().values()
+    header = stored_header(soak.checkpoint)
     assert header.rdd_folder.startswith(soak.checkpoint)
     # Nothing of it lies on this host.
     folders = sorted(each.name for each in tmp_path.iterdir() if each.is_dir())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.streaming.checkpoint.folder import CheckpointFolder
+from tests.streaming.checkpoint.stored import stored_header
 from tests.system.soak import Soak
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -38,7 +38,7 @@ def test_results_are_exact_whenever_the_driver_is_killed(
     soak = Soak(tmp_path, seed=1, latest_occasion=4)
     soak.run(len(moments), moments)
     # The last run has the settings of the first, and what belongs to a run of its own.
-    [header, *_] = CheckpointFolder(str(tmp_path / "checkpoint")).headers().values()
+    header = stored_header(tmp_path / "checkpoint")
     saved, conf = dict(header.conf), soak.conf
     assert conf["spark.streaming.receiver.maxRate"] == "2000"
     assert conf["spark.master"] == saved["spark.master"] == "local[3]"

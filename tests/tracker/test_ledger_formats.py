@@ -92,6 +92,7 @@ WRITTEN = {
     _events.ConsumerRemovalEvent(0, ("c",)): '[12,0,["c"]]',
     _events.PlaceReleaseEvent(0, 1): "[13,0,1]",
     _events.RetainedReleaseEvent((("f", 1),)): '[14,[["f",1]]]',
+    _events.CheckpointEvent(0, True, b"graph"): '[15,0,true,"Z3JhcGg="]',
     _events.RetainedState("a", "f", 1, 2, 3, 4, ((5, 6),)): '["a","f",1,2,3,4,[[5,6]]]',
     _events.LedgerRecord(2, 1, (_events.BatchCleanupEvent(()),)): "[2,1,[[3,[],-1]],1]",
     _events.GapState(1, 2, 3, 4): "[1,2,3,4]",
@@ -99,7 +100,9 @@ WRITTEN = {
     _events.StreamState(0, 1, "a", None, 2): '[0,1,"a",null,2,"",null]',
     _events.ConsumerState("c", 1, True, 2): '["c",1,true,2]',
     _events.KeptState("e", 1, 2, 3, ()): '["e",1,2,3,[],"",null,-1]',
-    _events.SnapshotPart(1, 2, 3, True, 4, (), (), (), ()): "[1,2,3,true,4,[],[],[],[],1,[],-1,[]]",
+    _events.SnapshotPart(1, 2, 3, True, 4, (), (), (), ()): (
+        '[1,2,3,true,4,[],[],[],[],1,[],-1,[],""]'
+    ),
 }
 
 

@@ -12,14 +12,13 @@ import msgspec
 from penstock.errors import typed_text
 from penstock.host.unpicklable import find_unpicklable
 from penstock.streaming.checkpoint.errors import CheckpointWriteError, UnpicklableFunctionError
-from penstock.streaming.checkpoint.folder import (
+from penstock.streaming.checkpoint.graph_pickling import dump
+from penstock.streaming.checkpoint.program_code import ProgramPart
+from penstock.streaming.checkpoint.record import (
     Checkpoint,
-    CheckpointFolder,
     CheckpointHeader,
     SavedState,
 )
-from penstock.streaming.checkpoint.graph_pickling import dump
-from penstock.streaming.checkpoint.program_code import ProgramPart
 from penstock.streaming.checkpoint.saved_states import SavedStates, save_states
 from penstock.streaming.checkpoint.writer import CheckpointRequest, CheckpointWriter
 from penstock.streaming.dstream.rdd_files import RDDFiles
@@ -27,6 +26,7 @@ from penstock.streaming.dstream.rdd_files import RDDFiles
 if TYPE_CHECKING:
     from penstock.clock import Clock
     from penstock.streaming.dstream.graph import DStreamGraph
+    from penstock.tracker import ReceivedBlockTracker
 
 _log = logging.getLogger("penstock.streaming.checkpoint")
 
@@ -84,14 +84,16 @@ class Checkpointing:
 
     Attributes:
         header: The facts that do not change while it runs.
-        folder: Where; claimed until the writer has stopped.
+        ledger: Holds the checkpoints.
+        directory: The checkpoint directory.
         rdd_files: How RDD checkpoints are forced and removed.
         recovered: How far the run before was; None at a first start.
         upgraded: The last checkpoint of another version of the program; None without one.
     """
 
     header: CheckpointHeader
-    folder: CheckpointFolder
+    ledger: ReceivedBlockTracker
+    directory: str
     rdd_files: RDDFiles
     recovered: Progress | None
     upgraded: CheckpointHeader | None = None
@@ -101,7 +103,12 @@ class Checkpointing:
     ) -> CheckpointWriter:
         """Return the thread that writes, not started; see `CheckpointWriter`."""
         return CheckpointWriter(
-            self.folder, self.rdd_files, on_error=on_error, patience_s=patience_s, clock=clock
+            self.ledger,
+            self.directory,
+            self.rdd_files,
+            on_error=on_error,
+            patience_s=patience_s,
+            clock=clock,
         )
 
     def checkpointer(

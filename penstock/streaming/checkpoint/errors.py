@@ -12,29 +12,8 @@ class CheckpointError(PenstockError):
     """Something about checkpoints does not work; base class of the others."""
 
 
-class CheckpointFolderInUseError(CheckpointError):
-    """Another living program writes its checkpoints to the folder.
-
-    Attributes:
-        folder: The checkpoint directory.
-        owner: Who has it: process, host, application.
-    """
-
-    def __init__(self, folder: str, owner: str) -> None:
-        super().__init__(
-            f"checkpoint directory {folder} is in use by {owner}; end that program first, or give "
-            "this one a directory of its own"
-        )
-        self.folder = folder
-        self.owner = owner
-
-
-class DamagedCheckpointError(Exception):
-    """A file is not a whole checkpoint; an older one may be."""
-
-
 class CheckpointReadError(CheckpointError):
-    """There are checkpoints in a folder, and none of them can be used.
+    """The checkpoint of a folder cannot be used.
 
     Attributes:
         folder: The folder.

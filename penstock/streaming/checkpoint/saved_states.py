@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import typed_text
 from penstock.streaming.checkpoint.errors import UpgradeError
-from penstock.streaming.checkpoint.folder import CheckpointHeader, SavedState
 from penstock.streaming.checkpoint.graph_pickling import dump, load
+from penstock.streaming.checkpoint.record import CheckpointHeader, SavedState
 from penstock.streaming.dstream.names import by_name
 from penstock.streaming.dstream.rdd_files import RDDFile, save_copy
 from penstock.streaming.dstream.state_saver import why_to_wait

@@ -7,23 +7,24 @@ or a newer one is.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.errors import text_of, typed_text
-from penstock.streaming.checkpoint.errors import CheckpointWriteError
-from penstock.streaming.checkpoint.folder import (
-    KEPT_CHECKPOINTS,
-    Checkpoint,
-    CheckpointFolder,
-    CheckpointHeader,
-)
+from penstock.streaming.checkpoint.errors import CheckpointReadError, CheckpointWriteError
+from penstock.streaming.checkpoint.record import Checkpoint, CheckpointHeader
 from penstock.streaming.dstream.rdd_files import RDDFiles
 from penstock.threads import OwnedThread, wait_for
+from penstock.tracker.errors import LedgerRemovedError
+
+if TYPE_CHECKING:
+    from penstock.tracker import ReceivedBlockTracker
 
 _log = logging.getLogger("penstock.streaming.checkpoint")
 
@@ -52,24 +53,27 @@ class CheckpointWriter:
     until a newer one takes its place; batches go on meanwhile.
 
     Args:
-        folder: Where.
+        ledger: Holds them.
+        path: The checkpoint directory, for errors.
         rdd_files: How RDD checkpoints are forced and removed.
-        on_error: Told once when nothing could be written for `patience_s`, and again after the
-            next time that it worked.
+        on_error: Told once when nothing could be written for `patience_s`, or the driver log was
+            removed; and again after the next time that it worked.
         patience_s: See there.
         clock: Measures it.
     """
 
     def __init__(
         self,
-        folder: CheckpointFolder,
+        ledger: ReceivedBlockTracker,
+        path: str,
         rdd_files: RDDFiles,
         *,
         on_error: Callable[[BaseException], None],
         patience_s: float,
         clock: Clock,
     ) -> None:
-        self._folder = folder
+        self.path = path
+        self._ledger = ledger
         self._rdd_files = rdd_files
         self._on_error = on_error
         self._patience_s = patience_s
@@ -81,26 +85,20 @@ class CheckpointWriter:
         self._stop_event = threading.Event()
         self._failing_since_s: float | None = None
         self._told = False
+        self._is_removed = False
         # Only the thread uses these.
-        self._kept: dict[str, CheckpointHeader] = {}
+        self._known: list[CheckpointHeader] = []
         self._synced: set[str] = set()
         self._rdd_folders: set[str] = set()
         self._thread = OwnedThread(self._run, "checkpoint-writer", on_error=on_error, again=True)
 
-    @property
-    def path(self) -> str:
-        """The folder."""
-        return self._folder.path
-
     def start(self) -> None:
-        """Begin to write; what is in the folder already counts among those that are kept.
-
-        Raises:
-            OSError: The folder cannot be read.
-            EncryptionMismatchError, WrongKeyError: What is there is not to be read so; it stays.
-        """
-        self._kept = self._folder.headers()
-        self._folder.remove_unfinished()
+        """Begin to write; what the checkpoint before needs stays until there is a newer one."""
+        before = self._ledger.checkpoint
+        if before:
+            # One of another format belongs to a program that is given up.
+            with contextlib.suppress(CheckpointReadError):
+                self._known = [Checkpoint.decode(before, self.path).header]
         self._thread.start()
 
     def submit(self, request: CheckpointRequest) -> None:
@@ -113,14 +111,20 @@ class CheckpointWriter:
             self._changed.notify_all()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until nothing is left to write; False when the time was over first."""
+        """Wait until nothing is left to write.
+
+        Returns:
+            False when the time was over first, or nothing can be written in this run any more.
+        """
+
+        def is_over() -> bool:
+            return self._is_removed or (not self._is_writing and self._waiting is None)
+
         with self._changed:
-            return wait_for(
-                self._changed, lambda: not self._is_writing and self._waiting is None, timeout_s
-            )
+            return wait_for(self._changed, is_over, timeout_s) and not self._is_removed
 
     def stop(self, timeout_s: float) -> bool:
-        """Write what waits, end, and release the folder.
+        """Write what waits, and end.
 
         Returns:
             False when something is not written: that took longer, or it cannot be.
@@ -131,19 +135,11 @@ class CheckpointWriter:
         self._stop_event.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            return False
-        self._folder.release()
-        return self._waiting is None
+        return not self._thread.is_alive() and self._waiting is None
 
     # -- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        self._write_until_stopped()
-        # Also when a stop did not wait until here.
-        self._folder.release()
-
-    def _write_until_stopped(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping or self._waiting is not None)
@@ -177,7 +173,7 @@ class CheckpointWriter:
                 if path not in self._synced:
                     self._rdd_files.sync(path)
             self._synced = set(header.rdd_files)
-            name = self._folder.write(request.checkpoint)
+            self._ledger.write_checkpoint(request.checkpoint.encode())
         except BaseException as error:  # noqa: BLE001  # whatever it is, it is tried again
             self._failed(error)
             return error
@@ -190,9 +186,9 @@ class CheckpointWriter:
                 _log.exception("What waited for a checkpoint was not done")
                 self._on_error(error)
         try:
-            self._prune(name, header)
-        except Exception:  # noqa: BLE001  # they are in nobody's way, and looked for again
-            _log.exception("Old checkpoints stay in %s", self._folder.path)
+            self._prune(header)
+        except Exception:  # noqa: BLE001  # they are in nobody's way
+            _log.exception("Old RDD checkpoints stay")
         return None
 
     def _failed(self, error: BaseException) -> None:
@@ -200,38 +196,27 @@ class CheckpointWriter:
         if self._failing_since_s is None:
             self._failing_since_s = now_s
             _log.error("A checkpoint could not be written and is tried again: %s", _said(error))
-        if not self._told and now_s - self._failing_since_s >= self._patience_s:
+        # For a log that was removed nothing is to be waited for.
+        self._is_removed = isinstance(error, LedgerRemovedError)
+        failing_s = now_s - self._failing_since_s
+        if not self._told and (failing_s >= self._patience_s or self._is_removed):
             self._told = True
-            failure = CheckpointWriteError(self._folder.path, self._patience_s, _said(error))
+            failure = CheckpointWriteError(self.path, failing_s, _said(error))
             failure.__cause__ = error
             self._on_error(failure)
 
-    def _prune(self, name: str, header: CheckpointHeader) -> None:
-        """Keep the newest ten of this program, and the RDD checkpoints that they need."""
-        before = {**self._kept, name: header}
-        own = [name for name, known in before.items() if known.program == header.program]
-        own.sort(key=lambda known: before[known].last_batch_ms, reverse=True)
-        kept = {known: before[known] for known in own[:KEPT_CHECKPOINTS]}
-        try:
-            for gone in self._folder.names():
-                # What is there and not known is damaged: no use to anybody.
-                if gone not in kept:
-                    self._folder.remove(gone)
-        except OSError as error:
-            _log.warning("Old checkpoints stay in %s: %s", self._folder.path, error)
-            self._kept = before
-            return
-        replaced = self._kept.get(name)
-        self._kept = kept
-        needed = {path for known in kept.values() for path in known.rdd_files}
-        folders = {known.rdd_folder for known in kept.values()}
-        old = [*before.values(), *([replaced] if replaced is not None else [])]
-        for path in sorted({path for known in old for path in known.rdd_files} - needed):
+    def _prune(self, header: CheckpointHeader) -> None:
+        """Remove the RDD checkpoints that neither the newest checkpoint nor the one before needs.
+
+        The last record of a log that was not closed may be damaged and taken for a torn tail.
+        """
+        before, self._known = self._known, [*self._known[-1:], header]
+        needed = {path for known in self._known for path in known.rdd_files}
+        for path in sorted({path for known in before for path in known.rdd_files} - needed):
             self._remove_rdds(path)
-        self._rdd_folders.update(known.rdd_folder for known in before.values())
-        for path in sorted(self._rdd_folders - folders - {""}):
-            # A run that is over, of which no kept checkpoint is: what it left goes, unless a
-            # later run still needs some of it.
+        self._rdd_folders.update(known.rdd_folder for known in before)
+        for path in sorted(self._rdd_folders - {known.rdd_folder for known in self._known} - {""}):
+            # A run that is over: what it left goes, unless a later run still needs some of it.
             if not any(_lies_in(file, path) for file in needed):
                 self._rdd_folders.discard(path)
                 self._remove_rdds(path)

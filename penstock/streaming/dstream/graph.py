@@ -176,17 +176,12 @@ class DStreamGraph:
         Args:
             runtime: What nodes need from now on.
             first_ms: The first batch that is made, for the first time or again.
-
-        Raises:
-            OutdatedCheckpointError: Blocks of a batch that is needed for it are gone.
         """
         with self.lock:
             self._runtime = runtime
             self.last_made_ms = first_ms - self.batch_ms
             self._nodes = tuple(reversed(self._in_order()))
             self._find_needs(first_ms)
-            for node in self.inputs:
-                node.check_needs()
             for node in self.inputs:
                 node.start()
 

@@ -11,11 +11,9 @@ from pyspark import RDD
 
 from penstock.streaming.dstream.names import check_new_name
 from penstock.streaming.dstream.node import DStreamNode
-from penstock.streaming.errors import OutdatedCheckpointError
 from penstock.streaming.kernels.deferred import no_partitions
 from penstock.streaming.listeners.input_info import BatchInput
 from penstock.streaming.rates.memory import RateMemory
-from penstock.tracker.errors import BatchCleanedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,13 +75,6 @@ class InputDStream(DStreamNode):
 
     def stop(self) -> None:
         """Called when the context stops, after the last batch was made."""
-
-    def check_needs(self) -> None:
-        """Check, before a restart, that `needed_ms` and later batches can still be made.
-
-        Raises:
-            OutdatedCheckpointError: They cannot.
-        """
 
     def must_be_saved_before(self, time_ms: int) -> bool:
         """Tell whether the input chose for that batch what nothing but a checkpoint would know."""
@@ -225,14 +216,6 @@ class ReceiverInputDStream(InputDStream):
                 self._empty = no_partitions(runtime.spark_context)
             return self._empty
         return BlockRDD(runtime.spark_context, blocks, runtime.received_blocks.block_access)
-
-    def check_needs(self) -> None:
-        if self.needed_ms is None:
-            return  # No output is made of it.
-        try:
-            self.blocks(max(self.needed_ms, self.first_valid_ms))
-        except BatchCleanedError as error:
-            raise OutdatedCheckpointError(error.time_ms, str(error)) from error
 
     def check_columns(self) -> None:
         """Raise `UnsupportedColumnError` when the declared schema makes no DataFrame."""

@@ -80,6 +80,7 @@ _SUBSTITUTES: dict[str, Any] = {
     "penstock.streaming.recovery.SparkRDDFiles": LocalRDDFiles,
     "penstock.streaming.recovery.saved_conf": LocalContext.pairs,
     "penstock.blockstore.BlockRDD": block_rdd,
+    "penstock.tracker._ledger_opening._SEGMENT_BYTES": 1 << 16,
 }
 
 Build = Callable[[StreamingContext, World], None]
@@ -137,12 +138,10 @@ class Driven:
             mock.patch("penstock.streaming.context.recover_context", recover)
         )
         self._patches.enter_context(mock.patch.object(SparkContext, "_active_spark_context", None))
-        self._patches.enter_context(
-            mock.patch(
-                "penstock.streaming.checkpoint.folder.locate",
-                lambda path: (self.world.disk, path),
+        for room in ("tracker._ledger_opening", "streaming.checkpoint.record"):
+            self._patches.enter_context(
+                mock.patch(f"penstock.{room}.locate", lambda path: (self.world.disk, path))
             )
-        )
         self._patches.enter_context(mock.patch.object(StreamingContext, "_active", None))
         return self
 

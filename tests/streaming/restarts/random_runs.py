@@ -10,18 +10,15 @@ A failing program is told as a `Plan` that can be pasted into a test: ``judge(Pl
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging
 import random
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from penstock.streaming import StreamingContext
-from penstock.streaming.errors import OutdatedCheckpointError
 from tests.streaming.restarts.driven import Driven, World
 from tests.streaming.restarts.model import Model, Step, build, number_of, slide_of
 
@@ -118,8 +115,8 @@ def _inputs_of(step: Step) -> set[str]:
 def _episode(chance: random.Random, has_files: bool, outputs: int) -> Iterator[Event]:
     """Yield a few events that belong together."""
     kind = chance.choices(
-        ("calm", "crash", "crash within", "stop", "down", "lost", "pause", "clock", "damage"),
-        (30, 12, 18, 8, 14, 6, 4, 4, 1),
+        ("calm", "crash", "crash within", "stop", "down", "lost", "pause", "clock"),
+        (30, 12, 18, 8, 14, 6, 4, 4),
     )[0]
     if kind == "calm":
         yield from _batches(chance, chance.randint(1, 8), has_files)
@@ -153,10 +150,6 @@ def _episode(chance: random.Random, has_files: bool, outputs: int) -> Iterator[E
         back = () if has_files else (-3_600_000, -20_000, -5_000, -700)
         yield ("clock", chance.choice((*back, 700, 5_000, 20_000)))
         yield from _batches(chance, 2, has_files)
-    elif kind == "damage":
-        yield ("crash",)
-        yield ("damage", chance.randint(1, 5))
-        yield ("start",)
 
 
 def _batches(chance: random.Random, count: int, has_files: bool) -> Iterator[Event]:
@@ -197,10 +190,6 @@ class _Build:
             world.keep(build(output, inputs, self._batch_s, known), str(number))
 
 
-class _EndedError(Exception):
-    """The program cannot go on, and says so, after its checkpoints were damaged."""
-
-
 class _Life:
     """The events of a plan, each a method of its name."""
 
@@ -214,14 +203,12 @@ class _Life:
             chance=self.chance,
         )
         self.lines: set[str] = set()
-        self.is_damaged = False
         self._number = 0
 
     def run(self) -> list[str]:
         """Live the plan; return what was wrong."""
         with self.program:
-            with contextlib.suppress(_EndedError):
-                self._live()
+            self._live()
             return list(_judged(self))
 
     def _live(self) -> None:
@@ -234,12 +221,7 @@ class _Life:
 
     def start(self) -> None:
         while not self.program.is_running:
-            try:
-                self.program.start()
-            except OutdatedCheckpointError:
-                if not self.is_damaged:
-                    raise
-                raise _EndedError from None
+            self.program.start()
 
     def end(self) -> None:
         self.up()
@@ -297,15 +279,6 @@ class _Life:
         if self.program.sc is not None:
             self.program.sc.lose_cached()
 
-    def damage(self, count: int) -> None:
-        folder = Path(self.program.world.checkpoint)
-        found = [path for path in folder.glob("checkpoint-*") if path.suffix == ""]
-        found.sort(key=lambda path: int(path.name.split("-")[1]))
-        if len(found) > count:
-            self.is_damaged = True
-            for path in found[-count:]:
-                path.write_bytes(b"damaged")
-
 
 # -- judging -----------------------------------------------------------------------------------
 
@@ -328,7 +301,7 @@ def _judged(life: _Life) -> Iterator[str]:
         return number_of(time_ms, world.batch_ms)
 
     told = world.errors
-    if told and not life.is_damaged:
+    if told:
         yield f"told: {len(told)} times, first {told[0]!r}"
     was_set_back = any(event[0] == "clock" and event[1] < 0 for event in life.plan.events)
     if world.early and not was_set_back:
@@ -338,12 +311,8 @@ def _judged(life: _Life) -> Iterator[str]:
         for time_ms, given in world.results.get(name, {}).items():
             batches[number(time_ms)] = given[0]
             if any(again != given[0] for again in given):
-                if name == "files" and life.is_damaged:
-                    # Which files a batch had stood in the damaged ones only; docs/recovery.md.
-                    return
                 yield f"{name} gave batch {number(time_ms)} different records: {given}"
-    if not life.is_damaged:
-        yield from _incomplete(life, inputs)
+    yield from _incomplete(life, inputs)
     model = Model(inputs)
     last = max(max(batches, default=0) for batches in inputs.values())
     for place, output in enumerate(life.plan.outputs):
@@ -356,7 +325,7 @@ def _judged(life: _Life) -> Iterator[str]:
                 if given != (expected or []):
                     yield f"output {sink}, batch {batch}: {given} instead of {expected}"
             left_out = batch not in results and batch not in failed
-            if expected and left_out and not life.is_damaged:
+            if expected and left_out:
                 yield f"output {sink}, batch {batch}: nothing instead of {expected}"
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from penstock.streaming import StateSpec, StreamGraphError
 from penstock.streaming.checkpoint.errors import CheckpointVersionError, UpgradeError
-from penstock.streaming.checkpoint.folder import Checkpoint, CheckpointFolder
+from penstock.streaming.checkpoint.record import Checkpoint
+from tests.streaming.checkpoint.stored import store, stored_header
 from tests.streaming.restarts.driven import BEGIN_MS, Driven, World
 
 BATCH_MS = 1000
@@ -394,11 +395,9 @@ def test_another_penstock_goes_on_as_another_version_of_the_program() -> None:
         receive(program, 1)
         program.advance(BATCH_MS)
         program.stop()
-        folder = CheckpointFolder(program.world.checkpoint)
-        for name in folder.names():
-            written = folder.read(name)
-            header = msgspec.structs.replace(written.header, penstock="0.0.1", python="2.7")
-            folder.write(Checkpoint(header, b"the graph of another Python"))
+        header = stored_header(program.world.checkpoint)
+        header = msgspec.structs.replace(header, penstock="0.0.1", python="2.7")
+        store(program.world.checkpoint, Checkpoint(header, b"the graph of another Python"))
         with pytest.raises(CheckpointVersionError, match='version="2"'):
             program.start()
         program.crash()
@@ -415,13 +414,11 @@ def test_states_that_an_earlier_penstock_did_not_write_down_are_refused(names: A
         program.start()
         program.advance(BATCH_MS)
         program.stop()
-        folder = CheckpointFolder(program.world.checkpoint)
-        for name in folder.names():
-            written = folder.read(name)
-            header = msgspec.structs.replace(
-                written.header, state_names=names, is_last=False, states=(), needed_ms=None
-            )
-            folder.write(Checkpoint(header, written.body))
+        header = stored_header(program.world.checkpoint)
+        header = msgspec.structs.replace(
+            header, state_names=names, is_last=False, states=(), needed_ms=None
+        )
+        store(program.world.checkpoint, Checkpoint(header, b"the graph of an earlier one"))
         program.upgrade("2", totals())
         with pytest.raises(UpgradeError, match=r"spark\.penstock\.removedStates=totals"):
             program.start()
@@ -440,11 +437,9 @@ def test_states_that_an_earlier_penstock_saved_at_its_end_are_taken_up() -> None
             receive(program, 1)
             program.advance(BATCH_MS)
         program.stop()
-        folder = CheckpointFolder(program.world.checkpoint)
-        for name in folder.names():
-            written = folder.read(name)
-            header = msgspec.structs.replace(written.header, needed_ms=None)
-            folder.write(Checkpoint(header, written.body))
+        header = stored_header(program.world.checkpoint)
+        header = msgspec.structs.replace(header, needed_ms=None)
+        store(program.world.checkpoint, Checkpoint(header, b"the graph of an earlier one"))
         program.upgrade("2", with_two_slides)
         program.start()
         program.advance(4 * BATCH_MS)
@@ -459,11 +454,7 @@ def test_a_checkpoint_of_a_later_format_is_refused_with_the_way_out() -> None:
         program.start()
         program.advance(BATCH_MS)
         program.stop()
-        with mock.patch("penstock.streaming.checkpoint.folder._FORMAT", 2):
-            folder = CheckpointFolder(program.world.checkpoint)
-            headers = folder.headers()
-        assert headers == {}
-        with mock.patch("penstock.streaming.checkpoint.folder._FORMAT", 0):
+        with mock.patch("penstock.streaming.checkpoint.record._FORMAT", 0):
             program.upgrade("2", totals())
             with pytest.raises(CheckpointVersionError, match="the Penstock that wrote it"):
                 program.start()

@@ -13,14 +13,9 @@ from typing import Any
 
 from penstock.receiver import Receiver
 from penstock.streaming import StreamingContext
-from penstock.streaming._stream_numbers import (
-    check_ledger,
-    hand_over,
-    number_streams,
-    stream_names,
-)
+from penstock.streaming._stream_numbers import hand_over, number_streams, stream_names
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
-from penstock.wal import LocalFileSystem, LogOptions, SyncPolicy
+from penstock.wal import LocalFileSystem
 from penstock.wire.messages import AddBlock, Ok, ReceivedBlockInfo
 from tests.streaming.restarts.spark_stand_in import LocalContext
 
@@ -42,8 +37,6 @@ BEGIN_MS = 1_700_000_000_000
 
 START_MS = BEGIN_MS + 500
 """Wall time at which the first run of a program starts."""
-
-_LOG = LogOptions(segment_size=1 << 16, alignment=64, sync=SyncPolicy.NONE, direct=False)
 
 
 class CrashError(BaseException):
@@ -312,23 +305,15 @@ class LedgerSide:
         *,
         clock: Any,
         rates: Any,
-        made_ms: int | None = None,
+        ledger: ReceivedBlockTracker,
+        keep_batches: bool = False,
         upgraded: Any = None,
         **_: Any,
     ) -> None:
         self._world = current_world()
-        durability = run.durability
-        self.ledger = ReceivedBlockTracker.recover(
-            (),
-            durability.driver_log_folder,
-            options=_LOG,
-            fs=self._world.disk,
-            clock=clock,
-        )
-        self._keep_batches = keep_batches = made_ms is not None
+        self.ledger = ledger
+        self._keep_batches = keep_batches
         self._next: dict[int, tuple[str, int]] = {}
-        if made_ms is not None:
-            check_ledger(graph, self.ledger, durability.driver_log_folder, made_ms, "always")
         removed = settings.removed_streams or ()
         number_streams(graph, self.ledger, rates, removed=removed, before=upgraded)
         if upgraded is not None:

@@ -300,7 +300,7 @@ def kill_stopping_driver(life: Life) -> None:
 
 def kill_at_moment(life: Life) -> str:
     """Let the driver kill itself at a named moment; if that does not come, kill it."""
-    moment = life.chance.choice(moments(life.victims))
+    moment = life.chance.choice(list(MOMENTS))
     life.order(f"die {life.chance.randint(1, 3)} {moment}")
     return f"kill {moment}" if life.die_within(MOMENT_S) else "kill driver"
 
@@ -311,21 +311,6 @@ def stop_gracefully(life: Life) -> None:
 
 STOPS_S = 600.0
 """How long a graceful stop may take: after a long pause there are many batches to make."""
-
-_OF_LOCAL_FILES = {
-    "in a checkpoint",
-    "before a checkpoint gets its name",
-    "after a checkpoint got its name",
-}
-
-
-def moments(victims: Victims) -> list[str]:
-    """Return the moments at which a driver can die: HDFS has none of a checkpoint's local file."""
-    found = list(MOMENTS)
-    return (
-        found if victims.hdfs is None else [each for each in found if each not in _OF_LOCAL_FILES]
-    )
-
 
 Fault = Callable[[Life], str | None]
 """Does harm, and returns what it did, if its name does not say it."""

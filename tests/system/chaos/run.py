@@ -31,7 +31,6 @@ from tests.system.chaos.faults import (
     Fault,
     Life,
     Victims,
-    moments,
     passing,
 )
 from tests.system.chaos.kafka_source import KafkaSource
@@ -40,6 +39,7 @@ from tests.system.chaos.results import Results
 from tests.system.driver_process import DriverProcess
 from tests.system.feeder import Feeder
 from tests.system.leftovers import await_that
+from tests.system.recoverable import MOMENTS
 
 MODES = ("folder", "no folder", "hdfs", "kafka")
 """Where checkpoints and logs lie, and with ``kafka``: on the disk, and brokers send the records."""
@@ -263,7 +263,7 @@ class Run:
             life.die_within(self._chance.uniform(0.5, 15))
             moment = "in recovery"
         else:
-            moment = self._chance.choice(moments(self._victims))
+            moment = self._chance.choice(list(MOMENTS))
             life = self._life({"moment": moment, "occasion": self._chance.randint(1, 3)})
             if not life.die_within(MOMENT_S + 30):
                 moment = "after a recovery"
