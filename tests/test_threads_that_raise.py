@@ -434,7 +434,7 @@ def timer(heard: Heard, once: Once, *_: object) -> None:
 
 
 def additions(heard: Heard, once: Once, *_: object) -> None:
-    from penstock.tracker._batched_additions import BatchedAdditions
+    from penstock.tracker._endpoint import BatchedAdditions
     from penstock.wire.messages import AddBlock
 
     ledger: Any = SimpleNamespace(add_many=lambda messages: [None] * len(messages))

@@ -30,15 +30,13 @@ Layout
 ==================  ================================================================================
 `host`              `ReceiverHost`: who runs the receivers, and for whom
 `_run`              the queries of `ReceiverHost.run`
-`source`            the data source, as Spark makes it by its name
+`source`            the data source, as Spark makes it by its name; several streams as one
 `_reader`           offsets, partitions and commits of one query
-`_streams_reader`   the same of several streams as one source
 `_batch_reader`     partitions of a batch read
 `_tasks`            what a task does with its partition
 `_options`          what a query or a batch read may say
 `_stream_rates`     rates of receivers, of all who have a say in them
-`_query_rates`      those that follow queries
-`_query_progress`   what Spark tells of queries for that
+`_query_rates`      those that follow queries, and what Spark tells of queries for that
 `_host_events`      who is told of a host's receivers
 `_host_monitor`     a host as the monitor sees it
 `_host_client`      questions to the host

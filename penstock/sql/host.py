@@ -46,8 +46,7 @@ from penstock.host.terminal import TerminalLines
 from penstock.receiver import Receiver, as_receiver
 from penstock.sql._host_events import HostEvents
 from penstock.sql._host_monitor import WatchedHost, start_host_monitor
-from penstock.sql._query_progress import follow
-from penstock.sql._query_rates import FollowedStream, QueryRate, QueryRates
+from penstock.sql._query_rates import FollowedStream, QueryRate, QueryRates, follow
 from penstock.sql._run import QueriesOfRun
 from penstock.sql._stream_rates import HostRate, StreamRates
 from penstock.sql.source import ShareFile, check_share_file, register, write_share_file

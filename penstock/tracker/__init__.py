@@ -30,18 +30,16 @@ Layout:
   reading them back). ``_ledger_opening``: where it lies.
 - ``_driver_log``: how events and snapshots get into the segment log.
 - ``places``: the streams that are read by places. ``_kept_blocks`` (their blocks and consumers),
-  ``_place_service`` (what is answered to those who read them), ``_backlog`` (whose receivers wait
-  for those who read).
+  ``_place_service`` (what is answered to those who read them; whose receivers wait for them).
 - ``_retained``: the segments that stay after the clean-up of their batches.
-- ``_batched_additions``: many `AddBlock` messages, one record of the log.
 - ``cluster``: what is asked of Spark. ``receiver_scheduling_policy``: where receivers should run.
 - ``receiver_tracking_info``: the states of a receiver, and what listeners are told of them.
-- ``_letter_sends``: has receivers store dead letters again.
 - ``_receivers``: all of them, under one lock. ``_receiver_jobs``: the Spark job of each, in a
   thread of its own, whose task is `penstock.receiver.run_receiver`. It is prepared
   there, and started again.
-- ``_endpoint``: the messages. ``_control``: what is done with them, and what is said of hosts that
-  are out of reach. ``_block_servers``: who serves which host's blocks.
+- ``_endpoint``: the messages; many `AddBlock` of them as one record of the log, and receivers
+  that store dead letters again. ``_control``: what is done with them, and what is said of hosts
+  that are out of reach. ``_block_servers``: who serves which host's blocks.
   ``_replica_hosts``: which host has the second copies of a receiver's blocks, and a block server.
 - ``_block_deletion``: has deleted what the ledger lets go, by the hosts that have it; what is on
   HDFS by itself; and what is retained, when the disk runs short.

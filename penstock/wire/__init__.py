@@ -28,7 +28,7 @@ callbacks run; all their public methods may be called from any thread.
 
 ==========================  ======================================================================
 `messages`                  every message, as a frozen type
-`client`, `_client_state`   the connecting end; its states, statistics, and what has no answer yet
+`client`                    the connecting end; its states, statistics, and what has no answer yet
 `server`, `_arrivals`       the listening end, and what its owner writes; accepting, within bounds
 `_connection`               one connection, as both ends use it
 `_authentication`, `tls`    proving the secret, then each frame; TLS around it
@@ -52,8 +52,7 @@ from penstock.wire._authentication import (
     Seals,
     ServerHandshake,
 )
-from penstock.wire._client_state import ClientState, ClientStatistics
-from penstock.wire.client import Client
+from penstock.wire.client import Client, ClientState, ClientStatistics
 from penstock.wire.errors import (
     AskTimeoutError,
     AuthenticationError,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import enum
 import itertools
 import logging
 import random
@@ -16,15 +17,15 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
 
 from penstock.backoff import Backoff
 from penstock.errors import IllegalStateError
 from penstock.threads import OwnedThread
 from penstock.wire._authentication import ClientHandshake
-from penstock.wire._client_state import Ask, ClientState, ClientStatistics, UnansweredAsks
 from penstock.wire._connection import Connection, peer_text
 from penstock.wire._frames import Kind, encode_frame
 from penstock.wire._mailbox import Mailbox
@@ -510,3 +511,102 @@ class Client:
         if self._state is ClientState.READY or self._last_error is None:
             return self._state.value
         return f"{self._state.value}; last: {self._last_error}"
+
+
+class ClientState(enum.Enum):
+    """Where a client stands."""
+
+    NEW = "not connected yet"
+    CONNECTING = "not connected, trying"
+    GREETING = "connected, saying hello again"
+    READY = "connected"
+    CLOSED = "closed"
+
+    def to(self, state: ClientState) -> ClientState:
+        """Return `state` if it may follow this one; a closed client may be closed again.
+
+        Raises:
+            IllegalStateError: It may not.
+        """
+        if state not in _NEXT[self]:
+            raise IllegalStateError(f"a client cannot go from {self} to {state}")
+        return state
+
+
+_NEXT = {
+    ClientState.NEW: {ClientState.CONNECTING, ClientState.CLOSED},
+    ClientState.CONNECTING: {ClientState.GREETING, ClientState.READY, ClientState.CLOSED},
+    ClientState.GREETING: {ClientState.READY, ClientState.CONNECTING, ClientState.CLOSED},
+    ClientState.READY: {ClientState.CONNECTING, ClientState.CLOSED},
+    ClientState.CLOSED: {ClientState.CLOSED},
+}
+
+
+@dataclass(frozen=True)
+class ClientStatistics:
+    """How a client does.
+
+    Attributes:
+        state: Where it stands.
+        connections: How often it was connected and authenticated.
+        unanswered: Asks that wait for their answer now.
+    """
+
+    state: ClientState
+    connections: int
+    unanswered: int
+
+
+class Ask:
+    """One ask: its frame, to be sent again if need be, and the future of its answer."""
+
+    __slots__ = ("ask_id", "deadline_s", "frame", "future", "message", "timeout_s")
+
+    def __init__(
+        self, ask_id: int, message: Message, frame: bytes, timeout_s: float, deadline_s: float
+    ) -> None:
+        self.ask_id = ask_id
+        self.message = message
+        self.frame = frame
+        self.timeout_s = timeout_s
+        self.deadline_s = deadline_s
+        self.future: Future[Message] = Future()
+        self.future.set_running_or_notify_cancel()
+
+
+class UnansweredAsks:
+    """Asks in the order in which they were made, each with a deadline. Belongs to one thread."""
+
+    def __init__(self) -> None:
+        self._asks: dict[int, Ask] = {}
+
+    def __len__(self) -> int:
+        return len(self._asks)
+
+    def __iter__(self) -> Iterator[Ask]:
+        return iter(self._asks.values())
+
+    def add(self, ask: Ask) -> None:
+        """Add the newest."""
+        self._asks[ask.ask_id] = ask
+
+    def pop(self, ask_id: int) -> Ask | None:
+        """Take the one that is answered now; None when there is none."""
+        return self._asks.pop(ask_id, None)
+
+    def expire(self, now_s: float) -> list[Ask]:
+        """Take those whose deadline has come."""
+        late = [ask for ask in self._asks.values() if ask.deadline_s <= now_s]
+        for ask in late:
+            del self._asks[ask.ask_id]
+        return late
+
+    def next_deadline_s(self) -> float | None:
+        """Return the earliest deadline, None when there is no ask."""
+        return min((ask.deadline_s for ask in self._asks.values()), default=None)
+
+    def clear(self) -> list[Ask]:
+        """Take all."""
+        asks = list(self._asks.values())
+        self._asks.clear()
+        return asks

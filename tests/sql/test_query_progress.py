@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from penstock.sql._query_progress import batch_of
+from penstock.sql._query_rates import batch_of
 
 RUN, QUERY = uuid.uuid4(), uuid.uuid4()
 BEGUN_MS = 1_700_000_000_250

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.sql import SourceError
 from penstock.sql._options import SourceOptions
-from penstock.sql._streams_reader import StreamsReader
+from penstock.sql.source import StreamsReader
 from tests.sql.serving import COLUMNS, logged, places, serving
 from tests.tracker.place_cases import Case
 

@@ -19,8 +19,8 @@ from penstock.sql import SourceError, _tasks
 from penstock.sql._batch_reader import BatchReader
 from penstock.sql._options import SourceOptions
 from penstock.sql._reader import PlaceReader
-from penstock.sql._streams_reader import StreamsReader
 from penstock.sql._tasks import _watermark_us, packed
+from penstock.sql.source import StreamsReader
 from penstock.wire.messages import ReceivedBlockInfo
 from tests.tracker.ledger_cases import attempt_name, block
 

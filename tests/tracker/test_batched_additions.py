@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import IllegalStateError
 from penstock.tracker import ReceivedBlockTracker
-from penstock.tracker._batched_additions import BatchedAdditions
+from penstock.tracker._endpoint import BatchedAdditions
 from penstock.wire.messages import AddBlock, Failure, Message, Ok, Refused
 from tests.tracker.ledger_cases import attempt_name, block
 from tests.tracker.tracker_cases import WAIT_S
