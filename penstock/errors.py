@@ -48,6 +48,22 @@ class SettingError(PenstockError, ValueError):
         self.accepted = accepted
 
 
+class MissingPackageError(PenstockError, ImportError):
+    """What was asked for needs packages that are not installed.
+
+    Attributes:
+        what: What was asked for.
+        packages: What it needs, and where.
+        extra: The extra of the package ``penstock`` that has them.
+    """
+
+    def __init__(self, what: str, packages: str, extra: str, otherwise: str = "") -> None:
+        super().__init__(f"{what} needs {packages}: pip install 'penstock[{extra}]'{otherwise}")
+        self.what = what
+        self.packages = packages
+        self.extra = extra
+
+
 def text_of(error: BaseException) -> str:
     """Return what an error says; never raises, though the error may be a program's own.
 

@@ -278,7 +278,7 @@ def start_monitor(
 
     Raises:
         SettingError: The page's certificate or key cannot be used, or OpenTelemetry's endpoint.
-        OtelNotInstalledError: OpenTelemetry is on, and its packages are not installed.
+        MissingPackageError: OpenTelemetry is on, and its packages are not installed.
     """
     if not settings.ui_enabled and not settings.otel_enabled:
         return None

@@ -67,7 +67,7 @@ from penstock.wire.errors import (
 from penstock.wire.link import ApplicationLink
 from penstock.wire.options import WireOptions
 from penstock.wire.server import Handler, Peer, PendingReply, Reply, Server, ServerStatistics
-from penstock.wire.tls import TlsIdentity, TlsNotInstalledError
+from penstock.wire.tls import TlsIdentity
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -98,7 +98,6 @@ __all__ = [
     "ServerStatistics",
     "TamperedError",
     "TlsIdentity",
-    "TlsNotInstalledError",
     "WireError",
     "WireOptions",
     "messages",

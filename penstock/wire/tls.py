@@ -19,21 +19,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import lru_cache
 
-from penstock.errors import PenstockError
+from penstock.errors import MissingPackageError
 
 _NOT_BEFORE = datetime(2000, 1, 1, tzinfo=timezone.utc)
 _NOT_AFTER = datetime(9999, 12, 31, tzinfo=timezone.utc)
 """The certificate ends with the application. A clock that is wrong must not end it sooner."""
-
-
-class TlsNotInstalledError(PenstockError):
-    """TLS was asked for, and the package that makes certificates is not installed."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "spark.penstock.tls.enabled needs the package cryptography in the driver: "
-            "pip install 'penstock[tls]', or set it to false"
-        )
 
 
 @dataclass(frozen=True)
@@ -53,7 +43,7 @@ class TlsIdentity:
         """Make a new one: a P-256 key and a certificate that it signed itself.
 
         Raises:
-            TlsNotInstalledError: The package ``cryptography`` is missing.
+            MissingPackageError: The package ``cryptography`` is missing.
         """
         try:
             from cryptography import x509
@@ -61,7 +51,12 @@ class TlsIdentity:
             from cryptography.hazmat.primitives.asymmetric import ec
             from cryptography.x509.oid import NameOID
         except ImportError as error:
-            raise TlsNotInstalledError from error
+            raise MissingPackageError(
+                "spark.penstock.tls.enabled",
+                "the package cryptography in the driver",
+                "tls",
+                ", or set it to false",
+            ) from error
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "penstock application")])
         certificate = (

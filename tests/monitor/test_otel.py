@@ -22,10 +22,10 @@ from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExp
 from opentelemetry.sdk.resources import Resource
 from prometheus_client.core import Metric
 
-from penstock.errors import SettingError
+from penstock.errors import MissingPackageError, SettingError
 from penstock.monitor import Model, start_monitor
 from penstock.monitor.figures import Figures
-from penstock.monitor.otel import OtelNotInstalledError, OtelSender
+from penstock.monitor.otel import OtelSender
 from penstock.monitor.otel.otlp_data import metrics_data
 from penstock.monitor.otel.signals import Outcome, Signal
 from penstock.receiver import ReceiverContext, receiver
@@ -416,7 +416,7 @@ def test_without_its_packages_a_program_is_told_what_to_install(
 ) -> None:
     program = running_program()
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
-    with pytest.raises(OtelNotInstalledError, match=r"pip install 'penstock\[otel\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install 'penstock\[otel\]'"):
         start_monitor(
             program.application(), settings_for("http://h:1"), lambda _: None, lambda _: None
         )

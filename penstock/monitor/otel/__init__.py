@@ -29,6 +29,6 @@ model has the figures already, histograms included.
 
 from __future__ import annotations
 
-from penstock.monitor.otel.sender import OtelNotInstalledError, OtelSender
+from penstock.monitor.otel.sender import OtelSender
 
-__all__ = ["OtelNotInstalledError", "OtelSender"]
+__all__ = ["OtelSender"]

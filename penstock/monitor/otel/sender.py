@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError, SettingError, typed_text
+from penstock.errors import MissingPackageError, SettingError, typed_text
 from penstock.monitor.figures import Figures
 from penstock.monitor.model import Model
 from penstock.monitor.otel.signals import Outcome, Signal
@@ -38,16 +38,6 @@ _SPANS_MS = 5_000
 _ENDPOINT = "spark.penstock.otel.endpoint"
 
 
-class OtelNotInstalledError(PenstockError):
-    """OpenTelemetry was asked for, and its packages are not installed."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "spark.penstock.otel.enabled needs the packages of OpenTelemetry in the driver: "
-            "pip install 'penstock[otel]', or set it to false"
-        )
-
-
 class OtelSender:
     """Sends what a model has (``penstock-otel``) until it is stopped.
 
@@ -57,7 +47,7 @@ class OtelSender:
         environ: The variables of OpenTelemetry.
 
     Raises:
-        OtelNotInstalledError: The packages are not installed.
+        MissingPackageError: The packages are not installed.
         SettingError: The endpoint is no address of HTTP.
     """
 
@@ -173,7 +163,12 @@ class _Parts:
             from opentelemetry.sdk.resources import OTELResourceDetector, Resource
             from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
         except ModuleNotFoundError as error:
-            raise OtelNotInstalledError from error
+            raise MissingPackageError(
+                "spark.penstock.otel.enabled",
+                "the packages of OpenTelemetry in the driver",
+                "otel",
+                ", or set it to false",
+            ) from error
 
         waiting: deque[ReadableSpan] = deque(maxlen=_SPANS)
 

@@ -457,7 +457,7 @@ class PageTls:
 
         Raises:
             SettingError: A file cannot be read, or is no certificate or key.
-            TlsNotInstalledError: One has to be made, and the package ``cryptography`` is missing.
+            MissingPackageError: One has to be made, and the package ``cryptography`` is missing.
         """
         path = settings.ui_certificate
         if path is not None:

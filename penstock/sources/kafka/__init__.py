@@ -53,8 +53,6 @@ from penstock.sources.kafka.errors import (
     KafkaRefusedError,
     KafkaSourceError,
     KafkaUnavailableError,
-    MissingAvroError,
-    MissingKafkaClientError,
     NoStartOffsetError,
 )
 from penstock.sources.kafka.formats import AvroFormat, JsonFormat, ValueFormat
@@ -90,8 +88,6 @@ __all__ = [
     "KafkaUtils",
     "LocationStrategies",
     "LocationStrategy",
-    "MissingAvroError",
-    "MissingKafkaClientError",
     "NoStartOffsetError",
     "OffsetRange",
     "PerPartitionConfig",

@@ -10,27 +10,6 @@ class KafkaSourceError(PenstockError):
     """Base class of the errors of Kafka streams."""
 
 
-class MissingKafkaClientError(KafkaSourceError, ImportError):
-    """No Kafka client is installed, or not the one that is asked for."""
-
-    def __init__(self, name: str = "kafka-python") -> None:
-        extra = "confluent" if name == "confluent-kafka" else "kafka"
-        super().__init__(
-            f"Kafka streams need the package {name} on the driver and on every executor; install "
-            f"it with: pip install 'penstock[{extra}]'"
-        )
-
-
-class MissingAvroError(KafkaSourceError, ImportError):
-    """What reads Avro is not installed."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "values in Avro need the packages fastavro and confluent-kafka[schemaregistry] on the "
-            "driver and on every executor; install them with: pip install 'penstock[avro]'"
-        )
-
-
 class KafkaUnavailableError(KafkaSourceError):
     """No broker answered in time, or not the part that was needed. The cause is what was said last.
 

@@ -18,9 +18,9 @@ import msgspec
 import pyarrow as pa
 
 from penstock._arguments import refused
+from penstock.errors import MissingPackageError
 from penstock.receiver.short_forms import arrow_schema
 from penstock.sources.kafka.avro_types import arrow_type
-from penstock.sources.kafka.errors import MissingAvroError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -160,7 +160,7 @@ class AvroFormat(ValueFormat):
             by ``-value``.
 
     Raises:
-        MissingAvroError: fastavro, or the registry's client, is not installed.
+        MissingPackageError: fastavro, or the registry's client, is not installed.
         TypeError: The schema is no text, or the registry's settings are no mapping.
         ValueError: The schema is no JSON, has no columns, or there is none.
     """
@@ -212,7 +212,7 @@ class AvroFormat(ValueFormat):
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient
         except ImportError as error:
-            raise MissingAvroError from error
+            raise _missing() from error
         return SchemaRegistryClient(dict(self._registry or {}))
 
     @cached_property
@@ -220,7 +220,7 @@ class AvroFormat(ValueFormat):
         try:
             import fastavro
         except ImportError as error:
-            raise MissingAvroError from error
+            raise _missing() from error
         return fastavro.parse_schema(json.loads(self.schema))
 
     @cached_property
@@ -275,3 +275,11 @@ def _whole(read: Any, data: bytes, start: int, writer: Any, reader: Any) -> Any:
     if left > 0:
         raise ValueError(f"{left} bytes are left over")
     return value
+
+
+def _missing() -> MissingPackageError:
+    packages = (
+        "the packages fastavro and confluent-kafka[schemaregistry] on the driver and on every "
+        "executor"
+    )
+    return MissingPackageError("a value in Avro", packages, "avro")

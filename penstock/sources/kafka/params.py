@@ -52,7 +52,7 @@ class KafkaParams:
         identity: The same for the same settings of a connection, and tells nothing of them.
 
     Raises:
-        MissingKafkaClientError: The client is not installed.
+        MissingPackageError: The client is not installed.
         TypeError: They are no mapping of text, or `bootstrap.servers` or `group.id` are no text.
             What they are is not shown: it may have secrets.
         ValueError: A name is unknown, or a value cannot be.
@@ -107,7 +107,7 @@ class KafkaParams:
         """The client.
 
         Raises:
-            MissingKafkaClientError: It is not installed here.
+            MissingPackageError: It is not installed here.
         """
         return engine_of(self.engine_name)
 

@@ -90,7 +90,7 @@ class KafkaReceiver(Receiver):
         values: Makes typed values for the columns, such as `JsonFormat`; None for bytes.
 
     Raises:
-        MissingKafkaClientError: The client is not installed.
+        MissingPackageError: The client is not installed.
         ValueError: A setting is not accepted, `group.id` is missing, or both `convert` and
             columns are asked for.
     """

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import MissingPackageError
 from penstock.sources.kafka import (
     ConsumerStrategies,
     KafkaParams,
     KafkaReceiver,
     KafkaUtils,
     LocationStrategies,
-    MissingKafkaClientError,
     OffsetRange,
     PerPartitionConfig,
     TopicPartition,
@@ -105,10 +105,10 @@ def test_a_missing_client_is_an_error_that_names_the_extra(
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     monkeypatch.delitem(sys.modules, "penstock.sources.kafka.engines.confluent", raising=False)
     engine_of.cache_clear()
-    with pytest.raises(MissingKafkaClientError, match=r"penstock\[confluent\]"):
+    with pytest.raises(MissingPackageError, match=r"penstock\[confluent\]"):
         KafkaParams({**SERVERS, "penstock.engine": "confluent-kafka"})
     monkeypatch.setitem(sys.modules, "kafka", None)
-    with pytest.raises(MissingKafkaClientError, match=r"penstock\[kafka\]"):
+    with pytest.raises(MissingPackageError, match=r"penstock\[kafka\]"):
         ConsumerStrategies.Subscribe(["topic"], SERVERS)
     engine_of.cache_clear()
 

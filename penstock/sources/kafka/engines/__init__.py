@@ -28,6 +28,7 @@ import importlib
 import importlib.util
 from functools import cache
 
+from penstock.errors import MissingPackageError
 from penstock.sources.kafka.engines.interface import Engine
 
 __all__ = ["ENGINES", "engine_of", "installed_engine", "package_of"]
@@ -44,17 +45,21 @@ def installed_engine() -> str:
     """Return the name of the fastest client that is installed.
 
     Raises:
-        MissingKafkaClientError: None is.
+        MissingPackageError: None is.
     """
-    from penstock.sources.kafka.errors import MissingKafkaClientError
-
     for name, (package, _) in _MODULES.items():
         try:
             if importlib.util.find_spec(package) is not None:
                 return name
         except ValueError:
             continue
-    raise MissingKafkaClientError
+    raise _missing("kafka-python")
+
+
+def _missing(name: str) -> MissingPackageError:
+    extra = "confluent" if name == "confluent-kafka" else "kafka"
+    where = f"the package {name} on the driver and on every executor"
+    return MissingPackageError("a stream of Kafka", where, extra)
 
 
 def package_of(name: str) -> str:
@@ -67,16 +72,14 @@ def engine_of(name: str) -> Engine:
     """Return a client by its name.
 
     Raises:
-        MissingKafkaClientError: It is not installed.
+        MissingPackageError: It is not installed.
         ValueError: There is none of that name.
     """
-    from penstock.sources.kafka.errors import MissingKafkaClientError
-
     if name not in _MODULES:
         raise ValueError(f"penstock.engine is {' or '.join(ENGINES)}, and not {name!r}")
     try:
         module = importlib.import_module(_MODULES[name][1])
     except ImportError as error:
-        raise MissingKafkaClientError(name) from error
+        raise _missing(name) from error
     engine: Engine = module.ENGINE
     return engine
