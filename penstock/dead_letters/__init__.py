@@ -36,7 +36,7 @@ blocks, or where `spark.penstock.deadLetters.dir` says::
     deadLetters/sent-<stream>/segment-….log          what of it was sent through again
 
 Below a folder that other programs may have been given, too, each program has one of its own, which
-`penstock.host.letters_folder` names; nothing that it keeps, counts or removes goes beyond that::
+`penstock.host.preparation` names; nothing that it keeps, counts or removes goes beyond that::
 
     <dir>/<program>/<stream>-<attempt>/segment-….log
 

@@ -22,11 +22,11 @@ Layout
 ------
 
 ====================  ==============================================================================
-`preparation`         what an application must have, and the name and the promise of a run
+`preparation`         what an application must have, and the name and the promise of a run; whose
+                      dead letters lie where, below a folder that programs share
 `receivers`           the receivers and their tracker, from an open ledger to the end
 `receiver_status`     a receiver as it is at one moment
 `receiver_readings`   what receivers wait for, of what they send
-`letters_folder`      whose dead letters lie where, below a folder that programs share
 `letter_tail`         what opens the dead letters of a run, to be looked at
 `durability`          which promise is in force, and where the logs lie
 `encryption`          which key there is

@@ -18,8 +18,7 @@ from penstock.dead_letters import (
     program_of,
 )
 from penstock.host.durability import choose_durability
-from penstock.host.letters_folder import ProgramNameError
-from penstock.host.preparation import Run
+from penstock.host.preparation import ProgramNameError, Run
 from penstock.settings import Settings
 
 

@@ -22,14 +22,13 @@ Layout
 `utils`              `KafkaUtils`: makes streams and RDDs; `KafkaDStream` with `commitAsync`
 `strategies`         what is read, where, how fast
 `params`             the client's settings
-`direct_stream`      the node in the driver: which offsets each batch takes; `_allowance`: how many
+`direct_stream`      the node in the driver: which offsets each batch takes, and how many
 `_driver_client`     what the driver, or a receiver, asks the brokers
 `rdd`                one partition per range
 `_reading`           a task reads its range, with a consumer that its Python worker keeps
 `engines`            a room of its own: the clients, kafka-python and confluent-kafka
 `layout`, `columns`  the columns of DataFrames: those of Spark's Kafka source
 `formats`            JSON and Avro as typed columns
-`avro_types`
 `receiver`           a member of a consumer group, for those who want blocks
 `_ledger`            its offsets: stored, durable, committed
 `_group_watch`       what it looks at once a second: topics' ids, ends, and what keeps it waiting

@@ -10,7 +10,6 @@ What must hold
 
 =====================  ==========================================================================
 `recurring_timer`      the ticks
-`due_times`            the ticks whose batches are not made yet
 `job_generator`        makes a batch at each tick, and clears up after batches that are done
 `job_scheduler`        runs the jobs of batches in its threads
 `executor_allocation`  as many executors as the batches need

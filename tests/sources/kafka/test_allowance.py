@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.sources.kafka import PerPartitionConfig
-from penstock.sources.kafka._allowance import allowed, divided
-from penstock.sources.kafka.direct_stream import DirectKafkaInputDStream
+from penstock.sources.kafka.direct_stream import DirectKafkaInputDStream, allowed, divided
 from penstock.sources.kafka.records import TopicPartition
 
 NOW_MS = 1_795_000_000_000

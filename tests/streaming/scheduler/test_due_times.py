@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.streaming.scheduler.due_times import DueTimes
+from penstock.streaming.scheduler.job_generator import DueTimes
 
 PERIOD_MS = 10
 
