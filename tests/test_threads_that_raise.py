@@ -657,7 +657,8 @@ def awaited_stores(*_: object) -> None:
         asyncio.run(main(stores.context))
 
 
-# None: what is handed to it is awaited where it was handed over, or is over with the command.
+# None: what is handed to it is awaited where it was handed over, or is over with the command, or
+# keeps its error for the test.
 PLACES: dict[str, Case | None] = {
     "blockstore/_compression.py:BlockCompression.__init__": compression,
     "blockstore/_replica_service.py:ReplicaService.__init__": None,
@@ -710,6 +711,7 @@ PLACES: dict[str, Case | None] = {
     "streaming/listeners/bus.py:StreamingListenerBus.__init__": listener_bus,
     "streaming/scheduler/job_scheduler.py:JobScheduler.__init__": jobs,
     "streaming/scheduler/recurring_timer.py:RecurringTimer.__init__": timer,
+    "testing/running.py:RunningReceiver.__init__": None,
     "threads.py:Repeated.__init__": repeated,
     "tracker/_batched_additions.py:BatchedAdditions.__init__": additions,
     "tracker/cluster.py:SparkCluster.thread": cluster,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import pickle
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,13 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from penstock.errors import PenstockError
 from penstock.testing.driver import ReceiverTestError, TestDriver
-from penstock.threads import OwnedThread
 
 CRASH_POINTS = (
     "before store",
@@ -226,22 +223,18 @@ class _Trial(Generic[S]):
     def _attempt(self, driver: TestDriver, source: S, kill: Kill) -> bool:
         """Run an attempt until it is killed, or has stored all; return whether it was killed."""
         launch = driver.launch(self._make_receiver(source))
-        child = subprocess.Popen(
-            [sys.executable, "-m", "penstock.testing.child"],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        command = [sys.executable, "-m", "penstock.testing.child"]
+        with (
+            tempfile.TemporaryFile() as said,
+            subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said) as child,
+        ):
 
-        def has_ended(wait_s: float) -> bool:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(wait_s)
-            return child.returncode is not None
+            def has_ended(wait_s: float) -> bool:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(wait_s)
+                return child.returncode is not None
 
-        assert child.stdin is not None
-        assert child.stderr is not None
-        with child, tempfile.TemporaryFile() as said:
-            copying = OwnedThread(partial(shutil.copyfileobj, child.stderr, said), "testing-child")
-            copying.start()
+            assert child.stdin is not None
             try:
                 child.stdin.write(pickle.dumps((launch, *kill)))
                 child.stdin.close()
@@ -250,7 +243,6 @@ class _Trial(Generic[S]):
             finally:
                 child.kill()
                 child.wait()
-                copying.join(_STOP_S)
             if child.returncode not in (0, -signal.SIGKILL):
                 said.seek(0)
                 text = said.read().decode(errors="replace")[-_SAID_BYTES:]

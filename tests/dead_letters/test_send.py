@@ -62,11 +62,9 @@ def test_after_a_mend_the_letters_of_a_stream_are_sent_through_again(
         code, out, error = command("send", ids[0])
         assert (code, out) == (1, "0 sent, 1 left\n")
         assert "it was sent already; --again sends it once more" in error
-        assert command("send") == (
-            2,
-            "",
-            "penstock dead-letters: send needs ids, or --stream STREAM\n",
-        )
+        code, out, error = command("send")
+        assert (code, out) == (2, "")
+        assert "send needs ids, or --stream STREAM" in error
         run.ssc._rates.set_paused(int(stream), True)
         code, _, error = command("send", "--again", "--stream", stream)
         assert (code, "is paused: resume it" in error) == (2, True)

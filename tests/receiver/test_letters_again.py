@@ -157,7 +157,8 @@ def test_a_letter_that_lies_in_several_logs_is_sent_once_whichever_of_them_are_l
     for name, _ in names[1:]:
         shutil.rmtree(tmp_path / name)
     send_again(place, [], stream, even_sent=False)
-    assert sent_states(str(tmp_path), None) == {}
+    # Its batch may be computed once more.
+    assert sent_states(str(tmp_path), None) == {key: SentState.SENT}
 
 
 def test_letters_of_two_programs_below_one_folder_are_two_though_their_origins_are_alike(

@@ -517,8 +517,10 @@ def test_a_stop_that_waits_for_memory_gets_what_the_driver_releases_meanwhile(
                     self.shared.say("stored")
 
     level = ReceiverLaunch.storage_level_tuple(StorageLevel.MEMORY_ONLY)
-    running = run(Fast(shared), storage_level=level)
-    # Memory for four blocks of a MiB: all are full, and the fifth waits.
+    # Memory for four blocks of a MiB, which no interval seals before: all are full, and the fifth
+    # waits.
+    settings = replace(SETTINGS, block_interval_ms=60_000)
+    running = run(Fast(shared), settings, storage_level=level)
     tracker.wait_for(lambda: sum(block.num_bytes for block in tracker.blocks) > 3 << 20)
     stored = -1
     while stored != len(shared.events):
