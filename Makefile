@@ -182,7 +182,7 @@ wheel: $(STAMP) ## build the wheel into dist/
 package-check: $(STAMP) java ## build the wheel and run a receiver from it in an empty environment
 	@$(BIN)/python .ci/package_check.py
 
-docs: $(STAMP) ## write docs/settings.md anew from the table of settings
+docs: $(STAMP) ## write docs/settings.md again from the table of settings
 	@$(BIN)/python -m penstock.settings > docs/settings.md.new
 	@mv docs/settings.md.new docs/settings.md
 

@@ -713,7 +713,7 @@ PLACES: dict[str, Case | None] = {
     "streaming/scheduler/recurring_timer.py:RecurringTimer.__init__": timer,
     "testing/running.py:RunningReceiver.__init__": None,
     "threads.py:Repeated.__init__": repeated,
-    "tracker/_batched_additions.py:BatchedAdditions.__init__": additions,
+    "tracker/_endpoint.py:BatchedAdditions.__init__": additions,
     "tracker/cluster.py:SparkCluster.thread": cluster,
     "wal/_writer.py:LogWriter._start": log_sync,
     "wire/client.py:Client.connect": client,
