@@ -73,3 +73,7 @@ def reference_page() -> str:
             "\n".join(without_effect) + "\n",
         ]
     )
+
+
+if __name__ == "__main__":
+    print(reference_page(), end="")

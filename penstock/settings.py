@@ -2,7 +2,7 @@
 
 The fields of `Settings` are the table: each is declared with its configuration key, the kind of
 its value, its default and its meaning. From it come the parsing of a `SparkConf`, the errors and
-the reference page (``python -m penstock.settings`` prints ``docs/settings.md``).
+the reference page (``python -m penstock._settings_page`` prints ``docs/settings.md``).
 
 Keys under ``spark.streaming.`` are Spark Streaming's, with its defaults and units (``SparkConf``
 getters in `streaming/src/main/scala/org/apache/spark/streaming/`); keys under
@@ -845,9 +845,3 @@ def _warn_of_settings_without_effect(texts: dict[str, str]) -> None:
             told.append(f"{key} ({line.reason})")
     if told:
         _log.warning("Settings without effect: %s", "; ".join(told))
-
-
-if __name__ == "__main__":
-    from penstock._settings_page import reference_page
-
-    print(reference_page(), end="")

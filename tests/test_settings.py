@@ -392,7 +392,7 @@ def test_the_reference_page_is_up_to_date() -> None:
 
 def test_the_module_prints_the_reference_page() -> None:
     printed = subprocess.run(
-        [sys.executable, "-m", "penstock.settings"],
+        [sys.executable, "-m", "penstock._settings_page"],
         capture_output=True,
         text=True,
         timeout=HANG_S,
