@@ -81,6 +81,8 @@ class StreamingEngine:
             gracefully; called from any thread, does not wait.
         ledger: The driver log; None without receivers and without a checkpoint directory. The
             engine closes it when it stops; one that was not made leaves it open.
+        scratch: What claims the scratch folder, if there is one; the engine removes the folder when
+            it stops, and not if it was not made.
         checkpointing: What there is to checkpoint and where; None without a checkpoint directory.
         rates: The rates of the receivers' streams.
         encryption: The key that logs are encrypted with; None: they are in clear.
@@ -100,12 +102,13 @@ class StreamingEngine:
         on_stop_asked: Callable[[bool], None],
         rates: RateBook,
         ledger: ReceivedBlockTracker | None = None,
+        scratch: ScratchClaim | None = None,
         checkpointing: Checkpointing | None = None,
         encryption: EncryptionKey | None = None,
     ) -> None:
         self._graph = graph
         self._settings = settings
-        self._durability = durability = run.durability
+        self._durability = run.durability
         self._clock = clock
         self._bus = bus
         self._spark_context = spark_context
@@ -129,13 +132,11 @@ class StreamingEngine:
             encryption=encryption,
         )
         self._ledger = ledger
-        self._scratch: ScratchClaim | None = None
+        self._scratch = scratch
         self._monitor: Monitor | None = None
         self._on_stop_asked = on_stop_asked
         self._rates = rates
         try:
-            if durability.scratch is not None:
-                self._scratch = ScratchClaim(durability.scratch)
             self._writer = (
                 None
                 if checkpointing is None
@@ -209,7 +210,6 @@ class StreamingEngine:
             )
         except BaseException:
             self._receivers.stop(_THREADS_END_S)
-            self._remove_scratch()
             raise
 
     def start(self) -> None:

@@ -28,7 +28,7 @@ from penstock.host.interrupts import (
     plain_interrupts,
     short_interrupts,
 )
-from penstock.host.orphans import remove_empty_rdd_folders
+from penstock.host.orphans import ScratchClaim, remove_empty_rdd_folders
 from penstock.host.preparation import (
     check_application,
     describe_run,
@@ -550,19 +550,21 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             needed_modules(requires, settings, directory, encryption),
         )
         run = prepare_run(self._sc, settings, directory, len(receivers))
+        durability = run.durability
+        scratch = None if durability.scratch is None else ScratchClaim(durability.scratch)
         ledger = None
-        if receivers or directory is not None:
-            ledger = open_ledger(
-                (),
-                run.durability.driver_log_folder,
-                settings,
-                sync=run.durability.sync,
-                owner=run.run_id,
-                application=run.app_name,
-                clock=self._clock,
-                encryption=encryption,
-            )
         try:
+            if receivers or directory is not None:
+                ledger = open_ledger(
+                    (),
+                    durability.driver_log_folder,
+                    settings,
+                    sync=durability.sync,
+                    owner=run.run_id,
+                    application=run.app_name,
+                    clock=self._clock,
+                    encryption=encryption,
+                )
             checkpointing = self._make_checkpointing(settings, ledger, encryption)
             if directory is not None:
                 remove_empty_rdd_folders(directory, self._sc.getCheckpointDir())
@@ -579,6 +581,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 on_spark_ended=self._spark_ended,
                 on_stop_asked=self._stop_asked,
                 ledger=ledger,
+                scratch=scratch,
                 checkpointing=checkpointing,
                 rates=self._rates,
                 encryption=encryption,
@@ -586,6 +589,8 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         except BaseException:
             if ledger is not None:
                 ledger.close()
+            if scratch is not None:
+                scratch.release()
             raise
 
     def _check_graph(self) -> None:

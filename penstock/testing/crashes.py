@@ -39,6 +39,8 @@ Kill = tuple[str, int]
 
 _SHOWN = 10
 _MOST_TIMES = 4
+_MOST_BARREN = 10
+"""Rounds one after the other in which no step was reached."""
 _STOP_S = 30.0
 _LOOK_S = 0.05
 _AFTER_S = 0.5
@@ -143,7 +145,7 @@ def crash_test(
     seed = random.randrange(1 << 32) if seed is None else seed
     chance = random.Random(seed)
     done: Counter[str] = Counter()
-    rounds = records = doubled = 0
+    rounds = records = doubled = barren = 0
     trial = _Trial(make_receiver, source, settings or {}, idle_s)
     points = list(CRASH_POINTS)
     while done.total() < kills:
@@ -154,7 +156,8 @@ def crash_test(
             plan, outcome = _shortest(trial, claim, plan, outcome)
             story = tuple(f"killed at {point!r}, the time no. {times}" for point, times in plan)
             raise ClaimNotHeldError(claim, story, tuple(outcome.missing), tuple(outcome.doubled))
-        if not outcome.kills and rounds > kills:
+        barren = 0 if outcome.kills else barren + 1
+        if barren > _MOST_BARREN:
             raise ReceiverTestError(
                 "the receiver comes to no step of a record's way: does its source give records?"
             )

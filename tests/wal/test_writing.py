@@ -270,9 +270,13 @@ def test_the_interval_policy_syncs_by_a_thread_that_ends_with_the_log() -> None:
     fs = FaultyFileSystem()
     clock = ManualClock()
     options = LogOptions(segment_size=1 << 16, alignment=64, sync=SyncPolicy.INTERVAL)
+    before = set(threading.enumerate())
     writer = LogWriter.create("/data/log", fs=fs, options=options, clock=clock)
-    names = {thread.name for thread in threading.enumerate()}
-    assert "penstock-wal-sync-log" in names
+    (own,) = (
+        thread
+        for thread in set(threading.enumerate()) - before
+        if thread.name == "penstock-wal-sync-log"
+    )
     writer.append(1, b"x")
     assert writer.statistics().committed_sequence == 0
     for _ in range(2000):
@@ -282,7 +286,7 @@ def test_the_interval_policy_syncs_by_a_thread_that_ends_with_the_log() -> None:
         threading.Event().wait(0.01)
     assert writer.statistics().committed_sequence == 1
     writer.close()
-    assert "penstock-wal-sync-log" not in {thread.name for thread in threading.enumerate()}
+    assert not own.is_alive()
 
 
 def test_a_sync_that_fails_in_the_background_surfaces_at_the_next_append() -> None:
