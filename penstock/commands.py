@@ -8,6 +8,7 @@ says what failed. A command returns its exit code, or None for 0, and raises a `
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,21 @@ class Group(_AsWritten, click.Group):
     """Commands that have a name in common."""
 
     command_class = Command
+
+
+class Seconds(click.FloatRange):
+    """A time above 0."""
+
+    def __init__(self, most: float | None = None) -> None:
+        super().__init__(0, most, min_open=True)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found = float(super().convert(value, param, ctx))
+        if math.isnan(found):
+            self.fail(f"{value!r} is no time", param, ctx)
+        return found
 
 
 def _pairs(context: click.Context, option: click.Parameter, given: Sequence[str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 
 import click
 
-from penstock.commands import Command
+from penstock.commands import Command, Seconds
 from penstock.errors import PenstockError
 from penstock.monitor.registry import (
     RegisteredApp,
@@ -94,7 +94,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for sc
 _stream = click.argument("stream", metavar="STREAM")
 _interval = click.option(
     "--interval",
-    type=click.FloatRange(0, 86_400, min_open=True),
+    type=Seconds(86_400),
     default=1.0,
     metavar="SECONDS",
     help="How often (1).",

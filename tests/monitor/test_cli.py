@@ -249,7 +249,7 @@ def test_tap_says_what_it_cannot_show(app: App, capsys: Out) -> None:
         app.program.blocks.append(("input-0-1", error))
         assert main(["tap", "numbers"]) == 1
         assert told in capsys.readouterr().err
-    for interval in ("0", "inf", "1e300"):
+    for interval in ("0", "inf", "nan", "1e300"):
         assert main(["tap", "numbers", "--interval", interval]) == 2
         assert "'--interval'" in capsys.readouterr().err
     assert main(["tap", "numbers", "--filter", "("]) == 2

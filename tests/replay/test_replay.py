@@ -240,7 +240,7 @@ def test_what_is_interrupted_or_has_no_room_leaves_no_file(
         with spawn(folder, *arguments, preexec_fn=a_little_room) as full:
             error = full.communicate(timeout=WAIT_S)[1]
         assert (full.returncode, error.count("\n")) == (2, 1), error
-        assert f"File too large: '{output}'" in error
+        assert f"File too large: {output}\n" in error
     assert list(tmp_path.iterdir()) == []
     # It waits for who reads what it prints.
     with spawn(folder, "--stream", rows, stdout=subprocess.PIPE) as stuck:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from penstock.commands import Command, conf_option
+from penstock.commands import Command, Seconds, conf_option
 from penstock.errors import SettingError
 from penstock.host.durability import scratch_parent
 from penstock.host.startup_checks import check_spark_settings
@@ -64,7 +64,7 @@ _UNCUT_WIDTH = 1 << 20
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=Seconds(),
     default=60.0,
     metavar="SECONDS",
     help="How long executors and HDFS may take (60).",

@@ -227,6 +227,8 @@ def test_a_member_with_a_backlog_goes_on_with_all_partitions_after_a_rebalance(
         bootstrap_servers=broker.address,
         group_id=f"g-{topic}",
         heartbeat_interval_ms=200,
+        # The topic may be too new for the metadata that it begins with.
+        metadata_max_age_ms=1000,
         enable_auto_commit=False,
     )
     _wait(lambda: other.poll(100, 1) is not None and len(other.assignment()) == 4)
