@@ -18,18 +18,18 @@ from penstock.errors import PenstockError
 
 _SECTIONS = {
     "running programs": {
-        "apps": ("monitor", "list those of this user on this host"),
-        "top": ("monitor", "show how one goes, again and again"),
-        "receivers": ("monitor", "list its receivers and what they wait for"),
-        "batches": ("monitor", "list its batches"),
-        "errors": ("monitor", "list what went wrong in it"),
-        "tap": ("monitor", "show records of a stream as they pass"),
-        "rate": ("monitor", "set the rate of a stream"),
-        "pause": ("monitor", "let nothing of a stream pass"),
-        "resume": ("monitor", "go on with a stream that is paused"),
-        "restart": ("monitor", "have the receiver of a stream stop and start again"),
-        "seal": ("monitor", "have a receiver seal its open block now"),
-        "stop": ("monitor", "stop it, gracefully unless --now is given"),
+        "apps": ("monitor.cli", "list those of this user on this host"),
+        "top": ("monitor.cli", "show how one goes, again and again"),
+        "receivers": ("monitor.cli", "list its receivers and what they wait for"),
+        "batches": ("monitor.cli", "list its batches"),
+        "errors": ("monitor.cli", "list what went wrong in it"),
+        "tap": ("monitor.cli", "show records of a stream as they pass"),
+        "rate": ("monitor.cli", "set the rate of a stream"),
+        "pause": ("monitor.cli", "let nothing of a stream pass"),
+        "resume": ("monitor.cli", "go on with a stream that is paused"),
+        "restart": ("monitor.cli", "have the receiver of a stream stop and start again"),
+        "seal": ("monitor.cli", "have a receiver seal its open block now"),
+        "stop": ("monitor.cli", "stop it, gracefully unless --now is given"),
     },
     "receiving for queries": {
         "host": (
@@ -38,25 +38,28 @@ _SECTIONS = {
         ),
     },
     "before a program runs": {
-        "doctor": ("monitor.doctor", "check this machine, or a cluster, and say what to change"),
+        "doctor": (
+            "monitor.doctor.cli",
+            "check this machine, or a cluster, and say what to change",
+        ),
     },
     "folders and settings": {
-        "checkpoint": ("streaming.checkpoint", "look into the checkpoints in a folder"),
+        "checkpoint": ("streaming.checkpoint.cli", "look into the checkpoints in a folder"),
         "dead-letters": (
-            "dead_letters",
+            "dead_letters.cli",
             "look at records that were discarded, take them elsewhere, send them again",
         ),
         "replay": (
-            "replay",
+            "replay.cli",
             "write what a stream received, as far as its logs have it, to a file",
         ),
         "consumers": (
-            "sql",
+            "sql.cli",
             "look at who reads the streams of a ReceiverHost, and forget some",
         ),
         "completion": ("", "print a script with which a shell completes all of this"),
         "settings": ("_settings_cli", "print what settings mean and accept"),
-        "wal": ("wal", "look into a segment log, and repair it"),
+        "wal": ("wal.cli", "look into a segment log, and repair it"),
     },
 }
 """Where each command is, and what it does."""
@@ -77,9 +80,7 @@ class _Door(Group):
         place = _COMMANDS[cmd_name][0]
         if not place:
             return _completion
-        module = importlib.import_module(
-            f"penstock.{place}" if place.endswith("cli") else f"penstock.{place}.cli"
-        )
+        module = importlib.import_module(f"penstock.{place}")
         found: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return found
 

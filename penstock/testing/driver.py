@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,15 @@ _STEP_S = 0.2
 
 class ReceiverTestError(PenstockError, AssertionError):
     """What a test waited for did not come, or a receiver did not end."""
+
+
+def read_back(blocks: Iterable[ReceivedBlockInfo]) -> list[Any]:
+    """Return the records of blocks of this host, in their order."""
+    found: list[Any] = []
+    for info in blocks:
+        with read_block(info, BlockAccess()) as block:
+            found.extend(block.records())
+    return found
 
 
 class TestDriver:
@@ -84,7 +93,9 @@ class TestDriver:
         self._address = self._server.start()
 
     def launch(self, receiver: object) -> ReceiverLaunch:
-        """Return all that one attempt of a receiver needs."""
+        """Return all that one attempt of a receiver needs; the one before is over."""
+        with self.changed:
+            self._peer = None
         return ReceiverLaunch(
             stream_id=_STREAM,
             attempt=uuid.uuid4().hex,
@@ -191,11 +202,7 @@ class TestDriver:
         """Read back every record that was reported, in the order of the stream."""
         with self.changed:
             blocks = list(self.blocks)
-        found: list[Any] = []
-        for info in blocks:
-            with read_block(info, BlockAccess()) as block:
-                found.extend(block.records())
-        return found
+        return read_back(blocks)
 
     def wait_for(self, holds: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Wait until something holds.

@@ -121,7 +121,7 @@ from penstock.wal._errors import (
     WalError,
     WrongKeyError,
 )
-from penstock.wal._filesystem import AppendFile, FileSystem, FolderLock, LocalFileSystem, ReadFile
+from penstock.wal._filesystem import AppendFile, FileSystem, LocalFileSystem, ReadFile
 from penstock.wal._folder import (
     LOCK_NAME,
     is_on_hdfs,
@@ -161,7 +161,6 @@ __all__ = [
     "EncryptionMismatchError",
     "EncryptionNotInstalledError",
     "FileSystem",
-    "FolderLock",
     "HadoopConfiguration",
     "HdfsFileSystem",
     "LocalFileSystem",

@@ -18,9 +18,9 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 from pyspark import StorageLevel, cloudpickle
 
-from penstock.blockstore import BlockAccess, read_block
 from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch, as_receiver, run_receiver
 from penstock.settings import Settings
+from penstock.testing.driver import read_back
 from penstock.wire import ApplicationLink, Peer, Reply, Server
 from penstock.wire.messages import (
     AddBlock,
@@ -118,11 +118,7 @@ class Tracker:
         """Read back every reported block."""
         with self.changed:
             blocks = list(self.blocks)
-        found: list[Any] = []
-        for info in blocks:
-            with read_block(info, BlockAccess()) as block:
-                found.extend(block.records())
-        return found
+        return read_back(blocks)
 
     def wait_for_records(self, count: int) -> list[Any]:
         self.wait_for(lambda: sum(block.num_records for block in self.blocks) >= count)

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.blockstore import BlockAccess, BlockStore, read_block
+from penstock.blockstore import BlockStore
 from penstock.blockstore.builder import BlockBuilder
 from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.store import BlockStoreClosedError, BlockStoreOptions
@@ -41,6 +41,7 @@ from penstock.receiver.door import withdraw
 from penstock.receiver.exit_report import described
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.storing import PositionOrderError, PositionTooLargeError
+from penstock.testing.driver import read_back
 from penstock.wal import AppendTooLargeError, LogOptions, SyncPolicy
 from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import ReceivedBlockInfo
@@ -77,11 +78,7 @@ class Driver:
             assert self.changed.wait_for(condition, WAIT_S)
 
     def records(self) -> list[Any]:
-        records = []
-        for info in self.infos:
-            with read_block(info, BlockAccess()) as block:
-                records.extend(block.records())
-        return records
+        return read_back(self.infos)
 
 
 class Bench:
