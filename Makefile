@@ -23,7 +23,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 SHELL  := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis prometheus services test test-fast test-versions conformance soak soak-restarts fuzz lint demo bench wheel package-check docs browser soak-queries site clean
+.PHONY: help setup java redis prometheus sources services test test-fast test-versions conformance soak soak-restarts fuzz lint demo bench wheel package-check docs browser soak-queries site clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -112,7 +112,28 @@ prometheus:
 	echo "No prometheus and promtool on the PATH: the tests with them are skipped." >&2; \
 	echo "On Debian and Ubuntu: sudo apt-get install prometheus" >&2
 
-services: $(call with,test) java redis browser prometheus
+# Of Debian: their packages start a service each, which a test does not need.
+SERVERS := mosquitto rabbitmq-server postgresql rsyslog logrotate
+sources:
+	@missing=(); \
+	for package in $(SERVERS); do \
+	    if ! dpkg -s "$$package" >/dev/null 2>&1; then missing+=("$$package"); fi; \
+	done; \
+	if [ "$${#missing[@]}" = 0 ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "Installing $${missing[*]} (about 120 MB, a minute)"; \
+	    policy=/usr/sbin/policy-rc.d; \
+	    if [ ! -e "$$policy" ]; then \
+	        trap 'rm -f "$$policy"' EXIT; \
+	        printf '#!/bin/sh\nexit 101\n' >"$$policy"; chmod +x "$$policy"; \
+	    fi; \
+	    apt-get -qq update; \
+	    if DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+	        "$${missing[@]}" >/dev/null; then exit 0; fi; \
+	fi; \
+	echo "Not installed: $${missing[*]}: the tests of the sources that need them are skipped." >&2
+
+services: $(call with,test) java redis browser prometheus sources
 	@$(BIN)/python tests/services/jars.py
 	@$(BIN)/python -m tests.services.jvm
 

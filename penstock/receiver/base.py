@@ -242,6 +242,27 @@ class Receiver:
         """
         self._attached().store_from(readinto, framing)
 
+    def discard(
+        self,
+        data: Any,
+        reason: str | Exception,
+        position: Any = None,
+        ack: Callable[[], None] | None = None,
+    ) -> None:
+        """Keep a record that the source gave and that cannot be stored, as a dead letter.
+
+        Args:
+            data: The record as it came.
+            reason: Why; reported to the driver, and kept with the record.
+            position: As for `store`.
+            ack: As for `store`: called once the letter, and all that this thread stored before it,
+                is durable. Without it, this returns before that.
+
+        Raises:
+            Exception: As `store`.
+        """
+        self._attached().discard(data, reason, position, ack)
+
     def restart(
         self, msg: str, error: BaseException | None = None, delay_ms: int | None = None
     ) -> None:
@@ -332,6 +353,7 @@ class ReceiverContext:
         store: `Receiver.store`. In a coroutine or an async generator it returns at once, and what
             it returns can be awaited: ``await ctx.store(record)`` goes on when that is durable.
         storeFrom: `Receiver.storeFrom`.
+        discard: `Receiver.discard`; can be awaited as `store`.
         reportError: `Receiver.reportError`.
     """
 
@@ -340,4 +362,5 @@ class ReceiverContext:
     stopped: threading.Event
     store: Callable[..., Any]
     storeFrom: Callable[..., None]
+    discard: Callable[..., Any]
     reportError: Callable[..., None]

@@ -47,6 +47,7 @@ class StoreDoor:
     Attributes:
         store: See `penstock.receiver.Receiver.store`; an attribute, so that a receiver can bind it.
         store_from: See `penstock.receiver.Receiver.storeFrom`.
+        discard: See `penstock.receiver.Receiver.discard`.
         shut: Makes the fast path of `store` look whether it came too late.
         acknowledged: Be inside with data that has an acknowledgement; entering waits while the door
             is held, and raises `ReceiverStoppedError` when such data is not taken any more.
@@ -57,6 +58,7 @@ class StoreDoor:
     def __init__(self, stream_id: int) -> None:
         self.store: Callable[..., None]
         self.store_from: Callable[..., None]
+        self.discard: Callable[..., None]
         self.shut: Callable[[], None]
         self.drop_lease: Callable[[], int]
         self.late: Callable[[], None] = lambda: None
@@ -210,6 +212,15 @@ class Start:
 
     def store_from(self, readinto: Callable[[memoryview], int], framing: Any) -> None:
         self.door.store_from(readinto, framing)
+
+    def discard(
+        self,
+        data: bytes,
+        reason: str | Exception,
+        position: Any = None,
+        ack: Callable[[], None] | None = None,
+    ) -> None:
+        self.door.discard(data, reason, position, ack)
 
     def restart(
         self, message: str, error: BaseException | None = None, delay_ms: int | None = None

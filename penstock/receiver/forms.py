@@ -73,6 +73,7 @@ class ThreadedReceiver(Receiver):
             stopped=self._stopped,
             store=self.store,
             storeFrom=self.storeFrom,
+            discard=self.discard,
             reportError=self.reportError,
         )
         self._call = UserCall(
@@ -411,7 +412,7 @@ class AwaitedStores:
         self._room = threading.BoundedSemaphore(IN_HAND)
         name = f"penstock-await-store-{context.stream_id}"
         self._storer = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self.context = replace(context, store=self._store)
+        self.context = replace(context, store=self._store, discard=self._discard)
 
     def __enter__(self) -> AwaitedStores:
         return self
@@ -431,16 +432,41 @@ class AwaitedStores:
         ack: Callable[[], None] | None = None,
         framing: Any = None,
     ) -> asyncio.Future[None] | None:
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
+        loop = _running_loop()
+        if loop is None:
             self._raw.store(data, position, ack, framing)
             return None
         kept = _kept(data, framing)
+        return self._submit(
+            loop, ack, lambda settled: self._raw.store(kept, position, settled, framing)
+        )
+
+    def _discard(
+        self,
+        data: Any,
+        reason: str | Exception,
+        position: Any = None,
+        ack: Callable[[], None] | None = None,
+    ) -> asyncio.Future[None] | None:
+        loop = _running_loop()
+        if loop is None:
+            self._raw.discard(data, reason, position, ack)
+            return None
+        kept = as_it_is(data)
+        return self._submit(
+            loop, ack, lambda settled: self._raw.discard(kept, reason, position, settled)
+        )
+
+    def _submit(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        ack: Callable[[], None] | None,
+        call: Callable[[Callable[[], None]], None],
+    ) -> asyncio.Future[None]:
         durable: asyncio.Future[None] = loop.create_future()
         self._room.acquire()
         try:
-            self._storer.submit(self._pass_on, durable, kept, position, ack, framing)
+            self._storer.submit(self._pass_on, durable, ack, call)
         except BaseException:
             self._room.release()
             raise
@@ -449,10 +475,8 @@ class AwaitedStores:
     def _pass_on(
         self,
         durable: asyncio.Future[None],
-        data: Any,
-        position: Any,
         ack: Callable[[], None] | None,
-        framing: Any,
+        call: Callable[[Callable[[], None]], None],
     ) -> None:
         """On the storing thread: store, and let the coroutine go on when it is durable."""
 
@@ -464,11 +488,18 @@ class AwaitedStores:
                 _settle(durable, None)
 
         try:
-            self._raw.store(data, position, acknowledge, framing)
+            call(acknowledge)
         except BaseException as error:  # noqa: BLE001  # it is raised where the coroutine awaits
             _settle(durable, error)
         finally:
             self._room.release()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _settle(durable: asyncio.Future[None], error: BaseException | None) -> None:

@@ -47,7 +47,7 @@ from penstock.receiver.rate_limiter import (
     RateLimiterStoppedError,
     RateLimiterTimeoutError,
 )
-from penstock.receiver.validation import Validation
+from penstock.receiver.validation import InvalidRecordError, Validation
 from penstock.wait_clock import WaitClock
 
 _LEASE_STEP_S = 1.0
@@ -266,6 +266,7 @@ class Storing:
             self._last_position = last_position
         door = StoreDoor(self._stream_id)
         door.store_from = partial(self._store_from, door)
+        door.discard = partial(self._discard, door)
         self._make_store(door)
         if self._validation is not None:
             door.store = partial(self._store_valid, door, door.store, self._validation)
@@ -366,7 +367,7 @@ class Storing:
             if error is None:
                 store(data, position, ack)
             else:
-                self._store_nothing_of(door, data, error, position, ack)
+                self._discard(door, data, error, position, ack)
             return
         # Before anything of it is discarded.
         self._check_open(door)
@@ -383,15 +384,16 @@ class Storing:
 
         store(_valid_of(data, validation, discard), position, ack)
 
-    def _store_nothing_of(
+    def _discard(
         self,
         door: StoreDoor,
         record: Any,
-        error: Exception,
-        position: Any,
-        ack: Callable[[], None] | None,
+        reason: str | Exception,
+        position: Any = None,
+        ack: Callable[[], None] | None = None,
     ) -> None:
-        """Discard a record; its position and its acknowledgement hold."""
+        """See `penstock.receiver.Receiver.discard`."""
+        error = InvalidRecordError(reason) if isinstance(reason, str) else reason
         encoded = self._encoded(position)
         _check_ack(ack)
         self._check_thread()

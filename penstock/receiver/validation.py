@@ -16,7 +16,7 @@ _ACCEPTED = "a function of a record, or of a pyarrow.RecordBatch where such are 
 
 
 class InvalidRecordError(PenstockError, ValueError):
-    """A receiver's `validate` refused a record without an error of its own."""
+    """A receiver discarded a record, or its `validate` refused one, with no error of its own."""
 
 
 def check_validate(validate: Any) -> None:

@@ -5,7 +5,27 @@ can use. What must hold for each: it reads without a buffer of its own (I7), it 
 while it waits for its source, and each way in which its source fails is a restart after the delay
 with a message of its own, never a tight loop and never a silent end.
 
-`kafka` has Kafka's streams and receiver; the socket receivers are those of `penstock.receiver`.
+The socket receivers are those of `penstock.receiver`. Each other source is imported from its
+module, which needs the extra of its name only where the receiver runs.
+
+=================  ===============================================================================
+`kafka`            Kafka's streams and receiver
+`http`             requests, with a 2xx once they are durable
+`websocket`        a WebSocket's messages
+`server_sent`      a stream of server-sent events
+`mqtt`             an MQTT broker's messages
+`amqp`             a queue of RabbitMQ
+`nats`             a consumer of NATS JetStream
+`redis`            streams, lists and channels of Redis or Valkey
+`postgres`         PostgreSQL's logical replication, and its notifications
+`sqs`              a queue of AWS SQS
+`kinesis`          the shards of an AWS Kinesis stream
+`syslog`           syslog over UDP, TCP and TLS
+`growing_files`    files that grow and rotate
+`datagrams`        UDP and Unix datagrams
+`formats`          values of messages as typed columns
+`_common`          what sources of messages share
+=================  ===============================================================================
 """
 
 from penstock.receiver.socket_receivers import (

@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 from mypy import api as mypy
 
 ROOT = Path(__file__).parents[2]

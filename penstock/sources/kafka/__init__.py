@@ -45,6 +45,7 @@ the range. The program may commit the range with `commitAsync`; it goes to the b
 next batch, or at the stop.
 """
 
+from penstock.sources.formats import AvroFormat, JsonFormat, ValueFormat
 from penstock.sources.kafka.errors import (
     KafkaCommitError,
     KafkaDataLossError,
@@ -54,7 +55,6 @@ from penstock.sources.kafka.errors import (
     KafkaUnavailableError,
     NoStartOffsetError,
 )
-from penstock.sources.kafka.formats import AvroFormat, JsonFormat, ValueFormat
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.rdd import KafkaRDD
 from penstock.sources.kafka.receiver import KafkaReceiver

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock.sources.formats import ValueFormat
 from penstock.sources.kafka.columns import COLUMNS, HEADERS
 from penstock.sources.kafka.engines.interface import Chunk
-from penstock.sources.kafka.formats import ValueFormat
 
 _CORRUPT = pa.field("corrupt", pa.binary())
 _ERROR = pa.field("error", pa.string())

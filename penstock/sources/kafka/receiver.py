@@ -15,6 +15,7 @@ from pyspark import StorageLevel
 from penstock._arguments import refused
 from penstock.errors import PenstockError
 from penstock.receiver import Receiver, RecordTooLargeError
+from penstock.sources.formats import ValueFormat
 from penstock.sources.kafka._driver_client import DriverClient
 from penstock.sources.kafka._group_watch import GroupWatch
 from penstock.sources.kafka._ledger import OffsetLedger
@@ -28,7 +29,6 @@ from penstock.sources.kafka.engines.interface import (
     RetriableError,
 )
 from penstock.sources.kafka.errors import KafkaSourceError
-from penstock.sources.kafka.formats import ValueFormat
 from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import KafkaRecord, TopicPartition

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.host.context_settings import read_settings
 from penstock.settings import Settings
+from penstock.sources.formats import ValueFormat
 from penstock.sources.kafka._driver_client import CommitCallback
 from penstock.sources.kafka._reading import Reading
 from penstock.sources.kafka.direct_stream import DirectKafkaInputDStream, DirectOptions
-from penstock.sources.kafka.formats import ValueFormat
 from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.rdd import KafkaRDD, places

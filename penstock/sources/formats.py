@@ -1,4 +1,4 @@
-"""Values of Kafka's records as typed columns: JSON and Avro, with what cannot be read kept apart.
+"""Values of messages as typed columns: JSON and Avro, with what cannot be read kept apart.
 
 A format reads a whole column at a time. Only when something in it cannot be read, it goes through
 the column value by value to find out what.

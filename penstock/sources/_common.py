@@ -1,0 +1,158 @@
+"""What sources of messages share: how they ask again after an outage, and what they store."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from penstock._arguments import refused
+from penstock.backoff import Backoff
+from penstock.errors import text_of
+from penstock.sources.formats import ValueFormat
+
+_FIRST_S = 0.1
+_LONGEST_S = 30.0
+_STEADY_S = 5.0
+"""A connection that held that long ends an outage."""
+
+_log = logging.getLogger("penstock.sources")
+
+
+class Reconnecting:
+    """Says how long to wait before a server is asked again, and reports each outage once.
+
+    An outage ends when a connection has held for some seconds. Within one, an error is reported
+    again only if it is another: a refused password after a refused connection.
+
+    Args:
+        report: `Receiver.reportError`.
+        server: Names the server for people, without secrets: ``"MQTT broker at host:1883"``.
+    """
+
+    def __init__(self, report: Callable[[str, BaseException], None], server: str) -> None:
+        self._report = report
+        self._server = server
+        self._backoff = Backoff(_FIRST_S, _LONGEST_S)
+        self._connected_s: float | None = None
+        self._reported: set[str] = set()
+
+    def connected(self) -> None:
+        """Take note of a connection on which the server does what it is asked for."""
+        self._connected_s = time.monotonic()
+        if self._reported:
+            _log.info("Connected to the %s again", self._server)
+
+    def failed(self, error: BaseException, what: str = "is asked again") -> float:
+        """Report an error unless it is known, and return how many seconds to wait."""
+        if self._connected_s is not None:
+            if time.monotonic() - self._connected_s >= _STEADY_S:
+                self._backoff.reset()
+                self._reported.clear()
+            self._connected_s = None
+        why = text_of(error)
+        if why not in self._reported:
+            self._reported.add(why)
+            self._report(f"The {self._server} {what}, after: {why}", error)
+        # So that many receivers do not come back at the same moment.
+        return self._backoff.next_s() * random.uniform(0.5, 1.0)
+
+
+class Storing(Protocol):
+    """A `Receiver`, or the context of a short form."""
+
+    @property
+    def store(self) -> Callable[..., Any]: ...
+
+    @property
+    def discard(self) -> Callable[..., Any]: ...
+
+
+class Messages:
+    """Stores the messages of a source as its user asked for.
+
+    ================  ==========================  =============================================
+    columns, values   stored is                   what `values` cannot read
+    ================  ==========================  =============================================
+    False, None       the payload, as `bytes`     nothing: none is read
+    False, a format   its fields, as columns      is a dead letter
+    True, None        the envelope, and `value`   nothing
+    True, a format    the same; `value` typed     is a dead letter
+    ================  ==========================  =============================================
+
+    Args:
+        envelope: What a message has beside its payload.
+        columns: Whether the envelope is stored.
+        values: Makes typed values of payloads.
+
+    Raises:
+        TypeError: `values` is no format.
+    """
+
+    def __init__(
+        self, envelope: pa.Schema, *, columns: bool = False, values: ValueFormat | None = None
+    ) -> None:
+        given: object = values
+        if given is not None and not isinstance(given, ValueFormat):
+            accepted = "JsonFormat(schema) or AvroFormat(schema)"
+            raise TypeError(refused("values", values, accepted))
+        self._names = envelope.names if columns else []
+        self._values = values
+        self.schema: pa.Schema | None = None
+        """For `Receiver.schema`; None where payloads are stored as they are."""
+        if columns:
+            kind = pa.binary() if values is None else values.type
+            self.schema = envelope.append(pa.field("value", kind))
+        elif values is not None:
+            self.schema = pa.schema(list(values.type))
+
+    def store(
+        self,
+        to: Storing,
+        payloads: Sequence[bytes],
+        envelope: Mapping[str, Sequence[Any]],
+        position: Any = None,
+        ack: Callable[[], None] | None = None,
+    ) -> Any:
+        """Store messages; position and acknowledgement are those of all of them.
+
+        Args:
+            to: What they are stored to.
+            payloads: One or more.
+            envelope: A value of each message for each field.
+            position: As for `Receiver.store`.
+            ack: As for `Receiver.store`.
+
+        Returns:
+            What ``to.store`` does: on an event loop an awaitable.
+        """
+        if self.schema is None:
+            return to.store(list(payloads), position, ack)
+        data = pa.array(payloads, pa.binary())
+        rows = None
+        if self._values is not None:
+            read = self._values.read(data)
+            if read.errors.null_count < len(read.errors):
+                rows = read.errors.is_null()
+                why = read.errors.drop_null().to_pylist()
+                bad = read.corrupt.drop_null().to_pylist()
+                if not rows.true_count:
+                    *others, last = zip(bad, why, strict=True)
+                    for letter in others:
+                        to.discard(*letter)
+                    return to.discard(*last, position, ack)
+                for letter in zip(bad, why, strict=True):
+                    to.discard(*letter)
+            data = read.values
+        if self._names:
+            columns = [
+                pa.array(envelope[name], self.schema.field(name).type) for name in self._names
+            ]
+            batch = pa.RecordBatch.from_arrays([*columns, data], schema=self.schema)
+        else:
+            batch = pa.RecordBatch.from_struct_array(data)
+        return to.store(batch if rows is None else batch.filter(rows), position, ack)

@@ -1,0 +1,101 @@
+"""What sources of messages share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.receiver import ReceiverContext
+from penstock.sources import _common
+from penstock.sources._common import Messages, Reconnecting
+from penstock.sources.formats import JsonFormat
+from penstock.testing import run_receiver
+from tests.bounds import HANG_S
+
+ENVELOPE = pa.schema([("topic", pa.string()), ("number", pa.int64())])
+NUMBERS = JsonFormat(pa.schema([("n", pa.int64())]))
+
+
+def stored(payloads: list[bytes], **asked: Any) -> tuple[list[Any], list[tuple[bytes, str]], Any]:
+    messages = Messages(ENVELOPE, **asked)
+
+    class Source:
+        schema = messages.schema
+
+        def run(self, ctx: ReceiverContext) -> None:
+            envelope = {"topic": ["a"] * len(payloads), "number": range(len(payloads))}
+            messages.store(ctx, payloads, envelope, 7, lambda: None)
+            ctx.stopped.wait()
+
+    with run_receiver(Source()) as running:
+        end_s = time.monotonic() + HANG_S
+        while running.position != 7 and time.monotonic() < end_s:
+            time.sleep(0.01)
+        return running.records, running.discarded, running.position
+
+
+def test_payloads_are_stored_as_they_came() -> None:
+    assert stored([b"x", b""])[0] == [b"x", b""]
+
+
+def test_the_envelope_is_stored_with_the_payload() -> None:
+    records, _, _ = stored([b"x", b"y"], columns=True)
+    assert records == [
+        {"topic": "a", "number": 0, "value": b"x"},
+        {"topic": "a", "number": 1, "value": b"y"},
+    ]
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_what_cannot_be_read_is_a_dead_letter_and_the_rest_is_stored(columns: bool) -> None:
+    records, letters, position = stored(
+        [b'{"n": 1}', b"{", b'{"n": 3}', b'"no object"'], columns=columns, values=NUMBERS
+    )
+    found = [record["value"] if columns else record for record in records]
+    assert found == [{"n": 1}, {"n": 3}]
+    assert [data for data, _ in letters] == [b"{", b'"no object"']
+    assert "object" in letters[1][1]
+    assert position == 7
+
+
+def test_a_position_of_messages_that_cannot_be_read_is_kept() -> None:
+    records, letters, position = stored([b"{", b"["], values=NUMBERS)
+    assert (records, len(letters), position) == ([], 2, 7)
+
+
+def test_an_outage_is_reported_once_for_each_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    now_s = [0.0]
+    monkeypatch.setattr(_common.time, "monotonic", lambda: now_s[0])
+    asked = Reconnecting(lambda message, error: said.append(message), "broker at here:1")
+    pauses = [asked.failed(ConnectionRefusedError("refused")) for _ in range(12)]
+    assert pauses[0] <= 0.1
+    assert pauses[-1] >= 15
+    assert max(pauses) <= 30
+    asked.connected()
+    now_s[0] += 1
+    asked.failed(ConnectionResetError("reset"))
+    assert asked.failed(ConnectionRefusedError("refused")) >= 15, "it has not held"
+    assert ["refused" in said[0], "reset" in said[1], len(said)] == [True, True, 2]
+    asked.connected()
+    now_s[0] += 6
+    assert asked.failed(ConnectionRefusedError("refused")) <= 0.1
+    assert len(said) == 3
+
+
+def test_a_coroutine_awaits_until_what_it_discards_is_durable() -> None:
+    async def source(ctx: ReceiverContext) -> None:
+        await ctx.store(b"1")
+        await ctx.discard(b"bad", "no number", 2)
+        await ctx.store(b"last")
+        await asyncio.Event().wait()
+
+    with run_receiver(source) as running:
+        assert running.wait_for_records(2) == [b"1", b"last"]
+        assert running.discarded == [(b"bad", "no number")]
+        assert running.position == 2
+        assert "no number" in running.errors[0]
