@@ -27,6 +27,7 @@ class ReceiverStatus:
         last_error: What it last complained of, or empty.
         last_error_ms: When that was, ms since the epoch, or -1.
         waits: What it waited for in the last second; None while it is not known.
+        addresses: Where it listens; empty for one that does not, or does not run.
     """
 
     stream_id: int
@@ -42,6 +43,7 @@ class ReceiverStatus:
     last_error: str
     last_error_ms: int
     waits: ReceiverWaits | None = None
+    addresses: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         return table_of("Receiver", [self])

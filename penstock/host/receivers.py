@@ -171,6 +171,7 @@ class HostedReceivers:
                     None if position is None else msgspec.msgpack.decode(position),
                     info.last_error_message,
                     info.last_error_time_ms,
+                    addresses=info.addresses,
                 )
             )
         return tuple(found)

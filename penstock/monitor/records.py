@@ -273,6 +273,7 @@ class Receiver:
         position: The place in the source after its last durable record, as text; empty: it has
             none.
         lately: How it has been in the last minutes.
+        addresses: Where it listens.
     """
 
     stream_id: int
@@ -292,6 +293,7 @@ class Receiver:
     rate: Limit | None
     position: str = ""
     lately: Lately = Lately()
+    addresses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,9 @@ def top_lines(status: Status, width: int) -> list[str]:
             ]
             heads = ("LOG", ">BYTES", ">SEGMENTS", ">SYNC MS", ">SLOWEST MS", ">FREE BYTES")
             lines += ["", *table(heads, rows, width)]
+        listening = [(each["name"], ", ".join(each["addresses"])) for each in status["receivers"]]
+        if places := [(each, where) for each, where in listening if where]:
+            lines += ["", *table(("RECEIVER", "LISTENS AT"), places, width)]
     if status["kept"]:
         lines += ["", *queries_table(status, width)]
     if has_batches:

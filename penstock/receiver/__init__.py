@@ -66,6 +66,7 @@ file                holds
 `discards`          records that fit nowhere
 `letters_again`     dead letters that are stored again
 `pipeline`          sealed blocks: to the log, to the tracker, and then acknowledged
+`listening`         where a receiver listens: its sockets, and its addresses for others
 `rate_limiter`      permits for records and bytes, from a token bucket each
 `shared_rate`       a rate that applications share
 `rate_status`       the rates that the driver sets, and reports of their use
@@ -85,6 +86,7 @@ from penstock.receiver.door import ReceiverStoppedError
 from penstock.receiver.exit_report import ExitKind, ReceiverFailedError
 from penstock.receiver.framing import Framing
 from penstock.receiver.launch import BlockLogs, ReceiverLaunch, log_folder, run_receiver
+from penstock.receiver.listening import bound_socket, ports_of
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRateError, SharedRatePlace
 from penstock.receiver.short_forms import (
@@ -119,7 +121,9 @@ __all__ = [
     "SharedRatePlace",
     "SupervisorState",
     "as_receiver",
+    "bound_socket",
     "log_folder",
+    "ports_of",
     "receiver",
     "run_receiver",
 ]

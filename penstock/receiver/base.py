@@ -292,6 +292,17 @@ class Receiver:
         """Tell the driver of an error, with its traceback, and go on."""
         self._attached().report_error(msg, error)
 
+    def listening(self, *addresses: str) -> None:
+        """Tell where the source is to send: the log, `stream.addresses` and the page show it.
+
+        Args:
+            addresses: All of them, as a client is given them: ``"http://0.0.0.0:8080/hooks"``. For
+                a host that means all addresses of this one (``0.0.0.0``, ``[::]``, or none), the
+                name of this host is put. They hold until the next call, and to the end of this
+                start.
+        """
+        self._attached().listening(addresses)
+
     def isStarted(self) -> bool:
         """True from before `onStart` is called until a stop or restart begins."""
         return self._attached().is_started()
@@ -355,6 +366,7 @@ class ReceiverContext:
         storeFrom: `Receiver.storeFrom`.
         discard: `Receiver.discard`; can be awaited as `store`.
         reportError: `Receiver.reportError`.
+        listening: `Receiver.listening`.
     """
 
     stream_id: int
@@ -364,3 +376,4 @@ class ReceiverContext:
     storeFrom: Callable[..., None]
     discard: Callable[..., Any]
     reportError: Callable[..., None]
+    listening: Callable[..., None] = lambda *addresses: None

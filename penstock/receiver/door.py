@@ -239,6 +239,10 @@ class Start:
     def report_error(self, message: str, error: BaseException | None = None) -> None:
         self._supervisor.report_error(message, error)
 
+    def listening(self, addresses: tuple[str, ...]) -> None:
+        if not self._is_over():
+            self._supervisor.listening(addresses)
+
     def is_started(self) -> bool:
         return not self._is_over() and self._supervisor.is_started()
 

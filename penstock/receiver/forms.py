@@ -75,6 +75,7 @@ class ThreadedReceiver(Receiver):
             storeFrom=self.storeFrom,
             discard=self.discard,
             reportError=self.reportError,
+            listening=self.listening,
         )
         self._call = UserCall(
             f"receiver-{self.streamId}-{self._receiver_type()}",

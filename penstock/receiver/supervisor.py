@@ -35,6 +35,7 @@ from penstock.receiver.block_generator import (
 from penstock.receiver.door import EarlierStarts, ReceiverStoppedError, Start, StoreDoor
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError, described
 from penstock.receiver.letters_again import StoringAgain, send_again
+from penstock.receiver.listening import reachable
 from penstock.receiver.pipeline import CALLBACK_S
 from penstock.receiver.rate_status import RateStatus
 from penstock.receiver.tracker_client import TrackerClient
@@ -238,6 +239,12 @@ class ReceiverSupervisor:
         # The driver tells it where the user looks, or else `TrackerClient` does here.
         logger.info("receiver %d: %s", self.stream_id, message, exc_info=error)
         self._tracker.report_error(message, error)
+
+    def listening(self, addresses: tuple[str, ...]) -> None:
+        """Tell the driver where the receiver listens."""
+        told = tuple(reachable(address, self._host) for address in addresses)
+        logger.info("receiver %d listens at %s", self.stream_id, ", ".join(told) or "no address")
+        self._tracker.report_addresses(told)
 
     def thread_died(self, thread: threading.Thread | None, error: BaseException) -> None:
         """A thread of this process ended with an exception: report it, and restart the receiver.

@@ -24,6 +24,7 @@ from penstock.wire.messages import (
     ReceivedBlockInfo,
     Refused,
     RegisterReceiver,
+    ReportAddresses,
     ReportError,
     ReportFullLog,
     ReportRateStatus,
@@ -54,7 +55,8 @@ class TrackerClient:
     """Talks to the tracker on behalf of one attempt. Usable from any thread.
 
     After a reconnect the client first says the registration again, if there is one, so that the
-    tracker can send to it. `_lock` guards the connection and whether there is a registration.
+    tracker can send to it, and the addresses, which may have been on their way. `_lock` guards the
+    connection, whether there is a registration, and the addresses.
     """
 
     def __init__(self, registration: RegisterReceiver) -> None:
@@ -63,6 +65,7 @@ class TrackerClient:
         self._lock = threading.Lock()
         self._connection: Client | None = None
         self._registered = False
+        self._addresses: tuple[str, ...] = ()
 
     def connect(
         self,
@@ -75,7 +78,9 @@ class TrackerClient:
         """Connect as the settings say; raises what the client raises."""
 
         def hello() -> Sequence[Message]:
-            return [self._registration] if self._registered else []
+            if not self._registered:
+                return []
+            return [self._registration, *([self._report_of_addresses()] if self._addresses else [])]
 
         settings = launch.settings
         connection = Client(
@@ -117,6 +122,8 @@ class TrackerClient:
     ) -> Future[Message]:
         """Ask to be counted as stopped."""
         self._set_registered(False)
+        with self._lock:
+            self._addresses = ()
         return self.connection.ask_async(
             DeregisterReceiver(
                 stream_id=self._registration.stream_id,
@@ -169,6 +176,19 @@ class TrackerClient:
             self.connection.send(report)
         except (WireError, IllegalStateError) as failure:
             self._limited_log.log(f"not reported to the driver ({failure}): {message}", error=error)
+
+    def report_addresses(self, addresses: tuple[str, ...]) -> None:
+        """Tell where the receiver listens. Never raises; a reconnect tells it again."""
+        with self._lock:
+            self._addresses = addresses
+        try:
+            self.connection.send(self._report_of_addresses())
+        except (WireError, IllegalStateError) as failure:
+            logger.debug("the addresses were not reported: %s", failure)
+
+    def _report_of_addresses(self) -> ReportAddresses:
+        mine = self._registration
+        return ReportAddresses(mine.stream_id, mine.attempt, self._addresses)
 
     def report_full_log(self, free_bytes: int) -> None:
         """Tell that there is no room for the log. Never raises; the next attempt tells it again."""

@@ -27,6 +27,7 @@ from penstock.wire.messages import (
     ReceivedBlockInfo,
     Registered,
     RegisterReceiver,
+    ReportAddresses,
     ReportError,
     ReportRateStatus,
     StopReceiver,
@@ -57,6 +58,7 @@ class TestDriver:
     Attributes:
         blocks: What was reported, each block once.
         errors: What the receiver told of its errors, with tracebacks.
+        addresses: Where the receiver listens.
         events: ``registered`` for each attempt, ``deregistered: <why>`` for its end.
     """
 
@@ -77,6 +79,7 @@ class TestDriver:
         self.blocks: list[ReceivedBlockInfo] = []
         self.errors: list[str] = []
         self.events: list[str] = []
+        self.addresses: tuple[str, ...] = ()
         pairs = {"spark.penstock.memory.size": "64m", **settings}
         self.settings = replace(
             Settings.from_pairs([(key, str(value)) for key, value in pairs.items()]),
@@ -132,7 +135,10 @@ class TestDriver:
             if self._is_held:
                 self._waiting.append(PendingReply())
                 return self._waiting[-1]
+        if isinstance(message, ReportAddresses):
+            self.addresses = message.addresses
         if isinstance(message, DeregisterReceiver):
+            self.addresses = ()
             self.events.append(f"deregistered: {message.message}")
         if isinstance(message, ReportError):
             self.errors.append(f"{message.message}\n{message.error}".strip())
@@ -144,6 +150,7 @@ class TestDriver:
         with self.changed:
             if peer is self._peer:
                 self._peer = None
+                self.addresses = ()
             self.changed.notify_all()
 
     # -- what a test asks ------------------------------------------------------------------------

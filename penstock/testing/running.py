@@ -46,6 +46,12 @@ class RunningReceiver:
         return self._driver.position
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where it listens; empty while it does not run, or if it does not listen."""
+        with self._driver.changed:
+            return self._driver.addresses
+
+    @property
     def errors(self) -> list[str]:
         """What the receiver reported to its driver, each with its traceback."""
         with self._driver.changed:
@@ -74,6 +80,16 @@ class RunningReceiver:
         driver = self._driver
         driver.wait_for(lambda: driver.count >= count, timeout_s, f"{count} records")
         return driver.records()
+
+    def wait_for_addresses(self, timeout_s: float = _WAIT_S) -> tuple[str, ...]:
+        """Wait until the receiver has told where it listens, and return its `addresses`.
+
+        Raises:
+            ReceiverTestError: It did not within `timeout_s` seconds.
+        """
+        driver = self._driver
+        driver.wait_for(lambda: bool(driver.addresses), timeout_s, "address")
+        return driver.addresses
 
     def wait_for_error(self, text: str, timeout_s: float = _WAIT_S) -> str:
         """Wait until the receiver has reported an error that holds a text, and return it.

@@ -32,6 +32,7 @@ from penstock.wire.messages import (
     RegisterBlockServer,
     Registered,
     RegisterReceiver,
+    ReportAddresses,
     ReportError,
     ReportFullLog,
     ReportRateStatus,
@@ -138,6 +139,9 @@ class Control:
         if isinstance(message, ReportError):
             self._report_error(message)
             return Ok()
+        if isinstance(message, ReportAddresses):
+            self._listening(message)
+            return Ok()
         if isinstance(message, DeregisterReceiver):
             self._deregister(message)
             return Ok()
@@ -222,6 +226,12 @@ class Control:
                 trace=message.error,
             )
         self._listeners.stopped(info)
+
+    def _listening(self, message: ReportAddresses) -> None:
+        info = self._receivers.listening(message)
+        if info is not None:
+            where = ", ".join(info.addresses) or "no address any more"
+            _log.info("Receiver %s listens at %s", info.name, where)
 
     def _report_error(self, message: ReportError) -> None:
         info = self._receivers.report_error(message)

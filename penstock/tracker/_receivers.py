@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.clock import Clock
 from penstock.tracker.cluster import ExecutorLocation, HostLocation, TaskLocation
@@ -16,6 +16,7 @@ from penstock.wire.messages import (
     DeregisterReceiver,
     Message,
     RegisterReceiver,
+    ReportAddresses,
     ReportError,
     ReportFullLog,
     ReportRateStatus,
@@ -287,6 +288,20 @@ class Receivers:
             entry.info = entry.info.report_error(
                 message.message, message.error, self._clock.time_ms()
             )
+            return entry.info
+
+    def listening(self, message: ReportAddresses) -> ReceiverTrackingInfo | None:
+        """Keep where a receiver listens; None when it is not the active one, or it is no news."""
+        with self._lock:
+            entry = self._entries.get(message.stream_id)
+            if (
+                entry is None
+                or entry.info.attempt != message.attempt
+                or entry.info.state is not ReceiverState.ACTIVE
+                or entry.info.addresses == message.addresses
+            ):
+                return None
+            entry.info = replace(entry.info, addresses=message.addresses)
             return entry.info
 
     def keep_error(self, stream_id: int, text: str, error: str) -> ReceiverTrackingInfo:

@@ -66,6 +66,7 @@ class ReceiverTrackingInfo:
         last_error: Its traceback, or empty.
         last_error_time_ms: When it was told, or -1.
         attempts: How many were launched.
+        addresses: Where it listens, while ACTIVE.
     """
 
     stream_id: int
@@ -78,6 +79,7 @@ class ReceiverTrackingInfo:
     last_error: str = ""
     last_error_time_ms: int = NEVER
     attempts: int = 0
+    addresses: tuple[str, ...] = ()
 
     def schedule(self, attempt: str, locations: tuple[TaskLocation, ...]) -> ReceiverTrackingInfo:
         """INACTIVE or SCHEDULED to SCHEDULED: a job for a new attempt is about to be submitted."""
@@ -87,6 +89,7 @@ class ReceiverTrackingInfo:
             state=ReceiverState.SCHEDULED,
             attempt=attempt,
             scheduled_locations=locations,
+            addresses=(),
             attempts=self.attempts + 1,
         )
 
@@ -114,11 +117,12 @@ class ReceiverTrackingInfo:
             self.report_error(message, error, time_ms if error else NEVER),
             state=ReceiverState.INACTIVE,
             scheduled_locations=(),
+            addresses=(),
         )
 
     def job_ended(self) -> ReceiverTrackingInfo:
         """To INACTIVE from any state: its job is over, whatever it said before."""
-        return replace(self, state=ReceiverState.INACTIVE, scheduled_locations=())
+        return replace(self, state=ReceiverState.INACTIVE, scheduled_locations=(), addresses=())
 
     @property
     def info(self) -> TrackedReceiver:

@@ -110,6 +110,14 @@ class ReportError(msgspec.Struct, frozen=True, tag=True):
     """True when starting the receiver again cannot help (bad setting, cannot be unpickled)."""
 
 
+class ReportAddresses(msgspec.Struct, frozen=True, tag=True):
+    """Tell where a receiver listens: all addresses, in the place of those told before (send)."""
+
+    stream_id: int
+    attempt: str
+    addresses: tuple[str, ...]
+
+
 class LogReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The log of an attempt, since the attempt began."""
 
@@ -583,6 +591,7 @@ Message = (
     RegisterReceiver
     | AddBlock
     | ReportError
+    | ReportAddresses
     | ReportRateStatus
     | ReportFullLog
     | DeregisterReceiver

@@ -145,6 +145,7 @@ class Program:
         self.statuses[stream_id] = ReceiverStatus(
             *(stream_id, name, state, "h1", "3", "h1:5000", attempts, 12_345, 7),
             *({"offset": 17}, error, at_ms),
+            addresses=("http://h1:8080/",) if is_active else (),
         )
         self.rates[stream_id] = Limit(None, limit, source, None)
 
@@ -170,6 +171,7 @@ class Program:
             *(status.address, status.attempts, status.records, status.blocks, status.position),
             *(status.last_error, status.last_error_ms),
             reading.limited_by(rate.source, "unlimited"),
+            status.addresses,
         )
 
     def second(self, records: int = 0, stream_id: int = 0, **spent_s: float) -> None:

@@ -56,6 +56,17 @@ def test_its_status_has_who_reads_what_and_no_batches() -> None:
     assert lines[at + 1].split() == ["numbers-0", "5.2M", "12.3k", "1,200", "c4ff9a50"]
 
 
+def test_a_receiver_that_listens_is_shown_with_its_addresses() -> None:
+    program = running()
+    (receiver,) = status(program)["receivers"]
+    assert receiver["addresses"] == ["http://h1:8080/"]
+    lines = top_lines(status(program), 80)
+    assert lines[lines.index("RECEIVER   LISTENS AT") + 1] == "numbers-0  http://h1:8080/"
+    program.receiver(state="stopped")
+    program.model.tick()
+    assert not any("LISTENS AT" in line for line in top_lines(status(program), 80))
+
+
 def test_a_stream_that_no_query_reads_says_so() -> None:
     program = running()
     program.kept[0] = KeptStream(0, "epoch", 0, 0, 0, 0, ())

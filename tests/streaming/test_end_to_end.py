@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import tempfile
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from penstock.clock import SystemClock
-from penstock.receiver import Receiver, ReceiverContext, receiver
+from penstock.receiver import Receiver, ReceiverContext, bound_socket, receiver
 from penstock.streaming import (
     PermanentReceiverError,
     StreamingContext,
@@ -231,6 +232,31 @@ class TestEndToEnd:
         streams.ssc.start()
         with pytest.raises(PermanentReceiverError, match="cannot be unpickled"):
             streams.ssc.awaitTermination(WAIT_S)
+
+    def test_a_stream_names_the_addresses_where_its_receiver_listens(
+        self, streams: Streams
+    ) -> None:
+        def listens(ctx: ReceiverContext) -> Iterator[bytes]:
+            with bound_socket("127.0.0.1", 0) as server:
+                ctx.listening(f"tcp://127.0.0.1:{server.getsockname()[1]}")
+                server.settimeout(0.1)
+                while not ctx.stopped.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        yield server.accept()[0].recv(100)
+
+        stream = streams.ssc.receiverStream(listens)
+        streams.collect(stream)
+        assert stream.addresses == ()
+        streams.ssc.start()
+        end_s = time.monotonic() + WAIT_S
+        while not stream.addresses:
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
+        (address,) = stream.addresses
+        host, port = address.removeprefix("tcp://").split(":")
+        with socket.create_connection((host, int(port)), WAIT_S) as client:
+            client.sendall(b"hello")
+        streams.wait_for_records(1)
 
     def test_listeners_are_told_of_a_receiver(self, streams: Streams) -> None:
         class Complaining(Receiver):

@@ -452,6 +452,32 @@ def test_an_older_attempt_is_fenced_by_a_newer(tmp_path: Path) -> None:
         old.close()
 
 
+def test_the_addresses_of_a_receiver_are_those_of_the_attempt_that_runs(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+
+        def addresses() -> tuple[str, ...]:
+            return tracker.tracking_infos()[0].addresses
+
+        old = cluster.next_attempt()
+        old.register()
+        old.listen("http://h1:8080/")
+        assert addresses() == ("http://h1:8080/",)
+        old.listen("http://h1:8080/", "http://h1:8081/")
+        old.register()  # A mere reconnect.
+        assert addresses() == ("http://h1:8080/", "http://h1:8081/")
+        old.end.set_exception(RuntimeError("executor lost"))
+        new = cluster.next_attempt()
+        assert addresses() == ()
+        new.register()
+        old.listen("http://h1:8080/")
+        assert addresses() == ()
+        new.listen("http://h2:8080/")
+        assert addresses() == ("http://h2:8080/",)
+        new.deregister()
+        assert addresses() == ()
+        old.close()
+
+
 def test_a_permanent_error_is_told_and_not_tried_again(tmp_path: Path) -> None:
     with running_tracker(tmp_path) as (_, cluster, events):
         attempt = cluster.next_attempt()

@@ -29,6 +29,7 @@ from penstock.wire.messages import (
     Message,
     ReceivedBlockInfo,
     RegisterReceiver,
+    ReportAddresses,
     ReportError,
     ReportRateStatus,
     StopReceiver,
@@ -139,6 +140,9 @@ class Attempt:
         client.send(
             ReportError(self.launch.stream_id, self.launch.attempt, message, error, permanent)
         )
+
+    def listen(self, *addresses: str) -> Message:
+        return self.ask(ReportAddresses(self.launch.stream_id, self.launch.attempt, addresses))
 
     def next_message(self) -> Message:
         return self.messages.get(timeout=WAIT_S)

@@ -287,6 +287,7 @@ def _of_receiver(receiver: Receiver) -> dict[str, Any]:
         "blocks": receiver.blocks,
         "discardedRecords": receiver.discarded,
         "position": receiver.position or None,
+        "addresses": list(receiver.addresses),
         "lastError": receiver.last_error or None,
         "lastErrorDetail": receiver.last_error_detail or None,
         "lastErrorMs": receiver.last_error_ms,

@@ -23,6 +23,12 @@ class ReceiverDStream(RatedDStream[T_co]):
         """Its name, or the type or function of its receiver."""
         return self._input.name
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where its receiver listens now; empty while it does not run, or if it does not listen."""
+        found = {each.stream_id: each.addresses for each in self._ssc.receivers()}
+        return found.get(self.stream_id, ())
+
     def named(self, name: str) -> ReceiverDStream[T_co]:
         """Name the stream, for later versions of the program; return it.
 

@@ -102,6 +102,7 @@ function factsOf(found) {
   if (found.queuedBlocks !== undefined) facts.push(["On their way", `${count(found.openRecords)} open records, ${found.queuedBlocks} blocks for the log, ${found.storedBlocks} for the driver`]);
   if (found.latencyMs) facts.push(["Acknowledged after", `${duration(found.latencyMs[0])} (p50), ${duration(found.latencyMs[1])} (p99)`]);
   if (found.log) facts.push(["Log", `${count(found.log.bytes / 1048576)} MiB in ${found.log.segments} segments, a sync ${duration(found.log.syncMs)}`]);
+  if (found.addresses.length) facts.push(["Listens at", found.addresses.join(", ")]);
   if (found.position) facts.push(["Position", found.position]);
   if (found.lastError) facts.push(["Last error", `${time(found.lastErrorMs)}: ${found.lastError}`]);
   return facts;
